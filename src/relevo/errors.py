@@ -1,0 +1,121 @@
+"""Every error relevo raises, drawn by who must act.
+
+    RelevoError
+    ├── ConfigurationError      you: the code or the settings are wrong
+    │   ├── SettingsError           an unknown, misplaced or malformed setting
+    │   ├── OptionError             an option of a task or a job is wrong
+    │   └── TargetError             a function that no worker could find again
+    ├── StoreError              the operator: the server or the way to it is ill
+    │   ├── ServerUnavailable       not reachable, restarting, failing over
+    │   ├── OutOfMemory             the server refuses writes until memory is freed
+    │   ├── ServerRefused           it answered no: authentication, ACL, read-only, broken disk
+    │   └── EmbeddedServerError     the embedded server cannot be started or used
+    ├── JobError                the caller: this job, these arguments
+    │   ├── PayloadError            values that would not come back as they are
+    │   │   └── PayloadTooLarge         more bytes than the limit
+    │   ├── UnknownJob              no such job, or its record has ended
+    │   ├── ResultTimeout           still not finished after the time you gave
+    │   ├── ResultNotKept           finished, but its result was not stored
+    │   ├── JobFailed               given up: a dead letter
+    │   ├── JobCancelled            somebody cancelled it
+    │   └── JobExpired              its time ran out before it could start
+    └── BusError                the other service
+
+A message says what was wrong, what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class RelevoError(Exception):
+    """The root of all errors of relevo."""
+
+
+class ConfigurationError(RelevoError):
+    """The code or the settings are wrong; retrying does not help."""
+
+
+class SettingsError(ConfigurationError):
+    """A setting is unknown, misplaced or malformed."""
+
+
+class OptionError(ConfigurationError):
+    """An option of a task or of a job is unknown or out of range."""
+
+
+class TargetError(ConfigurationError):
+    """The function cannot be a job's target: no worker could find it again."""
+
+
+class StoreError(RelevoError):
+    """The server, or the way to it, is ill."""
+
+
+class ServerUnavailable(StoreError):
+    """The server cannot be reached, is starting, or is failing over."""
+
+
+class OutOfMemory(StoreError):
+    """The server is at its memory limit and refuses new jobs."""
+
+
+class ServerRefused(StoreError):
+    """The server answered and said no."""
+
+
+class EmbeddedServerError(StoreError):
+    """The embedded server cannot be started or must not be used."""
+
+
+class JobError(RelevoError):
+    """Something about one job."""
+
+
+class PayloadError(JobError):
+    """Arguments or a result would not come back as they were given."""
+
+
+class PayloadTooLarge(PayloadError):
+    """Encoded, the value has more bytes than the limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"{what}: {size:,} bytes encoded, the limit is {limit:,}. "
+            "Store the data elsewhere and pass a reference, or raise `max_payload`."
+        )
+        self.size = size
+        self.limit = limit
+
+
+class UnknownJob(JobError):
+    """No such job: it never existed, or its record has ended."""
+
+
+class ResultTimeout(JobError, TimeoutError):
+    """The job has not finished within the time given; it goes on."""
+
+
+class ResultNotKept(JobError):
+    """The job is done, but its result was not stored."""
+
+
+class JobFailed(JobError):
+    """The job was given up and is a dead letter."""
+
+    def __init__(self, message: str, *, reason: str = "", error: str = "", traceback: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.error = error
+        self.traceback = traceback
+
+
+class JobCancelled(JobError):
+    """The job was cancelled before it could finish."""
+
+
+class JobExpired(JobError):
+    """The job's time ran out before it could start."""
+
+
+class BusError(RelevoError):
+    """The other service did not answer, or answered with a fault."""
