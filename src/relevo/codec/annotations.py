@@ -1,0 +1,100 @@
+"""What a function's annotations mean for values that travel as JSON.
+
+Nothing a user may write as an annotation fails here: what cannot be resolved, or what JSON cannot be
+read back to, becomes `Any` with a note of the trouble. Plain JSON values then still pass, and the
+note ends up in the message that refuses any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from inspect import _ParameterKind
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from msgspec import inspect as kinds
+
+from relevo.errors import TargetError
+
+_NotRequired: Any = typing.NotRequired
+_TypedDict: Any = typing.TypedDict
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A place a value can go: one parameter, or the result."""
+
+    name: str
+    kind: _ParameterKind | None
+    """None for the result."""
+    required: bool
+    type: Any
+    """What the bytes are read to."""
+    annotation: str
+    """As written, for messages; empty if there is none."""
+    trouble: str
+    """Why `type` is `Any` although there is an annotation; empty if it is not so."""
+
+
+def read_signature(func: Callable[..., Any]) -> tuple[inspect.Signature, tuple[Slot, ...], Slot]:
+    """The signature of `func`, a slot for each parameter, and the slot of its result."""
+    if not callable(func):
+        raise TargetError(f"a task is a function, found {func!r}")
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError) as exc:
+        raise TargetError(f"{func!r} has no signature to type its arguments by: wrap it in a function") from exc
+    origin = inspect.unwrap(func)
+    names: dict[str, Any] = getattr(origin, "__globals__", {})
+    empty = inspect.Parameter.empty
+    parameters = tuple(
+        _slot(p.name, p.kind, p.default is empty, p.annotation, names) for p in signature.parameters.values()
+    )
+    return signature, parameters, _slot("return", None, False, signature.return_annotation, names)
+
+
+def _slot(name: str, kind: _ParameterKind | None, required: bool, annotation: Any, names: dict[str, Any]) -> Slot:
+    if annotation is inspect.Parameter.empty:
+        return Slot(name, kind, required, Any, "", "")
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        hint = typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
+    except Exception:  # noqa: BLE001 - evaluating an annotation runs any code
+        return Slot(name, kind, required, Any, written, "cannot be resolved when the task is defined")
+    if not _is_readable(hint):
+        return Slot(name, kind, required, Any, written, "is not something JSON can be read back to")
+    return Slot(name, kind, required, hint, written, "")
+
+
+def _is_readable(hint: Any) -> bool:
+    try:
+        # In the two ways the reader will use it, so that nothing is left to fail there.
+        msgspec.json.Decoder(msgspec.defstruct("Positional", [("it", hint, msgspec.UNSET)]))
+        msgspec.json.Decoder(_TypedDict("Named", {"it": _NotRequired[hint]}))
+        return not _has_foreign_class(kinds.type_info(hint))
+    except Exception:  # noqa: BLE001 - the classes in an annotation are the user's, and so are their errors
+        return False
+
+
+def _has_foreign_class(info: kinds.Type) -> bool:
+    """Whether values of a class unknown to msgspec are asked for.
+
+    The fields of dataclasses and the like are not looked into: a class there may well be
+    optional, and the value as a whole come back equal.
+    """
+    match info:
+        case kinds.CustomType(cls):
+            return cls is not object
+        case kinds.Metadata(type=inner):
+            return _has_foreign_class(inner)
+        case kinds.UnionType(types=parts) | kinds.TupleType(item_types=parts):
+            return any(map(_has_foreign_class, parts))
+        case kinds.CollectionType(item_type=item):
+            return _has_foreign_class(item)
+        case kinds.DictType(key_type=key, value_type=value):
+            return _has_foreign_class(key) or _has_foreign_class(value)
+        case _:
+            return False

@@ -1,0 +1,166 @@
+"""The signature of a task, by which its arguments and its result travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import Parameter
+from typing import Any
+
+import msgspec
+
+from relevo.codec.annotations import Slot, read_signature
+from relevo.codec.depth import MAX_DEPTH, SHALLOW_SIZE, is_too_deep
+from relevo.codec.reader import ArgumentReader, Arguments, Buffer, split
+from relevo.codec.refusal import TOO_DEEP, Fault, find_fault, find_misfit
+from relevo.errors import PayloadError, PayloadTooLarge
+
+_encode = msgspec.json.Encoder().encode
+_MAX_DEPTH_OF_ARGUMENTS = MAX_DEPTH + 1  # the list or object that holds them is a level too
+
+
+class Signature:
+    """Turns the arguments and the result of one function into bytes and back; made once per task.
+
+    What `encode` accepts, `decode` gives back equal, typed by the annotations. All else is refused with
+    a `PayloadError` that names the function, the argument and the part of it.
+
+        signature = Signature(charge)
+        signature.encode((7,), {"cents": 990}, limit=1_000_000)    # b'"a":[7],"k":{"cents":990}'
+        signature.decode(b"[7]", b'{"cents":990}')                 # ((7,), {"cents": 990})
+    """
+
+    __slots__ = ("_name", "_read", "_read_known", "_read_result", "_result", "_signature", "_slots")
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self._signature, parameters, self._result = read_signature(func)
+        self._name = getattr(func, "__name__", type(func).__name__)
+        self._slots = {slot.name: slot for slot in parameters}
+        reader = ArgumentReader(parameters)
+        self._read, self._read_known = reader.read, reader.read_known
+        self._read_result = msgspec.json.Decoder(self._result.type).decode
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
+        """The arguments as members of a JSON object, `"a":[...],"k":{...}`; b"" if there are none."""
+        cause = None
+        try:
+            values = _encode(args) if args else None
+            named = _encode(kwargs) if kwargs else None
+            if named is None:
+                fragment = b'"a":' + values if values is not None else b""
+            else:
+                fragment = b'"a":%b,"k":%b' % (values, named) if values is not None else b'"k":' + named
+            size = len(fragment)
+            if size > limit:
+                raise PayloadTooLarge(f"{self._name}(): arguments", size, limit)
+            if size > SHALLOW_SIZE:
+                _check_depth(fragment, _MAX_DEPTH_OF_ARGUMENTS)
+            args_back, kwargs_back = self._read_known(values, named)
+            if args_back == args and kwargs_back == kwargs:
+                return fragment
+        except (PayloadTooLarge, MemoryError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - encoding and comparing run the user's code
+            cause = exc
+        raise self._refuse_arguments(args, kwargs) from cause
+
+    def decode(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
+        """The arguments to call the function with; they fit its signature as it is now."""
+        try:
+            if args is not None and len(args) > SHALLOW_SIZE:
+                _check_depth(args, _MAX_DEPTH_OF_ARGUMENTS)
+            if kwargs is not None and len(kwargs) > SHALLOW_SIZE:
+                _check_depth(kwargs, _MAX_DEPTH_OF_ARGUMENTS)
+            return self._read(args, kwargs)
+        except MemoryError:
+            raise  # says nothing about the payload: another worker may read it
+        except Exception as exc:  # bytes from outside, made into classes of the user's
+            raise self._refuse_payload(args, kwargs, exc) from exc
+
+    def encode_result(self, value: Any, *, limit: int) -> bytes:
+        """The result as JSON, under the same rule as the arguments."""
+        cause = None
+        try:
+            raw = _encode(value)
+            if len(raw) > limit:
+                raise PayloadTooLarge(f"{self._name}(): result", len(raw), limit)
+            _check_depth(raw, MAX_DEPTH)
+            if self._read_result(raw) == value:
+                return raw
+        except (PayloadTooLarge, MemoryError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - as for arguments
+            cause = exc
+        raise self._refuse_result(find_fault(value, self._result)) from cause
+
+    def decode_result(self, raw: Buffer) -> Any:
+        """The result in these bytes."""
+        try:
+            _check_depth(raw, MAX_DEPTH)
+            return self._read_result(raw)
+        except MemoryError:
+            raise
+        except RecursionError as exc:
+            raise self._refuse_result(("", TOO_DEEP)) from exc
+        except Exception as exc:
+            raise self._refuse_result(find_misfit(raw, self._result)) from exc
+
+    def _refuse_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PayloadError:
+        if why := self._misbound(args, kwargs):
+            return PayloadError(f"{self._name}(): {why}; it takes {self._signature}")
+        for label, slot, value in self._places(args, kwargs):
+            if fault := find_fault(value, slot):
+                return self._refusal(label, fault)
+        return self._refusal("arguments", ("", "would not come back equal; is a value changing meanwhile?"))
+
+    def _refuse_payload(self, args: Buffer | None, kwargs: Buffer | None, cause: Exception) -> PayloadError:
+        if isinstance(cause, RecursionError):
+            return self._refusal("stored arguments", ("", TOO_DEEP))
+        try:
+            values, named = split(args, kwargs)
+        except Exception as exc:  # noqa: BLE001 - not even JSON
+            return self._refusal("stored arguments", ("", f"not readable: {exc}"))
+        if why := self._misbound(values, named):
+            now = f"the function now takes {self._signature}. Was the job enqueued for another version of it?"
+            return PayloadError(f"{self._name}(): the stored arguments do not fit: {why}; {now}")
+        for label, slot, raw in self._places(values, named):
+            if fault := find_misfit(raw, slot):
+                return self._refusal(label, fault)
+        return self._refusal("stored arguments", ("", f"not readable: {cause}"))
+
+    def _refuse_result(self, fault: Fault | None) -> PayloadError:
+        return self._refusal("result", fault or ("", "would not come back equal"))
+
+    def _refusal(self, label: str, fault: Fault) -> PayloadError:
+        path, why = fault
+        return PayloadError(f"{self._name}(): {label}{path}: {why}")
+
+    def _misbound(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as exc:
+            return str(exc)
+        return ""
+
+    def _places(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Slot, Any]]:
+        """Each argument with its label and its slot; only for arguments that fit the signature."""
+        slots = iter(self._slots.values())
+        slot = None
+        for i, value in enumerate(args):
+            if slot is None or slot.kind is not Parameter.VAR_POSITIONAL:
+                slot, first = next(slots), i
+            if slot.kind is Parameter.VAR_POSITIONAL:
+                yield f"argument '*{slot.name}'[{i - first}]", slot, value
+            else:
+                yield f"argument {slot.name!r}", slot, value
+        extra = next((slot for slot in self._slots.values() if slot.kind is Parameter.VAR_KEYWORD), None)
+        by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        for name, value in kwargs.items():
+            named = self._slots.get(name)
+            slot = named if named is not None and named.kind in by_name else extra
+            assert slot is not None, "bound before"
+            yield f"argument {name!r}", slot, value
+
+
+def _check_depth(raw: Buffer, levels: int) -> None:
+    if len(raw) > SHALLOW_SIZE and is_too_deep(bytes(raw), levels):
+        raise RecursionError

@@ -1,0 +1,121 @@
+"""A job as it is stored: its envelope, its states, and the story of its attempts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from relevo.model.backoff import Backoff
+
+
+class State(StrEnum):
+    """Where a job is. `unknown` is an answer of its own: a job that does not exist is not one that waits."""
+
+    SCHEDULED = "scheduled"
+    WAITING = "waiting"
+    READY = "ready"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen to the job by itself."""
+        return self in _ENDED
+
+
+_ENDED = {State.DONE, State.DEAD, State.CANCELLED, State.EXPIRED}
+
+PRIORITY_DEFAULT = 100
+PRIORITY_MAX = 1023
+
+
+class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A job's body. Short keys and omitted defaults: a million of these may be queued.
+
+    Only what the caller chose is here; all else comes from the task's own options on the worker, so that a deploy
+    changes the jobs that are already queued. Unknown fields are those of a newer version and are ignored.
+    """
+
+    target: str = field(name="t")
+    args: Raw = field(name="a", default=Raw(b"[]"))
+    kwargs: Raw = field(name="k", default=Raw(b"{}"))
+    priority: int = field(name="p", default=PRIORITY_DEFAULT)
+    group: str = field(name="g", default="")
+    weight: float = field(name="w", default=1.0)
+    name: str = field(name="n", default="")
+    tags: tuple[str, ...] = field(name="l", default=())
+    expires_ms: int | None = field(name="x", default=None)
+    retries: int | None = field(name="r", default=None)
+    backoff: Backoff | None = field(name="b", default=None)
+    timeout: float | None = field(name="o", default=None)
+    result_ttl: float | None = field(name="rt", default=None)
+    failure_ttl: float | None = field(name="ft", default=None)
+    on_failure: str | None = field(name="f", default=None)
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """One run of a job that did not end it well, or one that nobody heard the end of."""
+
+    how: str
+    worker: str = ""
+    started_ms: int = 0
+    ended_ms: int = 0
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+#: Attempts told in full, the newest. The counts beside them never forget.
+ATTEMPTS_TOLD = 20
+
+
+class Story(Struct, frozen=True, omit_defaults=True):
+    """What happened to a job so far; empty for all that run well the first time."""
+
+    attempts: tuple[Attempt, ...] = ()
+    #: Attempts that used up a retry.
+    spent: int = 0
+    #: How often its worker fell silent.
+    crashes: int = 0
+    #: Since when workers have been asked that do not know its task; 0: none was.
+    unknown_since_ms: int = 0
+
+    def told(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0) -> Story:
+        """The story with one more attempt."""
+        return msgspec.structs.replace(
+            self,
+            attempts=(*self.attempts, attempt)[-ATTEMPTS_TOLD:],
+            spent=self.spent + spent,
+            crashes=self.crashes + crashes,
+        )
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """What is left of a job that has ended, until its time limit."""
+
+    state: State
+    target: str = ""
+    queue_from: str = ""
+    reason: str = ""
+    started_ms: int = 0
+    ended_ms: int = 0
+    worker: str = ""
+    runs: int = 1
+    result: Raw = Raw(b"")
+    not_kept: str = ""
+    story: Story = Story()
+    body: Raw = Raw(b"")
+    #: The body as it was found, where it could not be read.
+    unreadable: bytes = b""
+
+
+read_envelope = msgspec.json.Decoder(Envelope).decode
+read_record = msgspec.json.Decoder(Record).decode
+read_story = msgspec.json.Decoder(Story).decode
+write = msgspec.json.Encoder().encode

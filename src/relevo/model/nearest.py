@@ -1,0 +1,16 @@
+"""The name somebody probably meant, for refusals that help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a refusal: `, did you mean 'lease'?`, or nothing when no known name is near.
+
+    >>> "unknown option 'leese'" + did_you_mean("leese", ["lease", "grace"])
+    "unknown option 'leese', did you mean 'lease'?"
+    """
+    near = get_close_matches(name, sorted(known), n=1)
+    return f", did you mean {near[0]!r}?" if near else ""

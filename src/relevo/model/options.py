@@ -1,0 +1,199 @@
+"""Options of tasks and jobs: one set, checked once, with a reason beside each default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import OptionError
+from relevo.model.backoff import Backoff
+from relevo.model.durations import seconds
+from relevo.model.job import PRIORITY_DEFAULT, PRIORITY_MAX
+from relevo.model.nearest import did_you_mean
+
+Executor = Literal["auto", "loop", "thread", "process"]
+Errors = tuple[type[BaseException], ...]
+
+
+class Priority(IntEnum):
+    """Names for the usual levels. Lower runs first; any number from 0 to 1023 will do."""
+
+    CRITICAL = 0
+    HIGH = 50
+    NORMAL = PRIORITY_DEFAULT
+    LOW = 150
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a task's jobs are run. Set by `@app.task(...)`, changed for one job by `.using(...)`."""
+
+    queue: str = "default"
+    priority: int = PRIORITY_DEFAULT
+    #: 1 + 3 executions outlast a restart of most things a task depends on.
+    retries: int = 3
+    backoff: Backoff = Backoff()
+    #: Only these errors are retried; empty: all.
+    retry_on: Errors = ()
+    #: These errors are permanent: no retry, straight to the dead letters.
+    give_up_on: Errors = ()
+    #: Seconds; None: no limit. Something that hangs must not hold a slot for ever.
+    timeout: float | None = 600.0
+    #: Seconds a result can be fetched; 0: nothing is kept. Enough for whoever waits, short for the memory.
+    result_ttl: float = 300.0
+    #: Seconds a dead letter is kept: a long weekend and the days to look into it.
+    failure_ttl: float = 7 * 86400.0
+    #: Seconds after which a job that has not started is not worth starting.
+    expires: float | None = None
+    #: Deaths of its worker that a job may cause before it is taken for poison.
+    max_crashes: int = 3
+    #: Name of the task that is run with the story of a job that was given up.
+    on_failure: str | None = None
+    executor: Executor = "auto"
+    tags: tuple[str, ...] = ()
+    #: Tenant or other group between which a queue is shared fairly.
+    group: str = ""
+    #: Share of the group: 2 gets twice as much as 1.
+    weight: float = 1.0
+    # Of one job, not of a task:
+    delay: float | None = None
+    eta_ms: int | None = None
+    name: str = ""
+    #: How long the name (without one: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
+    unique: Literal["", "queued", "until_done"] | float = ""
+
+
+def _number(low: float, high: float, kind: str = "a number") -> Callable[[str, Any], float]:
+    def read(what: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise OptionError(f"{what}: {kind} from {low:g} to {high:g} is needed, found {value!r}")
+        return value
+
+    return read
+
+
+def _whole(low: int, high: int) -> Callable[[str, Any], int]:
+    def read(what: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise OptionError(f"{what}: a whole number from {low} to {high} is needed, found {value!r}")
+        return int(value)
+
+    return read
+
+
+def _text(longest: int = 200, *, empty: bool = True) -> Callable[[str, Any], str]:
+    def read(what: str, value: Any) -> str:
+        if not isinstance(value, str) or (not value and not empty) or len(value) > longest or not value.isprintable():
+            raise OptionError(f"{what}: printable text of at most {longest} characters is needed, found {value!r}")
+        return value
+
+    return read
+
+
+def _seconds(what: str, value: Any) -> float:
+    return seconds(value, what=what)
+
+
+def _seconds_or_none(what: str, value: Any) -> float | None:
+    return None if value is None else seconds(value, what=what)
+
+
+def _errors(what: str, value: Any) -> Errors:
+    found = value if isinstance(value, list | tuple | set | frozenset) else (value,)
+    for one in found:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise OptionError(f"{what}: exception classes are needed, found {one!r}")
+    return tuple(found)
+
+
+def _texts(what: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset):
+        raise OptionError(f"{what}: a list of texts is needed, found {value!r}")
+    return tuple(_text(empty=False)(what, one) for one in value)
+
+
+def _executor(what: str, value: Any) -> Executor:
+    if value not in ("auto", "loop", "thread", "process"):
+        raise OptionError(f"{what}: 'auto', 'loop', 'thread' or 'process' is needed, found {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def _eta(what: str, value: Any) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise OptionError(f"{what}: {value!r} has no time zone; use datetime.now(UTC) or add tzinfo")
+        return int(value.timestamp() * 1000)
+    raise OptionError(f"{what}: an aware datetime is needed, found {value!r}; for a time from now use delay=")
+
+
+def _unique(what: str, value: Any) -> Literal["", "queued", "until_done"] | float:
+    if value is True:
+        return "until_done"
+    if value is False or value is None:
+        return ""
+    if value in ("queued", "until_done"):
+        return value  # type: ignore[no-any-return]
+    try:
+        return seconds(value, what=what)
+    except OptionError as error:
+        raise OptionError(f"{what}: 'queued', 'until_done' or a duration is needed, found {value!r}") from error
+
+
+def _on_failure(what: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    name = getattr(value, "target", None)
+    if isinstance(name, str):
+        return name
+    raise OptionError(f"{what}: a task of the app or its name is needed, found {value!r}")
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "queue": _text(empty=False),
+    "priority": _whole(0, PRIORITY_MAX),
+    "retries": _whole(0, 10_000),
+    "backoff": lambda _, value: Backoff.of(value),
+    "retry_on": _errors,
+    "give_up_on": _errors,
+    "timeout": _seconds_or_none,
+    "result_ttl": _seconds,
+    "failure_ttl": _seconds,
+    "expires": _seconds_or_none,
+    "max_crashes": _whole(1, 1000),
+    "on_failure": _on_failure,
+    "executor": _executor,
+    "tags": _texts,
+    "group": _text(),
+    "weight": _number(0.01, 64),
+    "delay": _seconds_or_none,
+    "eta": _eta,
+    "name": _text(),
+    "unique": _unique,
+}
+#: Other words for the same, for people who come from elsewhere.
+ALIASES = {"countdown": "delay", "tenant": "group"}
+#: What `@app.task` does not take: these belong to one job.
+ONE_JOB_ONLY = frozenset({"delay", "eta", "name"})
+#: What `.using` does not take: a worker reads these from the task itself.
+TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "executor"})
+
+
+def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[str] = frozenset()) -> Options:
+    """The options with changes, each checked. Names not known here are refused with the nearest right one."""
+    read: dict[str, Any] = {}
+    for given, value in changes.items():
+        option = ALIASES.get(given, given)
+        reader = _READERS.get(option)
+        if reader is None or option in refuse:
+            where = "@app.task(...)" if option in TASK_ONLY else ".using(...)"
+            if reader is not None:
+                raise OptionError(f"{given!r} is an option of {where}, not of this call")
+            raise OptionError(f"unknown option {given!r}{did_you_mean(given, [*_READERS, *ALIASES])}")
+        read["eta_ms" if option == "eta" else option] = reader(given, value)
+    if read.get("eta_ms") is not None and read.get("delay") is not None:
+        raise OptionError("delay and eta say the same thing twice: give one of them")
+    return msgspec.structs.replace(options, **read)

@@ -1,0 +1,313 @@
+"""The settings of an installation, gathered once into one frozen value.
+
+The nearest source wins: arguments, then `RELEVO_*` variables, then `relevo.toml`, then `[tool.relevo]` of
+`pyproject.toml`, then the defaults written here. Both files are looked for in the directory and its
+parents. A name nobody knows is refused, wherever it stands: a misspelt limit is a limit that is not set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+
+from relevo.errors import OptionError, SettingsError
+from relevo.model import durations, names
+from relevo.model.nearest import did_you_mean
+
+Read = Callable[[str, Any], Any]
+"""Takes a setting's name and what was given for it, and gives its value or raises OptionError."""
+
+Given = tuple[str, Any, str]
+"""The name of a setting, what was given for it, and where."""
+
+
+def _text(name: str, given: Any) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise OptionError(f"{name}: a text is needed, found {given!r}.")
+    return given
+
+
+def _url(name: str, given: Any) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, str) or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://.", given):
+        # Never the raw value: a half-typed URL holds its password all the same.
+        found = masked(given) if isinstance(given, str) else type(given).__name__
+        raise OptionError(f"{name}: a URL such as redis://localhost:6379/0 is needed, found {found!r}.")
+    return given
+
+
+def _label(name: str, given: Any) -> str:
+    """A part of every queue's address; prefix and env may be left out with ""."""
+    if name == "queue":
+        names.task_queue("", "", "app", given)
+    elif given != "":
+        names.Address(**{"prefix": "", "env": "", "service": "app", name: given})
+    return str(given)
+
+
+def _duration(name: str, given: Any, *, least: float) -> float:
+    found = durations.seconds(given, what=name)
+    if found < least:
+        raise OptionError(f"{name}: at least {durations.spoken(least)} is needed, found {given!r}.")
+    return found
+
+
+def _whole(name: str, given: Any, *, least: int, most: int) -> int:
+    if isinstance(given, str) and re.fullmatch("[0-9]{1,18}", given.strip()):
+        given = int(given)  # a variable holds nothing but text
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        raise OptionError(f"{name}: a whole number from {least:,} to {most:,} is needed, found {given!r}.")
+    return given
+
+
+def _pool(name: str, given: Any) -> int | None:
+    return None if given is None else _whole(name, given, least=1, most=1_000)
+
+
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def _size(name: str, given: Any, *, least: int) -> int:
+    if isinstance(given, str) and (parts := re.fullmatch(r"([0-9]{1,18})\s*([A-Za-z]*)", given.strip())):
+        unit = _SIZES.get(parts[2].lower())
+        given = given if unit is None else int(parts[1]) * unit
+    # 512 MiB is the most that the server keeps under one key.
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= 2**29:
+        raise OptionError(
+            f"{name}: a size from {least} B to 512 MiB is needed, found {given!r}. "
+            'Give bytes, or text such as "512KiB" or "1MB".'
+        )
+    return given
+
+
+def _modules(name: str, given: Any) -> tuple[str, ...]:
+    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple):
+        raise OptionError(f"{name}: a list of modules is needed, found {given!r}.")
+    for module in found:
+        if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
+            raise OptionError(f'{name}: a module such as "shop.mails" is needed, found {module!r}.')
+    return tuple(found)
+
+
+# Below a millisecond the store would see zero, and zero means "at once" or "for ever" to the server.
+_SPAN = partial(_duration, least=0.001)
+_SPAN_OR_NONE = partial(_duration, least=0.0)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting, checked; durations are seconds, sizes are bytes. Printing it hides the password.
+
+    A setting is given as an argument, as `RELEVO_LEASE="20s"`, or as `lease = "20s"` in a file.
+    """
+
+    # The server. None starts the embedded one, so that the first example runs with nothing installed.
+    # REDIS_URL is understood too, because hosts of applications set it.
+    url: Annotated[str | None, _url] = None
+
+    # First part of every name, so that several programs can share one server.
+    prefix: Annotated[str, _label] = "relevo"
+
+    # Second part of every name. "dev", because forgetting to say "prod" must not reach production's queues.
+    env: Annotated[str, _label] = "dev"
+
+    # Where the embedded server keeps its data: beside the program, in sight, easy to delete.
+    data_dir: Annotated[str, _text] = ".relevo"
+
+    # The queue of tasks that name none.
+    queue: Annotated[str, _label] = "default"
+
+    # Seconds a worker's claim lasts without a sign of life. A killed worker's job must run again within 15,
+    # which leaves 3 to notice it.
+    lease: Annotated[float, _SPAN] = 12.0
+
+    # Jobs at once in one process: coroutines mostly wait, and 100 of them keep a core busy.
+    concurrency: Annotated[int, partial(_whole, least=1, most=100_000)] = 100
+
+    # Threads for plain functions: they wait for databases and HTTP; 32 is what Python's own pool stops at.
+    threads: Annotated[int, partial(_whole, least=1, most=10_000)] = 32
+
+    # Processes for functions that compute. None is one for each core: more would only take turns.
+    pool: Annotated[int | None, _pool] = None
+
+    # Seconds that SIGTERM leaves to running jobs: what Kubernetes allows before it kills.
+    grace: Annotated[float, _SPAN_OR_NONE] = 30.0
+
+    # Bytes of arguments or result, encoded. Larger ones slow everybody on the server; pass a reference.
+    max_payload: Annotated[int, partial(_size, least=1)] = 2**20
+
+    # Seconds a result is kept: enough for the caller that waits, too short to become a database.
+    result_ttl: Annotated[float, _SPAN_OR_NONE] = 300.0
+
+    # Seconds a dead letter is kept: a week, so that a failure of Friday night is there after a holiday.
+    failure_ttl: Annotated[float, _SPAN] = 604_800.0
+
+    # Dead letters kept per queue, the oldest go first: an outage must not fill the server's memory.
+    dead_max: Annotated[int, partial(_whole, least=1, most=10_000_000)] = 10_000
+
+    # Finished jobs kept per queue for people to look at: a few screens full.
+    done_max: Annotated[int, partial(_whole, least=0, most=10_000_000)] = 1_000
+
+    # Seconds one attempt may take unless the task says otherwise: a hung job must end some day.
+    timeout: Annotated[float, _SPAN] = 600.0
+
+    # Attempts after the first. With growing pauses, three outlast a restart of whatever was down.
+    retries: Annotated[int, partial(_whole, least=0, most=1_000)] = 3
+
+    # Workers one job may take down before it is given up as poison. One may be bad luck, three are not.
+    max_crashes: Annotated[int, partial(_whole, least=1, most=1_000)] = 3
+
+    # Bytes of output kept per attempt: some 600 lines, head and tail.
+    log_max: Annotated[int, partial(_size, least=0)] = 2**16
+
+    # Seconds a job waits for a worker that knows its task: longer than any deployment in steps.
+    unknown_task_ttl: Annotated[float, _SPAN] = 86_400.0
+
+    # Seconds to wait for the server's answer. It answers in under a millisecond; at five seconds it is ill.
+    call_timeout: Annotated[float, _SPAN] = 5.0
+
+    # Seconds to open a connection: room for one lost packet, which is sent again after a second.
+    connect_timeout: Annotated[float, _SPAN] = 3.0
+
+    # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
+    allow: Annotated[tuple[str, ...], _modules] = ()
+
+    def __post_init__(self) -> None:
+        for name, read in _readers().items():
+            value = _value(name, getattr(self, name), "Settings(...)", read)
+            msgspec.structs.force_setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What rich prints, in tracebacks too; msgspec's own would show the password."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return list({**shown, "url": masked(self.url) if self.url else None}.items())
+
+
+def load(
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    directory: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Gather the settings; the first wrong one is refused with `SettingsError`, saying where it stands.
+
+    An argument that is None counts as not given, and so does an empty variable.
+    """
+    readers = _readers()
+    directory = (Path.cwd() if directory is None else directory).resolve()
+    found: dict[str, tuple[Any, str]] = {}
+    for name, value, where in (  # weakest first, so that the stronger ones write over them
+        *_from_pyproject(directory),
+        *_from_relevo_toml(directory),
+        *_from_environment(os.environ if environ is None else environ),
+        *((name, value, "the arguments") for name, value in (arguments or {}).items() if value is not None),
+    ):
+        if name in readers:
+            found[name] = value, where
+        elif isinstance(value, dict):
+            raise SettingsError(
+                f"unknown table [{name}] in {where}: settings are not grouped. "
+                "In relevo.toml they stand at the top level, in pyproject.toml directly under [tool.relevo]."
+            )
+        else:
+            raise SettingsError(f"unknown setting {name!r} in {where}{did_you_mean(name, readers)}")
+    # Only what is used is read: a REDIS_URL meant for another program must not stop this one.
+    return Settings(**{name: _value(name, *given, readers[name]) for name, given in found.items()})
+
+
+def masked(url: str) -> str:
+    """The URL with every secret replaced by `***`; where it is unclear what is secret, more is hidden.
+
+    >>> masked("redis://shop:s3cret@db:6379/0?ssl_password=x")
+    'redis://shop:***@db:6379/0?ssl_password=***'
+    """
+    query = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|auth)[^=&]*=)[^&]*", re.IGNORECASE)
+    shown = query.sub(r"\1***", url)
+    if "@" in url and "@" not in shown:  # was it before the host or in the query? Then show neither.
+        return re.sub(r"^([a-z][a-z0-9+.-]*://)?.*", r"\1***", url, count=1, flags=re.IGNORECASE | re.DOTALL)
+    # Up to the last @, since passwords hold unescaped ones. A lone part before @ may be a password too.
+    return re.sub(r"^([^:/@]*://)?([^:@/]*:)?.*@", r"\1\2***@", shown, count=1, flags=re.DOTALL)
+
+
+def _readers() -> dict[str, Read]:
+    hints = get_type_hints(Settings, include_extras=True)
+    return {name: get_args(hints[name])[1] for name in Settings.__struct_fields__}
+
+
+def _value(name: str, given: Any, where: str, read: Read) -> Any:
+    try:
+        return read(name, given)
+    except OptionError as error:
+        raise SettingsError(f"{error} (from {where})") from error
+
+
+# Kubernetes sets these in every pod, for each service whose name starts with "relevo".
+_OF_KUBERNETES = re.compile(
+    r"RELEVO_(?:.+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)?)"
+)
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    known = {f"RELEVO_{name.upper()}": name for name in Settings.__struct_fields__}
+    # An empty variable is none: compose files hand on those that nobody set as empty ones.
+    if redis_url := environ.get("REDIS_URL"):
+        yield "url", redis_url, "REDIS_URL"
+    for variable, value in environ.items():
+        if variable in known:
+            if value:
+                yield known[variable], value, variable
+        elif (
+            variable.startswith("RELEVO_")
+            and variable != "RELEVO_SERVER_BIN"  # read where the embedded server is started
+            and not variable.startswith("RELEVO_TEST_")  # of relevo's own tests
+            and not _OF_KUBERNETES.fullmatch(variable)
+        ):
+            raise SettingsError(f"unknown environment variable {variable!r}{did_you_mean(variable, known)}")
+
+
+def _from_relevo_toml(directory: Path) -> Iterator[Given]:
+    path, table = _nearest_toml(directory, "relevo.toml")
+    for name, value in table.items():
+        yield name, value, str(path)
+
+
+def _from_pyproject(directory: Path) -> Iterator[Given]:
+    path, table = _nearest_toml(directory, "pyproject.toml")
+    where = f"[tool.relevo] of {path}"
+    for key in ("tool", "relevo"):
+        table = table.get(key, {})
+        if not isinstance(table, dict):
+            raise SettingsError(f"{where}: a table is needed, found {table!r}.")
+    for name, value in table.items():
+        yield name, value, where
+
+
+def _nearest_toml(directory: Path, name: str) -> tuple[Path, dict[str, Any]]:
+    for folder in (directory, *directory.parents):
+        path, text = folder / name, ""
+        try:
+            text = path.read_bytes().decode()
+            return path, tomllib.loads(text)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise SettingsError(f"{path}, line {line}: not UTF-8 text.") from error
+        except tomllib.TOMLDecodeError as error:
+            end = f"line {text.count(chr(10)) + 1}, the end"
+            why = str(error).replace("end of document", end)
+            raise SettingsError(f"{path} is not valid TOML: {why}.") from error
+    return directory / name, {}

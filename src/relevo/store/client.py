@@ -1,0 +1,74 @@
+"""The store as the rest of relevo sees it: performs plans, blocking or on asyncio, and waits for jobs to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from pathlib import Path
+from typing import TypeVar
+
+from relevo.model.job import Record
+from relevo.store.aio import AsyncDriver
+from relevo.store.blocking import BlockingDriver
+from relevo.store.inbox import AsyncInbox, BlockingInbox
+from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.plan import Plan
+from relevo.store.source import Source
+
+T = TypeVar("T")
+
+
+class Client:
+    """Nothing is opened before it is used; each thread and each event loop gets connections of its own."""
+
+    def __init__(self, url: str | None, keys: AppKeys, *, data_dir: Path, connect_timeout: float, call_timeout: float):
+        self.source = Source(url, data_dir=data_dir, connect_timeout=connect_timeout, call_timeout=call_timeout)
+        self.blocking = BlockingDriver(self.source)
+        self._keys = keys
+        self._inbox = BlockingInbox(self.blocking, keys)
+        self._pid = os.getpid()
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[AsyncDriver, AsyncInbox]]
+        self._loops = weakref.WeakKeyDictionary()
+
+    def run(self, plan: Plan[T], *, patience: float | None = None) -> T:
+        """Carry a plan out and block meanwhile."""
+        return self.blocking.perform(plan, patience=patience)
+
+    async def arun(self, plan: Plan[T], *, patience: float | None = None) -> T:
+        """Carry a plan out on the running event loop."""
+        return await self._here()[0].perform(plan, patience=patience)
+
+    def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
+        """Block until a job has ended."""
+        return self._inbox.wait(queue, id, timeout)
+
+    async def await_end(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
+        """Wait on the running event loop until a job has ended."""
+        return await self._here()[1].wait(queue, id, timeout)
+
+    def driver(self) -> AsyncDriver:
+        """The driver of the running event loop."""
+        return self._here()[0]
+
+    def _here(self) -> tuple[AsyncDriver, AsyncInbox]:
+        loop = asyncio.get_running_loop()
+        pair = self._loops.get(loop)
+        if pair is None or self._pid != os.getpid():
+            if self._pid != os.getpid():  # a forked child must not talk on its parent's sockets
+                self._loops = weakref.WeakKeyDictionary()
+                self._pid = os.getpid()
+            driver = AsyncDriver(self.source)
+            pair = self._loops[loop] = (driver, AsyncInbox(driver, self._keys))
+        return pair
+
+    def close(self) -> None:
+        """Close the blocking connections."""
+        self.blocking.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        pair = self._loops.pop(asyncio.get_running_loop(), None)
+        if pair is not None:
+            await pair[1].close()
+            pair[0].close()

@@ -1,0 +1,226 @@
+"""Waiting for jobs to end: woken, not polled, on one connection per process whatever the number of waiters.
+
+A waiter leaves the name of this process' channel with the job (`attach.lua`), in the same step that looks whether the
+job has ended already, so that no end can fall between looking and waiting. The script that ends the job publishes its
+record there. A channel keeps nothing: when the connection breaks, everybody who still waits attaches again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import threading
+import time
+from typing import Any
+
+from relevo.errors import ResultTimeout, StoreError, UnknownJob
+from relevo.model.job import Record, read_record
+from relevo.store.aio import AsyncDriver
+from relevo.store.blocking import BlockingDriver
+from relevo.store.jobs import attach
+from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.link import Link
+from relevo.store.wire import Wire
+
+log = logging.getLogger("relevo.inbox")
+
+#: A connection that carries no message for so long is asked whether it still lives.
+PING_EVERY = 5.0
+ID_LENGTH = 20
+
+
+class AsyncInbox:
+    """Waits on an event loop."""
+
+    def __init__(self, driver: AsyncDriver, keys: AppKeys) -> None:
+        self._driver = driver
+        self._channel = keys.inbox(f"{os.getpid():x}{secrets.token_hex(4)}")
+        self._waiting: dict[str, tuple[QueueKeys, asyncio.Future[Record]]] = {}
+        self._opening = asyncio.Lock()
+        self._wire: Wire | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
+        """The record of a job when it has ended."""
+        future = self._waiting[id][1] if id in self._waiting else None
+        if future is None:
+            if self._wire is None or self._wire.closed is not None:
+                await self._open()
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[id] = (queue, future)
+            try:
+                self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
+            except BaseException:
+                self._waiting.pop(id, None)
+                raise
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on") from None
+        finally:
+            self._waiting.pop(id, None)
+
+    def _settle(self, id: str, found: Record | bool | None) -> None:
+        """What attaching said: a record, True (wait), or None (no such job)."""
+        if found is True or id not in self._waiting:
+            return
+        future = self._waiting[id][1]
+        if future.done():
+            return
+        if isinstance(found, Record):
+            future.set_result(found)
+        else:
+            future.set_exception(UnknownJob(f"no job {id}: it never was, or its record has ended"))
+
+    def _message(self, _channel: bytes, payload: bytes) -> None:
+        id = payload[:ID_LENGTH].decode()
+        if id in self._waiting:
+            self._settle(id, read_record(payload[ID_LENGTH:]))
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._wire is not None and self._wire.closed is None:
+                return
+            wire = await self._driver.open(None)
+            wire.on_message = self._message
+            await wire.request((b"SUBSCRIBE", self._channel))
+            self._wire = wire
+            if self._keeper is None or self._keeper.done():
+                self._keeper = asyncio.create_task(self._keep(), name="relevo inbox")
+
+    async def _keep(self) -> None:
+        """While somebody waits, see that the connection lives; after a break attach everybody again."""
+        while True:
+            await asyncio.sleep(PING_EVERY if self._wire is not None and self._wire.closed is None else 0.2)
+            if not self._waiting:
+                continue
+            try:
+                if self._wire is not None and self._wire.closed is None:
+                    await self._wire.request((b"PING",))
+                    continue
+                self._driver.forget()
+                await self._open()
+                for id, (queue, _) in list(self._waiting.items()):
+                    self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
+            except StoreError as error:
+                log.debug("inbox: %s", error)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._wire is not None:
+            self._wire.close()
+
+
+class BlockingInbox:
+    """Waits in threads; one daemon thread listens while somebody waits."""
+
+    def __init__(self, driver: BlockingDriver, keys: AppKeys) -> None:
+        self._driver = driver
+        self._keys = keys
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid = os.getpid()
+        self._channel = self._keys.inbox(f"{os.getpid():x}{secrets.token_hex(4)}")
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting: dict[str, list[_Slot]] = {}
+        self._listener: threading.Thread | None = None
+        self._subscribed = False
+
+    def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
+        """The record of a job when it has ended."""
+        if self._pid != os.getpid():
+            self._renew()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        slot = _Slot(queue)
+        with self._lock:
+            self._waiting.setdefault(id, []).append(slot)
+            if self._listener is None:
+                self._listener = threading.Thread(target=self._listen, name="relevo inbox", daemon=True)
+                self._listener.start()
+            while not self._subscribed:
+                if not self._changed.wait(_left(deadline)):
+                    self._leave(id, slot)
+                    raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
+        try:
+            self._settle(id, self._driver.perform(attach(queue, id, self._channel)))
+            if not slot.event.wait(_left(deadline)):
+                raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
+        finally:
+            with self._lock:
+                self._leave(id, slot)
+        if slot.record is None:
+            raise UnknownJob(f"no job {id}: it never was, or its record has ended")
+        return slot.record
+
+    def _leave(self, id: str, slot: _Slot) -> None:
+        slots = self._waiting.get(id, [])
+        if slot in slots:
+            slots.remove(slot)
+        if not slots:
+            self._waiting.pop(id, None)
+
+    def _settle(self, id: str, found: Record | bool | None) -> None:
+        if found is True:
+            return
+        with self._lock:
+            for slot in self._waiting.get(id, []):
+                slot.record = found if isinstance(found, Record) else None
+                slot.event.set()
+
+    def _listen(self) -> None:
+        link: Link | None = None
+        while True:
+            try:
+                if link is None:
+                    link = self._driver.open(None)
+                    link.request((b"SUBSCRIBE", self._channel))
+                    self._attach_all()
+                message = self._next(link)
+                if message is not None:
+                    self._settle(message[:ID_LENGTH].decode(), read_record(message[ID_LENGTH:]))
+            except StoreError as error:
+                log.debug("inbox: %s", error)
+                link = None
+                with self._lock:
+                    self._subscribed = False
+                time.sleep(0.1)
+
+    def _attach_all(self) -> None:
+        with self._lock:
+            self._subscribed = True
+            self._changed.notify_all()
+            waiting = [(id, slots[0].queue) for id, slots in self._waiting.items() if slots]
+        for id, queue in waiting:
+            self._settle(id, self._driver.perform(attach(queue, id, self._channel)))
+
+    def _next(self, link: Link) -> bytes | None:
+        """The next message; None after a quiet time in which the connection was found alive."""
+        try:
+            reply: Any = link.wait(PING_EVERY)
+        except TimeoutError:
+            link.send((b"PING",))
+            reply = link.read()
+        if isinstance(reply, list) and reply and reply[0] == b"message":
+            return bytes(reply[2])
+        return None
+
+
+class _Slot:
+    __slots__ = ("event", "queue", "record")
+
+    def __init__(self, queue: QueueKeys) -> None:
+        self.queue = queue
+        self.event = threading.Event()
+        self.record: Record | None = None
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

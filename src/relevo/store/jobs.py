@@ -1,0 +1,113 @@
+"""One job: look at it, wait for it, cancel it, bring it back, forget it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.model.job import Envelope, Record, State, Story, read_envelope, read_record, read_story
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+
+
+class Claim(Struct, frozen=True):
+    """Who holds a job since when, and with which token."""
+
+    token: int
+    worker: str
+    since_ms: int
+    cancel_asked: bool = False
+
+
+def read_claim(text: bytes) -> Claim | None:
+    """Read an entry of `claims`."""
+    parts = text.decode().split(" ")
+    return Claim(int(parts[0]), parts[1], int(parts[2]), parts[3:] == ["c"]) if len(parts) >= 3 else None
+
+
+class Seen(Struct, frozen=True):
+    """A job as one look found it."""
+
+    id: str
+    state: State
+    envelope: Envelope | None = None
+    body: bytes = b""
+    #: When a scheduled job is due, or a running one's lease ends.
+    due_ms: int | None = None
+    claim: Claim | None = None
+    story: Story = Story()
+    record: Record | None = None
+    notes: dict[str, str] = {}
+
+
+def look(queue: QueueKeys, id: str) -> Call[Seen]:
+    """Everything about a job; state `unknown` if there is none."""
+    script = queue.script("look")
+    return Call([id], lambda reply: _seen(id, reply), script, queue.of(script))
+
+
+def _seen(id: str, reply: list[Any]) -> Seen:
+    state, score, body, claim, story, record, notes = reply
+    written = {notes[i].decode(): notes[i + 1].decode(errors="replace") for i in range(0, len(notes), 2)}
+    if state == b"ended":
+        ended = read_record(record)
+        return Seen(id, ended.state, record=ended, story=ended.story, body=bytes(ended.body), notes=written)
+    if not state:
+        return Seen(id, State.UNKNOWN, notes=written)
+    due = int(float(score))
+    return Seen(
+        id,
+        State(state.decode()),
+        readable(body),
+        body,
+        due // 1024 if state == b"scheduled" else due if state == b"running" else None,
+        read_claim(claim),
+        read_story(story) if story else Story(),
+        notes=written,
+    )
+
+
+def readable(body: bytes) -> Envelope | None:
+    """The envelope, or None where somebody wrote something else."""
+    try:
+        return read_envelope(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None]:
+    """The record of a job that has ended; True: the inbox will be told; None: there is no such job."""
+    script = queue.script("attach")
+
+    def decode(reply: list[bytes]) -> Record | bool | None:
+        match reply:
+            case [b"ended", record]:
+                return read_record(record)
+            case [b"waits", _]:
+                return True
+            case _:
+                return None
+
+    return Call([id, inbox], decode, script, queue.of(script))
+
+
+def cancel(queue: QueueKeys, id: str, record: bytes, ttl_ms: int, name: str, dead_max: int) -> Call[str]:
+    """'cancelled', 'asked' (its worker was told), or 'unknown'."""
+    script = queue.script("cancel")
+    return Call([id, record, ttl_ms, name, 0, dead_max], bytes.decode, script, queue.of(script))
+
+
+def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[bool]:
+    """Put an ended job back in its queue; False if somebody else did so before."""
+    script = queue.script("revive")
+    args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body]
+    # A repeated call would answer 0 although the first one, whose reply was lost, did it.
+    return Call(args, bool, script, queue.of(script), repeatable=False)
+
+
+def discard(queue: QueueKeys, ids: list[str]) -> Call[int]:
+    """Forget ended jobs: how many there were."""
+    script = queue.script("discard")
+    return Call([len(ids), *ids], int, script, queue.of(script))

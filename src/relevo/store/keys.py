@@ -1,0 +1,93 @@
+"""Every key relevo writes is spelt here.
+
+A queue's address in braces is the hash tag of all its keys, so a queue lives in one slot and every script is
+single-slot. A queue has this fixed set of keys however many jobs it holds; only a finished job's record, a job's notes,
+a name held for a time and a worker's bell are keys of their own, and each of those carries a time limit from birth.
+"""
+
+from __future__ import annotations
+
+from relevo.store.scripts import Script, script
+
+#: Key names a script may ask for, and what ends them.
+QUEUE_KEYS = {
+    "jobs": "empties with the jobs",
+    "ready": "empties with the jobs",
+    "scheduled": "empties with the jobs",
+    "running": "empties with the jobs",
+    "claims": "empties with the jobs",
+    "story": "empties with the jobs",
+    "groups": "empties with the jobs",
+    "names": "empties with the jobs",
+    "waiters": "empties with the jobs",
+    "clock": "removed when nothing is queued",
+    "idle": "time limit, renewed by idle workers",
+    "paused": "permanent until the queue is resumed",
+    "stats": "time limit, renewed by traffic",
+    "done": "time limit of its longest record",
+    "dead": "time limit of its longest record",
+    "cancelled": "time limit of its longest record",
+    "expired": "time limit of its longest record",
+    # prefixes of keys that carry a time limit each
+    "ended": "result_ttl or failure_ttl",
+    "notes": "as long as the record",
+    "unique": "the time the name is held",
+    "bell": "a minute",
+}
+
+
+class QueueKeys:
+    """The keys of one queue."""
+
+    def __init__(self, address: str, *, clock_key: str = "") -> None:
+        self.address = address
+        self._clock_key = clock_key
+        self._tag = "{" + address + "}:"
+        self._for_script: dict[str, tuple[bytes, ...]] = {}
+
+    def key(self, name: str) -> bytes:
+        """The key called `name` in QUEUE_KEYS."""
+        if name not in QUEUE_KEYS:
+            raise KeyError(f"no key of a queue is called {name!r}")
+        return (self._tag + name).encode()
+
+    def bell(self, worker: str) -> bytes:
+        """The list on which one worker is called."""
+        return self.key("bell") + b":" + worker.encode()
+
+    def script(self, name: str) -> Script:
+        """A script for this queue; under test, one that lives in the test's time."""
+        return script(name, self._clock_key)
+
+    def of(self, script: Script) -> tuple[bytes, ...]:
+        """The keys a script names in its contract, in its order."""
+        try:
+            return self._for_script[script.name]
+        except KeyError:
+            keys = tuple(self.key(name) for name in script.keys)
+            return self._for_script.setdefault(script.name, keys)
+
+
+class AppKeys:
+    """The keys of one app: where its queues and workers are listed."""
+
+    def __init__(self, prefix: str, env: str, app: str) -> None:
+        self._tag = "{" + f"{prefix}:{env}:{app}" + "}:"
+
+    @property
+    def queues(self) -> bytes:
+        """zset: queue name, when it was last used; time limit, renewed by use."""
+        return (self._tag + "queues").encode()
+
+    @property
+    def workers(self) -> bytes:
+        """zset: worker id, when it was last heard of; time limit, renewed by workers."""
+        return (self._tag + "workers").encode()
+
+    def worker(self, worker: str) -> bytes:
+        """What one worker says of itself; a short time limit."""
+        return (self._tag + "worker:" + worker).encode()
+
+    def inbox(self, process: str) -> bytes:
+        """Channel on which a waiting process is told of ends. No key: a channel holds nothing."""
+        return (self._tag + "inbox:" + process).encode()

@@ -1,0 +1,13 @@
+-- Take one idle worker off the list. Registrations end by themselves, so that a killed worker is asked at most once.
+local function wake()
+  for _ = 1, 8 do
+    local got = redis.call('ZPOPMAX', idle)
+    if not got[1] then return nil end
+    if tonumber(got[2]) >= now then return got[1] end
+  end
+end
+local function ring(worker, message)
+  local list = bell .. ':' .. worker
+  redis.call('RPUSH', list, message)
+  redis.call('PEXPIRE', list, 60000) -- a worker that died never reads its bell
+end

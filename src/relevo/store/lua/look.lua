@@ -1,0 +1,19 @@
+--[[ Everything there is to know about one job, in one consistent look.
+KEYS  jobs ready scheduled running claims story
+      ended      -     prefix of records of finished jobs
+      notes      -     prefix of progress and logs
+ARGV  id         id    the job
+GIVES state ('' when unknown), score, body, claim, story, record, notes as field, value, ... ]]
+local written = redis.call('HGETALL', notes .. ':' .. id)
+local body = redis.call('HGET', jobs, id)
+if not body then
+  local record = redis.call('GET', ended .. ':' .. id)
+  return { record and 'ended' or '', '', '', '', '', record or '', written }
+end
+local claim, told = redis.call('HGET', claims, id) or '', redis.call('HGET', story, id) or ''
+local score = redis.call('ZSCORE', running, id)
+if score then return { 'running', score, body, claim, told, '', written } end
+score = redis.call('ZSCORE', ready, id)
+if score then return { 'ready', score, body, claim, told, '', written } end
+score = redis.call('ZSCORE', scheduled, id)
+return { score and 'scheduled' or '', score or '', body, claim, told, '', written }

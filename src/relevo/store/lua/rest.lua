@@ -1,0 +1,18 @@
+--[[ An idle worker says that it still waits, and learns when it is needed next.
+KEYS  running    zset  lease deadline
+      scheduled  zset  due time * 1024 + priority
+      idle       zset  workers that wait, until when they are believed alive
+ARGV  worker     id    who waits
+      idle_ms    int   how long it is believed to wait
+GIVES now, when to ask again (0: never), 1 if it was on the list (0: somebody just called it) ]]
+-- @include now
+-- @include afford
+local waits = redis.call('ZSCORE', idle, worker) and 1 or 0
+if waits == 1 then
+  redis.call('ZADD', idle, now + idle_ms, worker)
+  redis.call('PEXPIRE', idle, idle_ms * 2)
+end
+local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
+local next_lost = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
+local wake_at = math.min(next_due and math.floor(next_due / 1024) or math.huge, next_lost or math.huge)
+return { now, wake_at == math.huge and 0 or wake_at, waits }

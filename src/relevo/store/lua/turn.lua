@@ -1,0 +1,237 @@
+--[[ A worker's one round trip: settle what it finished, promote what is due, take back what dead workers held, and
+hand out up to `want` jobs. Each part is bounded. A job is settled only by the holder of its token: anybody else's word
+comes too late and is refused.
+
+KEYS  jobs ready scheduled running claims story groups clock names waiters stats idle bell paused
+      ended done dead cancelled expired
+ARGV  worker     id    who asks
+      lease_ms   int   how long a job is lent without a renewal
+      idle_ms    int   how long the worker is believed to wait
+      want       int   how many jobs it has room for
+      keep_ms    int   how long the counters live without traffic
+      done_max   int   entries kept in the index of done jobs
+      dead_max   int   dead letters kept
+      plain      int   jobs that are done and leave nothing: id, token
+      kept       int   jobs that are done and leave a record: id, token, ttl, record
+      moved      int   all others: id, token, verb, priority, group, weight, ms, text, name, follow id, priority, body
+                       verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
+                       done, dead, cancelled, expired: ended with the record `text` for `ms`
+GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
+      [index, claim, story] of those handed out before, [id, claim, body, story] of those taken back ]]
+-- @include now
+-- @include afford
+-- @include wake
+-- @include place
+-- @include end
+
+local refused = {}
+local at = 11
+
+local function held_by_us(n, stride) -- which of the n entries at `at` still carry the token we were given
+  local ids = {}
+  for i = 1, n do ids[i] = ARGV[at + (i - 1) * stride] end
+  local held, ours = redis.call('HMGET', claims, unpack(ids)), {}
+  for i = 1, n do
+    if held[i] and string.match(held[i], '^%d+') == ARGV[at + (i - 1) * stride + 1] then
+      ours[#ours + 1] = i
+    else
+      refused[#refused + 1] = ids[i]
+      ids[i] = false
+    end
+  end
+  return ids, ours
+end
+
+local function remove(ids, ours)
+  local gone = {}
+  for x, i in ipairs(ours) do gone[x] = ids[i] end
+  redis.call('ZREM', running, unpack(gone))
+  redis.call('HDEL', jobs, unpack(gone))
+  redis.call('HDEL', claims, unpack(gone))
+  return gone
+end
+
+plain, kept, moved = tonumber(plain), tonumber(kept), tonumber(moved)
+local finished = 0
+if plain > 0 then
+  local ids, ours = held_by_us(plain, 2)
+  if #ours > 0 then
+    local gone = remove(ids, ours)
+    finished = finished + #gone
+    if awaited then for _, id in ipairs(gone) do tell(id, '{"state":"done"}') end end
+  end
+  at = at + plain * 2
+end
+if kept > 0 then
+  local ids, ours = held_by_us(kept, 4)
+  if #ours > 0 then
+    remove(ids, ours)
+    finished = finished + #ours
+    local entries, longest = {}, 0
+    for x, i in ipairs(ours) do
+      local row = at + (i - 1) * 4
+      local id, ttl, record = ARGV[row], tonumber(ARGV[row + 2]), ARGV[row + 3]
+      redis.call('SET', ended .. ':' .. id, record, 'PX', ttl)
+      entries[x * 2 - 1], entries[x * 2] = now, id
+      longest = math.max(longest, ttl)
+      tell(id, record)
+    end
+    redis.call('ZADD', done, unpack(entries))
+    redis.call('ZREMRANGEBYRANK', done, 0, -done_max - 1)
+    outlive(done, longest)
+  end
+  at = at + kept * 4
+end
+if finished > 0 then redis.call('HINCRBY', stats, 'done', finished) end
+
+local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired }
+local readied = 0
+if moved > 0 then
+  local ids, ours = held_by_us(moved, 12)
+  for _, i in ipairs(ours) do
+    local row = at + (i - 1) * 12
+    local id, verb, priority = ARGV[row], ARGV[row + 2], ARGV[row + 3]
+    local group, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]
+    local index = index_of[verb]
+    redis.call('ZREM', running, id)
+    if index then
+      redis.call('HDEL', jobs, id)
+      redis.call('HDEL', claims, id)
+      redis.call('HDEL', story, id)
+      release(ARGV[row + 8], id)
+      file(index, id, text, ms)
+    else
+      if text ~= '' then redis.call('HSET', story, id, text) end
+      if verb == 'retry' and ms > 0 then
+        redis.call('ZADD', scheduled, (now + ms) * 1024 + priority, id)
+        if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
+      else
+        -- tag 0: what was handed back goes before what came later, and among its like by id, that is by age
+        redis.call('ZADD', ready, verb == 'back' and priority * LEVEL or place(priority, group, weight), id)
+        readied = readied + 1
+      end
+    end
+    redis.call('HINCRBY', stats, verb, 1)
+    local follow = ARGV[row + 9]
+    if follow ~= '' then -- what must follow this end is put in the queue in the same step: no crash can fall between
+      redis.call('HSET', jobs, follow, ARGV[row + 11])
+      redis.call('ZADD', ready, place(ARGV[row + 10], '', 1), follow)
+      redis.call('HINCRBY', stats, 'enqueued', 1)
+      readied = readied + 1
+    end
+  end
+  at = at + moved * 12
+end
+
+want = tonumber(want)
+if plain + kept + moved > 0 then redis.call('PEXPIRE', stats, keep_ms) end
+if want <= 0 or redis.call('EXISTS', paused) == 1 then
+  keep_marks()
+  if want > 0 then redis.call('HSET', paused, worker, now) -- resuming rings everybody who asked
+  elseif readied > 0 then
+    local other = wake()
+    if other then ring(other, '') end
+  end
+  return { now, 0, refused, {}, {}, {}, {} }
+end
+
+local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
+if #due > 0 then
+  local ids, entries = {}, {}
+  for i = 1, #due, 2 do ids[(i + 1) / 2] = due[i] end
+  redis.call('ZREM', scheduled, unpack(ids))
+  local of = redis.call('EXISTS', groups) == 1 and redis.call('HMGET', groups, unpack(ids)) or {}
+  if #of > 0 then redis.call('HDEL', groups, unpack(ids)) end
+  for i, id in ipairs(ids) do
+    local weight, group = 1, ''
+    if of[i] then weight, group = string.match(of[i], '^(%S+) (.*)$') end
+    entries[i * 2 - 1], entries[i * 2] = place(string.format('%d', due[i * 2] % 1024), group, weight), id
+  end
+  redis.call('ZADD', ready, unpack(entries))
+end
+keep_marks()
+
+local lost = {}
+for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, 20)) do
+  local body = redis.call('HGET', jobs, id)
+  local token, rest = string.match(redis.call('HGET', claims, id) or '', '^(%d+)(.*)$')
+  if body and token then
+    -- Taken back under a new token: the old holder may still live, but its word no longer counts. Who decides what
+    -- becomes of the job is the caller; if the caller dies too, this lease ends and the next one is asked.
+    local claim = string.format('%d', token + 1) .. rest
+    redis.call('HSET', claims, id, claim)
+    redis.call('ZADD', running, now + lease_ms, id)
+    lost[#lost + 1] = { id, claim, body, redis.call('HGET', story, id) or '' }
+  else
+    redis.call('ZREM', running, id)
+    redis.call('HDEL', claims, id)
+    redis.call('HINCRBY', stats, 'orphans', 1)
+  end
+end
+if #lost > 0 then redis.call('HINCRBY', stats, 'lost', #lost) end
+
+local got = redis.call('ZPOPMIN', ready, want)
+local n = #got / 2
+local ids, bodies, again = {}, {}, {}
+if n > 0 then
+  local level, top = -1, 0
+  local tops = {}
+  for i = 1, n do ids[i] = got[i * 2 - 1] end
+  for i = n, 1, -1 do -- the last of each level carries its largest tag, which is where the level's clock stands now
+    local score = tonumber(got[i * 2])
+    local of = math.floor(score / LEVEL)
+    if of ~= level then
+      level, top = of, score - of * LEVEL
+      if top > 0 then
+        tops[#tops + 1] = of
+        tops[#tops + 1] = string.format('%.0f', top)
+      end
+    end
+  end
+  bodies = redis.call('HMGET', jobs, unpack(ids))
+  local before = redis.call('HMGET', claims, unpack(ids))
+  local fresh = '1 ' .. worker .. ' ' .. now
+  local leases, stamps, m = {}, {}, 0
+  for i = 1, n do
+    if bodies[i] then
+      m = m + 1
+      local id = ids[i]
+      local claim = fresh
+      if before[i] then
+        local token, flag = string.match(before[i], '^(%d+) %S+ %S+(.*)$')
+        claim = string.format('%d', token + 1) .. ' ' .. worker .. ' ' .. now .. flag
+        again[#again + 1] = m - 1
+        again[#again + 1] = claim
+        again[#again + 1] = redis.call('HGET', story, id) or ''
+      end
+      ids[m], bodies[m] = id, bodies[i]
+      leases[m * 2 - 1], leases[m * 2] = now + lease_ms, id
+      stamps[m * 2 - 1], stamps[m * 2] = id, claim
+    end
+  end
+  if m < n then -- an entry whose body is gone is dropped and counted; it must never stop the others
+    redis.call('HINCRBY', stats, 'orphans', n - m)
+    for i = n, m + 1, -1 do ids[i], bodies[i] = nil, nil end
+  end
+  if m > 0 then
+    redis.call('ZADD', running, unpack(leases))
+    redis.call('HSET', claims, unpack(stamps))
+  end
+  if n == want then
+    if #tops > 0 then redis.call('HSET', clock, unpack(tops)) end
+    if redis.call('ZCARD', ready) > 0 then -- more is waiting than this worker can take: pass the call on
+      local other = wake()
+      if other then ring(other, '') end
+    end
+    redis.call('ZREM', idle, worker)
+    return { now, 0, refused, ids, bodies, again, lost }
+  end
+end
+
+redis.call('DEL', clock) -- nothing is queued: the virtual times start anew
+redis.call('ZADD', idle, now + idle_ms, worker)
+redis.call('PEXPIRE', idle, idle_ms * 2)
+local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
+local next_lost = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
+local wake_at = math.min(next_due and math.floor(next_due / 1024) or math.huge, next_lost or math.huge)
+return { now, wake_at == math.huge and 0 or wake_at, refused, ids, bodies, again, lost }

@@ -1,0 +1,57 @@
+"""Plans: what the store is to do, as values.
+
+A store operation is a `Call` (one script or one command and how to read its reply), or a generator of calls where a
+sequence is needed. Nothing here does anything: two small drivers perform plans, one blocking (`blocking.py`), one on
+asyncio (`aio.py`), so that no logic is written twice and no event loop hides behind the blocking API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from relevo.store.scripts import Script
+
+T = TypeVar("T")
+Argument: TypeAlias = bytes | str | int | float
+
+
+def as_is(reply: Any) -> Any:
+    """Leave a reply as the server gave it."""
+    return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One round trip."""
+
+    args: Sequence[Argument]
+    decode: Callable[[Any], T] = as_is
+    script: Script | None = None
+    keys: tuple[bytes, ...] = ()
+    #: After a lost connection nobody knows whether a call was carried out. It is repeated only if that does no harm.
+    repeatable: bool = True
+    #: Index in `args` of a flag that is set to 1 when the call is repeated.
+    again: int | None = None
+
+    def command(self, *, repeated: bool = False, text: bool = False) -> tuple[Argument, ...]:
+        """The command as it goes over the wire; `text` sends the whole script instead of its digest."""
+        args = self.args
+        if repeated and self.again is not None:
+            args = [*args[: self.again], 1, *args[self.again + 1 :]]
+        if self.script is None:
+            return tuple(args)
+        verb, code = (b"EVAL", self.script.text) if text else (b"EVALSHA", self.script.sha)
+        return (verb, code, len(self.keys), *self.keys, *args)
+
+    @property
+    def route(self) -> bytes | None:
+        """A key that says which node of a cluster must be asked; None: any."""
+        if self.keys:
+            return self.keys[0]
+        # Plain commands of the store take their only key first; INFO, PING and their like take none.
+        return self.args[1] if len(self.args) > 1 and isinstance(self.args[1], bytes) else None
+
+
+Plan: TypeAlias = Call[T] | Generator[Call[Any], Any, T]

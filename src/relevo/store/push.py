@@ -1,0 +1,75 @@
+"""Putting jobs on a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+
+#: Jobs per call: large enough to make the round trip cheap, small enough to keep the server answering others.
+CHUNK = 1000
+#: Counters of a queue without any traffic are forgotten after a week.
+KEEP_MS = 7 * 86_400_000
+
+
+class NewJob(Struct, frozen=True, gc=False):
+    """A job to be stored."""
+
+    id: str
+    priority: int
+    body: bytes
+    #: '' now, '+ms' after a delay, 'ms' at a time of the server's clock.
+    when: str = ""
+    group: str = ""
+    weight: float = 1.0
+    name: str = ""
+    #: How long the name is held: 'queued', 'until_done', or milliseconds.
+    scope: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has nothing but a priority: the short form is enough."""
+        return not (self.when or self.group or self.name)
+
+
+def _head(lease_ms: int, shape: str) -> list[Argument]:
+    return [0, lease_ms, KEEP_MS, shape]
+
+
+def push_plain(queue: QueueKeys, jobs: Sequence[tuple[str, int, bytes]], lease_ms: int) -> Call[int]:
+    """Store jobs given as (id, priority, body): how many were new."""
+    script = queue.script("push")
+    args = _head(lease_ms, "plain")
+    for job in jobs:
+        args += job
+    return Call(args, int, script, queue.of(script), again=0)
+
+
+def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Call[list[str]]:
+    """Store jobs with times, groups or names: for each the id that has its name (its own: it is new)."""
+    script = queue.script("push")
+    args = _head(lease_ms, "rich")
+    for job in jobs:
+        args += (job.id, job.priority, job.body, job.when, job.group, job.weight, job.name, job.scope)
+    return Call(args, _texts, script, queue.of(script), again=0)
+
+
+def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Generator[Call[Any], Any, list[str]]:
+    """Store any number of jobs in order: for each the id that has its name (its own: it is new)."""
+    owners: list[str] = []
+    for start in range(0, len(jobs), CHUNK):
+        chunk = jobs[start : start + CHUNK]
+        if all(job.is_plain for job in chunk):
+            yield push_plain(queue, [(job.id, job.priority, job.body) for job in chunk], lease_ms)
+            owners += [job.id for job in chunk]
+        else:
+            owners += yield push_rich(queue, chunk, lease_ms)
+    return owners
+
+
+def _texts(reply: list[bytes]) -> list[str]:
+    return [one.decode() for one in reply]

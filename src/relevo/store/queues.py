@@ -1,0 +1,143 @@
+"""A queue as a whole: how it stands, what is in it, pause and clear; and the list of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.errors import OptionError
+from relevo.model.job import Envelope, Record, State, read_record
+from relevo.store.jobs import Claim, read_claim, readable
+from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.plan import Argument, Call
+
+#: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
+LISTED_MS = 30 * 86_400_000
+_STATES = ("ready", "scheduled", "running", "done", "dead", "cancelled", "expired")
+
+
+class QueueStats(Struct, frozen=True):
+    """A queue in one consistent snapshot."""
+
+    name: str
+    ready: int
+    scheduled: int
+    running: int
+    done: int
+    dead: int
+    cancelled: int
+    expired: int
+    #: Living jobs: always ready + scheduled + running.
+    living: int
+    idle_workers: int
+    paused: bool
+    next_due_ms: int | None
+    #: Totals since the counters began: enqueued, done, retry, dead, lost, …
+    totals: dict[str, int]
+
+
+def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
+    """How the queue stands."""
+    script = queue.script("count")
+
+    def decode(reply: list[Any]) -> QueueStats:
+        sizes: list[int]
+        _, sizes, idle, paused, due, totals = reply
+        by_state = dict(zip((*_STATES, "living"), sizes, strict=True))
+        counters = {totals[i].decode(): int(totals[i + 1]) for i in range(0, len(totals), 2)}
+        return QueueStats(
+            name=name,
+            **by_state,
+            idle_workers=idle,
+            paused=bool(paused),
+            next_due_ms=due or None,
+            totals=counters,
+        )
+
+    return Call([100], decode, script, queue.of(script))
+
+
+class Listed(Struct, frozen=True):
+    """A job in a listing."""
+
+    id: str
+    state: State
+    envelope: Envelope | None = None
+    body: bytes = b""
+    due_ms: int | None = None
+    claim: Claim | None = None
+    record: Record | None = None
+
+
+def page(queue: QueueKeys, state: str, offset: int, limit: int) -> Call[list[Listed]]:
+    """Jobs in one state: those that wait in the order they will run, those that ended newest first."""
+    if state not in _STATES:
+        raise OptionError(f"state: one of {', '.join(_STATES)} is needed, found {state!r}")
+    if offset < 0 or not 1 <= limit <= 1000:
+        raise OptionError(f"a page starts at 0 or later and has 1 to 1000 jobs, found {offset!r} and {limit!r}")
+    script = queue.script("page")
+
+    def decode(reply: list[Any]) -> list[Listed]:
+        return [_listed(State(state), *row) for row in zip(*reply, strict=True)]
+
+    return Call([state, offset, limit], decode, script, queue.of(script))
+
+
+def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) -> Listed:
+    if state.has_ended:
+        record = read_record(text)
+        return Listed(id.decode(), state, readable(bytes(record.body)), bytes(record.body), record=record)
+    due = int(float(score)) // 1024 if state is State.SCHEDULED else int(float(score)) if claim else None
+    return Listed(id.decode(), state, readable(text), text, due, read_claim(claim))
+
+
+def pause(queue: QueueKeys, pause: bool) -> Call[bool]:
+    """Stop (or go on) handing out jobs: whether that changed anything."""
+    script = queue.script("pause")
+    return Call([int(pause)], bool, script, queue.of(script))
+
+
+def clear(queue: QueueKeys) -> Generator[Call[Any], Any, int]:
+    """Remove all jobs that have not started, in bounded steps: how many."""
+    script = queue.script("clear")
+    removed = 0
+    for state in ("ready", "scheduled"):
+        while True:
+            listed: list[Listed] = yield page(queue, state, 0, 500)
+            if not listed:
+                break
+            args: list[Argument] = [len(listed)]
+            for job in listed:
+                args += (job.id, job.envelope.name if job.envelope else "")
+            removed += yield Call(args, int, script, queue.of(script))
+    return removed
+
+
+def register(keys: AppKeys, names: Sequence[str], now_ms: int) -> Call[Any]:
+    """Put queues on the list. `now_ms` by this process' clock: it only tells old entries from new ones."""
+    args: list[Argument] = [b"ZADD", keys.queues]
+    for name in names:
+        args += (now_ms, name)
+    return Call(args)
+
+
+def keep_list(keys: AppKeys) -> Call[Any]:
+    """Let the list of queues live on."""
+    return Call([b"PEXPIRE", keys.queues, LISTED_MS])
+
+
+def listed(keys: AppKeys) -> Call[list[str]]:
+    """All queues that were used of late."""
+    return Call([b"ZRANGE", keys.queues, 0, -1], lambda reply: sorted(name.decode() for name in reply))
+
+
+def unlist(keys: AppKeys, name: str) -> Call[Any]:
+    """Take a queue off the list."""
+    return Call([b"ZREM", keys.queues, name])
+
+
+def server_time() -> Call[int]:
+    """The server's clock, in milliseconds."""
+    return Call([b"TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)

@@ -1,0 +1,53 @@
+"""What a server's refusal means, and who must act. The errors of client libraries do not leave the store."""
+
+from __future__ import annotations
+
+from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreError
+
+
+class ConnectionLost(ServerUnavailable):
+    """The connection is gone. `sent`: the server may have carried the command out."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class ScriptMissing(StoreError):
+    """The server has forgotten the script; its text must be sent."""
+
+
+class WrongNode(StoreError):
+    """The key moved to another node."""
+
+
+class NotNow(ServerUnavailable):
+    """The server is starting, failing over, or moving slots: the same call will work soon."""
+
+
+_SOON = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS", "ASK")
+
+
+def refusal(message: str) -> StoreError:
+    """The error for an error reply."""
+    code = message.partition(" ")[0]
+    if code == "NOSCRIPT":
+        return ScriptMissing(message)
+    if code == "MOVED":
+        return WrongNode(message)
+    if code in _SOON:
+        return NotNow(f"the server says: {message}")
+    if code == "OOM" or "OOM command not allowed" in message:
+        return OutOfMemory(
+            "the server is at its memory limit (maxmemory) and takes no new jobs; "
+            "let workers drain the queues, or give it more memory"
+        )
+    if code in ("NOAUTH", "WRONGPASS") or "invalid password" in message or "invalid username-password" in message:
+        return ServerRefused("the server wants a (different) user name and password; put them in the URL")
+    if code == "NOPERM":
+        return ServerRefused(f"the server's ACL forbids this to the user in the URL: {message}")
+    if code == "MISCONF":
+        return ServerRefused(f"the server cannot write to its disk and refuses changes: {message}")
+    if "DENIED" in code or "protected mode" in message:
+        return ServerRefused(f"the server is in protected mode: set a password or connect over loopback ({message})")
+    return ServerRefused(f"the server refused: {message}")

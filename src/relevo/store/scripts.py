@@ -1,0 +1,75 @@
+"""The Lua scripts: files with a contract, read once.
+
+A script opens with what it takes and gives. Its KEYS and ARGV names are read from that header and become the local
+variables of the script, so the contract cannot drift from the code below it; keys are passed by these names too
+(`QueueKeys.of`). Parts shared by several scripts are put in where a line says `-- @include name`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+#: A script may be told to read the time with a shift that tests keep in a key; never used outside tests.
+_CLOCK = "local time = redis.call('TIME')"
+_SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
+
+
+class Script:
+    """One operation of the store."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self.keys, self.args = contract(source)
+        lines = []
+        if self.keys:
+            lines.append(f"local {', '.join(self.keys)} = unpack(KEYS)")
+        if self.args:
+            lines.append(f"local {', '.join(self.args)} = unpack(ARGV, 1, {len(self.args)})")
+        # The header's line count is kept, so that an error's line number is one of the file.
+        self.text = (" ".join(lines) + " " + source).encode()
+        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+    def __repr__(self) -> str:
+        return f"<Script {self.name}>"
+
+
+def contract(source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of KEYS and ARGV in a script's header."""
+    header = source.partition("]]")[0]
+    names: dict[str, list[str]] = {"KEYS": [], "ARGV": [], "GIVES": []}
+    section = ""
+    for line in header.splitlines():
+        opened = re.match(r"(KEYS|ARGV|GIVES)\b", line)
+        if opened:
+            section = opened[1]
+        if section and section != "GIVES" and re.match(r"(KEYS  |ARGV  |      )[a-z]", line):
+            names[section] += re.split(r"  +", line[6:].strip())[0].split()
+    return tuple(names["KEYS"]), tuple(names["ARGV"])
+
+
+def _include(source: str, folder: Traversable) -> str:
+    def part(match: re.Match[str]) -> str:
+        return folder.joinpath("include", match[1] + ".lua").read_text("utf-8").rstrip("\n")
+
+    return re.sub(r"^-- @include (\w+)$", part, source, flags=re.MULTILINE)
+
+
+@cache
+def script(name: str, clock_key: str = "") -> Script:
+    """The script of that name. With `clock_key`, one that lives in the shifted time tests keep there."""
+    folder = files("relevo.store").joinpath("lua")
+    source = _include(folder.joinpath(name + ".lua").read_text("utf-8"), folder)
+    if clock_key:
+        shift = f" + tonumber(redis.call('GET', '{clock_key}') or 0)"
+        source = source.replace(_SHIFTED, _SHIFTED + shift)
+    return Script(name, source)
+
+
+def names() -> list[str]:
+    """All scripts there are."""
+    folder = files("relevo.store").joinpath("lua")
+    return sorted(entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua"))

@@ -1,0 +1,57 @@
+"""Where this process gets its server from: the URL that was given, or the embedded one, started on demand."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from relevo.store import embedded
+from relevo.store.endpoint import Endpoint, Location, read_url
+from relevo.store.topology import Topology
+
+
+class Source:
+    """Gives the server for a key. Nothing is opened or started before the first question."""
+
+    def __init__(self, url: str | None, *, data_dir: Path, connect_timeout: float, call_timeout: float) -> None:
+        self.url = url
+        self.data_dir = data_dir
+        self.connect_timeout = connect_timeout
+        self.call_timeout = call_timeout
+        self._location: Location | None = None if url is None else read_url(url)
+        self._topology: Topology | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the server is ours to start."""
+        return self.url is None
+
+    def known(self, route: bytes | None) -> Endpoint | None:
+        """The server for a key, if nothing must be asked or started for it."""
+        return None if self._topology is None else self._topology.known(route)
+
+    def locate(self, route: bytes | None) -> Endpoint:
+        """The server for a key. Blocks while sentinels are asked or the embedded server starts."""
+        if self._topology is None:
+            location = self._location or read_url(embedded.ensure(self.data_dir))
+            self._topology = Topology(location, timeout=self.connect_timeout)
+        return self._topology.locate(route)
+
+    def forget(self) -> None:
+        """The server did not answer: it may have moved, or, if it is the embedded one, have stopped when idle."""
+        if self._topology is not None:
+            self._topology.forget()
+            if self.is_embedded:
+                self._topology = None
+
+
+def pauses(patience: float) -> Iterator[float]:
+    """Seconds to wait between tries: at once, then longer and longer, with jitter, until patience ends."""
+    deadline = time.monotonic() + patience
+    yield 0.0  # most often only this connection was stale
+    pause = 0.02
+    while time.monotonic() < deadline:
+        yield pause * random.uniform(0.5, 1.5)
+        pause = min(pause * 2, 1.0)

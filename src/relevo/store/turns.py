@@ -1,0 +1,135 @@
+"""A worker's side of a queue: settle and claim, renew leases, wait, leave, note."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
+
+#: Entries of each kind in one turn, so that no script is long and no argument list too large for Lua.
+MOST = 1000
+
+
+class Limits(Struct, frozen=True):
+    """How a worker borrows jobs from a queue."""
+
+    lease_ms: int
+    idle_ms: int
+    done_max: int
+    dead_max: int
+
+
+class Moved(Struct, frozen=True, gc=False):
+    """A settlement that is more than 'done': see the contract of turn.lua."""
+
+    id: str
+    token: int
+    verb: str
+    priority: int
+    group: str
+    weight: float
+    ms: int
+    text: bytes
+    name: str = ""
+    follow_id: str = ""
+    follow_priority: int = 0
+    follow_body: bytes = b""
+
+
+class Settled(Struct, gc=False):
+    """What a worker finished since its last turn."""
+
+    plain: list[Argument] = []  # id, token, …
+    kept: list[Argument] = []  # id, token, ttl, record, …
+    moved: list[Moved] = []
+
+    def __len__(self) -> int:
+        return len(self.plain) // 2 + len(self.kept) // 4 + len(self.moved)
+
+    def cut(self) -> Settled:
+        """Take away what fits in one turn."""
+        part = Settled(self.plain[: MOST * 2], self.kept[: MOST * 4], self.moved[:MOST])
+        del self.plain[: MOST * 2], self.kept[: MOST * 4], self.moved[:MOST]
+        return part
+
+    def put_back(self, part: Settled) -> None:
+        """A turn failed: its settlements must be told again, before the newer ones."""
+        self.plain[:0], self.kept[:0], self.moved[:0] = part.plain, part.kept, part.moved
+
+
+class Turn(Struct, gc=False):
+    """What a turn gave. Claims as the server wrote them: b'token worker since [c]'."""
+
+    now_ms: int
+    wake_ms: int
+    refused: list[bytes]
+    ids: list[bytes]
+    bodies: list[bytes]
+    #: index in `ids` -> (claim, story) of jobs that were handed out before.
+    again: dict[int, tuple[bytes, bytes]]
+    #: (id, claim, body, story) of jobs whose worker fell silent, ours to decide on now.
+    lost: list[list[bytes]]
+
+
+def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Settled) -> Call[Turn]:
+    """Settle, promote, take back, claim: one round trip."""
+    script = queue.script("turn")
+    args: list[Argument] = [
+        worker,
+        limits.lease_ms,
+        limits.idle_ms,
+        min(want, MOST),
+        KEEP_MS,
+        limits.done_max,
+        limits.dead_max,
+        len(settled.plain) // 2,
+        len(settled.kept) // 4,
+        len(settled.moved),
+    ]
+    args += settled.plain
+    args += settled.kept
+    for one in settled.moved:
+        args += (one.id, one.token, one.verb, one.priority, one.group, one.weight)
+        args += (one.ms, one.text, one.name, one.follow_id, one.follow_priority, one.follow_body)
+    return Call(args, _turn, script, queue.of(script), repeatable=False)
+
+
+def _turn(reply: list[Any]) -> Turn:
+    now, wake, refused, ids, bodies, again, lost = reply
+    before = {again[i]: (again[i + 1], again[i + 2]) for i in range(0, len(again), 3)} if again else {}
+    return Turn(now, wake, refused, ids, bodies, before, lost)
+
+
+def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> Call[tuple[list[str], list[str]]]:
+    """Lengthen the leases of (id, token)s: ids that are not ours any more, ids somebody wants cancelled."""
+    script = queue.script("renew")
+    args: list[Argument] = [lease_ms]
+    for pair in held:
+        args += pair
+    return Call(args, lambda r: ([i.decode() for i in r[0]], [i.decode() for i in r[1]]), script, queue.of(script))
+
+
+def rest(queue: QueueKeys, worker: str, idle_ms: int) -> Call[tuple[int, int, bool]]:
+    """Still waiting: (now, when to ask again or 0, whether we are on the list)."""
+    script = queue.script("rest")
+    return Call([worker, idle_ms], lambda r: (r[0], r[1], bool(r[2])), script, queue.of(script))
+
+
+def leave(queue: QueueKeys, worker: str) -> Call[list[bytes]]:
+    """Wait no more: what is left on the worker's bell."""
+    script = queue.script("leave")
+    return Call([worker], list, script, queue.of(script), repeatable=False)
+
+
+def note(queue: QueueKeys, notes: Sequence[tuple[str, int | str, str, str]], ttl_ms: int) -> Call[int]:
+    """Write (id, token, field, text)s: progress and logs of jobs."""
+    script = queue.script("note")
+    args: list[Argument] = [ttl_ms]
+    for one in notes:
+        args += one
+    return Call(args, int, script, queue.of(script))

@@ -1,0 +1,58 @@
+"""Which workers live: each says so under a short time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.store.keys import AppKeys
+from relevo.store.plan import Call
+
+#: A worker speaks three times in this span; silent for so long, it is gone.
+PRESENT_MS = 45_000
+LISTED_MS = 86_400_000
+
+
+class WorkerInfo(Struct, frozen=True):
+    """What a worker says of itself."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    concurrency: int
+    started_ms: int
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    version: str = ""
+
+
+def present(keys: AppKeys, info: WorkerInfo, now_ms: int) -> Generator[Call[Any], Any, None]:
+    """Say that the worker lives."""
+    yield Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
+    fresh = yield Call([b"ZADD", keys.workers, now_ms, info.id])
+    if fresh:
+        yield Call([b"PEXPIRE", keys.workers, LISTED_MS])
+
+
+def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:
+    """Say goodbye."""
+    yield Call([b"DEL", keys.worker(worker)])
+    yield Call([b"ZREM", keys.workers, worker])
+
+
+def living(keys: AppKeys) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
+    """Workers that live, and ids of those that fell silent (which are then forgotten)."""
+    ids: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999])
+    if not ids:
+        return [], []
+    texts: list[bytes | None] = yield Call([b"MGET", *(keys.worker(id.decode()) for id in ids)])
+    alive = [msgspec.json.decode(text, type=WorkerInfo) for text in texts if text]
+    silent = [id.decode() for id, text in zip(ids, texts, strict=True) if text is None]
+    if silent:
+        yield Call([b"ZREM", keys.workers, *silent])
+    return alive, silent

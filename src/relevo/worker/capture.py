@@ -1,0 +1,339 @@
+"""What a job prints or logs, kept with the attempt that said it.
+
+A worker runs many jobs in one process, and they share one `sys.stdout`, one `sys.stderr` and one root
+logger. While `Installed` is active, these three ask a context variable whose output they hold. Every
+asyncio task has its own context and every thread too, so outputs cannot mix; what a job starts with
+`asyncio.create_task` or `asyncio.to_thread` inherits the context and is captured with it.
+
+Not captured: what a plain `threading.Thread` or a subprocess writes. It goes to the real streams.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from codecs import utf_8_decode
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from threading import Lock, RLock
+from types import TracebackType
+from typing import ClassVar, Self, TextIO, cast
+
+import msgspec
+
+_PIECE = 65_536  # characters or bytes taken in at once: a huge write is never copied whole
+
+
+class Capture(msgspec.Struct, eq=False, gc=False):
+    """The output of one attempt: all of it up to `limit` bytes, else its beginning and its end.
+
+    A quarter of the limit goes to the beginning and the rest to the end, where failures tell their
+    story; a line between says how much was left out. Safe to write from several threads. `changed`
+    says that something was written since the last `text()`.
+    """
+
+    # Every attempt makes one and most never print. So it is a struct, born in C and (being in no
+    # cycle) unknown to the garbage collector, and lock and buffer wait for the first write.
+    limit: int
+    changed: bool = False
+    _kept: _Kept | None = None
+
+    def write(self, text: str) -> None:
+        """Add text; a lone surrogate, which no store could hold, is spelt out as `\\udc80`."""
+        if not text:
+            return
+        kept = self._kept or self._begin()
+        with kept.lock:
+            if len(text) <= _PIECE:
+                kept.add(text.encode("utf-8", "backslashreplace"))
+            else:
+                for start in range(0, len(text), _PIECE):
+                    kept.add(text[start : start + _PIECE].encode("utf-8", "backslashreplace"))
+            self.changed = True
+
+    def write_bytes(self, data: bytes | memoryview) -> None:
+        """Add bytes as they are, so that a character written in two parts is whole again."""
+        if not data:
+            return
+        kept = self._kept or self._begin()
+        with kept.lock:
+            for start in range(0, len(data), _PIECE):
+                kept.add(data[start : start + _PIECE])
+            self.changed = True
+
+    def text(self) -> str:
+        """What was captured until now; `changed` is False until the next write."""
+        kept = self._kept
+        if kept is None:
+            return ""
+        with kept.lock:
+            self.changed = False
+            return kept.text()
+
+    def _begin(self) -> _Kept:
+        with _FIRST_WRITE:
+            if self._kept is None:
+                self._kept = _Kept(self.limit)
+            return self._kept
+
+
+# Shared by all captures, for the moment of making a buffer: two threads of one job may both be first.
+_FIRST_WRITE = RLock()
+
+
+class _Kept:
+    """The first and the last bytes of an endless text, in bounded memory."""
+
+    __slots__ = ("data", "head", "limit", "lock", "tail", "total")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.head = limit // 4
+        self.tail = limit - self.head
+        self.data = bytearray()
+        self.total = 0
+        # Re-entrant: a signal handler or a finaliser may print in the middle of a write.
+        self.lock = RLock()
+
+    def add(self, piece: bytes | memoryview) -> None:
+        self.data += piece
+        self.total += len(piece)
+        # Cut at twice the limit, not at each write: the bytes moved stay proportional to those written.
+        if len(self.data) > 2 * self.limit:
+            del self.data[self.head : len(self.data) - self.tail]
+
+    def text(self) -> str:
+        if self.total <= self.limit:
+            return self.data.decode("utf-8", "replace")
+        # Not final: a character cut by the end of the head is left out, not replaced.
+        head, head_used = utf_8_decode(self.data[: self.head], "replace", False)
+        tail = _from_next_character(self.data[len(self.data) - self.tail :])
+        line_end = "\n" if head and not head.endswith("\n") else ""
+        left_out = self.total - head_used - len(tail)
+        return f"{head}{line_end}… {left_out:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
+
+
+def _from_next_character(data: bytearray) -> bytearray:
+    """The data without the rest of a character whose beginning was cut off: at most three bytes."""
+    start = 0
+    while start < min(3, len(data)) and data[start] & 0b1100_0000 == 0b1000_0000:
+        start += 1
+    return data[start:]
+
+
+current: ContextVar[Capture | None] = ContextVar("relevo_capture", default=None)
+"""The capture of the attempt that runs here; the executor sets it around the attempt."""
+
+
+class _Stream:
+    """Stands in for `sys.stdout` or `sys.stderr`; all that it does not know it asks of the real stream."""
+
+    def __init__(self, real: TextIO | None, *, forward: bool) -> None:
+        self._real = real  # None in a process without a console
+        self._forward = forward
+        self.buffer = _Buffer(real, forward=forward)
+
+    def write(self, text: str) -> int:
+        capture = current.get()
+        if capture is None:
+            return len(text) if self._real is None else self._real.write(text)
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        capture.write(text)
+        if self._forward and self._real is not None:
+            try:
+                self._real.write(text)
+            except Exception:  # noqa: BLE001, S110 - a closed pipe or a narrow encoding is no fault of the job
+                pass
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        _flush(self._real)
+
+    def close(self) -> None:
+        """Only flush: the stream belongs to the whole worker, not to the job that closes it."""
+        self.flush()
+
+    def isatty(self) -> bool:
+        try:
+            return self._real is not None and self._real.isatty()
+        except ValueError:  # closed
+            return False
+
+    @property
+    def encoding(self) -> str:
+        return getattr(self._real, "encoding", None) or "utf-8"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+class _Buffer:
+    """The `.buffer` of a stand-in: takes bytes."""
+
+    def __init__(self, real: TextIO | None, *, forward: bool) -> None:
+        self._real = real
+        self._forward = forward
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        capture = current.get()
+        if capture is None:
+            self._pass_on(view)
+            return len(view)
+        capture.write_bytes(view)
+        if self._forward:
+            try:
+                self._pass_on(view)
+            except Exception:  # noqa: BLE001, S110 - as above: the job must not pay for a broken stream
+                pass
+        return len(view)
+
+    def _pass_on(self, view: memoryview) -> None:
+        if self._real is None:
+            return
+        # Asked each time: `detach` may have taken it away, and a StringIO never had one.
+        buffer = getattr(self._real, "buffer", None)
+        if buffer is None:
+            self._real.write(bytes(view).decode("utf-8", "replace"))
+        else:
+            buffer.write(view)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        _flush(getattr(self._real, "buffer", self._real))
+
+    def close(self) -> None:
+        self.flush()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(getattr(self._real, "buffer", self._real), name)
+
+
+def _flush(real: TextIO | None) -> None:
+    if real is None:
+        return
+    try:
+        real.flush()
+    except Exception:
+        if current.get() is None:
+            raise
+
+
+class _Handler(logging.Handler):
+    """Writes each record that reaches the root logger to the capture of the job that logged it."""
+
+    def __init__(self, *, forward: bool) -> None:
+        super().__init__()
+        self._forward = forward
+        self.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        others = list(self._others(record))
+        capture = current.get()
+        # A handler made while we are installed prints to our stand-in: once in the log is enough.
+        if capture is not None and not any(_prints_to_stand_in(other, record) for other in others):
+            capture.write(self._line(record))
+        if not others and (capture is None or self._forward):
+            self._last_resort(record)
+
+    def _others(self, record: logging.LogRecord) -> Iterator[logging.Handler]:
+        """The handlers, besides this one, that are offered the record."""
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            yield from (handler for handler in logger.handlers if handler is not self)
+            logger = logger.parent if logger.propagate else None
+
+    def _line(self, record: logging.LogRecord) -> str:
+        try:
+            return f"{self.format(record)}\n"
+        except Exception as error:  # noqa: BLE001 - any argument's __str__ runs here
+            where = f"{record.filename}:{record.lineno}"
+            why = f"not shown, formatting failed with {type(error).__name__}"
+            return f"{record.levelname} {record.name}: {why} ({where})\n"
+
+    def _last_resort(self, record: logging.LogRecord) -> None:
+        """Print the record as Python would have, were we not there: our presence must not hide a warning."""
+        handler = logging.lastResort
+        if handler is None or record.levelno < handler.level:
+            return
+        token = current.set(None)
+        try:
+            handler.handle(record)
+        finally:
+            current.reset(token)
+
+
+def _prints_to_stand_in(handler: logging.Handler, record: logging.LogRecord) -> bool:
+    return isinstance(getattr(handler, "stream", None), _Stream) and record.levelno >= handler.level
+
+
+class Installed:
+    """Routes stdout, stderr and logging of this process to the captures, for as long as it is entered.
+
+    May be entered again, by this object or another: the first one in installs, the last one out
+    restores. With `forward` what jobs print also reaches the real streams; log records never do, for
+    the app's own handlers print them.
+
+        with Installed():
+            token = current.set(capture)
+            ...
+    """
+
+    # The streams are the process's, so the count of those who want them routed is the process's too.
+    _lock: ClassVar = Lock()
+    _entered: ClassVar[int] = 0
+    _routing: ClassVar[_Routing | None] = None
+
+    def __init__(self, *, forward: bool = True) -> None:
+        self._forward = forward
+
+    def __enter__(self) -> Self:
+        with Installed._lock:
+            Installed._entered += 1
+            if Installed._routing is None:
+                Installed._routing = _Routing(forward=self._forward)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with Installed._lock:
+            Installed._entered -= 1
+            if Installed._entered == 0 and Installed._routing is not None:
+                Installed._routing.undo()
+                Installed._routing = None
+
+
+class _Routing:
+    """The stand-ins in their places, and what was there before."""
+
+    def __init__(self, *, forward: bool) -> None:
+        self._before = sys.stdout, sys.stderr
+        self._stdout = cast(TextIO, _Stream(sys.stdout, forward=forward))
+        self._stderr = cast(TextIO, _Stream(sys.stderr, forward=forward))
+        self._handler = _Handler(forward=forward)
+        sys.stdout, sys.stderr = self._stdout, self._stderr
+        logging.getLogger().addHandler(self._handler)
+
+    def undo(self) -> None:
+        # If somebody put their own stream over ours it is theirs to take away; ours then just passes on.
+        if sys.stdout is self._stdout:
+            sys.stdout = self._before[0]
+        if sys.stderr is self._stderr:
+            sys.stderr = self._before[1]
+        logging.getLogger().removeHandler(self._handler)
+        self._handler.close()

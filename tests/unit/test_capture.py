@@ -1,0 +1,566 @@
+"""What a job prints or logs stays with its attempt, whole or with its middle left out, and never mixes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import re
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relevo.worker.capture import Capture, Installed, current
+
+LEFT_OUT = re.compile(r"\n?… ([\d,]+) bytes left out …\n")
+BIG = 1 << 20
+
+
+@contextmanager
+def job(limit: int = BIG) -> Iterator[Capture]:
+    """Stands where the executor stands: sets the capture around an attempt."""
+    capture = Capture(limit)
+    token = current.set(capture)
+    try:
+        yield capture
+    finally:
+        current.reset(token)
+
+
+# Called by the tests themselves: between a fixture and its test pytest puts its own streams and handlers back.
+def real_stream(monkeypatch: pytest.MonkeyPatch, name: str) -> io.TextIOWrapper:
+    """Put a real text stream in the place of sys.stdout or sys.stderr."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    monkeypatch.setattr(sys, name, stream)
+    return stream
+
+
+def root_without_handlers(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+    """The root logger of an app that never configured logging."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    return root
+
+
+def printed(stream: io.TextIOWrapper) -> str:
+    return cast(io.BytesIO, stream.buffer).getvalue().decode()
+
+
+# --- the bounded text ---------------------------------------------------------------------------
+
+
+@given(st.lists(st.text()), st.integers(0, 50))
+def test_text_within_the_limit_is_exactly_what_was_written(parts: list[str], spare: int) -> None:
+    """RB37"""
+    whole = "".join(parts)
+    capture = Capture(len(whole.encode()) + spare)
+    for part in parts:
+        capture.write(part)
+    assert capture.text() == whole
+
+
+@given(st.lists(st.text(st.sampled_from("a\né€🦊"), min_size=1), min_size=1), st.integers(0, 60))
+def test_text_over_the_limit_is_its_beginning_and_its_end(parts: list[str], limit: int) -> None:
+    """RB37"""
+    whole = "".join(parts)
+    size = len(whole.encode())
+    capture = Capture(limit)
+    for part in parts:
+        capture.write(part)
+    text = capture.text()
+    if size <= limit:
+        assert text == whole
+        return
+    notice = LEFT_OUT.search(text)
+    assert notice is not None
+    head, tail = text[: notice.start()], text[notice.end() :]
+    if notice[0].startswith("\n") and len(head.encode()) < limit // 4 and whole.startswith(head + "\n"):
+        head += "\n"  # the line break before the notice is the text's own
+    assert whole.startswith(head)
+    assert whole.endswith(tail)
+    assert len(head.encode()) + len(tail.encode()) + int(notice[1].replace(",", "")) == size
+    assert limit // 4 - 4 < len(head.encode()) <= limit // 4
+    assert limit - limit // 4 - 4 < len(tail.encode()) <= limit - limit // 4
+
+
+def test_the_line_between_says_how_many_bytes_were_left_out() -> None:
+    """RB37"""
+    capture = Capture(8)
+    capture.write("ab" + "-" * 12_345 + "uvwxyz")
+    assert capture.text() == "ab\n… 12,345 bytes left out …\nuvwxyz"
+
+
+def test_the_line_between_adds_no_empty_line_after_a_whole_line() -> None:
+    capture = Capture(8)
+    capture.write("a\n" + "-" * 10 + "uvwxyz")
+    assert capture.text() == "a\n… 10 bytes left out …\nuvwxyz"
+
+
+def test_a_character_on_the_cut_is_left_out_whole() -> None:
+    """RB37: 🦊 has four bytes, the head has room for two, the tail for six."""
+    capture = Capture(8)
+    capture.write("🦊" * 100)
+    assert capture.text() == "… 396 bytes left out …\n🦊"
+
+
+def test_a_limit_of_nothing_keeps_only_the_count() -> None:
+    capture = Capture(0)
+    assert capture.text() == ""
+    capture.write("abc")
+    assert capture.text() == "… 3 bytes left out …\n"
+
+
+def test_ten_megabytes_of_lines_stay_within_the_limit_and_in_bounded_memory() -> None:
+    """RB37"""
+    limit = 64 * 1024
+    capture = Capture(limit)
+    line = "é" * 49 + "\n"
+    tracemalloc.start()
+    try:
+        for _ in range(10_000_000 // len(line.encode()) + 1):
+            capture.write(line)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * limit
+    text = capture.text()
+    assert len(LEFT_OUT.sub("", text).encode()) <= limit
+    assert set(LEFT_OUT.sub("", text)) == {"é", "\n"}
+
+
+def test_one_huge_write_is_not_copied_whole() -> None:
+    """RB37"""
+    limit = 64 * 1024
+    capture = Capture(limit)
+    huge = "x" * 5_000_000 + "€" * 5_000_000
+    tracemalloc.start()
+    try:
+        capture.write(huge)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+    text = capture.text()
+    assert len(LEFT_OUT.sub("", text).encode()) <= limit
+    assert text.startswith("x" * (limit // 4) + "\n…")
+    assert text.endswith("€" * 1000)
+
+
+def test_a_job_that_prints_nothing_costs_almost_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        captures = [Capture(BIG) for _ in range(1000)]
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used < 100 * len(captures)
+
+
+def test_changed_tells_whether_something_was_written_since_the_last_look() -> None:
+    capture = Capture(BIG)
+    assert not capture.changed
+    capture.write("")
+    assert not capture.changed
+    capture.write("a")
+    assert capture.changed
+    assert capture.text() == "a"
+    assert not capture.changed
+    capture.write("b")
+    assert capture.changed
+    assert capture.text() == "ab"
+
+
+def test_a_lone_surrogate_is_spelt_out() -> None:
+    capture = Capture(BIG)
+    capture.write("a\udc80b")
+    assert capture.text() == "a\\udc80b"
+
+
+def test_threads_of_one_job_lose_no_line() -> None:
+    """RB37"""
+    capture = Capture(16 * BIG)
+    start = threading.Barrier(8)
+
+    def say(who: int) -> None:
+        start.wait()
+        for number in range(1000):
+            capture.write(f"{who} {number}\n")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(say, range(8)))
+    lines = capture.text().splitlines()
+    assert sorted(lines) == sorted(f"{who} {number}" for who in range(8) for number in range(1000))
+
+
+def test_a_huge_write_of_one_thread_is_not_torn_by_another(request: pytest.FixtureRequest) -> None:
+    """RB37"""
+    request.addfinalizer(_restore_switch_interval())
+    sys.setswitchinterval(1e-6)
+    capture = Capture(64 * BIG)
+    start = threading.Barrier(4)
+
+    def say(letter: str) -> None:
+        start.wait(30)
+        for _ in range(20):
+            capture.write(letter * 300_000 + "\n")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(say, "abcd"))
+    lines = capture.text().splitlines()
+    assert sorted(lines) == sorted(letter * 300_000 for letter in "abcd" for _ in range(20))
+
+
+def test_a_write_in_the_middle_of_a_write_does_not_block() -> None:
+    """As when a signal handler prints."""
+    capture = Capture(BIG)
+
+    class Loud(str):
+        __slots__ = ()
+
+        def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+            capture.write("inner ")
+            return super().encode(encoding, errors)
+
+    done = threading.Thread(target=capture.write, args=(Loud("outer"),), daemon=True)
+    done.start()
+    done.join(10)
+    assert not done.is_alive()
+    assert capture.text() == "inner outer"
+
+
+# --- whose output it is -------------------------------------------------------------------------
+
+
+async def test_a_hundred_parallel_async_jobs_keep_their_own_lines() -> None:
+    """RB37"""
+
+    async def run(who: int) -> str:
+        with job() as capture:
+            for number in range(20):
+                print("job", who, "line", number)
+                await asyncio.sleep(0)
+                print("job", who, "error", number, file=sys.stderr)
+                logging.getLogger("shop").warning("job %d log %d", who, number)
+                await asyncio.sleep(0)
+            return capture.text()
+
+    with Installed(forward=False):
+        texts = await asyncio.gather(*(run(who) for who in range(100)))
+    for who, text in enumerate(texts):
+        assert_only_own_lines(who, text)
+
+
+def test_a_hundred_jobs_on_sixteen_threads_keep_their_own_lines(request: pytest.FixtureRequest) -> None:
+    """RB37"""
+    request.addfinalizer(_restore_switch_interval())
+    sys.setswitchinterval(1e-5)  # let the threads interrupt each other as often as they can
+    together = threading.Barrier(16)
+
+    def run(who: int) -> str:
+        if who < 16:
+            together.wait(30)
+        with job() as capture:
+            for number in range(20):
+                print("job", who, "line", number)
+                print("job", who, "error", number, file=sys.stderr)
+                logging.getLogger("shop").warning("job %d log %d", who, number)
+        return capture.text()
+
+    with Installed(forward=False), ThreadPoolExecutor(16) as pool:
+        texts = list(pool.map(run, range(100)))
+    for who, text in enumerate(texts):
+        assert_only_own_lines(who, text)
+
+
+def _restore_switch_interval() -> Callable[[], None]:
+    before = sys.getswitchinterval()
+    return lambda: sys.setswitchinterval(before)
+
+
+def assert_only_own_lines(who: int, text: str) -> None:
+    said = [line.partition("shop: ")[2] or line for line in text.splitlines()]
+    assert said == [f"job {who} {what} {number}" for number in range(20) for what in ("line", "error", "log")]
+
+
+async def test_what_a_job_starts_is_captured_with_it() -> None:
+    """RB37"""
+
+    async def child() -> None:
+        await asyncio.sleep(0)
+        print("from a task")
+
+    with Installed(forward=False):
+        with job() as capture:
+            await asyncio.create_task(child())
+            await asyncio.to_thread(print, "from a thread")
+        assert capture.text() == "from a task\nfrom a thread\n"
+
+
+@pytest.mark.skipif(
+    getattr(sys.flags, "thread_inherit_context", 0) == 1, reason="here plain threads inherit the context"
+)
+def test_a_thread_without_the_context_and_code_outside_jobs_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    with Installed(forward=False):
+        with job() as capture:
+            thread = threading.Thread(target=print, args=("plain thread",))
+            thread.start()
+            thread.join()
+        print("outside")
+    assert capture.text() == ""
+    assert printed(stdout) == "plain thread\noutside\n"
+
+
+# --- the streams --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("forward", "seen"), [(True, "a-b\nerr\n"), (False, "")])
+def test_output_reaches_the_real_stream_only_when_forwarded(
+    monkeypatch: pytest.MonkeyPatch, forward: bool, seen: str
+) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    with Installed(forward=forward), job() as capture:
+        print("a", end="-")
+        print("b", flush=True)
+        sys.stdout.writelines(["err", "\n"])
+    assert capture.text() == "a-b\nerr\n"
+    assert printed(stdout) == seen
+
+
+def test_bytes_written_to_the_buffer_are_captured_even_in_the_middle_of_a_character(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    with Installed(), job() as capture:
+        euro = "€".encode()
+        assert sys.stdout.buffer.write(euro[:1]) == 1
+        sys.stdout.buffer.write(memoryview(euro)[1:])
+        sys.stdout.buffer.writelines([bytearray(b"!"), b"\xff"])
+        sys.stdout.buffer.flush()
+    assert capture.text() == "€!\ufffd"
+    assert cast(io.BytesIO, stdout.buffer).getvalue() == euro + b"!\xff"
+
+
+def test_bytes_reach_a_real_stream_that_has_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", real)
+    with Installed():
+        with job() as capture:
+            sys.stdout.buffer.write(b"in a job ")
+            sys.stdout.buffer.flush()
+        sys.stdout.buffer.write(b"outside")
+    assert capture.text() == "in a job "
+    assert real.getvalue() == "in a job outside"
+
+
+def test_everything_else_is_asked_of_the_real_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with open(tmp_path / "out", "w", encoding="latin-1") as real:
+        monkeypatch.setattr(sys, "stdout", real)
+        with Installed(), job() as capture:
+            assert sys.stdout.fileno() == real.fileno()
+            assert sys.stdout.buffer.fileno() == real.fileno()
+            assert sys.stdout.isatty() is False
+            assert sys.stdout.encoding == "latin-1"
+            assert sys.stdout.writable() is True
+            assert sys.stdout.name == real.name
+            cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
+            assert sys.stdout.encoding == real.encoding == "utf-8"
+            os.write(sys.stdout.fileno(), b"")
+            with pytest.raises(AttributeError, match="no_such_thing"):
+                sys.stdout.no_such_thing  # type: ignore[union-attr]
+            with pytest.raises(TypeError, match="must be str, not int"):
+                sys.stdout.write(7)  # type: ignore[arg-type]
+        assert capture.text() == ""
+
+
+def test_a_job_that_closes_stdout_does_not_close_it_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    with Installed():
+        with job() as capture:
+            with sys.stdout as stream:
+                stream.write("one ")
+            sys.stdout.close()
+            sys.stdout.buffer.close()
+            print("two")
+        print("three")
+    assert capture.text() == "one two\n"
+    assert printed(stdout) == "one two\nthree\n"
+
+
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError("the reader is gone")
+
+    def flush(self) -> None:
+        raise BrokenPipeError("the reader is gone")
+
+
+def _closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    "real",
+    [Broken(), _closed(), io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True), None],
+    ids=["broken", "closed", "narrow", "absent"],
+)
+def test_a_job_does_not_notice_a_real_stream_that_fails(
+    monkeypatch: pytest.MonkeyPatch, real: io.TextIOBase | None
+) -> None:
+    monkeypatch.setattr(sys, "stdout", real)
+    with Installed(), job() as capture:
+        print("é", flush=True)
+        sys.stdout.buffer.write("ü".encode())
+        sys.stdout.buffer.flush()
+        assert sys.stdout.isatty() is False
+        assert sys.stdout.encoding
+    assert capture.text() == "é\nü"
+
+
+def test_outside_a_job_a_failing_stream_fails_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Broken())
+    with Installed():
+        with pytest.raises(BrokenPipeError):
+            print("lost")
+        with pytest.raises(BrokenPipeError):
+            sys.stdout.flush()
+
+
+def test_without_a_console_printing_outside_a_job_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with Installed():
+        print("nowhere", flush=True)
+        sys.stdout.buffer.write(b"nowhere")
+        assert sys.stdout.encoding == "utf-8"
+    assert sys.stdout is None
+
+
+# --- logging ------------------------------------------------------------------------------------
+
+
+def test_log_records_are_captured_with_time_level_and_logger() -> None:
+    """RB37"""
+    with Installed(), job() as capture:
+        logging.getLogger("shop.cart").error("no %s left", "tea")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} ERROR shop\.cart: no tea left\n", capture.text())
+
+
+def test_a_logged_exception_is_captured_with_its_traceback() -> None:
+    """RB37"""
+    with Installed(), job() as capture:
+        try:
+            _ = 1 / 0
+        except ZeroDivisionError:
+            logging.getLogger("shop").exception("sum failed")
+    text = capture.text()
+    assert "ERROR shop: sum failed\nTraceback (most recent call last):\n" in text
+    assert text.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_log_records_are_not_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    stderr = real_stream(monkeypatch, "stderr")
+    with Installed(), job() as capture:
+        logging.getLogger("shop").error("said once")
+    assert "said once" in capture.text()
+    assert printed(stdout) == printed(stderr) == ""
+
+
+def test_records_outside_a_job_are_captured_by_nobody() -> None:
+    with Installed():
+        with job() as capture:
+            pass
+        logging.getLogger("relevo.worker").error("claimed nothing")
+    assert capture.text() == ""
+
+
+def test_a_log_call_that_cannot_be_formatted_does_not_break_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    root_without_handlers(monkeypatch)
+    real_stream(monkeypatch, "stderr")
+
+    class Rude:
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    with Installed(forward=False), job() as capture:
+        logging.getLogger("shop").error("%d apples", "many")
+        logging.getLogger("shop").error(Rude())
+        print("still here")
+    first, second, third = capture.text().splitlines()
+    assert first.startswith("ERROR shop: not shown, formatting failed with TypeError (test_capture.py:")
+    assert second.startswith("ERROR shop: not shown, formatting failed with RuntimeError (test_capture.py:")
+    assert third == "still here"
+
+
+def test_a_record_that_the_app_prints_to_the_routed_stream_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = root_without_handlers(monkeypatch)
+    stderr = real_stream(monkeypatch, "stderr")
+    with Installed(), job() as capture:
+        root.addHandler(logging.StreamHandler())  # takes the sys.stderr of now, which is routed
+        logging.getLogger("shop").error("said once")
+    assert capture.text().count("said once") == 1
+    assert printed(stderr).count("said once") == 1
+
+
+def test_a_warning_of_an_app_without_handlers_is_still_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python prints it as a last resort only while there is no handler at all, and we add one."""
+    root_without_handlers(monkeypatch)
+    stderr = real_stream(monkeypatch, "stderr")
+    with Installed():
+        with job() as capture:
+            logging.getLogger("shop").warning("in a job")
+        logging.getLogger("shop").warning("outside")
+    assert capture.text().endswith("WARNING shop: in a job\n")
+    assert printed(stderr) == "in a job\noutside\n"
+
+
+# --- installing ---------------------------------------------------------------------------------
+
+
+def test_leaving_restores_streams_and_handlers() -> None:
+    before = sys.stdout, sys.stderr, list(logging.getLogger().handlers)
+    with pytest.raises(KeyError), Installed():
+        assert sys.stdout is not before[0]
+        raise KeyError
+    assert (sys.stdout, sys.stderr, logging.getLogger().handlers) == before
+
+
+def test_entered_twice_it_captures_once_and_ends_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    first, second = Installed(), Installed()
+    with first, first:
+        pass
+    assert sys.stdout is stdout
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with job() as capture:
+        print("once")
+        logging.getLogger("shop").error("logged")
+    second.__exit__(None, None, None)
+    assert capture.text().count("once") == capture.text().count("logged") == 1
+    assert printed(stdout) == "once\n"
+    assert sys.stdout is stdout
+
+
+def test_a_stream_put_over_ours_is_left_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    theirs = io.StringIO()
+    with Installed():
+        ours = sys.stdout
+        monkeypatch.setattr(sys, "stdout", theirs)
+    assert sys.stdout is theirs
+    print("late", file=ours)
+    assert printed(stdout) == "late\n"
