@@ -289,15 +289,29 @@ def test_black_hole_swallows_bytes_without_ending_the_connection(proxy: Proxy, s
 
 
 def test_silenced_connection_stays_silent_after_healing(proxy: Proxy) -> None:
-    with line_to(proxy) as old, line_to(proxy) as unused:
+    with line_to(proxy) as old:
         client_id(old)
         proxy.black_hole()
         proxy.heal()
-        for line in (old, unused):
-            line.sendall(b"PING\r\n")
-            assert_silent(line)
+        old.sendall(b"PING\r\n")
+        assert_silent(old)
     with client_of(proxy.url) as new:
         assert new.ping()
+
+
+def test_black_hole_takes_connections_made_just_before(proxy: Proxy) -> None:
+    lines = []
+    for _ in range(50):  # so many, for the proxy to be caught before it has accepted one
+        lines.append(line_to(proxy))
+        proxy.black_hole()
+    for line in lines:
+        line.sendall(b"PING\r\n")
+    assert_silent(lines[0])
+    for line in lines:
+        with line:
+            line.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                line.recv(100)
 
 
 def test_black_hole_for_all_accepts_new_connections_and_leaves_them_unanswered(

@@ -8,10 +8,12 @@ note ends up in the message that refuses any other.
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from collections.abc import Callable
+from functools import partial
 from inspect import _ParameterKind
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -46,13 +48,26 @@ def read_signature(func: Callable[..., Any]) -> tuple[inspect.Signature, tuple[S
         signature = inspect.signature(func)
     except (TypeError, ValueError) as exc:
         raise TargetError(f"{func!r} has no signature to type its arguments by: wrap it in a function") from exc
-    origin = inspect.unwrap(func)
-    names: dict[str, Any] = getattr(origin, "__globals__", {})
+    names = _names_around(origin_of(func))
     empty = inspect.Parameter.empty
     parameters = tuple(
         _slot(p.name, p.kind, p.default is empty, p.annotation, names) for p in signature.parameters.values()
     )
     return signature, parameters, _slot("return", None, False, signature.return_annotation, names)
+
+
+def origin_of(func: Any) -> Any:
+    """What was written as the function, under decorators and partial applications."""
+    func = inspect.unwrap(func)
+    return origin_of(func.func) if isinstance(func, partial) else func
+
+
+def _names_around(origin: Any) -> dict[str, Any]:
+    """The names that an annotation written as text may use."""
+    if isinstance(origin, FunctionType):
+        return origin.__globals__
+    module = sys.modules.get(getattr(origin, "__module__", None) or "")
+    return {} if module is None else vars(module)
 
 
 def _slot(name: str, kind: _ParameterKind | None, required: bool, annotation: Any, names: dict[str, Any]) -> Slot:

@@ -56,16 +56,15 @@ def find_misfit(raw: bytes | msgspec.Raw, slot: Slot) -> Fault | None:
         path = ""
         if placed := _PLACED.match(why):
             why, path = placed["why"], placed["path"]
-            if placed["key"]:
-                why = f"a key does not fit: {why}"
-        return path, why[:1].lower() + why[1:]
+        why = why[:1].lower() + why[1:]
+        return path, f"a key does not fit: {why}" if placed and placed["key"] else why
     return None
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     match value:
         case dict():
-            yield from ((f"[{key!r:.40}]", part) for key, part in value.items())
+            yield from ((f"[{_show(key)}]", part) for key, part in value.items())
         case list() | tuple():
             yield from ((f"[{i}]", part) for i, part in enumerate(value))
         case set() | frozenset():
@@ -162,10 +161,10 @@ def _say_change(value: Any, back: Any, slot: Slot) -> str:
     example = _EXAMPLES.get(type(value), type(value).__name__)
     if isinstance(value, dict) and isinstance(back, dict):
         key = next((key for key in value if key not in back), None)
-        change = f"the key {key!r:.40} would not come back as {_a(key)}"
+        change = f"the key {_show(key)} would not come back as {_a(key)}"
         instead = "use text as keys"
     elif type(value) is type(back):
-        return f"{value!r:.80} would come back as {back!r:.80}, which does not compare equal (==) to it"
+        return f"{_show(value)} would come back as {_show(back)}, which does not compare equal (==) to it"
     else:
         change = f"{_a(value)} would come back as {_a(back)}"
         instead = f"pass {_a(back)}"
@@ -180,8 +179,17 @@ def _trouble(slot: Slot) -> str:
     return f"The annotation `{slot.annotation}` {slot.trouble}. " if slot.trouble else ""
 
 
+def _show(value: Any) -> str:
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 - a repr is the user's code, and fails for very long integers too
+        return _a(value)
+
+
 def _a(value: Any) -> str:
     if value is None:
         return "None"
     name = type(value).__name__
+    if name == "bytes":
+        return name
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.codec.annotations import Slot, read_signature
+from relevo.codec.annotations import Slot, origin_of, read_signature
 from relevo.codec.depth import MAX_DEPTH, SHALLOW_SIZE, is_too_deep
 from relevo.codec.reader import ArgumentReader, Arguments, Buffer, split
 from relevo.codec.refusal import TOO_DEEP, Fault, find_fault, find_misfit
@@ -33,7 +33,8 @@ class Signature:
 
     def __init__(self, func: Callable[..., Any]) -> None:
         self._signature, parameters, self._result = read_signature(func)
-        self._name = getattr(func, "__name__", type(func).__name__)
+        origin = origin_of(func)
+        self._name = getattr(origin, "__name__", type(origin).__name__)
         self._slots = {slot.name: slot for slot in parameters}
         reader = ArgumentReader(parameters)
         self._read, self._read_known = reader.read, reader.read_known

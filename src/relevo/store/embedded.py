@@ -23,6 +23,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -40,7 +41,6 @@ from relevo.store.embedded_supervisor import CONNECTION_NAME
 SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # what fits into sockaddr_un, less its NUL
 LOG_LIMIT_BYTES = 5_000_000
 LOADING_PATIENCE = 10  # times the time-out: a server that says it is reading its data is not stuck
-STARTS = 2  # within one `ensure`: the second covers a server that somebody killed while it started
 
 CONFIGURATION = """\
 port 0
@@ -96,16 +96,11 @@ def ensure(data_dir: Path, *, timeout: float = 20.0, idle_timeout: float = 30.0,
     """
     data = data_dir.resolve()
     address = socket_path(data)
-    began, starts, nap = time.monotonic(), 0, 0.001
+    began, nap = time.monotonic(), 0.001
     while (answer := _ping(address)) != "up":
         if answer == "down" and (lock := _take_lock(data)) is not None:
             try:
-                if starts == STARTS:
-                    raise EmbeddedServerError(
-                        f"The embedded server of {data} ended while it was starting. {_log_tail(data)}"
-                    )
-                _start(data, address, lock, idle_timeout, binary or find_binary())
-                starts += 1
+                _start(data, address, lock, timeout, idle_timeout, binary or find_binary())
             except OSError as error:
                 raise _unusable(data, error) from error
             finally:
@@ -372,7 +367,7 @@ def _unusable(path: Path, error: OSError) -> EmbeddedServerError:
 # The process
 
 
-def _start(data: Path, address: Path, lock: int, idle_timeout: float, binary: str) -> None:
+def _start(data: Path, address: Path, lock: int, timeout: float, idle_timeout: float, binary: str) -> None:
     """Leave a supervisor with its server behind. Only for the holder of the lock."""
     _refuse_network_disk(data)
     _check_engine(data, _engine_of(binary), binary)
@@ -383,7 +378,7 @@ def _start(data: Path, address: Path, lock: int, idle_timeout: float, binary: st
         log.replace(log.with_name("server.log.1"))
     supervisor = Path(__file__).with_name("embedded_supervisor.py")
     with log.open("ab") as out:
-        subprocess.run(  # noqa: S603 - returns at once: the supervisor leaves its starter
+        launch = subprocess.Popen(  # noqa: S603
             [_python(), "-I", "-S", supervisor, str(lock), binary, conf, address, str(idle_timeout)],
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -392,7 +387,17 @@ def _start(data: Path, address: Path, lock: int, idle_timeout: float, binary: st
             env={**os.environ, "LC_ALL": "C"},  # Redis 7 ends at once on a locale that is not installed
             pass_fds=[lock],
             start_new_session=True,  # Ctrl-C in the starter's terminal is not meant for the server
-            check=False,
+        )
+    try:
+        code = launch.wait(timeout)  # until the server listens; the supervisor stays behind
+    except subprocess.TimeoutExpired:
+        code = 0  # the server is slow, and `ensure` tells so
+    finally:
+        launch.kill()
+        launch.wait()
+    if code not in (0, 128 + signal.SIGKILL):  # killed by somebody: the next round starts another
+        raise EmbeddedServerError(
+            f"The embedded server of {data} ended while it was starting, with code {code}. {_log_tail(data)}"
         )
 
 

@@ -1,8 +1,9 @@
 """Own one embedded server: start it, stop it when nobody uses it, and never outlive it or be outlived.
 
 Run by `relevo.store.embedded` as `python -I -S embedded_supervisor.py LOCK_FD BINARY CONF SOCKET IDLE_S`,
-with stdout and stderr on the server's log. It lives as long as the server does, so it imports only small
-parts of the standard library and nothing of relevo.
+with stdout and stderr on the server's log. The command returns 0 as soon as the server listens, or the
+server's exit code if it ended before; the supervisor itself stays behind. It lives as long as the server
+does, so it imports only small parts of the standard library and nothing of relevo.
 
 The descriptor LOCK_FD holds the flock of the data directory. This process and the server both
 inherit it, so the lock is free exactly when both are gone, however they ended.
@@ -91,8 +92,8 @@ class Watch:
         return {name: value for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float) -> int:
-    """Run the server to its end and return its exit code."""
+def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float, starter: int) -> None:
+    """Run the server to its end; tell the starter, by one byte into its pipe, how the start went."""
     wake_up, bell = os.pipe()
     os.set_blocking(wake_up, False)
     os.set_blocking(bell, False)
@@ -107,16 +108,19 @@ def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float) ->
     tick_s = max(0.1, min(5.0, idle_s / 4)) if idle_s > 0 else 5.0
     last_busy = time.monotonic()
     stopping_since: float | None = None
-    socket_seen = False
+    listening = False
     while True:
-        select.select([wake_up], [], [], tick_s)
+        select.select([wake_up], [], [], tick_s if listening else 0.003)
         try:
             os.read(wake_up, 1024)
         except BlockingIOError:
             pass
         ended, code = os.waitpid(server, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(code)
+            if not listening:
+                status = os.waitstatus_to_exitcode(code)
+                os.write(starter, bytes([status or 1 if status >= 0 else 128 - status]))  # as a shell says it
+            return
         now = time.monotonic()
         if os.fstat(lock_fd).st_nlink == 0:
             # Somebody removed the data directory. A new server may be at the same path already, and
@@ -125,26 +129,33 @@ def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float) ->
         elif stopping_since is not None:
             if now - stopping_since > STOP_GRACE_S:
                 os.kill(server, signal.SIGKILL)
-        elif asked or (socket_seen and not os.path.exists(path)):  # noqa: PTH110 - no pathlib in memory
+        elif asked or (listening and not os.path.exists(path)):  # noqa: PTH110 - no pathlib in memory
             # Without its file nobody new can reach the server, and its lock would keep a new one away.
             stopping_since = now
             os.kill(server, signal.SIGTERM)
-        else:
-            socket_seen = socket_seen or os.path.exists(path)  # noqa: PTH110
-            if watch.busy():
-                last_busy = now
-            elif 0 < idle_s <= now - last_busy:
-                stopping_since = now
-                os.kill(server, signal.SIGTERM)
+        elif not listening:
+            if os.path.exists(path):  # noqa: PTH110 - the starter had removed any old one
+                listening = True
+                os.write(starter, b"\0")
+                os.close(starter)
+        elif watch.busy():
+            last_busy = now
+        elif 0 < idle_s <= now - last_busy:
+            stopping_since = now
+            os.kill(server, signal.SIGTERM)
 
 
 def main() -> int:
     lock_fd, binary, conf, path, idle_s = sys.argv[1:]
-    if os.fork():
-        return 0  # init adopts the rest, so the starter is not left with a zombie
+    told, starter = os.pipe()
+    if os.fork():  # this half returns, and init adopts the other: the starter is not left with a zombie
+        os.close(starter)
+        return (os.read(told, 1) or b"\1")[0]
+    os.close(told)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a starter that was killed meanwhile
     os.umask(0o077)  # jobs are nobody else's business, even in a directory that is open to others
-    code = supervise(int(lock_fd), binary, conf, path, float(idle_s))
-    return code if code >= 0 else 128 - code
+    supervise(int(lock_fd), binary, conf, path, float(idle_s), starter)
+    return 0
 
 
 if __name__ == "__main__":

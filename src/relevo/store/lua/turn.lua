@@ -229,8 +229,10 @@ if n > 0 then
 end
 
 redis.call('DEL', clock) -- nothing is queued: the virtual times start anew
-redis.call('ZADD', idle, now + idle_ms, worker)
-redis.call('PEXPIRE', idle, idle_ms * 2)
+if tonumber(idle_ms) > 0 then -- somebody with a loop of his own does not wait for a bell
+  redis.call('ZADD', idle, now + idle_ms, worker)
+  redis.call('PEXPIRE', idle, idle_ms * 2)
+end
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
 local next_lost = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
 local wake_at = math.min(next_due and math.floor(next_due / 1024) or math.huge, next_lost or math.huge)

@@ -1,0 +1,45 @@
+"""relevo: background jobs and messages between services, on Redis or Valkey.
+
+from relevo import Relevo
+
+app = Relevo("shop")
+
+@app.task
+def greet(name: str) -> str:
+    return f"hello {name}"
+
+job = greet.enqueue("Ana")      # relevo worker shop:app   runs it
+print(job.result(timeout=10))
+"""
+
+from relevo.app import Relevo
+from relevo.context import JobContext, current_job
+from relevo.handle import Job, JobInfo, Progress
+from relevo.model.backoff import Backoff
+from relevo.model.job import State
+from relevo.model.options import Priority
+from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.queue import Lease, Queue
+from relevo.store.settlement import Failure
+from relevo.task import Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backoff",
+    "Cancel",
+    "Failure",
+    "Job",
+    "JobContext",
+    "JobInfo",
+    "Lease",
+    "Priority",
+    "Progress",
+    "Queue",
+    "Relevo",
+    "Retry",
+    "Snooze",
+    "State",
+    "Task",
+    "current_job",
+]

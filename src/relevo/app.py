@@ -1,0 +1,322 @@
+"""Relevo: the object that puts the parts together."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from relevo.dead import DeadLetters
+from relevo.errors import ConfigurationError, TargetError, UnknownJob
+from relevo.handle import Job
+from relevo.model.ids import Ids, looks_like_id
+from relevo.model.job import Envelope, State
+from relevo.model.names import task_queue
+from relevo.model.nearest import did_you_mean
+from relevo.model.options import ONE_JOB_ONLY, Options, changed
+from relevo.model.outcome import Policy
+from relevo.queue import Queue
+from relevo.settings import Settings, load
+from relevo.store import jobs, queues
+from relevo.store.client import Client
+from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.plan import Call, Plan
+from relevo.store.settlement import Terms
+from relevo.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+#: A queue is put on the list of queues again after so many seconds of use.
+LIST_AGAIN = 3600.0
+
+
+class Relevo:
+    """An app: its tasks, its queues, its server.
+
+    >>> app = Relevo("shop")           # url= or RELEVO_URL or REDIS_URL, else the embedded server
+    >>> @app.task(retries=3)
+    ... def charge(invoice: int, *, cents: int) -> str:
+    ...     return f"charged {cents}"
+
+    Nothing is opened or started before the first call that needs the server.
+    """
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        self.name = name
+        clock_key = settings.pop("_clock_key", "")
+        self.settings: Settings = load(arguments=settings)
+        self.keys = AppKeys(self.settings.prefix, self.settings.env, name)
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.new_id = Ids()
+        self.lease_ms = round(self.settings.lease * 1000)
+        self._clock_key = clock_key
+        self._queue_keys: dict[str, QueueKeys] = {}
+        self._listed: dict[str, float] = {}
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+        self.keys_of(self.settings.queue)  # refuses a name that cannot be one
+        self._defaults = Options(
+            queue=self.settings.queue,
+            timeout=self.settings.timeout,
+            retries=self.settings.retries,
+            result_ttl=self.settings.result_ttl,
+            failure_ttl=self.settings.failure_ttl,
+            max_crashes=self.settings.max_crashes,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Relevo {self.name} in {self.settings.env}, {len(self.tasks)} tasks>"
+
+    # tasks
+    @overload
+    def task(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, func: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, *, name: str | None = None, **options: Any) -> _Decorator: ...
+
+    def task(self, func: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Register a function as a task: `@app.task` or `@app.task(retries=5, timeout="30s", …)`.
+
+        Its name is `module.function` unless `name` says otherwise; workers find it by that name, so it must be the
+        same where jobs are made and where they run.
+        """
+        if func is not None:
+            return self._register(func, name, options)
+        return lambda function: self._register(function, name, options)
+
+    def _register(self, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
+        if not callable(func):
+            raise TargetError(f"@app.task needs a function, found {func!r}")
+        target = name or f"{_module_of(func)}.{func.__qualname__}"
+        if ":" in target or not target.isprintable() or " " in target:
+            raise TargetError(f"a task's name has no colon and no spaces, found {target!r}")
+        before = self.tasks.get(target)
+        if before is not None and before.func.__qualname__ != func.__qualname__:
+            raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
+        task: Task[..., Any] = Task(self, func, target, changed(self._defaults, options, refuse=ONE_JOB_ONLY))
+        self.tasks[target] = task
+        return task
+
+    def function(self, func: Callable[P, R]) -> Task[P, R]:
+        """A plain function as a task, found by workers through its import path.
+
+        Its module must be one the app allows (`allow=["shop.jobs"]`, which includes what is below it): a worker
+        runs nothing else, whatever a forged job may name.
+        """
+        module, name = _importable(func)
+        if not self.allows(module):
+            raise TargetError(
+                f"{module}.{name} is not in a module this app allows; "
+                f"decorate it with @app.task, or add {module!r} to the setting `allow`"
+            )
+        return Task(self, func, f"{module}:{name}", self._defaults)
+
+    def allows(self, module: str) -> bool:
+        """Whether plain functions of a module may be jobs."""
+        return any(module == one or module.startswith(one + ".") for one in self.settings.allow)
+
+    def enqueue(self, func: Callable[P, R] | Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Put a call of a task, or of a plain function of an allowed module, on its queue."""
+        return self._as_task(func).enqueue(*args, **kwargs)
+
+    async def aenqueue(self, func: Callable[P, R] | Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """`enqueue` for async code."""
+        return await self._as_task(func).aenqueue(*args, **kwargs)
+
+    def _as_task(self, func: Callable[P, R] | Task[P, R]) -> Task[P, R]:
+        if isinstance(func, Task):
+            return func
+        registered = next((task for task in self.tasks.values() if task.func is func), None)
+        return self.function(func) if registered is None else cast("Task[P, R]", registered)
+
+    # jobs and queues
+    def queue(self, name: str | None = None) -> Queue:
+        """A queue by its name."""
+        return Queue(self, self.settings.queue if name is None else name)
+
+    def queues(self) -> list[str]:
+        """Names of all queues in use."""
+        return self.run(queues.listed(self.keys))
+
+    async def aqueues(self) -> list[str]:
+        """`queues` for async code."""
+        return await self.arun(queues.listed(self.keys))
+
+    def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
+        """A job by its id; without `queue` all queues are asked. UnknownJob if there is none."""
+        return self.run(self._find(id, queue))
+
+    async def ajob(self, id: str, *, queue: str | None = None) -> Job[Any]:
+        """`job` for async code."""
+        return await self.arun(self._find(id, queue))
+
+    def _find(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+        if not looks_like_id(id):
+            raise UnknownJob(f"{id!r:.60} is not the id of a job: those have 20 letters and digits")
+        names: list[str] = [queue] if queue is not None else (yield queues.listed(self.keys))
+        for name in names:
+            seen: jobs.Seen = yield jobs.look(self.keys_of(name), id)
+            if seen.state is not State.UNKNOWN:
+                known = seen.envelope or jobs.readable(seen.body)
+                target = known.target if known else seen.record.target if seen.record else ""
+                task = self.tasks.get(target)
+                return Job(self, id, name, decode=task.signature.decode_result if task else None)
+        where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
+        raise UnknownJob(f"no job {id} {where}: it never was, or its record has ended")
+
+    @property
+    def dead(self) -> DeadLetters:
+        """The dead letters."""
+        return DeadLetters(self)
+
+    def keys_of(self, queue: str) -> QueueKeys:
+        """The keys of a queue."""
+        keys = self._queue_keys.get(queue)
+        if keys is None:
+            address = task_queue(self.settings.prefix, self.settings.env, self.name, queue)
+            keys = self._queue_keys.setdefault(queue, QueueKeys(str(address), clock_key=self._clock_key))
+        return keys
+
+    def is_listed(self, queue: str) -> bool:
+        """Whether this process has put the queue on the list of queues of late."""
+        return time.monotonic() < self._listed.get(queue, 0.0)
+
+    def list_queue(self, queue: str) -> Generator[Call[Any], Any, None]:
+        """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
+        if not self.is_listed(queue):
+            yield queues.register(self.keys, [queue], time.time_ns() // 1_000_000)
+            yield queues.keep_list(self.keys)
+            self._listed[queue] = time.monotonic() + LIST_AGAIN
+
+    # how jobs end
+    def terms_of(self, envelope: Envelope | None, queue: str) -> tuple[Policy, Terms]:
+        """What a job's failure and end mean: its own options, else its task's, else the app's."""
+        task = self.tasks.get(envelope.target) if envelope else None
+        options = task.options if task else self._defaults
+        if envelope is None:
+            envelope = _NOTHING
+        policy = Policy(
+            retries=options.retries if envelope.retries is None else envelope.retries,
+            backoff=envelope.backoff or options.backoff,
+            retry_on=options.retry_on,
+            give_up_on=options.give_up_on,
+            max_crashes=options.max_crashes,
+            unknown_task_ttl=self.settings.unknown_task_ttl,
+        )
+        result_ttl = options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
+        failure_ttl = options.failure_ttl if envelope.failure_ttl is None else envelope.failure_ttl
+        on_failure = envelope.on_failure or options.on_failure
+        follow = self.new_id() if on_failure else ""
+        terms = Terms(queue, round(result_ttl * 1000), max(1, round(failure_ttl * 1000)), on_failure, follow)
+        return policy, terms
+
+    # the server
+    @property
+    def client(self) -> Client:
+        """The way to the server, made when first needed."""
+        if self._client is None:
+            with self._lock:
+                if self._client is None:
+                    self._client = self._connect()
+        return self._client
+
+    def _connect(self) -> Client:
+        settings = self.settings
+        if settings.url is None and settings.env == "prod":
+            raise ConfigurationError(
+                'env="prod" and no server: set RELEVO_URL (redis://…). '
+                "The embedded server is for development and is not used in production silently."
+            )
+        return Client(
+            settings.url,
+            self.keys,
+            data_dir=data_directory(settings.data_dir),
+            connect_timeout=settings.connect_timeout,
+            call_timeout=settings.call_timeout,
+        )
+
+    def run(self, plan: Plan[T]) -> T:
+        """Carry a plan of the store out and block meanwhile."""
+        return self.client.run(plan)
+
+    async def arun(self, plan: Plan[T]) -> T:
+        """Carry a plan of the store out on the running event loop."""
+        return await self.client.arun(plan)
+
+    def close(self) -> None:
+        """Close the blocking connections. They open again when needed."""
+        if self._client is not None:
+            self._client.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    def unknown_task(self, target: str) -> str:
+        """A sentence about a task nobody registered here."""
+        return f"no task {target!r} in app {self.name!r}{did_you_mean(target, self.tasks)}"
+
+
+class _Decorator:  # only for type checkers: what @app.task(...) gives keeps the function's signature
+    @overload
+    def __call__(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, func: Callable[..., Any], /) -> Any: ...
+
+
+_NOTHING = Envelope("")
+
+
+def data_directory(name: str) -> Path:
+    """Where the embedded server keeps its data: the nearest directory of that name above, else here."""
+    path = Path(name).expanduser()
+    if path.is_absolute():
+        return path
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / path).is_dir():
+            return folder / path
+    return here / path
+
+
+def _module_of(func: Callable[..., Any]) -> str:
+    """The module a worker would import. A script run directly is known by its file's name."""
+    if func.__module__ != "__main__":
+        return func.__module__
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if file is None:
+        raise TargetError(
+            f"{func.__qualname__} is defined in an interactive session, where no worker can import it; "
+            "put it in a module, or give the task a name= that the worker's code also uses"
+        )
+    return Path(file).stem
+
+
+def _importable(func: Callable[..., Any]) -> tuple[str, str]:
+    name = getattr(func, "__qualname__", "")
+    module = getattr(func, "__module__", None) or ""
+    if not name or not module:
+        raise TargetError(f"{func!r:.80} has no import path; a worker could not find it")
+    if "<lambda>" in name:
+        raise TargetError("a lambda cannot be a job: it has no name a worker could import; write a function")
+    if "<locals>" in name:
+        raise TargetError(f"{name} is defined inside a function, where no worker can import it; move it to the module")
+    if getattr(func, "__self__", None) is not None or "." in name:
+        raise TargetError(f"{name} is a method; a worker has no instance to call it on; write a plain function")
+    if module == "__main__":
+        raise TargetError(f"{name} is in the script that is running; move it to a module that a worker can import")
+    if getattr(sys.modules.get(module), name, None) is not func:
+        raise TargetError(f"{module}.{name} is not the function that was given; only plain importable functions can be")
+    return module, name

@@ -1,0 +1,87 @@
+"""What a running task can know about itself."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+from relevo.errors import ConfigurationError
+from relevo.model.job import Attempt
+
+
+class JobContext:
+    """The job that is running here. Given by `current_job()`."""
+
+    __slots__ = (
+        "_cancelled",
+        "_progress",
+        "attempt",
+        "group",
+        "history",
+        "id",
+        "name",
+        "queue",
+        "tags",
+        "target",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        queue: str,
+        target: str,
+        *,
+        attempt: int = 1,
+        history: tuple[Attempt, ...] = (),
+        worker: str = "",
+        name: str = "",
+        group: str = "",
+        tags: tuple[str, ...] = (),
+    ) -> None:
+        self.id = id
+        self.queue = queue
+        self.target = target
+        #: 1 for the first run, one more for each run after it.
+        self.attempt = attempt
+        #: What became of the runs before.
+        self.history = history
+        self.worker = worker
+        self.name = name
+        self.group = group
+        self.tags = tags
+        self._progress: tuple[float, str] | None = None
+        self._cancelled: threading.Event | None = None
+
+    @property
+    def tenant(self) -> str:
+        """The group, by its other name."""
+        return self.group
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody wants this job to stop. Plain functions that run long should look now and then."""
+        return self._cancelled is not None and self._cancelled.is_set()
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Say how far the job is, from 0 to 1. Cheap: it is written at most once a second."""
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"progress is a share from 0 to 1, found {fraction!r}")
+        self._progress = (float(fraction), str(message)[:500])
+
+    def __repr__(self) -> str:
+        return f"<JobContext {self.target} {self.id} attempt {self.attempt}>"
+
+
+running: ContextVar[JobContext | None] = ContextVar("relevo_job", default=None)
+
+
+def current_job() -> JobContext:
+    """The job that is running here.
+
+    >>> current_job().progress(0.5, "half of the files")  # doctest: +SKIP
+    """
+    job = running.get()
+    if job is None:
+        raise ConfigurationError("current_job() was called outside a job; it works in code that a worker runs")
+    return job

@@ -1,0 +1,130 @@
+"""Dead letters: jobs that were given up, with their whole story."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from relevo.errors import OptionError
+from relevo.handle import Job, JobInfo
+from relevo.model.job import State
+from relevo.queue import JobRow, row_of
+from relevo.store import jobs, queues
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+Rows: TypeAlias = "list[DeadRow]"
+Names: TypeAlias = list[str]
+Page: TypeAlias = list[queues.Listed]
+
+
+class DeadRow(JobRow, frozen=True, kw_only=True):
+    """A dead letter in a listing."""
+
+    queue: str = ""
+
+
+class DeadLetters:
+    """The dead letters of an app. Given by `app.dead`."""
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+
+    def list(self, *, queue: str | None = None, error: str | None = None, limit: int = 50, offset: int = 0) -> Rows:
+        """Dead letters, newest first; of one queue or of all, whose error holds a text."""
+        return self._app.run(self._list(queue, error, limit, offset))
+
+    async def alist(
+        self, *, queue: str | None = None, error: str | None = None, limit: int = 50, offset: int = 0
+    ) -> Rows:
+        """`list` for async code."""
+        return await self._app.arun(self._list(queue, error, limit, offset))
+
+    def show(self, id: str, *, queue: str | None = None) -> JobInfo:
+        """One dead letter with its story."""
+        return self._app.job(id, queue=queue).info()
+
+    def retry(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        """Run dead letters again: some, or `all` (of a queue). Each runs once however often this is asked."""
+        return self._app.run(self._each(ids, queue, all, discard=False))
+
+    async def aretry(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        """`retry` for async code."""
+        return await self._app.arun(self._each(ids, queue, all, discard=False))
+
+    def discard(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        """Forget dead letters: some, or `all` (of a queue). How many there were."""
+        return self._app.run(self._each(ids, queue, all, discard=True))
+
+    async def adiscard(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        """`discard` for async code."""
+        return await self._app.arun(self._each(ids, queue, all, discard=True))
+
+    def _queues(self, queue: str | None) -> Generator[Call[Any], Any, Names]:
+        if queue is not None:
+            return [queue]
+        names: Names = yield queues.listed(self._app.keys)
+        return names
+
+    def _list(self, queue: str | None, error: str | None, limit: int, offset: int) -> Generator[Call[Any], Any, Rows]:
+        if not 1 <= limit <= 1000:
+            raise OptionError(f"limit: 1 to 1000 dead letters, found {limit!r}")
+        found: Rows = []
+        for name in (yield from self._queues(queue)):
+            start = 0
+            kept = 0
+            while kept < offset + limit:
+                rows: Page = yield queues.page(self._app.keys_of(name), "dead", start, 100)
+                start += 100
+                for one in rows:
+                    row = _dead_row(one, name)
+                    if error is None or error.lower() in f"{row.reason} {row.error}".lower():
+                        found.append(row)
+                        kept += 1
+                if len(rows) < 100:
+                    break
+        found.sort(key=lambda row: row.ended_ms or 0, reverse=True)
+        return found[offset : offset + limit]
+
+    def _each(
+        self, ids: Iterable[str] | None, queue: str | None, all: bool, *, discard: bool
+    ) -> Generator[Call[Any], Any, int]:
+        if (ids is None) == (not all):
+            raise OptionError("name the dead letters by ids=[…], or say all=True; not both")
+        names = yield from self._queues(queue)
+        done = 0
+        if ids is not None:
+            for id in ids:
+                for name in names:
+                    done += yield from self._one(name, id, discard)
+            return done
+        for name in names:
+            while True:
+                rows: Page = yield queues.page(self._app.keys_of(name), "dead", 0, 200)
+                changed = 0
+                for row in rows:
+                    changed += yield from self._one(name, row.id, discard)
+                done += changed
+                if not changed:
+                    break
+        return done
+
+    def _one(self, queue: str, id: str, discard: bool) -> Generator[Call[Any], Any, int]:
+        keys = self._app.keys_of(queue)
+        seen: jobs.Seen = yield jobs.look(keys, id)
+        if seen.state is not State.DEAD:
+            return 0
+        if discard:
+            gone: int = yield jobs.discard(keys, [id])
+            return gone
+        if jobs.readable(seen.body) is None:  # cannot run again: it stays where it is
+            return 0
+        return int((yield from Job(self._app, id, queue)._retry()))
+
+
+def _dead_row(one: queues.Listed, queue: str) -> DeadRow:
+    row = row_of(one)
+    return DeadRow(**{name: getattr(row, name) for name in row.__struct_fields__}, queue=queue)

@@ -1,0 +1,255 @@
+"""A job in the hands of whoever enqueued it: its state, result, logs, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import JobCancelled, JobExpired, JobFailed, ResultNotKept, UnknownJob
+from relevo.model.durations import Duration, seconds
+from relevo.model.ids import made_ms
+from relevo.model.job import Attempt, Envelope, Record, State
+from relevo.model.outcome import End
+from relevo.store import jobs
+from relevo.store.plan import Call
+from relevo.store.queues import server_time
+from relevo.store.settlement import Held, ended_record
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+R = TypeVar("R")
+
+
+class Progress(Struct, frozen=True):
+    """How far a job says it is."""
+
+    fraction: float
+    message: str = ""
+
+
+class JobInfo(Struct, frozen=True):
+    """Everything known about a job, for people."""
+
+    id: str
+    state: State
+    task: str
+    queue: str
+    args: Any
+    kwargs: Any
+    priority: int
+    enqueued_ms: int
+    name: str = ""
+    group: str = ""
+    tags: tuple[str, ...] = ()
+    due_ms: int | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    worker: str = ""
+    reason: str = ""
+    cancel_asked: bool = False
+    attempts: tuple[Attempt, ...] = ()
+    progress: Progress | None = None
+    result: Any = None
+
+
+class Job(Generic[R]):
+    """One request to run a task. Cheap to make, keeps nothing but its id.
+
+    >>> job = charge.enqueue(7, cents=990)  # doctest: +SKIP
+    >>> job.result(timeout=10)              # doctest: +SKIP
+    """
+
+    __slots__ = ("_app", "_decode", "created", "id", "queue")
+
+    def __init__(
+        self,
+        app: Relevo,
+        id: str,
+        queue: str,
+        *,
+        decode: Callable[[bytes], Any] | None = None,
+        created: bool = True,
+    ) -> None:
+        self._app = app
+        self._decode = decode
+        self.id = id
+        self.queue = queue
+        #: False when a living job of the same name was found instead.
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} on {self.queue}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (self.id, self.queue) == (other.id, other.queue)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.queue))
+
+    # result
+    def result(self, timeout: Duration | None = None) -> R:
+        """What the task returned. Waits, woken by the end of the job, at most `timeout`.
+
+        Raises JobFailed, JobCancelled or JobExpired if it ended so, ResultTimeout if it has not ended.
+        """
+        limit = None if timeout is None else seconds(timeout, what="timeout")
+        return self._outcome(self._app.client.wait(self._app.keys_of(self.queue), self.id, limit))
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
+        """`result` for async code."""
+        limit = None if timeout is None else seconds(timeout, what="timeout")
+        return self._outcome(await self._app.client.await_end(self._app.keys_of(self.queue), self.id, limit))
+
+    def _outcome(self, record: Record) -> R:
+        match record.state:
+            case State.DONE:
+                raw = bytes(record.result)
+                if not raw:
+                    why = record.not_kept or "the task's result_ttl is 0"
+                    raise ResultNotKept(f"job {self.id} is done, but its result was not kept: {why}")
+                return cast("R", self._decode(raw) if self._decode else msgspec.json.decode(raw))
+            case State.CANCELLED:
+                raise JobCancelled(f"job {self.id} was cancelled: {record.reason}")
+            case State.EXPIRED:
+                raise JobExpired(f"job {self.id} expired before it could start")
+            case _:
+                last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+                text = f"job {self.id} ({record.target}) is dead: {record.reason}"
+                if last.error:
+                    text += f": {last.error}: {last.message}"
+                raise JobFailed(text, reason=record.reason, error=last.error, traceback=last.traceback)
+
+    # looking
+    def _look(self) -> Call[jobs.Seen]:
+        return jobs.look(self._app.keys_of(self.queue), self.id)
+
+    def status(self) -> State:
+        """Where the job is now; `unknown` if there is none."""
+        return self._app.run(self._look()).state
+
+    async def astatus(self) -> State:
+        """`status` for async code."""
+        return (await self._app.arun(self._look())).state
+
+    def info(self) -> JobInfo:
+        """Everything known about the job; UnknownJob if there is none."""
+        return _info(self._app.run(self._look()), self.queue)
+
+    async def ainfo(self) -> JobInfo:
+        """`info` for async code."""
+        return _info(await self._app.arun(self._look()), self.queue)
+
+    def logs(self, attempt: int | None = None) -> str:
+        """What the job wrote (stdout, stderr, logging, traceback), of one attempt or of all."""
+        return _logs(self._app.run(self._look()), attempt)
+
+    async def alogs(self, attempt: int | None = None) -> str:
+        """`logs` for async code."""
+        return _logs(await self._app.arun(self._look()), attempt)
+
+    def progress(self) -> Progress | None:
+        """How far the job says it is; None if it has said nothing."""
+        return _progress(self._app.run(self._look()))
+
+    async def aprogress(self) -> Progress | None:
+        """`progress` for async code."""
+        return _progress(await self._app.arun(self._look()))
+
+    # acting
+    def cancel(self) -> bool:
+        """Cancel: at once if the job has not started, else its worker is told to stop it.
+
+        False if the job has ended already. A request survives the death of the worker.
+        """
+        return self._app.run(self._cancel())
+
+    async def acancel(self) -> bool:
+        """`cancel` for async code."""
+        return await self._app.arun(self._cancel())
+
+    def _cancel(self) -> Generator[Call[Any], Any, bool]:
+        keys, settings = self._app.keys_of(self.queue), self._app.settings
+        seen: jobs.Seen = yield self._look()
+        if seen.state is State.UNKNOWN:
+            raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
+        if seen.state.has_ended:
+            return False
+        envelope = seen.envelope
+        held = Held(self.id, 0, seen.body, envelope)
+        ended = End(State.CANCELLED, "cancelled", seen.story)
+        now_ms = yield server_time()
+        record = msgspec.json.encode(ended_record(held, ended, now_ms, seen.state.value))
+        ttl = settings.failure_ttl if envelope is None or envelope.failure_ttl is None else envelope.failure_ttl
+        name = envelope.name if envelope else ""
+        said = yield jobs.cancel(keys, self.id, record, max(1, round(ttl * 1000)), name, settings.dead_max)
+        return bool(said != "unknown")
+
+    def retry(self) -> bool:
+        """Run a dead, cancelled or expired job again, from the start. False if somebody just did."""
+        return self._app.run(self._retry())
+
+    async def aretry(self) -> bool:
+        """`retry` for async code."""
+        return await self._app.arun(self._retry())
+
+    def _retry(self) -> Generator[Call[Any], Any, bool]:
+        seen: jobs.Seen = yield self._look()
+        if seen.state is State.UNKNOWN:
+            raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
+        envelope = jobs.readable(seen.body)
+        if seen.record is None or seen.state is State.DONE:
+            return False
+        if envelope is None:
+            raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
+        revived: bool = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
+        return revived
+
+
+def _info(seen: jobs.Seen, queue: str) -> JobInfo:
+    if seen.state is State.UNKNOWN:
+        raise UnknownJob(f"no job {seen.id} on {queue}: it never was, or its record has ended")
+    record, claim = seen.record, seen.claim
+    envelope = seen.envelope or jobs.readable(seen.body) or Envelope(record.target if record else "")
+    result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
+    return JobInfo(
+        seen.id,
+        seen.state,
+        envelope.target,
+        queue,
+        msgspec.json.decode(envelope.args),
+        msgspec.json.decode(envelope.kwargs),
+        envelope.priority,
+        made_ms(seen.id),
+        envelope.name,
+        envelope.group,
+        envelope.tags,
+        seen.due_ms if seen.state is State.SCHEDULED else None,
+        record.started_ms or None if record else claim.since_ms if claim else None,
+        record.ended_ms if record else None,
+        record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
+        record.reason if record else "",
+        bool(claim and claim.cancel_asked),
+        seen.story.attempts,
+        _progress(seen),
+        result,
+    )
+
+
+def _logs(seen: jobs.Seen, attempt: int | None) -> str:
+    if seen.state is State.UNKNOWN and not seen.notes:
+        raise UnknownJob(f"no job {seen.id}: it never was, or its record has ended")
+    texts = {int(name[4:]): text for name, text in seen.notes.items() if name.startswith("log:")}
+    if attempt is not None:
+        return texts.get(attempt, "")
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return "".join(f"--- attempt {number} ---\n{texts[number]}" for number in sorted(texts))
+
+
+def _progress(seen: jobs.Seen) -> Progress | None:
+    text = seen.notes.get("progress")
+    return msgspec.json.decode(text, type=Progress) if text else None

@@ -1,0 +1,297 @@
+"""A queue in the hands of its users: look, pause, clear, and take jobs with a loop of one's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import OptionError
+from relevo.model.durations import Duration, seconds
+from relevo.model.ids import made_ms
+from relevo.model.job import Attempt, Envelope, State, Story, read_story
+from relevo.model.outcome import (
+    CancelAsked,
+    End,
+    Finish,
+    GiveBack,
+    LeaseLost,
+    Outcome,
+    TooLate,
+    TryAgain,
+    Unrunnable,
+    decide,
+)
+from relevo.store import queues
+from relevo.store.jobs import read_claim, readable
+from relevo.store.plan import Call
+from relevo.store.settlement import Held, settle
+from relevo.store.turns import Limits, Moved, Settled, Turn, renew, turn
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+class JobRow(Struct, frozen=True):
+    """A job in a listing."""
+
+    id: str
+    state: State
+    task: str
+    priority: int
+    enqueued_ms: int
+    name: str = ""
+    group: str = ""
+    due_ms: int | None = None
+    worker: str = ""
+    reason: str = ""
+    error: str = ""
+    ended_ms: int | None = None
+
+
+class Queue:
+    """One queue of an app."""
+
+    def __init__(self, app: Relevo, name: str) -> None:
+        self._app = app
+        self.name = name
+        self._keys = app.keys_of(name)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._keys.address}>"
+
+    def stats(self) -> queues.QueueStats:
+        """How many jobs are where, from one snapshot whose numbers add up."""
+        return self._app.run(queues.count(self._keys, self.name))
+
+    async def astats(self) -> queues.QueueStats:
+        """`stats` for async code."""
+        return await self._app.arun(queues.count(self._keys, self.name))
+
+    def pause(self) -> bool:
+        """Hand out no more jobs; what runs goes on. True if it was not paused before."""
+        return self._app.run(queues.pause(self._keys, True))
+
+    async def apause(self) -> bool:
+        """`pause` for async code."""
+        return await self._app.arun(queues.pause(self._keys, True))
+
+    def resume(self) -> bool:
+        """Hand out jobs again; idle workers are woken."""
+        return self._app.run(queues.pause(self._keys, False))
+
+    async def aresume(self) -> bool:
+        """`resume` for async code."""
+        return await self._app.arun(queues.pause(self._keys, False))
+
+    def clear(self) -> int:
+        """Remove all jobs that have not started; what runs goes on. How many there were."""
+        return self._app.run(queues.clear(self._keys))
+
+    async def aclear(self) -> int:
+        """`clear` for async code."""
+        return await self._app.arun(queues.clear(self._keys))
+
+    def jobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
+        """A page of jobs in one state: those that wait in the order they will run, ended ones newest first."""
+        return [row_of(one) for one in self._app.run(queues.page(self._keys, state, offset, limit))]
+
+    async def ajobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
+        """`jobs` for async code."""
+        return [row_of(one) for one in await self._app.arun(queues.page(self._keys, state, offset, limit))]
+
+    def take(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
+        """Claim up to `n` jobs for a loop of your own. Each must be done, retried or buried before its lease ends."""
+        return self._app.run(self._take(n, worker, lease))
+
+    async def atake(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
+        """`take` for async code."""
+        return await self._app.arun(self._take(n, worker, lease))
+
+    def _limits(self, lease: Duration | None) -> Limits:
+        settings = self._app.settings
+        span = settings.lease if lease is None else seconds(lease, what="lease")
+        return Limits(max(1, round(span * 1000)), 0, settings.done_max, settings.dead_max)
+
+    def _take(self, n: int, worker: str, lease: Duration | None) -> Generator[Call[Any], Any, list[Lease]]:
+        if not 1 <= n <= 1000:
+            raise OptionError(f"take: 1 to 1000 jobs at a time, found {n!r}")
+        if not worker or not worker.isascii() or not worker.isprintable() or " " in worker:
+            raise OptionError(f"take: the worker's name is ASCII text without spaces, found {worker!r}")
+        limits = self._limits(lease)
+        yield from self._app.list_queue(self.name)
+        found: Turn = yield turn(self._keys, worker, limits, n, Settled())
+        settled = Settled()
+        leases = []
+        for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
+            held = held_of(row[0], row[1], row[2], row[3])
+            settled.moved.append(self.recover(held, found.now_ms))
+        for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+            claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
+            held = held_of(id, claim, body, story)
+            verdict = self._unfit(held, found.now_ms)
+            if verdict is not None:
+                settled.moved.append(verdict)
+            else:
+                leases.append(Lease(self, held, limits))
+        if settled.moved:
+            yield turn(self._keys, worker, limits, 0, settled)
+        return leases
+
+    def recover(self, held: Held, now_ms: int) -> Moved:
+        """What becomes of a job whose holder fell silent."""
+        lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker fell silent")
+        happened = CancelAsked() if held.cancel_asked else LeaseLost(lost)
+        policy, terms = self._app.terms_of(held.envelope, self.name)
+        return settle(held, decide(held.story, happened, policy, now_ms, random.random()), terms, now_ms)
+
+    def _unfit(self, held: Held, now_ms: int) -> Moved | None:
+        policy, terms = self._app.terms_of(held.envelope, self.name)
+        envelope = held.envelope
+        if envelope is None:
+            attempt = Attempt("unreadable", held.worker, now_ms, now_ms, message="the body is not an envelope")
+            outcome = decide(held.story, Unrunnable("unreadable", attempt), policy, now_ms, 0.5)
+        elif held.cancel_asked:
+            outcome = decide(held.story, CancelAsked(), policy, now_ms, 0.5)
+        elif envelope.expires_ms is not None and now_ms > envelope.expires_ms:
+            outcome = decide(held.story, TooLate(), policy, now_ms, 0.5)
+        else:
+            return None
+        return settle(held, outcome, terms, now_ms)
+
+    def _settle(self, held: Held, outcome: Outcome, limits: Limits, result: bytes) -> Generator[Call[Any], Any, bool]:
+        now_ms = yield queues.server_time()
+        _, terms = self._app.terms_of(held.envelope, self.name)
+        row = settle(held, outcome, terms, now_ms, result)
+        answer: Turn = yield turn(self._keys, held.worker, limits, 0, Settled(moved=[row]))
+        return not answer.refused
+
+
+class Lease:
+    """A job taken by `Queue.take`. Settle it with exactly one of `done`, `retry`, `bury` or `give_back`.
+
+    Each answers False if the lease had been lost, in which case somebody else has the job.
+    """
+
+    def __init__(self, queue: Queue, held: Held, limits: Limits) -> None:
+        assert held.envelope is not None
+        self._queue = queue
+        self._held = held
+        self._limits = limits
+        self.id = held.id
+        self.task = held.envelope.target
+        self.name = held.envelope.name
+        self.priority = held.envelope.priority
+        self.attempt = len(held.story.attempts) + 1
+
+    @property
+    def args(self) -> list[Any]:
+        """The job's positional arguments, as plain JSON values."""
+        found: list[Any] = msgspec.json.decode(self._envelope.args)
+        return found
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The job's keyword arguments, as plain JSON values."""
+        found: dict[str, Any] = msgspec.json.decode(self._envelope.kwargs)
+        return found
+
+    @property
+    def _envelope(self) -> Envelope:
+        assert self._held.envelope is not None
+        return self._held.envelope
+
+    def done(self, result: Any = None) -> bool:
+        """It went well."""
+        return self._run(Finish(), msgspec.json.encode(result))
+
+    async def adone(self, result: Any = None) -> bool:
+        """`done` for async code."""
+        return await self._arun(Finish(), msgspec.json.encode(result))
+
+    def retry(self, delay: Duration = 0, reason: str = "") -> bool:
+        """Run it again after a delay."""
+        return self._run(self._again(delay, reason))
+
+    async def aretry(self, delay: Duration = 0, reason: str = "") -> bool:
+        """`retry` for async code."""
+        return await self._arun(self._again(delay, reason))
+
+    def bury(self, reason: str) -> bool:
+        """Give it up: it becomes a dead letter."""
+        return self._run(self._buried(reason))
+
+    async def abury(self, reason: str) -> bool:
+        """`bury` for async code."""
+        return await self._arun(self._buried(reason))
+
+    def give_back(self) -> bool:
+        """Back to the queue at once, as if it had not been taken."""
+        return self._run(GiveBack())
+
+    async def agive_back(self) -> bool:
+        """`give_back` for async code."""
+        return await self._arun(GiveBack())
+
+    def renew(self) -> bool:
+        """Lengthen the lease by its full time from now; False if it was lost."""
+        return not self._queue._app.run(self._renewal())[0]
+
+    async def arenew(self) -> bool:
+        """`renew` for async code."""
+        return not (await self._queue._app.arun(self._renewal()))[0]
+
+    def _renewal(self) -> Call[tuple[list[str], list[str]]]:
+        return renew(self._queue._keys, [(self.id, self._held.token)], self._limits.lease_ms)
+
+    def _again(self, delay: Duration, reason: str) -> Outcome:
+        attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=reason)
+        return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.told(attempt, spent=1))
+
+    def _buried(self, reason: str) -> Outcome:
+        attempt = Attempt("failed", self._held.worker, self._held.since_ms, message=reason)
+        return End(State.DEAD, reason, self._held.story.told(attempt, spent=1))
+
+    def _run(self, outcome: Outcome, result: bytes = b"") -> bool:
+        return self._queue._app.run(self._queue._settle(self._held, outcome, self._limits, result))
+
+    async def _arun(self, outcome: Outcome, result: bytes = b"") -> bool:
+        return await self._queue._app.arun(self._queue._settle(self._held, outcome, self._limits, result))
+
+
+def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
+    """A job as a turn hands it out."""
+    holder = read_claim(claim)
+    assert holder is not None
+    return Held(
+        id.decode(),
+        holder.token,
+        body,
+        readable(body),
+        read_story(story) if story else Story(),
+        holder.worker,
+        holder.since_ms,
+        holder.cancel_asked,
+    )
+
+
+def row_of(one: queues.Listed) -> JobRow:
+    envelope, record = one.envelope, one.record
+    last = record.story.attempts[-1] if record and record.story.attempts else Attempt("")
+    return JobRow(
+        one.id,
+        one.state,
+        envelope.target if envelope else record.target if record else "",
+        envelope.priority if envelope else 0,
+        made_ms(one.id),
+        envelope.name if envelope else "",
+        envelope.group if envelope else "",
+        one.due_ms if one.state is State.SCHEDULED else None,
+        record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
+        record.reason if record else "",
+        f"{last.error}: {last.message}" if last.error else last.message,
+        record.ended_ms if record else None,
+    )

@@ -1,0 +1,134 @@
+"""From a decision to what the turn script applies: the only place where a job's record is written."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from relevo.model.job import Attempt, Envelope, Record, State, Story, write
+from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
+from relevo.store.turns import Moved
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """What an `on_failure` handler is given: the job, and why it was given up."""
+
+    job: str
+    task: str
+    queue: str
+    reason: str
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+    args: Raw = Raw(b"[]")
+    kwargs: Raw = Raw(b"{}")
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Held(Struct, frozen=True, gc=False):
+    """A job in somebody's hands."""
+
+    id: str
+    token: int
+    body: bytes
+    #: None: the body cannot be read.
+    envelope: Envelope | None
+    story: Story = Story()
+    #: Who holds it, since when.
+    worker: str = ""
+    since_ms: int = 0
+    cancel_asked: bool = False
+
+
+class Terms(Struct, frozen=True):
+    """What is kept of a job that ends."""
+
+    queue: str
+    result_ttl_ms: int
+    failure_ttl_ms: int
+    on_failure: str | None = None
+    #: Id for the handler's job, should there be one.
+    follow_id: str = ""
+
+
+def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> bytes:
+    """The record of a job that went well."""
+    assert held.envelope is not None
+    return write(
+        Record(
+            State.DONE,
+            held.envelope.target,
+            started_ms=held.since_ms,
+            ended_ms=now_ms,
+            worker=held.worker,
+            runs=len(held.story.attempts) + 1,
+            result=Raw(result),
+            not_kept=not_kept,
+            story=held.story,
+        )
+    )
+
+
+def ended_record(held: Held, outcome: End, now_ms: int, queue_from: str = "running") -> Record:
+    """The record of a job that was given up, cancelled or came too late. It keeps the body, to run it again."""
+    envelope = held.envelope
+    return Record(
+        outcome.state,
+        envelope.target if envelope else "",
+        queue_from,
+        outcome.reason,
+        held.since_ms,
+        now_ms,
+        held.worker,
+        len(outcome.story.attempts),
+        story=outcome.story,
+        body=Raw(held.body) if envelope else Raw(b""),
+        unreadable=b"" if envelope else held.body,
+    )
+
+
+def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: bytes = b"", not_kept: str = "") -> Moved:
+    """The row that makes a decision true."""
+    envelope = held.envelope or Envelope("")
+
+    def moved(verb: str, ms: int, text: bytes) -> Moved:
+        return Moved(
+            held.id, held.token, verb, envelope.priority, envelope.group, envelope.weight, ms, text, envelope.name
+        )
+
+    match outcome:
+        case Finish():
+            return moved("done", terms.result_ttl_ms, done_record(held, now_ms, result, not_kept))
+        case TryAgain(delay, story):
+            return moved("retry", max(1, round(delay * 1000)), write(story))
+        case GiveBack(story):
+            return moved("back", 0, b"" if story is None else write(story))
+        case End():
+            record = write(ended_record(held, outcome, now_ms))
+            row = moved(outcome.state.value, terms.failure_ttl_ms, record)
+            if outcome.state is State.DEAD and terms.on_failure and held.envelope is not None:
+                return msgspec.structs.replace(
+                    row,
+                    follow_id=terms.follow_id,
+                    follow_priority=envelope.priority,
+                    follow_body=_handler_body(held, outcome, terms),
+                )
+            return row
+
+
+def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
+    assert held.envelope is not None
+    last = outcome.story.attempts[-1] if outcome.story.attempts else Attempt("")
+    failure = Failure(
+        held.id,
+        held.envelope.target,
+        terms.queue,
+        outcome.reason,
+        last.error,
+        last.message,
+        last.traceback,
+        held.envelope.args,
+        held.envelope.kwargs,
+        outcome.story.attempts,
+    )
+    return write(Envelope(terms.on_failure or "", Raw(b"[" + write(failure) + b"]"), priority=held.envelope.priority))

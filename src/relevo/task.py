@@ -1,0 +1,198 @@
+"""Tasks: registered functions, and how their jobs are made."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from relevo.codec import Signature
+from relevo.errors import OptionError, PayloadError
+from relevo.handle import Job
+from relevo.model.job import Envelope, write
+from relevo.model.options import TASK_ONLY, Options, changed
+from relevo.store.plan import Call, Plan
+from relevo.store.push import NewJob, push, push_plain
+from relevo.store.queues import server_time
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Options a job carries only when they differ from its task's, so that a deploy also changes queued jobs.
+_CARRIED_IF_CHANGED = ("retries", "backoff", "result_ttl", "failure_ttl", "on_failure")
+
+
+class Task(Generic[P, R]):
+    """A function that workers can run. Made by `@app.task`; calling it runs the function right here.
+
+    >>> job = charge.enqueue(7, cents=990)                             # doctest: +SKIP
+    >>> job = charge.using(delay="5m", priority=50).enqueue(7, cents=990)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        app: Relevo,
+        func: Callable[P, Any],
+        target: str,
+        options: Options,
+        *,
+        signature: Signature | None = None,
+        own: Options | None = None,
+    ) -> None:
+        self.app = app
+        self.func = func
+        self.target = target
+        self.options = options
+        self.signature = signature or Signature(func)
+        self.is_async = inspect.iscoroutinefunction(func)
+        self._own = own or options
+        self._head = self._envelope_head()
+        self._keys = app.keys_of(options.queue)
+        self._plain = not (
+            options.delay
+            or options.eta_ms is not None
+            or options.group
+            or options.name
+            or options.unique
+            or options.expires is not None
+        )
+        functools.update_wrapper(self, func)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.func(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.target}>"
+
+    def using(self, **options: Any) -> Task[P, R]:
+        """The same task with other options for the jobs made from it: delay, eta, priority, name, unique, …"""
+        new = changed(self.options, options, refuse=TASK_ONLY)
+        return Task(self.app, self.func, self.target, new, signature=self.signature, own=self._own)
+
+    # enqueue
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Put a job on the queue. When this returns, the server has it."""
+        id, plan = self._new(args, kwargs)
+        return self._job(id, self.app.run(plan))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """`enqueue` for async code."""
+        id, plan = self._new(args, kwargs)
+        return self._job(id, await self.app.arun(plan))
+
+    delay = enqueue  # the word people coming from Celery type
+
+    def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
+        """Put many jobs on the queue, a thousand per round trip, in order: `[((7,), {"cents": 990}), …]`."""
+        ids, plan = self._many(calls)
+        owners = self.app.run(plan)
+        return [self._job(id, owner) for id, owner in zip(ids, owners, strict=True)]
+
+    async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
+        """`enqueue_many` for async code."""
+        ids, plan = self._many(calls)
+        owners = await self.app.arun(plan)
+        return [self._job(id, owner) for id, owner in zip(ids, owners, strict=True)]
+
+    def _job(self, id: str, owner: str | int) -> Job[R]:
+        known = id if isinstance(owner, int) else owner
+        return Job(self.app, known, self.options.queue, decode=self.signature.decode_result, created=known == id)
+
+    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
+        fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
+        id = self.app.new_id()
+        if self._plain and self.app.is_listed(self.options.queue):
+            body = self._head + b"," + fragment + b"}" if fragment else self._head + b"}"
+            return id, push_plain(self._keys, [(id, self.options.priority, body)], self.app.lease_ms)
+        return id, self._new_slowly(id, fragment)
+
+    def _new_slowly(self, id: str, fragment: bytes) -> Generator[Call[Any], Any, str]:
+        yield from self.app.list_queue(self.options.queue)
+        now_ms = 0
+        if self.options.expires is not None:
+            now_ms = yield server_time()
+        owners = yield from push(self._keys, [self._new_job(id, fragment, now_ms)], self.app.lease_ms)
+        return owners[0]
+
+    def _many(self, calls: Iterable[Any]) -> tuple[list[str], Plan[list[str]]]:
+        encode, limit, new_id = self.signature.encode, self.app.settings.max_payload, self.app.new_id
+        ids: list[str] = []
+        fragments: list[bytes] = []
+        for call in calls:
+            match call:
+                case (tuple() | list() as args, dict() as kwargs):
+                    fragments.append(encode(tuple(args), kwargs, limit=limit))
+                    ids.append(new_id())
+                case _:
+                    raise PayloadError(
+                        f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
+                        f"found {call!r:.80}"
+                    )
+        return ids, self._store_many(ids, fragments)
+
+    def _store_many(self, ids: list[str], fragments: list[bytes]) -> Generator[Call[Any], Any, list[str]]:
+        yield from self.app.list_queue(self.options.queue)
+        if self._plain:
+            head, priority = self._head, self.options.priority
+            for start in range(0, len(ids), 1000):
+                rows = [
+                    (id, priority, head + b"," + fragment + b"}" if fragment else head + b"}")
+                    for id, fragment in zip(ids[start : start + 1000], fragments[start : start + 1000], strict=True)
+                ]
+                yield push_plain(self._keys, rows, self.app.lease_ms)
+            return ids
+        now_ms = 0
+        if self.options.expires is not None:
+            now_ms = yield server_time()
+        jobs = [self._new_job(id, fragment, now_ms) for id, fragment in zip(ids, fragments, strict=True)]
+        return (yield from push(self._keys, jobs, self.app.lease_ms))
+
+    def _new_job(self, id: str, fragment: bytes, now_ms: int) -> NewJob:
+        options = self.options
+        head = self._head
+        name, scope = options.name, options.unique or ("until_done" if options.name else "")
+        if scope and not name:
+            name = f"{self.target}:{hashlib.sha256(fragment).hexdigest()[:24]}"
+            head += b',"n":' + write(name)
+        if options.expires is not None:
+            head += b',"x":%d' % (now_ms + round(options.expires * 1000))
+        when = ""
+        if options.eta_ms is not None:
+            when = str(options.eta_ms)
+        elif options.delay:
+            when = f"+{round(options.delay * 1000)}"
+        return NewJob(
+            id,
+            options.priority,
+            head + b"," + fragment + b"}" if fragment else head + b"}",
+            when,
+            options.group,
+            options.weight,
+            name,
+            str(round(scope * 1000)) if isinstance(scope, float) else scope,
+        )
+
+    def _envelope_head(self) -> bytes:
+        """The body up to the arguments: the same for all jobs made from this task with these options."""
+        now, own = self.options, self._own
+        carried = {name: getattr(now, name) for name in _CARRIED_IF_CHANGED if getattr(now, name) != getattr(own, name)}
+        if now.timeout != own.timeout:
+            carried["timeout"] = now.timeout or 0.0  # 0: no limit
+        if "on_failure" in carried and carried["on_failure"] is None:
+            raise OptionError("on_failure: a handler cannot be taken away by using(); give another one")
+        return write(
+            Envelope(
+                self.target,
+                priority=now.priority,
+                group=now.group,
+                weight=now.weight,
+                name=now.name,
+                tags=now.tags,
+                **carried,
+            )
+        )[:-1]
