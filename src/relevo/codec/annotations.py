@@ -21,6 +21,7 @@ from msgspec import inspect as kinds
 
 from relevo.errors import TargetError
 
+# Called with annotations of the user's, which no type checker can follow.
 _NotRequired: Any = typing.NotRequired
 _TypedDict: Any = typing.TypedDict
 
@@ -56,6 +57,11 @@ def read_signature(func: Callable[..., Any]) -> tuple[inspect.Signature, tuple[S
     return signature, parameters, _slot("return", None, False, signature.return_annotation, names)
 
 
+def dict_of(required: dict[str, Any], optional: dict[str, Any]) -> Any:
+    """The type of a dict with these keys, each with the type of its value."""
+    return _TypedDict("Named", required | {name: _NotRequired[hint] for name, hint in optional.items()})
+
+
 def origin_of(func: Any) -> Any:
     """What was written as the function, under decorators and partial applications."""
     func = inspect.unwrap(func)
@@ -88,7 +94,7 @@ def _is_readable(hint: Any) -> bool:
     try:
         # In the two ways the reader will use it, so that nothing is left to fail there.
         msgspec.json.Decoder(msgspec.defstruct("Positional", [("it", hint, msgspec.UNSET)]))
-        msgspec.json.Decoder(_TypedDict("Named", {"it": _NotRequired[hint]}))
+        msgspec.json.Decoder(dict_of({}, {"it": hint}))
         return not _has_foreign_class(kinds.type_info(hint))
     except Exception:  # noqa: BLE001 - the classes in an annotation are the user's, and so are their errors
         return False

@@ -13,21 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
 from itertools import chain, repeat
 from types import GenericAlias
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import astuple
 
-from relevo.codec.annotations import Slot
+from relevo.codec.annotations import Slot, dict_of
 
 Buffer = bytes | Raw
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ReadValues = Callable[[Buffer], tuple[Any, ...]]
 ReadNamed = Callable[[Buffer], dict[str, Any]]
-
-_NotRequired: Any = NotRequired  # both are made from annotations of the user's, which no type checker can follow
-_TypedDict: Any = TypedDict
 
 _split_values = msgspec.json.Decoder(list[Raw]).decode
 _split_named = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -115,8 +112,10 @@ def _limited_values(positional: Sequence[Slot]) -> ReadValues:
 
 def _closed_names(slots: Sequence[Slot]) -> ReadNamed:
     """A TypedDict gives the dict that is wanted at once; a struct would have to be emptied of its defaults."""
-    fields = {slot.name: slot.type if slot.required else _NotRequired[slot.type] for slot in slots}
-    return msgspec.json.Decoder(_TypedDict("Named", fields)).decode
+    required = {slot.name: slot.type for slot in slots if slot.required}
+    optional = {slot.name: slot.type for slot in slots if not slot.required}
+    decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict_of(required, optional))
+    return decoder.decode
 
 
 def _open_names(slots: Sequence[Slot], extra: Slot, taken: set[str]) -> ReadNamed:

@@ -384,7 +384,7 @@ def _start(data: Path, address: Path, lock: int, timeout: float, idle_timeout: f
             stdout=out,
             stderr=out,
             cwd=data,
-            env={**os.environ, "LC_ALL": "C"},  # Redis 7 ends at once on a locale that is not installed
+            env={**os.environ, "LC_ALL": "C"},  # whoever starts it, texts sort alike
             pass_fds=[lock],
             start_new_session=True,  # Ctrl-C in the starter's terminal is not meant for the server
         )

@@ -1,0 +1,92 @@
+"""From a claimed row to a run, or to what else becomes of it: cancelled, too late, unreadable, unknown here."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from relevo.app import Relevo
+from relevo.context import JobContext
+from relevo.errors import PayloadError
+from relevo.model.job import Attempt, Envelope, Story
+from relevo.model.outcome import CancelAsked, Happened, TooLate, UnknownTarget, Unrunnable
+from relevo.store.settlement import Held
+from relevo.task import Task
+from relevo.worker.capture import Capture
+from relevo.worker.run import Run
+
+_NEW = Story()
+
+
+class Intake:
+    """Knows which targets may run here: registered tasks, and plain functions of allowed modules. Nothing else."""
+
+    def __init__(self, app: Relevo, worker: str) -> None:
+        self._app = app
+        self._worker = worker
+        self._functions: dict[str, Task[..., Any]] = {}
+
+    def run_of(self, lane: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
+        """The run, or what happened instead."""
+        envelope = held.envelope
+        if envelope is None:
+            return Unrunnable("unreadable", self._attempt("unreadable", now_ms, "the body is not an envelope"))
+        if held.cancel_asked:
+            return CancelAsked()
+        if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
+            return TooLate()
+        task = self._app.tasks.get(envelope.target)
+        if task is None:
+            found = self._function(envelope.target, now_ms)
+            if not isinstance(found, Task):
+                return found
+            task = found
+        try:
+            args, kwargs = task.signature.decode(envelope.args, envelope.kwargs)
+        except PayloadError as error:
+            return Unrunnable("bad_arguments", self._attempt("refused", now_ms, str(error), "PayloadError"))
+        story = held.story
+        attempt = 1 if story is _NEW else len(story.attempts) + 1
+        context = JobContext(
+            held.id,
+            queue,
+            envelope.target,
+            attempt=attempt,
+            history=story.attempts,
+            worker=self._worker,
+            name=envelope.name,
+            group=envelope.group,
+            tags=envelope.tags,
+        )
+        return Run(lane, held, task, args, kwargs, context, Capture(self._app.settings.log_max))
+
+    def time_limit(self, run: Run) -> float:
+        """Seconds the run may take; 0: no limit."""
+        envelope: Envelope | None = run.held.envelope
+        if envelope is not None and envelope.timeout is not None:
+            return envelope.timeout
+        return run.task.options.timeout or 0.0
+
+    def _function(self, target: str, now_ms: int) -> Task[..., Any] | Happened:
+        known = self._functions.get(target)
+        if known is not None:
+            return known
+        module, colon, name = target.partition(":")
+        if not colon:
+            return UnknownTarget(self._attempt("unknown_task", now_ms, self._app.unknown_task(target)))
+        # A plain function named by its import path. Only allowed modules are ever imported: a forged job naming
+        # os:system must find nothing to call.
+        if not self._app.allows(module) or not name.isidentifier():
+            text = f"{target!r:.100} is not in a module this app allows"
+            return Unrunnable("forbidden_target", self._attempt("refused", now_ms, text))
+        try:
+            func = getattr(importlib.import_module(module), name)
+            if not callable(func) or getattr(func, "__module__", "") != module:
+                raise AttributeError(f"{name} is not a function of {module}")
+        except (ImportError, AttributeError) as error:
+            return UnknownTarget(self._attempt("unknown_task", now_ms, f"{target}: {error}"))
+        task = self._functions[target] = self._app.function(func)
+        return task
+
+    def _attempt(self, how: str, now_ms: int, message: str, error: str = "") -> Attempt:
+        return Attempt(how, self._worker, now_ms, now_ms, error, message[:2000])

@@ -1,0 +1,255 @@
+"""One queue of a worker: ask, start, settle, in one round trip after the other.
+
+At most one turn is under way. What finishes meanwhile piles up and is settled by the next one, so batches form by
+themselves under load, and an idle lane is one message away from its next job. When the queue has nothing, the server
+keeps us on its list of idle workers and we stop asking until the bell rings or something is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from relevo.errors import StoreError
+from relevo.model.job import Story, read_envelope, write
+from relevo.model.outcome import Happened, Outcome, Returned, decide
+from relevo.queue import held_of
+from relevo.store.aio import AsyncDriver
+from relevo.store.jobs import readable
+from relevo.store.plan import Argument
+from relevo.store.settlement import Held, settle
+from relevo.store.turns import Limits, Settled, Turn, leave, note, rest, turn
+from relevo.worker.run import Run
+
+if TYPE_CHECKING:
+    from relevo.worker.worker import Worker
+
+log = logging.getLogger("relevo.worker")
+
+_NEW = Story()
+#: How long the server believes an idle worker waits, and how often the worker says so. Between the two lies the
+#: time in which a killed idle worker may still be handed one job, which then has to wait for its lease to end.
+IDLE_MS = 40_000
+REST_EVERY = 15.0
+
+
+class Lane:
+    """The turns of one queue."""
+
+    def __init__(self, worker: Worker, queue: str, driver: AsyncDriver) -> None:
+        app = worker.app
+        self.queue = queue
+        self.keys = app.keys_of(queue)
+        self.settled = Settled()
+        self.waiting: deque[Run] = deque()
+        self.finished = asyncio.Event()  # in burst mode: nothing was left to do
+        self._worker = worker
+        self._driver = driver
+        self._limits = Limits(app.lease_ms, IDLE_MS, app.settings.done_max, app.settings.dead_max)
+        self._kick = asyncio.Event()
+        self._resting = False
+        self._rest_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._notes: list[tuple[str, int | str, str, str]] = []
+        self._away_since = 0.0
+        #: server's clock minus ours, ms
+        self._skew_ms = 0
+        self._prefix = b""
+        self._name = write(worker.id)
+
+    # what others tell it
+    def wake(self) -> None:
+        """There may be work: ask."""
+        self._resting = False
+        self._kick.set()
+
+    def settle_soon(self) -> None:
+        """Something finished: tell the server with the next turn."""
+        self._kick.set()
+
+    def bell(self, message: bytes) -> None:
+        """A message from the worker's bell: a job handed over, a cancellation, or just a ring."""
+        self._resting = False
+        kind = message[:1]
+        if kind == b"j":
+            id, body = message[1:21], message[21:]
+            self._take(Held(id.decode(), 1, body, readable(body), _NEW, self._worker.id, self.now_ms()))
+        elif kind == b"c":
+            self._worker.cancel(message[1:].decode())
+        self._kick.set()
+
+    def now_ms(self) -> int:
+        """The server's clock, as far as the last turn told."""
+        return int(time.time() * 1000) + self._skew_ms
+
+    # the loop
+    async def run(self) -> None:
+        """Ask and settle until the worker stops."""
+        worker = self._worker
+        while True:
+            want = 0 if self._resting else worker.room()
+            if not want and not len(self.settled):
+                if worker.is_stopping and not worker.in_hand:
+                    return
+                await self._sleep()
+                continue
+            found = await self._turn(want)
+            if found is None:
+                continue
+            for row in found.lost:
+                self._recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms)
+            for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+                if index in found.again:
+                    self._take(held_of(id, *self._order(found.again[index], body)))
+                    continue
+                try:
+                    envelope = read_envelope(body)
+                except Exception:  # noqa: BLE001  # any bytes may be there
+                    envelope = None
+                self._take(Held(id.decode(), 1, body, envelope, _NEW, worker.id, found.now_ms))
+            if want and len(found.ids) < want:
+                self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
+                if worker.burst and not worker.in_hand and not len(self.settled) and not found.lost:
+                    self.finished.set()
+            if found.ids:
+                await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
+
+    @staticmethod
+    def _order(again: tuple[bytes, bytes], body: bytes) -> tuple[bytes, bytes, bytes]:
+        claim, story = again
+        return claim, body, story
+
+    async def _turn(self, want: int) -> Turn | None:
+        part = self.settled.cut()
+        notes, self._notes = self._notes, []
+        try:
+            if notes:
+                await self._driver.perform(note(self.keys, notes, self._worker.notes_ttl_ms), patience=0)
+            found = await self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
+        except StoreError as error:
+            self.settled.put_back(part)
+            self._notes[:0] = notes
+            await self._away(error)
+            return None
+        if self._away_since:
+            log.info("%s: the server is back after %.1f s", self.queue, time.monotonic() - self._away_since)
+            self._away_since = 0.0
+        self._skew_ms = found.now_ms - int(time.time() * 1000)
+        if found.refused:
+            # After a lost reply the first telling may have counted; else somebody else has the job now.
+            log.warning("%s: the outcome of %d jobs came too late and was refused", self.queue, len(found.refused))
+            self._worker.refused += len(found.refused)
+        return found
+
+    async def _away(self, error: StoreError) -> None:
+        """The server is away: said once, waited with jitter, tried for ever."""
+        if not self._away_since:
+            self._away_since = time.monotonic()
+            log.warning("%s: %s; trying again until it is back", self.queue, error)
+        self._resting = False
+        gone = time.monotonic() - self._away_since
+        await asyncio.sleep(min(2.0, 0.05 + gone / 4) * random.uniform(0.5, 1.5))
+
+    def _rest(self, wake_in_ms: int | None) -> None:
+        """The server has put us on its list of idle workers."""
+        self._resting = True
+        self._rest_until = time.monotonic() + REST_EVERY
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake_in_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0005, wake_in_ms / 1000), self.wake)
+
+    async def _sleep(self) -> None:
+        if self._kick.is_set():
+            self._kick.clear()
+            return
+        left = max(0.0, self._rest_until - time.monotonic()) if self._resting else REST_EVERY
+        if left > 0:
+            handle = asyncio.get_running_loop().call_later(left, self._kick.set)
+            try:
+                await self._kick.wait()
+            finally:
+                handle.cancel()
+            self._kick.clear()
+        if self._resting and time.monotonic() >= self._rest_until and not self._worker.is_stopping:
+            await self._say_resting()
+
+    async def _say_resting(self) -> None:
+        try:
+            now, wake, waits = await self._driver.perform(rest(self.keys, self._worker.id, IDLE_MS), patience=0)
+        except StoreError as error:
+            await self._away(error)
+            return
+        if waits:
+            self._rest(wake - now if wake else None)
+        else:
+            self.wake()
+
+    # jobs in and out
+    def _take(self, held: Held) -> None:
+        run = self._worker.intake.run_of(self, self.queue, held, self.now_ms())
+        if isinstance(run, Run):
+            self._worker.accept(run)
+        else:
+            self._conclude(held, run)
+
+    def _recover(self, held: Held, now_ms: int) -> None:
+        """A worker fell silent with this job; we were asked to decide on it."""
+        self.settled.moved.append(self._worker.app.queue(self.queue).recover(held, now_ms))
+        log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
+        self._kick.set()
+
+    def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
+        now_ms = self.now_ms()
+        policy, terms = self._worker.app.terms_of(held.envelope, self.queue)
+        outcome = decide(held.story, happened, policy, now_ms, random.random())
+        self.settled.moved.append(settle(held, outcome, terms, now_ms, result, not_kept))
+        self._kick.set()
+        return outcome
+
+    def conclude(self, run: Run, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome | None:
+        """Settle a run. The short way for the many that simply went well."""
+        held = run.held
+        envelope = held.envelope
+        if isinstance(happened, Returned) and held.story is _NEW and envelope is not None and not envelope.name:
+            ttl = run.task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
+            row: list[Argument]
+            if ttl <= 0:
+                self.settled.plain += (held.id, held.token)
+            else:
+                record = b'{"state":"done","target":%b,"started_ms":%d,"ended_ms":%d,"worker":%b' % (
+                    write(envelope.target),
+                    held.since_ms,
+                    self.now_ms(),
+                    self._name,
+                )
+                record += b',"result":%b}' % result if result else b',"not_kept":%b}' % write(not_kept)
+                self.settled.kept += (held.id, held.token, round(ttl * 1000), record)
+            self._kick.set()
+            return None
+        return self._conclude(held, happened, result, not_kept)
+
+    def note(self, id: str, token: int | str, field: str, text: str) -> None:
+        """Write something down about a job, with the next turn."""
+        self._notes.append((id, token, field, text))
+
+    async def flush_notes(self) -> None:
+        """Write down what has piled up, should no turn come by."""
+        notes, self._notes = self._notes, []
+        if notes:
+            try:
+                await self._driver.perform(note(self.keys, notes, self._worker.notes_ttl_ms), patience=0)
+            except StoreError:
+                self._notes[:0] = notes
+
+    async def leave(self) -> None:
+        """Wait for no more jobs; what was handed over in the last moment is taken along and given back."""
+        self._resting = False
+        for message in await self._driver.perform(leave(self.keys, self._worker.id), patience=0):
+            self.bell(message)

@@ -1,0 +1,69 @@
+"""A job in a worker's hands, from the claim to its settlement."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Literal
+
+from relevo.context import JobContext
+from relevo.store.settlement import Held
+from relevo.task import Task
+from relevo.worker.capture import Capture
+
+#: Why a run is being stopped from outside.
+Stopped = Literal["", "timeout", "cancel", "shutdown", "lost"]
+
+
+class Run:
+    """One attempt. Mutable on purpose: it is where loop, threads and keeper meet."""
+
+    __slots__ = (
+        "args",
+        "capture",
+        "cell",
+        "context",
+        "deadline",
+        "future",
+        "held",
+        "kwargs",
+        "lane",
+        "settled",
+        "started",
+        "stopped",
+        "stopped_at",
+        "task",
+        "thread",
+        "told_progress",
+    )
+
+    def __init__(
+        self,
+        lane: Any,
+        held: Held,
+        task: Task[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: JobContext,
+        capture: Capture,
+    ) -> None:
+        self.lane = lane
+        self.held = held
+        self.task = task
+        self.args = args
+        self.kwargs = kwargs
+        self.context = context
+        self.capture = capture
+        #: monotonic time when it began; 0: still waits for a slot
+        self.started = 0.0
+        #: monotonic time by which it must end; 0: no limit
+        self.deadline = 0.0
+        self.stopped: Stopped = ""
+        self.stopped_at = 0.0
+        #: its outcome is decided; whatever its function still does is ignored
+        self.settled = False
+        self.future: asyncio.Task[None] | None = None
+        self.thread: threading.Thread | None = None
+        #: its place in the ledger; -1: none
+        self.cell = -1
+        self.told_progress: tuple[float, str] | None = None
