@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar
 
 from relevo.errors import ConfigurationError
@@ -13,8 +12,8 @@ class JobContext:
     """The job that is running here. Given by `current_job()`."""
 
     __slots__ = (
-        "_cancelled",
         "_progress",
+        "_stop_asked",
         "attempt",
         "group",
         "history",
@@ -51,7 +50,7 @@ class JobContext:
         self.group = group
         self.tags = tags
         self._progress: tuple[float, str] | None = None
-        self._cancelled: threading.Event | None = None
+        self._stop_asked = False
 
     @property
     def tenant(self) -> str:
@@ -61,7 +60,11 @@ class JobContext:
     @property
     def cancel_requested(self) -> bool:
         """Whether somebody wants this job to stop. Plain functions that run long should look now and then."""
-        return self._cancelled is not None and self._cancelled.is_set()
+        return self._stop_asked
+
+    def ask_to_stop(self) -> None:
+        """Called by the worker when the job is to stop."""
+        self._stop_asked = True
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the job is, from 0 to 1. Cheap: it is written at most once a second."""

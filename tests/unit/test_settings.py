@@ -184,7 +184,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_no_obstacle(tmp_path: 
 
 
 def test_variables_that_other_parts_of_relevo_read_are_no_obstacle(tmp_path: Path) -> None:
-    environ = {"RELEVO_SERVER_BIN": "/usr/bin/valkey-server", "RELEVO_TEST_SERVER": "x"}
+    environ = {"RELEVO_SERVER_BIN": "/usr/bin/valkey-server", "RELEVO_TEST_SERVER": "x", "RELEVO_APP": "shop:app"}
     assert load(directory=tmp_path, environ=environ) == Settings()
 
 

@@ -28,6 +28,11 @@ class Source:
         """Whether the server is ours to start."""
         return self.url is None
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys of different queues may live on different servers."""
+        return self._location is not None and self._location.kind == "cluster"
+
     def known(self, route: bytes | None) -> Endpoint | None:
         """The server for a key, if nothing must be asked or started for it."""
         return None if self._topology is None else self._topology.known(route)

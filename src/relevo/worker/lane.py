@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from relevo.errors import StoreError
@@ -20,7 +19,6 @@ from relevo.model.outcome import Happened, Outcome, Returned, decide
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
 from relevo.store.jobs import readable
-from relevo.store.plan import Argument
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker.run import Run
@@ -45,8 +43,6 @@ class Lane:
         self.queue = queue
         self.keys = app.keys_of(queue)
         self.settled = Settled()
-        self.waiting: deque[Run] = deque()
-        self.finished = asyncio.Event()  # in burst mode: nothing was left to do
         self._worker = worker
         self._driver = driver
         self._limits = Limits(app.lease_ms, IDLE_MS, app.settings.done_max, app.settings.dead_max)
@@ -58,8 +54,12 @@ class Lane:
         self._away_since = 0.0
         #: server's clock minus ours, ms
         self._skew_ms = 0
-        self._prefix = b""
         self._name = write(worker.id)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the server will call us: no need to ask."""
+        return self._resting
 
     # what others tell it
     def wake(self) -> None:
@@ -95,9 +95,14 @@ class Lane:
             if not want and not len(self.settled):
                 if worker.is_stopping and not worker.in_hand:
                     return
+                worker.lane_is_quiet()
                 await self._sleep()
                 continue
-            found = await self._turn(want)
+            worker.reserve(want)
+            try:
+                found = await self._turn(want)
+            finally:
+                worker.reserve(-want)
             if found is None:
                 continue
             for row in found.lost:
@@ -113,8 +118,6 @@ class Lane:
                 self._take(Held(id.decode(), 1, body, envelope, _NEW, worker.id, found.now_ms))
             if want and len(found.ids) < want:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
-                if worker.burst and not worker.in_hand and not len(self.settled) and not found.lost:
-                    self.finished.set()
             if found.ids:
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
 
@@ -219,7 +222,6 @@ class Lane:
         envelope = held.envelope
         if isinstance(happened, Returned) and held.story is _NEW and envelope is not None and not envelope.name:
             ttl = run.task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
-            row: list[Argument]
             if ttl <= 0:
                 self.settled.plain += (held.id, held.token)
             else:

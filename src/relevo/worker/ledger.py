@@ -1,8 +1,8 @@
 """What a worker process is running, in memory it shares with its supervisor.
 
-A task may hold Python's lock for minutes inside one C call; then no thread of that process can renew its leases, and the
-job would be given to somebody else while it still runs. So every started job is written here (0.4 µs), and the supervisor
-renews it on the process' behalf as long as the process lives, is not stopped, and the job's time is not up.
+A task may hold Python's lock for minutes inside one C call; then no thread of that process can renew its leases, and
+the job would be given to somebody else while it still runs. So every started job is written here (0.4 µs), and the
+supervisor renews it on the process' behalf as long as the process lives, is not stopped, and the job's time is not up.
 
 Layout: a header (when the process last renewed by itself), then cells of 64 bytes:
 in use, lane, token, id, monotonic time when it began, monotonic deadline (0: none).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from relevo.context import JobContext
 from relevo.store.settlement import Held
@@ -67,3 +67,26 @@ class Run:
         #: its place in the ledger; -1: none
         self.cell = -1
         self.told_progress: tuple[float, str] | None = None
+
+
+class Encoded(NamedTuple):
+    """A result that was encoded where the function ran, in another process."""
+
+    result: bytes
+    not_kept: str = ""
+
+
+class RemoteFailure(Exception):
+    """An error raised in another process, told in words: exceptions are not carried over, their story is."""
+
+    def __init__(self, error: str, message: str, traceback: str, *, permanent: bool) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+        self.traceback = traceback
+        #: The task's own filters (`retry_on`, `give_up_on`), asked where the exception was at hand, say: no retry.
+        self.permanent = permanent
+
+
+class ProcessDied(Exception):
+    """The process that ran the job was killed or crashed: the job may be to blame."""

@@ -1,5 +1,5 @@
 --[[ End a job that has not started, or ask the worker that runs it to stop.
-KEYS  jobs ready scheduled running claims story groups names waiters stats bell
+KEYS  jobs ready scheduled running claims story groups clock names waiters stats bell
       ended done cancelled
 ARGV  id         id    the job
       record     json  its record, should it end here
@@ -20,6 +20,7 @@ if redis.call('ZSCORE', running, id) then
   return 'asked'
 end
 redis.call('ZREM', ready, id)
+if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
 redis.call('ZREM', scheduled, id)
 redis.call('HDEL', jobs, id)
 redis.call('HDEL', claims, id)

@@ -1,5 +1,5 @@
 --[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
-KEYS  jobs ready scheduled running claims story groups names waiters stats
+KEYS  jobs ready scheduled running claims story groups clock names waiters stats
 ARGV  n          int   how many: id, name
 GIVES how many were removed ]]
 local removed = 0
@@ -20,4 +20,5 @@ for i = 2, #ARGV, 2 do
   end
 end
 if removed > 0 then redis.call('HINCRBY', stats, 'cleared', removed) end
+if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
 return removed

