@@ -109,7 +109,9 @@ class Model:
         if not job.name:
             return None
         if job.scope.isdigit():
-            return None if self.unique.setdefault(job.name, job.id) == job.id else self.unique[job.name]
+            holder = self.unique.get(job.name)
+            self.unique.setdefault(job.name, job.id)
+            return holder
         owner = self.names.get(job.name)
         if owner is not None and not (job.scope == "queued" and self.jobs[owner].state == "running"):
             return owner

@@ -1,7 +1,7 @@
 """What doctor asks a server and this machine. Nothing here changes the server.
 
-A server may forbid some of the questions (CONFIG on hosted ones); then the answer is None, and the checks say so instead
-of guessing.
+A server may forbid some of the questions (CONFIG on hosted ones); then the answer is None, and the checks say so
+instead of guessing.
 """
 
 from __future__ import annotations

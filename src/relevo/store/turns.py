@@ -114,6 +114,15 @@ def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> C
     return Call(args, lambda r: ([i.decode() for i in r[0]], [i.decode() for i in r[1]]), script, queue.of(script))
 
 
+def abandon(queue: QueueKeys, held: Sequence[tuple[str, int]]) -> Call[int]:
+    """End the leases of (id, token)s whose holder was seen dying: how many."""
+    script = queue.script("abandon")
+    args: list[Argument] = [len(held)]
+    for pair in held:
+        args += pair
+    return Call(args, int, script, queue.of(script))
+
+
 def rest(queue: QueueKeys, worker: str, idle_ms: int) -> Call[tuple[int, int, bool]]:
     """Still waiting: (now, when to ask again or 0, whether we are on the list)."""
     script = queue.script("rest")

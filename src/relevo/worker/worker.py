@@ -58,8 +58,10 @@ SWEEP_EVERY = 0.1
 NOTE_EVERY = 1.0
 #: Seconds between signs of life.
 PRESENT_EVERY = 15.0
-#: A run that was told to stop and does not is given up after so many seconds.
+#: A run that was told to stop and does not is given up after so many seconds: a coroutine may have to clean up, a
+#: thread was interrupted between two steps of Python code or sits in a call that nothing can interrupt.
 STOP_PATIENCE = 5.0
+STOP_PATIENCE_THREAD = 1.0
 #: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server.
 AHEAD = 0.02
 AHEAD_MOST = 1000
@@ -452,7 +454,7 @@ class Worker:
             for run in list(self.runs.values()):
                 if run.deadline and now > run.deadline and not run.stopped:
                     self._interrupt(run, "timeout")
-                elif run.stopped and now - run.stopped_at > STOP_PATIENCE:
+                elif run.stopped and now - run.stopped_at > (STOP_PATIENCE_THREAD if run.thread else STOP_PATIENCE):
                     self._give_up_on(run)
             since, count = self._rate_mark
             if now - since >= SWEEP_EVERY:

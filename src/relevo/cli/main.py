@@ -1,0 +1,111 @@
+"""The command `relevo`: finds the command that is meant, runs it, and turns its end into an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Protocol, cast
+
+from relevo import __version__
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers
+from relevo.cli.screen import Screen, clean
+from relevo.errors import JobError, RelevoError
+from relevo.model.nearest import did_you_mean
+
+#: Each command is a module with `add` and `run`, imported when it is needed.
+COMMANDS = {
+    "worker": "relevo.cli.worker",
+    "status": "relevo.cli.status",
+    "job": "relevo.cli.job",
+    "dead": "relevo.cli.dead",
+    "doctor": "relevo.cli.doctor",
+    "server": "relevo.cli.server",
+    "demo": "relevo.cli.demo",
+}
+
+DESCRIPTION = "Background jobs on Redis or Valkey: run them, watch them, mend them."
+EPILOG = """\
+examples:
+  relevo demo                          see it work, with nothing to install or configure
+  relevo worker shop:app               run the jobs of the app in shop.py
+  relevo status -A shop:app            how its queues and workers stand
+  relevo doctor                        whether the server is fit to keep jobs
+
+Each command explains itself: relevo COMMAND --help
+Exit codes: 0 fine, 1 needs attention or not found, 2 server unreachable or wrong usage."""
+
+
+class Command(Protocol):
+    """A module of a command."""
+
+    def add(self, subparsers: Subparsers) -> None:
+        """Add the command and its options."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it, and give the exit code."""
+
+
+def load(name: str) -> Command:
+    """The module of a command."""
+    return cast("Command", importlib.import_module(COMMANDS[name]))
+
+
+def build_parser(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(COMMANDS)) -> None:
+    """Add the commands to a parser, which may be somebody else's: a Django command brings its own."""
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    for name in names:
+        load(name).add(subparsers)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end a command
+    try:
+        code = perform(_parse(arguments))
+        sys.stdout.flush()  # here, where a closed pipe can still be met
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes once more when it ends; let it do so into nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.PIPE_CLOSED
+    return code
+
+
+def perform(args: argparse.Namespace) -> int:
+    """Run the command that was parsed. An error of relevo becomes one line and an exit code."""
+    try:
+        return load(args.command).run(args)
+    except RelevoError as error:
+        if getattr(args, "json", False):
+            Screen().json({"error": type(error).__name__, "message": str(error)})
+        print(f"relevo: {clean(str(error))}", file=sys.stderr)
+        return Exit.WARNING if isinstance(error, JobError) else Exit.CRITICAL
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "relevo",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"relevo {__version__}")
+    first = arguments[0] if arguments else ""
+    if first and not first.startswith("-") and first not in COMMANDS:
+        parser.error(f"unknown command {first!r}{did_you_mean(first, COMMANDS)} There are: {', '.join(COMMANDS)}")
+    # Only the command that is meant is imported: a fault in one must not stop the others.
+    build_parser(parser, [first] if first in COMMANDS else COMMANDS)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Options that commands share, and the form in which a command joins the parser."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def command(subparsers: Subparsers, name: str, summary: str, *, about: str = "", examples: str) -> argparse.ArgumentParser:
+    """Add a command: `summary` for the list of commands, `about` and `examples` for its own help."""
+    return subparsers.add_parser(
+        name,
+        help=summary,
+        description=textwrap.dedent(about).strip() or f"{summary[0].upper()}{summary[1:]}.",
+        epilog="examples:\n" + textwrap.indent(textwrap.dedent(examples).strip(), "  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --al must not mean --all
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Offer `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON, errors too")
+
+
+def add_app(parser: argparse.ArgumentParser) -> None:
+    """Offer the ways to say which app is meant; `target.find` reads them."""
+    chosen = parser.add_argument_group("which app")
+    chosen.add_argument("-A", "--app", metavar="MODULE:APP", help="import it; or set RELEVO_APP")
+    chosen.add_argument("--name", metavar="NAME", help="the app's name, instead of importing it")
+    chosen.add_argument("--env", metavar="ENV", help="with --name: the environment (default: RELEVO_ENV, else dev)")
+    chosen.add_argument(
+        "--url", metavar="URL", help="with --name: the server, without a password (default: RELEVO_URL, REDIS_URL)"
+    )
+
+
+def whole(text: str) -> int:
+    """A number from 1 to 1000, for argparse."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to 1000 is needed, found {text[:40]!r}")
+    return int(text)
+
+
+def pause(text: str) -> float:
+    """Seconds between 0.1 and a day, for argparse."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.1 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"seconds from 0.1 to 86400 are needed, found {text[:40]!r}")
+    return seconds

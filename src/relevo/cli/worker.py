@@ -1,0 +1,64 @@
+"""`relevo worker`: run an app's jobs."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import Any
+
+from relevo.settings import load
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "worker",
+        help="run an app's jobs",
+        description="Run an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; "
+        "a second time: hand back at once.",
+        epilog="example: relevo worker shop.jobs:app -Q default,mail -c 50 -p 2",
+    )
+    parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
+    parser.add_argument(
+        "-Q", "--queues", default="", help="queues to serve, with commas (default: all of the app)"
+    )
+    parser.add_argument("-c", "--concurrency", type=int, help="jobs at once in one process (default: 100)")
+    parser.add_argument("-t", "--threads", type=int, help="threads for plain functions in one process (default: 32)")
+    parser.add_argument("-p", "--processes", type=int, default=1, help="worker processes (default: 1)")
+    parser.add_argument("--burst", action="store_true", help="stop when nothing is left to do")
+    parser.add_argument("--max-jobs", type=int, help="start a process anew after so many jobs")
+    parser.add_argument("--max-memory", type=int, metavar="MIB", help="start a process anew above so much memory")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Supervise worker processes: the exit code."""
+    import os
+    import sys
+
+    from relevo.worker.child import Order
+    from relevo.worker.supervisor import Supervisor
+
+    app = args.app or os.environ.get("RELEVO_APP")
+    if not app:
+        print("relevo worker: say which app, such as shop.jobs:app, or set RELEVO_APP", file=sys.stderr)
+        return 2
+    for option in ("concurrency", "threads", "processes", "max_jobs", "max_memory"):
+        value = getattr(args, option)
+        if value is not None and not 1 <= value <= 100_000:
+            print(f"relevo worker: --{option.replace('_', '-')} is a number from 1 to 100000", file=sys.stderr)
+            return 2
+    logging.basicConfig(
+        level=args.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    order = Order(
+        app=app,
+        queues=tuple(name.strip() for name in args.queues.split(",") if name.strip()),
+        concurrency=args.concurrency,
+        threads=args.threads,
+        burst=args.burst,
+        max_jobs=args.max_jobs,
+        max_memory=args.max_memory,
+        log_level=args.log_level,
+    )
+    return Supervisor(order, args.processes, load()).run()

@@ -1,0 +1,163 @@
+"""One worker process, as its supervisor starts it: `python -m relevo.worker.child <order>`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.errors import RelevoError
+from relevo.worker.ledger import Ledger
+from relevo.worker.loading import load_app
+from relevo.worker.worker import Worker
+
+log = logging.getLogger("relevo.worker")
+
+#: Exit codes the supervisor understands.
+STOPPED = 0
+CANNOT_START = 2
+START_ANEW = 75
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What a worker process is to do."""
+
+    app: str
+    queues: tuple[str, ...] = ()
+    concurrency: int | None = None
+    threads: int | None = None
+    burst: bool = False
+    max_jobs: int | None = None
+    #: MiB of resident memory after which the process starts anew.
+    max_memory: int | None = None
+    log_level: str = "INFO"
+    #: Descriptors: shared memory, and pipes to and from the supervisor. -1: none.
+    ledger_fd: int = -1
+    ledger_cells: int = 0
+    life_fd: int = -1
+    word_fd: int = -1
+
+
+class Contact(Struct, frozen=True):
+    """What the supervisor must know to renew leases on the process' behalf."""
+
+    url: str | None
+    data_dir: str
+    queues: tuple[str, ...]
+    lease_ms: int
+    worker: str
+
+
+def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
+    """Run on uvloop where it is installed: half the time per wake-up."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    result: int = uvloop.run(main)
+    return result
+
+
+def contact_of(app: Relevo, worker: Worker) -> Contact:
+    """How the server is reached and which queues are served."""
+    source = app.client.source
+    addresses = tuple(app.keys_of(queue).address for queue in worker.queues)
+    return Contact(source.url, str(source.data_dir), addresses, app.lease_ms, worker.id)
+
+
+async def work(app: Relevo, order: Order) -> int:
+    """Work until stopped: the exit code."""
+    ledger = Ledger(order.ledger_fd, order.ledger_cells) if order.ledger_fd >= 0 else None
+    worker = Worker(
+        app,
+        queues=order.queues or None,
+        concurrency=order.concurrency,
+        threads=order.threads,
+        burst=order.burst,
+        max_jobs=order.max_jobs,
+        ledger=ledger,
+    )
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    # Ctrl-C reaches the whole group of processes; the supervisor turns it into one SIGTERM for each of us.
+    loop.add_signal_handler(signal.SIGINT, worker.stop if order.life_fd < 0 else lambda: None)
+    for harmless in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        loop.add_signal_handler(harmless, log.info, "%s is ignored; SIGTERM stops the worker", harmless.name)
+    if order.life_fd >= 0:
+        threading.Thread(target=_stop_with_supervisor, args=(order.life_fd, loop, worker), daemon=True).start()
+    if order.word_fd >= 0:
+        os.write(order.word_fd, msgspec.json.encode(contact_of(app, worker)) + b"\n")
+        os.close(order.word_fd)
+    watch = asyncio.create_task(_watch_memory(worker, order.max_memory)) if order.max_memory else None
+    log.info(
+        "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
+    )
+    try:
+        await worker.run()
+    finally:
+        if watch is not None:
+            watch.cancel()
+        await app.aclose()
+    log.info("worker %s has stopped: %d done, %d failed", worker.id, worker.done, worker.failed)
+    return START_ANEW if worker.wants_recycling else STOPPED
+
+
+def _stop_with_supervisor(fd: int, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    """The pipe closes when the supervisor dies, however it dies: then this process winds down too."""
+    os.read(fd, 1)
+    loop.call_soon_threadsafe(worker.stop)
+
+
+async def _watch_memory(worker: Worker, most_mib: int) -> None:
+    while True:
+        await asyncio.sleep(2)
+        used = _resident_mib()
+        if used > most_mib and not worker.is_stopping:
+            log.warning("memory: %d MiB used, %d allowed; the worker starts anew", used, most_mib)
+            worker.wants_recycling = True
+            worker.stop()
+
+
+def _resident_mib() -> float:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:  # elsewhere only the highest value is known
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def main(order: Order) -> int:
+    """Load the app and work."""
+    logging.basicConfig(
+        level=order.log_level.upper(),
+        format=f"%(asctime)s %(levelname)-7s [{os.getpid()}] %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    try:
+        app = load_app(order.app)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: the collector need not look at it again and again
+        return run_on_loop(work(app, order))
+    except RelevoError as error:
+        log.error("%s", error)
+        return CANNOT_START
+
+
+if __name__ == "__main__":
+    code = main(msgspec.json.decode(sys.argv[1], type=Order))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    logging.shutdown()
+    # Threads of jobs that would not stop must not hold the process up: their jobs were handed back.
+    os._exit(code)

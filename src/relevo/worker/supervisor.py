@@ -1,0 +1,236 @@
+"""Keeps worker processes running: starts them, starts anew what dies, passes signals on, and renews the leases of a
+process that cannot do so itself.
+
+It imports nothing of the app, so whatever the app does cannot take it down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from relevo.errors import StoreError
+from relevo.settings import Settings
+from relevo.store.blocking import BlockingDriver
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+from relevo.store.source import Source
+from relevo.store.turns import MOST, abandon, renew
+from relevo.worker.child import CANNOT_START, START_ANEW, STOPPED, Contact, Order
+from relevo.worker.ledger import Entry, Ledger
+from relevo.worker.notify import notify, watchdog_every
+
+log = logging.getLogger("relevo.supervisor")
+
+#: A process that lived less than this many seconds waits longer and longer before it is started anew.
+SHORT_LIFE = 5.0
+LONGEST_WAIT = 10.0
+#: Beyond the grace time, a process gets so many more seconds to tell what became of its jobs.
+KILL_AFTER = 15.0
+
+
+class Child:
+    """One worker process and what it shares with us."""
+
+    def __init__(self, order: Order, number: int) -> None:
+        self.number = number
+        self.contact: Contact | None = None
+        self.started = time.monotonic()
+        self._order = order
+        self._word = b""
+        cells = order.concurrency or 1000
+        cells += order.threads or 1000
+        fd = Ledger.make(cells)
+        life_read, self._life_write = os.pipe()
+        self.word_fd, word_write = os.pipe()
+        sent = msgspec.structs.replace(order, ledger_fd=fd, ledger_cells=cells, life_fd=life_read, word_fd=word_write)
+        self.process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "relevo.worker.child", msgspec.json.encode(sent).decode()],
+            pass_fds=(fd, life_read, word_write),
+        )
+        self.ledger = Ledger(fd, cells)
+        for ours in (fd, life_read, word_write):
+            os.close(ours)
+
+    def hear(self) -> bool:
+        """Read what the process says of itself; True when it is ready."""
+        data = os.read(self.word_fd, 65536)
+        self._word += data
+        if data and not self._word.endswith(b"\n"):
+            return False
+        os.close(self.word_fd)
+        self.word_fd = -1
+        if self._word:
+            self.contact = msgspec.json.decode(self._word, type=Contact)
+        return self.contact is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody stopped the process (SIGSTOP): its jobs must be free to run elsewhere."""
+        try:
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        except (OSError, IndexError):
+            return True  # cannot be seen: do not vouch for it
+
+    def close(self) -> None:
+        """Release what we share."""
+        self.ledger.close()
+        for fd in (self._life_write, self.word_fd):
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+
+class Supervisor:
+    """Runs until told to stop, or until all processes of a burst are done."""
+
+    def __init__(self, order: Order, processes: int, settings: Settings) -> None:
+        self._order = order
+        self._processes = processes
+        self._settings = settings
+        self._children: dict[int, Child] = {}
+        self._again: list[tuple[float, int]] = []  # (when, number)
+        self._short_lives = 0
+        self._signals = 0
+        self._stop_by = 0.0
+        self._code = 0
+        self._driver: BlockingDriver | None = None
+
+    def run(self) -> int:
+        """Supervise: the exit code."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for caught in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(caught, self._stop)
+        for harmless in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(harmless, lambda number, _: log.info("%s is ignored", signal.Signals(number).name))
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the wait below
+        for number in range(self._processes):
+            self._start(number)
+        last_alive = last_keep = 0.0
+        every = watchdog_every()
+        while self._children or (self._again and not self._signals):
+            words = [child.word_fd for child in self._children.values() if child.word_fd >= 0]
+            ready, _, _ = select.select([read, *words], [], [], self._wait())
+            if read in ready:
+                os.read(read, 4096)
+            for child in list(self._children.values()):
+                if child.word_fd in ready and child.hear() and all(c.contact for c in self._children.values()):
+                    notify("READY=1\nSTATUS=working")
+            self._reap()
+            now = time.monotonic()
+            if now - last_keep > self._settings.lease / 4:
+                last_keep = now
+                self._keep_leases(now)
+            if every is not None and now - last_alive > every and self._is_healthy(now):
+                last_alive = now
+                notify("WATCHDOG=1")
+            if self._stop_by and now > self._stop_by:
+                for child in self._children.values():
+                    child.process.kill()
+            while self._again and self._again[0][0] <= now and not self._signals:
+                self._start(self._again.pop(0)[1])
+        signal.set_wakeup_fd(-1)
+        return self._code
+
+    def _wait(self) -> float:
+        return min(0.2 if self._again or self._stop_by else 1.0, self._settings.lease / 8)
+
+    def _start(self, number: int) -> None:
+        child = Child(self._order, number)
+        self._children[child.process.pid] = child
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            notify("STOPPING=1")
+            log.info("%s: stopping; again to hand running jobs back at once", signal.Signals(number).name)
+            self._stop_by = time.monotonic() + self._settings.grace + KILL_AFTER
+        elif self._signals == 2:
+            self._stop_by = time.monotonic() + KILL_AFTER
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(signal.SIGTERM)
+
+    def _reap(self) -> None:
+        for pid, child in list(self._children.items()):
+            code = child.process.poll()
+            if code is None:
+                continue
+            del self._children[pid]
+            if code not in (STOPPED, START_ANEW):
+                self._free_jobs(child)
+            child.close()
+            if code == STOPPED or self._signals:
+                continue
+            if code == CANNOT_START:
+                log.error("worker process %d cannot start; see above", pid)
+                self._code = CANNOT_START
+                self._stop(signal.SIGTERM, None)
+                continue
+            lived = time.monotonic() - child.started
+            self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0
+            pause = min(LONGEST_WAIT, 0.1 * 2**self._short_lives) if self._short_lives > 1 else 0.0
+            if code != START_ANEW:
+                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                log.error("worker process %d died after %.1f s (%s); another starts in %.1f s", pid, lived, how, pause)
+            self._again.append((time.monotonic() + pause, child.number))
+            self._again.sort()
+
+    def _keep_leases(self, now: float) -> None:
+        """Renew for a process whose own keeper is silent, because a task holds Python's lock."""
+        for child in self._children.values():
+            contact = child.contact
+            if contact is None or now - child.ledger.last_beat < contact.lease_ms / 2000 or child.is_stopped:
+                continue
+            for entry in child.ledger.entries():
+                if entry.deadline and now > entry.deadline + KILL_AFTER:
+                    # Its time is up, and its own process, which should have stopped it, cannot.
+                    log.error("job %s hangs beyond its time limit; its process is killed", entry.id)
+                    child.process.kill()
+                    return
+            in_time = [entry for entry in child.ledger.entries() if not entry.deadline or now < entry.deadline]
+            if self._tell(contact, in_time, lambda queue, jobs: renew(queue, jobs, contact.lease_ms)):
+                log.info("%d leases renewed for a process that is busy", len(in_time))
+
+    def _free_jobs(self, child: Child) -> None:
+        """It died before our eyes: what it was running need not wait for its leases to run out."""
+        entries = list(child.ledger.entries())
+        if child.contact is not None and entries and self._tell(child.contact, entries, abandon):
+            log.warning("%d jobs of process %d are free to run again", len(entries), child.process.pid)
+
+    def _tell(
+        self, contact: Contact, entries: list[Entry], plan: Callable[[QueueKeys, list[tuple[str, int]]], Call[Any]]
+    ) -> bool:
+        if self._driver is None:
+            self._driver = BlockingDriver(
+                Source(contact.url, data_dir=Path(contact.data_dir), connect_timeout=2.0, call_timeout=2.0)
+            )
+        try:
+            for lane, address in enumerate(contact.queues):
+                jobs = [(entry.id, entry.token) for entry in entries if entry.lane == lane]
+                for start in range(0, len(jobs), MOST):
+                    self._driver.perform(plan(QueueKeys(address), jobs[start : start + MOST]), patience=0.5)
+        except StoreError as error:
+            log.debug("the server is away: %s", error)
+            return False
+        return bool(entries)
+
+    def _is_healthy(self, now: float) -> bool:
+        """Every process has shown life within three leases, by its own beat."""
+        return all(
+            now - max(child.started, child.ledger.last_beat) < self._settings.lease * 3 or any(child.ledger.entries())
+            for child in self._children.values()
+        )

@@ -1,0 +1,90 @@
+"""What the server holds of a queue, read in one step, so that it can be compared with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relevo.model.job import Story, read_story
+from relevo.store.jobs import Claim, read_claim
+from relevo.store.keys import QUEUE_KEYS, QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.scripts import Script
+
+_SETS = ("ready", "scheduled", "running", "done", "dead", "cancelled", "expired", "idle")
+_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused")
+_FIXED = tuple(name for name in QUEUE_KEYS if name not in ("ended", "notes", "unique", "bell"))
+
+_SNAPSHOT = Script(
+    "snapshot",
+    f"""--[[ All of a queue.
+KEYS  {" ".join(_SETS)} {" ".join(_HASHES)} clock
+      ended      -     prefix of records
+      bell       -     prefix of bells
+ARGV  workers    int   how many workers
+                       then the workers, then ids of jobs
+GIVES sets, hashes, bells, records, time limits ]]
+local sets, hashes, bells, records, ttls = {{}}, {{}}, {{}}, {{}}, {{}}
+for i = 1, {len(_SETS)} do sets[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
+for i = 1, {len(_HASHES)} do hashes[i] = redis.call('HGETALL', KEYS[{len(_SETS)} + i]) end
+for i = 1, workers do bells[i] = redis.call('LRANGE', bell .. ':' .. ARGV[1 + i], 0, -1) end
+for i = 2 + workers, #ARGV do records[#records + 1] = redis.call('EXISTS', ended .. ':' .. ARGV[i]) end
+for i = 1, {len(_FIXED)} do ttls[i] = redis.call('PTTL', KEYS[i]) end
+return {{ sets, hashes, bells, records, ttls }}""",
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A queue on the server. Scores are times or places, as the scripts wrote them."""
+
+    sets: dict[str, dict[str, float]]
+    jobs: dict[str, bytes]
+    claims: dict[str, Claim]
+    stories: dict[str, Story]
+    groups: dict[str, bytes]
+    names: dict[str, str]
+    waiters: set[str]
+    totals: dict[str, int]
+    is_paused: bool
+    bells: dict[str, list[bytes]]
+    recorded: set[str]
+    #: Keys that exist: their time limits in ms, -1 for none.
+    ttls: dict[str, int]
+
+
+def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Call[Snapshot]:
+    """Read a queue, the bells of some workers, and which of some jobs have a record."""
+    asked = list(ids)
+    args: list[Argument] = [len(workers), *workers, *asked]
+
+    def decode(reply: list[Any]) -> Snapshot:
+        sets, hashes, bells, records, ttls = reply
+        of = dict(zip(_HASHES, map(_pairs, hashes), strict=True))
+        return Snapshot(
+            {name: {id: float(score) for id, score in _pairs(rows).items()} for name, rows in zip(_SETS, sets, strict=True)},
+            of["jobs"],
+            {id: _claim(text) for id, text in of["claims"].items()},
+            {id: read_story(text) for id, text in of["story"].items()},
+            of["groups"],
+            {name: id.decode() for name, id in of["names"].items()},
+            set(of["waiters"]),
+            {name: int(count) for name, count in of["stats"].items()},
+            "" in of["paused"],
+            dict(zip(workers, bells, strict=True)),
+            {id for id, found in zip(asked, records, strict=True) if found},
+            {name: ttl for name, ttl in zip((*_SETS, *_HASHES, "clock"), ttls, strict=True) if ttl != -2},
+        )
+
+    return Call(args, decode, _SNAPSHOT, queue.of(_SNAPSHOT))
+
+
+def _pairs(rows: list[bytes]) -> dict[str, bytes]:
+    return {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
+
+
+def _claim(text: bytes) -> Claim:
+    claim = read_claim(text)
+    assert claim is not None, f"not a claim: {text!r}"
+    return claim

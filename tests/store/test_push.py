@@ -1,0 +1,448 @@
+"""push.lua: putting jobs on a queue, once each, in order, and calling whoever waits for them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TypeVar
+
+import pytest
+
+from relevo.store.plan import Call
+from relevo.store.push import CHUNK, NewJob, push, push_plain, push_rich
+from tests.eventually import eventually
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
+
+T = TypeVar("T")
+
+
+def repeated(call: Call[T]) -> Call[T]:
+    """The call as a driver sends it after it lost the reply."""
+    assert call.again == 0
+    return Call([1, *call.args[1:]], call.decode, call.script, call.keys, again=0)
+
+
+# --- plain jobs
+
+
+def test_a_plain_job_is_stored_and_counted(desk: Desk) -> None:
+    (id,) = desk.push('{"t":"a"}')
+    assert desk.members("ready") == [id]
+    assert desk.ask("HGET", "jobs", id) == b'{"t":"a"}'
+    assert desk.stats().totals == {"enqueued": 1}
+    assert 0 < desk.ask("TTL", "stats") <= 7 * 86_400
+    assert desk.drain() == [id]
+
+
+def test_2500_plain_jobs_of_one_call_come_out_in_order(desk: Desk) -> None:
+    """RB34"""
+    ids = desk.push(*[str(n) for n in range(2500)])
+    found = desk.turn(1000)
+    assert found.bodies == [str(n).encode() for n in range(1000)]
+    assert not desk.finish([id.decode() for id in found.ids])
+    assert desk.drain(777) == ids[1000:]
+    assert desk.stats().totals["enqueued"] == 2500
+
+
+def test_10000_jobs_in_one_go_come_out_in_order(desk: Desk) -> None:
+    """RB34"""
+    jobs = [NewJob(new_id(), 100, b"{}") for _ in range(10_000)]
+    assert desk.run(push(desk.keys, jobs, LEASE_MS)) == [job.id for job in jobs]
+    assert desk.drain(1000) == [job.id for job in jobs]
+
+
+def test_jobs_stay_in_order_when_ids_are_not(desk: Desk) -> None:
+    """RB34: the order is that of the calls, also between clients whose clocks differ."""
+    ids = [new_id() for _ in range(50)]
+    shuffled = random.sample(ids, len(ids))
+    for id in shuffled:
+        desk.run(push_plain(desk.keys, [(id, 100, b"{}")], LEASE_MS))
+    assert desk.drain(7) == shuffled
+
+
+def test_a_push_of_mixed_jobs_is_cut_and_keeps_their_order(desk: Desk) -> None:
+    jobs = [NewJob(new_id(), 100, b"{}", name=f"n{n}" if n == CHUNK + 5 else "") for n in range(CHUNK + 10)]
+    calls = list(calls_of(desk, jobs))
+    assert calls == ["plain", "rich"]
+    order = [id.decode() for id in desk.turn(CHUNK).ids] + [id.decode() for id in desk.turn(CHUNK).ids]
+    assert order == [job.id for job in jobs]
+    for job in jobs:
+        desk.turn(0, moved(job.id, "done", ms=0, name=job.name))
+
+
+def calls_of(desk: Desk, jobs: Sequence[NewJob]) -> list[str]:
+    """Carry a push out and say of which shapes its calls were."""
+    steps = push(desk.keys, jobs, LEASE_MS)
+    shapes: list[str] = []
+    try:
+        call = next(steps)
+        while True:
+            shapes.append(str(call.args[3]))
+            call = steps.send(desk.run(call))
+    except StopIteration:
+        return shapes
+
+
+def test_a_repeated_push_stores_nothing_twice(desk: Desk) -> None:
+    call = push_plain(desk.keys, [(id := new_id(), 100, b"{}")], LEASE_MS)
+    assert desk.run(call) == 1
+    assert desk.run(repeated(call)) == 0
+    assert desk.run(repeated(call)) == 0
+    assert desk.stats().totals == {"enqueued": 1}
+    assert desk.drain() == [id]
+
+
+def test_a_repeated_push_stores_nothing_while_the_job_runs(desk: Desk) -> None:
+    call = push_plain(desk.keys, [(id := new_id(), 100, b"{}")], LEASE_MS)
+    desk.run(call)
+    assert desk.claim() == [id]
+    assert desk.run(repeated(call)) == 0
+    assert (desk.stats().ready, desk.stats().running) == (0, 1)
+    desk.finish([id])
+
+
+def test_a_repeated_push_stores_nothing_after_the_job_ended(desk: Desk) -> None:
+    call = push_plain(desk.keys, [(id := new_id(), 100, b"{}")], LEASE_MS)
+    desk.run(call)
+    desk.turn(0, kept(desk.claim()))
+    assert desk.run(repeated(call)) == 0
+    assert desk.record(id) == b'{"state":"done"}'
+    assert desk.stats().living == 0
+
+
+def test_a_repeated_bulk_stores_only_what_is_missing(desk: Desk) -> None:
+    rows = [(new_id(), 100, b"{}") for _ in range(5)]
+    assert desk.run(push_plain(desk.keys, rows[1:3], LEASE_MS)) == 2
+    assert desk.run(repeated(push_plain(desk.keys, rows, LEASE_MS))) == 3
+    assert desk.run(repeated(push_plain(desk.keys, rows, LEASE_MS))) == 0
+    assert desk.stats().totals == {"enqueued": 5}
+    assert sorted(desk.drain()) == [row[0] for row in rows]
+
+
+# --- calling workers
+
+
+def test_a_single_job_is_handed_over_to_an_idle_worker(desk: Desk) -> None:
+    desk.wait("w1")
+    (id,) = desk.push('{"t":"a"}')
+    assert desk.bell("w1") == [b"j" + id.encode() + b'{"t":"a"}']
+    assert 0 < desk.ask("TTL", "bell:w1") <= 60
+    assert (desk.members("ready"), desk.members("running")) == ([], [id])
+    assert desk.ask("HGET", "claims", id).startswith(b"1 w1 ")
+    assert desk.members("idle") == []
+    assert desk.finish([id], worker="w1") == []
+
+
+def test_a_job_is_not_handed_over_past_those_that_wait(desk: Desk) -> None:
+    first = desk.push_one(group="a")  # nobody is idle: it waits
+    desk.ask("ZADD", "idle", 10**15, "w1")  # registered between the two, as after a bell that was lost
+    (second,) = desk.push()
+    assert desk.bell("w1") == [b""]
+    assert desk.members("ready") == [first, second]
+    assert desk.members("running") == []
+    assert desk.drain() == [first, second]
+
+
+def test_two_jobs_go_to_two_idle_workers(desk: Desk) -> None:
+    desk.wait("w1")
+    desk.wait("w2")
+    a, b = desk.push()[0], desk.push()[0]
+    assert sorted([desk.bell("w1")[0][1:21].decode(), desk.bell("w2")[0][1:21].decode()]) == [a, b]
+    assert desk.push() and len(desk.members("ready")) == 1  # the third has nobody left
+    desk.finish([a, b])
+    desk.drain()
+
+
+def test_a_bulk_rings_one_idle_worker_per_job(desk: Desk) -> None:
+    for worker in ("w1", "w2", "w3"):
+        desk.wait(worker)
+    desk.push("{}", "{}")
+    bells = [desk.bell(worker) for worker in ("w1", "w2", "w3")]
+    assert sorted(bells) == [[], [b""], [b""]]
+    assert len(desk.members("idle")) == 1
+    desk.drain()
+
+
+def test_a_worker_that_died_while_idle_is_not_called(late_desk: Desk) -> None:
+    late_desk.wait("dead", idle_ms=1000)
+    late_desk.advance(2000)
+    late_desk.push()
+    assert late_desk.bell("dead") == []
+    assert len(late_desk.members("ready")) == 1
+    late_desk.drain()
+
+
+def test_a_rich_job_rings_and_is_not_handed_over(desk: Desk) -> None:
+    desk.wait("w1")
+    id = desk.push_one(group="tenant")
+    assert desk.bell("w1") == [b""]
+    assert desk.members("ready") == [id]
+    desk.drain()
+
+
+def test_a_new_earliest_due_time_rings_one_idle_worker(desk: Desk) -> None:
+    desk.wait("w1")
+    first = desk.push_one(when="+60000")
+    assert desk.bell("w1") == [b""]
+    desk.wait("w1")
+    later = desk.push_one(when="+90000")
+    assert len(desk.bell("w1")) == 1, "a later one changes no timer"
+    sooner = desk.push_one(when="+30000")
+    assert len(desk.bell("w1")) == 2
+    assert desk.members("scheduled") == [sooner, first, later]
+
+
+# --- times
+
+
+def test_a_delayed_job_waits_for_its_time(late_desk: Desk) -> None:
+    """RB44: after the server's clock, whatever the client's says."""
+    id = late_desk.push_one(when="+5000", priority=7)
+    assert late_desk.claim() == []
+    late_desk.advance(4000)
+    assert late_desk.claim() == []
+    late_desk.advance(1001)
+    assert late_desk.claim() == [id]
+    assert late_desk.finish([id]) == []
+
+
+def test_a_delayed_job_keeps_its_priority(late_desk: Desk) -> None:
+    for priority in (1023, 0, 512):
+        late_desk.push_one(str(priority), when="+1000", priority=priority)
+    late_desk.advance(1001)
+    now = late_desk.push("100")
+    found = late_desk.turn(10)
+    assert found.bodies == [b"0", b"100", b"512", b"1023"]
+    late_desk.finish([id.decode() for id in found.ids])
+    assert now
+
+
+def test_a_job_for_a_time_that_has_passed_is_ready(desk: Desk) -> None:
+    ids = [desk.push_one(when=when) for when in ("1000", "-5", "+0", "0")]
+    assert desk.members("ready") == ids
+    assert desk.drain() == ids
+
+
+def test_a_job_for_a_time_is_due_then(desk: Desk) -> None:
+    now = desk.turn(0).now_ms
+    id = desk.push_one(when=str(now + 500_000), priority=3)
+    assert desk.score("scheduled", id) == (now + 500_000) * 1024 + 3
+    assert desk.stats().next_due_ms == now + 500_000
+
+
+def test_a_job_in_a_hundred_years_keeps_time_and_priority_exactly(desk: Desk) -> None:
+    now = desk.turn(0).now_ms
+    due = now + 100 * 366 * 86_400_000
+    id = desk.push_one(when=str(due), priority=1023)
+    score = desk.score("scheduled", id)
+    assert score is not None
+    assert divmod(int(score), 1024) == (due, 1023)
+
+
+def test_scheduled_jobs_remember_their_group(late_desk: Desk) -> None:
+    for n in range(3):
+        late_desk.push_one(f"a{n}", group="a", when="+1000")
+    late_desk.push_one("b", group="b", weight=2.0, when="+1000")
+    assert late_desk.ask("HLEN", "groups") == 4
+    late_desk.advance(1001)
+    found = late_desk.turn(10)
+    assert found.bodies == [b"b", b"a0", b"a1", b"a2"]
+    assert late_desk.ask("EXISTS", "groups") == 0
+    late_desk.finish([id.decode() for id in found.ids])
+
+
+# --- names
+
+
+def test_a_name_gives_one_job_until_it_is_done(desk: Desk) -> None:
+    """RB24: waiting, running and retrying count as living."""
+    id = desk.push_one(name="n", scope="until_done")
+    assert desk.push_one(name="n", scope="until_done") == id
+    desk.claim()
+    assert desk.push_one(name="n", scope="until_done") == id
+    desk.turn(0, moved(id, "retry", ms=60_000, name="n"))
+    assert desk.push_one(name="n", scope="until_done") == id
+    assert desk.stats().living == 1
+    assert desk.stats().totals["enqueued"] == 1
+
+
+def test_a_name_is_free_again_after_the_end(desk: Desk) -> None:
+    first = desk.push_one(name="n", scope="until_done")
+    desk.claim()
+    desk.turn(0, moved(first, "done", ms=0, name="n"))
+    assert desk.ask("EXISTS", "names") == 0
+    second = desk.push_one(name="n", scope="until_done")
+    assert second != first
+    desk.claim()
+    desk.turn(0, moved(second, "dead", name="n"))
+    assert desk.ask("EXISTS", "names") == 0
+
+
+def test_a_name_held_while_queued_is_free_once_the_job_runs(desk: Desk) -> None:
+    first = desk.push_one(name="n", scope="queued")
+    assert desk.push_one(name="n", scope="queued") == first
+    desk.claim()
+    second = desk.push_one(name="n", scope="queued")
+    assert second != first
+    assert desk.push_one(name="n", scope="queued") == second
+    desk.turn(0, moved(first, "done", ms=0, name="n"))
+    assert desk.ask("HGET", "names", "n") == second.encode(), "the end of the first does not free what the second holds"
+    desk.claim()
+    desk.turn(0, moved(second, "done", ms=0, name="n"))
+
+
+def test_a_name_held_for_a_time_outlives_its_job(desk: Desk) -> None:
+    first = desk.push_one(name="n", scope="60000")
+    assert desk.push_one(name="n", scope="60000") == first
+    assert desk.drain() == [first]
+    assert desk.push_one(name="n", scope="60000") == first
+    assert desk.stats().living == 0
+    assert 0 < desk.ask("PTTL", "unique:n") <= 60_000
+    assert desk.ask("DEL", "unique:n") == 1  # its time is over
+    second = desk.push_one(name="n", scope="60000")
+    assert second != first
+    assert desk.drain() == [second]
+
+
+def test_a_name_held_for_a_time_is_free_after_it(desk: Desk) -> None:
+    first = desk.push_one(name="n", scope="1")
+    eventually(lambda: not desk.ask("EXISTS", "unique:n"))
+    assert desk.push_one(name="n", scope="1") != first
+    desk.drain()
+
+
+def test_a_name_whose_job_has_gone_is_taken_over(desk: Desk) -> None:
+    """RB24: nothing that happened to a job may leave its name blocked."""
+    desk.ask("HSET", "names", "n", "01gonegonegonegonego")
+    id = desk.push_one(name="n", scope="until_done")
+    assert desk.ask("HGET", "names", "n") == id.encode()
+    desk.claim()
+    desk.turn(0, moved(id, "done", ms=0, name="n"))
+
+
+@pytest.mark.parametrize("scope", ["until_done", "queued", "60000"])
+def test_a_repeated_push_of_a_name_finds_its_own_job(desk: Desk, scope: str) -> None:
+    job = NewJob(new_id(), 100, b"{}", name="n", scope=scope)
+    call = push_rich(desk.keys, [job], LEASE_MS)
+    assert desk.run(call) == [job.id]
+    assert desk.run(repeated(call)) == [job.id]
+    assert desk.stats().totals == {"enqueued": 1}
+    desk.claim()
+    assert desk.run(repeated(call)) == [job.id]
+    desk.turn(0, moved(job.id, "done", name="n", text=b'{"state":"done"}'))
+    assert desk.run(repeated(call)) == [job.id]
+    assert desk.stats().totals == {"enqueued": 1, "done": 1}
+    assert desk.stats().living == 0
+
+
+def test_names_of_one_call_are_seen_by_the_same_call(desk: Desk) -> None:
+    jobs = [NewJob(new_id(), 100, b"{}", name=name, scope="until_done") for name in ("a", "b", "a")]
+    owners = desk.run(push_rich(desk.keys, jobs, LEASE_MS))
+    assert owners == [jobs[0].id, jobs[1].id, jobs[0].id]
+    assert desk.members("ready") == [jobs[0].id, jobs[1].id]
+
+
+def test_64_pushes_of_one_name_at_once_give_one_job(desk: Desk) -> None:
+    """RB24"""
+    start = Barrier(64)
+
+    def one(_: int) -> str:
+        start.wait()
+        return desk.push_one(name="the one", scope="until_done")
+
+    with ThreadPoolExecutor(64) as threads:
+        owners = set(threads.map(one, range(64)))
+    assert owners == set(desk.members("ready"))
+    assert len(owners) == 1
+    assert desk.stats().totals["enqueued"] == 1
+
+
+# --- order
+
+
+def test_a_higher_priority_always_comes_first(desk: Desk) -> None:
+    """RB34: strict, for any interleaving of pushes and claims."""
+    chance = random.Random(7)
+    waiting: list[tuple[int, int]] = []
+    ids: dict[str, tuple[int, int]] = {}
+    for n in range(400):
+        if waiting and chance.random() < 0.4:
+            want = chance.randint(1, 3)
+            got = desk.claim(want)
+            waiting.sort()
+            assert [ids[id] for id in got] == waiting[:want]
+            del waiting[:want]
+            desk.finish(got)
+        else:
+            priority = chance.choice((0, 50, 100, 150, 1023))
+            (id,) = desk.push(priority=priority)
+            ids[id] = (priority, n)
+            waiting.append(ids[id])
+    assert [ids[id] for id in desk.drain(9)] == sorted(waiting)
+
+
+def test_groups_get_shares_by_their_weights(desk: Desk) -> None:
+    """Shares of 1 : 2 : 4 in every window of seven, while all three have work."""
+    jobs = [
+        NewJob(new_id(), 100, group.encode(), group=group, weight=weight)
+        for group, weight, many in (("a", 1.0, 60), ("b", 2.0, 120), ("c", 4.0, 240))
+        for _ in range(many)
+    ]
+    for start in range(0, len(jobs), 100):
+        desk.run(push_rich(desk.keys, jobs[start : start + 100], LEASE_MS))
+    order: list[str] = []
+    while (found := desk.turn(5)).ids:
+        order += [body.decode() for body in found.bodies]
+        desk.finish([id.decode() for id in found.ids])
+    for start in range(len(order) - 7):
+        window = Counter(order[start : start + 7])
+        for group, share in (("a", 1), ("b", 2), ("c", 4)):
+            assert abs(window[group] - share) <= 1, (start, window)
+
+
+def test_a_flooding_group_does_not_delay_a_small_one(desk: Desk) -> None:
+    flood = [NewJob(new_id(), 100, b"flood", group="flood") for _ in range(1000)]
+    desk.run(push_rich(desk.keys, flood, LEASE_MS))
+    for _ in range(5):
+        desk.finish(desk.claim(50))
+    small = desk.push_one("small", group="small")
+    assert small in desk.claim(3)
+    desk.finish([small])
+    desk.run(push_rich(desk.keys, [NewJob(new_id(), 100, b"f", group="flood")], LEASE_MS))
+    again = desk.push_one("small", group="small")
+    assert again in desk.claim(3)
+
+
+def test_a_group_that_was_away_does_not_get_its_past_share_at_once(desk: Desk) -> None:
+    """A tag is never older than what was last handed out: who comes late shares from now on."""
+    for _ in range(100):
+        desk.push_one("old", group="old")
+    desk.finish(desk.claim(50))
+    for _ in range(10):
+        desk.push_one("new", group="new")
+    window = Counter(body.decode() for body in desk.turn(20).bodies)
+    assert abs(window["new"] - 10) <= 1
+
+
+def test_order_starts_anew_when_the_queue_runs_empty(desk: Desk) -> None:
+    desk.push("{}", "{}")
+    desk.drain()
+    assert desk.ask("EXISTS", "clock") == 0
+
+
+@pytest.mark.parametrize("want", [1, 2])
+def test_no_virtual_time_is_left_when_the_last_job_was_just_wanted(desk: Desk, want: int) -> None:
+    desk.push(*["{}"] * want)
+    desk.finish(desk.claim(want))
+    assert desk.ask("EXISTS", "clock") == 0
+
+
+def test_plain_and_grouped_jobs_share_as_groups_do(desk: Desk) -> None:
+    desk.push(*["none"] * 20)
+    for _ in range(5):
+        desk.push_one("a", group="a")
+    window = Counter(body.decode() for body in desk.turn(10).bodies)
+    assert window == {"none": 5, "a": 5}
