@@ -269,7 +269,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
                 yield known[variable], value, variable
         elif (
             variable.startswith("RELEVO_")
-            and variable != "RELEVO_SERVER_BIN"  # read where the embedded server is started
+            and variable not in ("RELEVO_SERVER_BIN", "RELEVO_FAULT", "RELEVO_CHAOS")  # read where they are used
             and variable != "RELEVO_APP"  # read by the command line
             and not variable.startswith("RELEVO_TEST_")  # of relevo's own tests
             and not _OF_KUBERNETES.fullmatch(variable)

@@ -101,7 +101,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"relevo {__version__}")
     first = arguments[0] if arguments else ""
     if first and not first.startswith("-") and first not in COMMANDS:
-        parser.error(f"unknown command {first!r}{did_you_mean(first, COMMANDS)} There are: {', '.join(COMMANDS)}")
+        near = did_you_mean(first, COMMANDS) or "."
+        parser.error(f"unknown command {first!r}{near} There are: {', '.join(COMMANDS)}")
     # Only the command that is meant is imported: a fault in one must not stop the others.
     build_parser(parser, [first] if first in COMMANDS else COMMANDS)
     return parser.parse_args(arguments)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def command(subparsers: Subparsers, name: str, summary: str, *, about: str = "", examples: str) -> argparse.ArgumentParser:
+def command(
+    subparsers: Subparsers, name: str, summary: str, *, about: str = "", examples: str
+) -> argparse.ArgumentParser:
     """Add a command: `summary` for the list of commands, `about` and `examples` for its own help."""
     return subparsers.add_parser(
         name,

@@ -77,7 +77,7 @@ def _import(name: str) -> ModuleType:
                 "run the command where the module is, or set PYTHONPATH"
             ) from error
         raise _broken(name, error) from error
-    except Exception as error:  # noqa: BLE001 - somebody's code: whatever it raises, it is told in one line
+    except Exception as error:  # somebody's code: whatever it raises, it is told in one line
         raise _broken(name, error) from error
 
 

@@ -19,9 +19,7 @@ def add(commands: Any) -> None:
         epilog="example: relevo worker shop.jobs:app -Q default,mail -c 50 -p 2",
     )
     parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
-    parser.add_argument(
-        "-Q", "--queues", default="", help="queues to serve, with commas (default: all of the app)"
-    )
+    parser.add_argument("-Q", "--queues", default="", help="queues to serve, with commas (default: all of the app)")
     parser.add_argument("-c", "--concurrency", type=int, help="jobs at once in one process (default: 100)")
     parser.add_argument("-t", "--threads", type=int, help="threads for plain functions in one process (default: 32)")
     parser.add_argument("-p", "--processes", type=int, default=1, help="worker processes (default: 1)")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from relevo.errors import StoreError
 from relevo.store.turns import MOST, renew
+from relevo.worker import faults
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
@@ -58,6 +59,8 @@ class Keeper:
             ]
             for start in range(0, len(held), MOST):
                 part = held[start : start + MOST]
+                if faults.ACTIVE:
+                    faults.at("renewing")
                 call = renew(lane.keys, part, worker.app.lease_ms)
                 lost, cancelled = worker.app.client.blocking.perform(call, patience=self._every / 2)
                 renewed += len(part) - len(lost)

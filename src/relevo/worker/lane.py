@@ -11,7 +11,8 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from relevo.errors import StoreError
 from relevo.model.job import Story, read_envelope, write
@@ -21,6 +22,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.jobs import readable
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Settled, Turn, leave, note, rest, turn
+from relevo.worker import faults
 from relevo.worker.run import Run
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class Lane:
         self._resting = False
         kind = message[:1]
         if kind == b"j":
+            if faults.ACTIVE:
+                faults.at("handed_over")
             id, body = message[1:21], message[21:]
             self._take(Held(id.decode(), 1, body, readable(body), _NEW, self._worker.id, self.now_ms()))
         elif kind == b"c":
@@ -132,7 +136,8 @@ class Lane:
         try:
             if notes:
                 await self._driver.perform(note(self.keys, notes, self._worker.notes_ttl_ms), patience=0)
-            found = await self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
+            asking = self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
+            found = await (self._ask_and_die(asking) if faults.ACTIVE else asking)
         except StoreError as error:
             self.settled.put_back(part)
             self._notes[:0] = notes
@@ -146,6 +151,19 @@ class Lane:
             # After a lost reply the first telling may have counted; else somebody else has the job now.
             log.warning("%s: the outcome of %d jobs came too late and was refused", self.queue, len(found.refused))
             self._worker.refused += len(found.refused)
+        return found
+
+    @staticmethod
+    async def _ask_and_die(asking: Coroutine[Any, Any, Turn]) -> Turn:
+        """Under test: die while the server has our turn and we do not have its answer, or right after."""
+        asked = asyncio.create_task(asking)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.02)
+        faults.at("turn_sent")
+        found = await asked
+        faults.at("settled")
+        if found.ids:
+            faults.at("claimed")
         return found
 
     async def _away(self, error: StoreError) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ class Supervisor:
                     child.process.kill()
                     return
             in_time = [entry for entry in child.ledger.entries() if not entry.deadline or now < entry.deadline]
-            if self._tell(contact, in_time, lambda queue, jobs: renew(queue, jobs, contact.lease_ms)):
+            if self._tell(contact, in_time, partial(renew, lease_ms=contact.lease_ms)):
                 log.info("%d leases renewed for a process that is busy", len(in_time))
 
     def _free_jobs(self, child: Child) -> None:

@@ -38,7 +38,7 @@ from relevo.model.outcome import (
 )
 from relevo.model.verdicts import Retry, Snooze, Verdict
 from relevo.store.workers import WorkerInfo, gone, present
-from relevo.worker import capture
+from relevo.worker import capture, faults
 from relevo.worker.bell import Bell
 from relevo.worker.intake import Intake
 from relevo.worker.keeper import Keeper
@@ -138,6 +138,8 @@ class Worker:
         keeper = Keeper(self)
         with capture.Installed(forward=True):
             await self._list_queues()
+            if self.ledger is not None:
+                self.ledger.beat()
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
             duties = [self._guard(bell.run, "bell") for bell in self._bells(driver)]
@@ -187,6 +189,8 @@ class Worker:
 
     async def _wind_down(self, lanes: list[asyncio.Task[None]]) -> None:
         self.is_stopping = True
+        if faults.ACTIVE:
+            faults.at("stopping")
         for lane in self.lanes:
             try:
                 await lane.leave()
@@ -272,6 +276,8 @@ class Worker:
         if self.ledger is not None:
             lane = self.lanes.index(run.lane) if len(self.lanes) > 1 else 0
             run.cell = self.ledger.write(lane, run.held.token, run.held.id, now, run.deadline)
+        if faults.ACTIVE:
+            faults.at("started")
 
     async def _attempt(self, run: Run) -> None:
         context.running.set(run.context)
@@ -298,6 +304,8 @@ class Worker:
         self._ended(*ended)
 
     def _ended(self, run: Run, result: Any, error: BaseException | None) -> None:
+        if faults.ACTIVE:
+            faults.at("returned")
         if run.settled:
             return
         if error is None:

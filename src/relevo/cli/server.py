@@ -1,0 +1,117 @@
+"""`relevo server`: start, stop and describe the embedded server of a data directory."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from relevo.app import data_directory
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_json, command
+from relevo.cli.screen import Screen, mebibytes
+from relevo.model.durations import spoken
+from relevo.settings import Settings, load, masked
+from relevo.store import embedded
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "server",
+        "start, stop or describe the embedded server",
+        about="""
+        The embedded server keeps its data in a directory, .relevo by default, and is used where no URL is given.
+        Apps start it when they need it; this command is for whoever wants it to stay, to stop, or to know.
+        """,
+        examples="""
+        relevo server start                 and it stays until it is stopped
+        relevo server start --idle 600      stops by itself after ten minutes without a client
+        relevo server status --json
+        relevo server stop
+        """,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    start = command(actions, "start", "start it, unless it runs", examples="relevo server start --idle 600")
+    start.add_argument(
+        "--idle",
+        type=_idle,
+        default=0.0,
+        metavar="SECONDS",
+        help="stop after so long without a client (default: never)",
+    )
+    stop = command(actions, "stop", "stop it; its data stays", examples="relevo server stop")
+    status = command(
+        actions, "status", "describe it; exit code 1 if it does not run", examples="relevo server status --json"
+    )
+    for one in (start, stop, status):
+        one.add_argument("--data-dir", metavar="DIR", help="its directory (default: RELEVO_DATA_DIR, else .relevo)")
+        add_json(one)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what is asked."""
+    settings = load(arguments={"data_dir": args.data_dir})
+    data = data_directory(settings.data_dir)
+    screen = Screen()
+    match args.action:
+        case "start":
+            return _start(screen, args, settings, data)
+        case "stop":
+            stopped = embedded.stop(data)
+            if args.json:
+                screen.json({"stopped": stopped, "data_dir": str(data)})
+            else:
+                screen.line(f"stopped; its data stays in {data}" if stopped else f"no server was running on {data}")
+            return Exit.OK
+        case _:
+            found = embedded.status(data)
+            _describe(screen, args.json, found)
+            return Exit.OK if found.running else Exit.WARNING
+
+
+def _start(screen: Screen, args: argparse.Namespace, settings: Settings, data: Path) -> int:
+    ran = embedded.status(data).running
+    url = embedded.ensure(data, idle_timeout=args.idle)
+    found = embedded.status(data)
+    if args.json:
+        screen.json({"started": not ran, "url": url, **msgspec.to_builtins(found)})
+        return Exit.OK
+    screen.line("it was running already" if ran else f"started {found.engine} {found.version}", "green")
+    screen.fields([("url", url), ("data", found.data_dir), ("log", found.log)])
+    if settings.url:
+        screen.line(f"note: the settings name another server, {masked(settings.url)}, and apps use that one", "yellow")
+    return Exit.OK
+
+
+def _describe(screen: Screen, as_json: bool, found: embedded.ServerStatus) -> None:
+    if as_json:
+        screen.json(found)
+        return
+    screen.line("running" if found.running else "not running", "green" if found.running else "yellow")
+    screen.fields(
+        [
+            ("data", found.data_dir),
+            ("engine", f"{found.engine} {found.version}".strip()),
+            ("socket", found.socket if found.running else ""),
+            ("process", str(found.pid or "")),
+            ("up for", "" if found.uptime_s is None else spoken(found.uptime_s)),
+            ("memory", "" if found.used_memory is None else mebibytes(found.used_memory)),
+            ("keys", "" if found.keys is None else f"{found.keys:,}"),
+            ("clients", "" if found.clients is None else f"{found.clients:,}"),
+            ("append-only", {True: "on", False: "off", None: ""}[found.aof]),
+            ("log", found.log if found.running else ""),
+        ]
+    )
+
+
+def _idle(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"seconds are needed, 0 for never; found {text[:40]!r}")
+    return seconds

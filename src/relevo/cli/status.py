@@ -1,0 +1,225 @@
+"""`relevo status`: how the server, the queues and the workers of an app stand."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.cli import target
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_app, add_json, command, pause, whole
+from relevo.cli.screen import Screen, away, clean, mebibytes, plural
+from relevo.errors import ConfigurationError, StoreError
+from relevo.model.durations import spoken
+from relevo.model.job import State
+from relevo.queue import JobRow, row_of
+from relevo.store import queues, workers
+from relevo.store.facts import engine, info
+from relevo.store.queues import QueueStats
+from relevo.store.workers import WorkerInfo
+
+#: Seconds to go on trying. A monitor wants to be told, not to wait until all is well.
+PATIENCE = 1.0
+
+
+class ServerState(Struct, frozen=True):
+    """The server, in a line."""
+
+    address: str
+    engine: str
+    version: str
+    used_memory: int
+    maxmemory: int
+    clients: int
+    uptime_s: int
+
+
+class NextJob(JobRow, frozen=True, kw_only=True):
+    """A job that is due."""
+
+    queue: str
+
+
+class Report(Struct, frozen=True):
+    """All that status shows; its JSON is this."""
+
+    app: str
+    env: str
+    level: str
+    warnings: list[str]
+    server: ServerState
+    queues: list[QueueStats]
+    workers: list[WorkerInfo]
+    #: Workers that fell silent without a goodbye since somebody last looked.
+    silent_workers: list[str]
+    #: Jobs that are due, in the order they will start; empty unless asked for.
+    next: list[NextJob]
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "status",
+        "show the server, the queues and the workers of an app",
+        about="""
+        Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or nothing is known
+        of such an app. 2: the server cannot be reached.
+        """,
+        examples="""
+        relevo status -A shop:app
+        relevo status --name shop --env prod --json     for a monitor: imports nothing
+        relevo status --name shop --next 10             and the ten jobs that start next
+        relevo status --name shop --watch               look again every two seconds
+        """,
+    )
+    parser.add_argument("--next", type=whole, metavar="N", help="also the next N jobs that are due, of each queue")
+    parser.add_argument("--watch", type=pause, nargs="?", const=2.0, metavar="SECONDS", help="refresh until Ctrl-C")
+    add_json(parser)
+    add_app(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and show it."""
+    if args.watch and (args.json or not sys.stdout.isatty()):
+        raise ConfigurationError("--watch refreshes a terminal: leave it out when output is JSON or goes elsewhere")
+    with closing(target.find(args)) as app:
+        if args.watch:
+            _watch(app, args.next, args.watch)
+        report = look(app, args.next)
+        if args.json:
+            Screen().json(report)
+        else:
+            draw(Screen(), report)
+        return Exit.WARNING if report.warnings else Exit.OK
+
+
+def _watch(app: Relevo, ahead: int | None, pause: float) -> None:
+    screen = Screen()
+    while True:  # until Ctrl-C
+        try:
+            report = look(app, ahead)
+        except StoreError as error:  # that is what is watched for: tell it and look again
+            screen.clear()
+            screen.line(str(error), "bold red")
+        else:
+            screen.clear()
+            draw(screen, report)
+        time.sleep(pause)
+
+
+def look(app: Relevo, ahead: int | None = None) -> Report:
+    """Ask the server for everything."""
+    run = app.client.run
+    about = run(info(), patience=PATIENCE)
+    now_ms = run(queues.server_time())
+    stats = [run(queues.count(app.keys_of(name), name)) for name in app.queues()]
+    living, silent = run(workers.living(app.keys))
+    warnings = _warnings(app, stats, living, now_ms)
+    next = [job for one in stats for job in _next(app, one.name, ahead, now_ms)] if ahead else []
+    which = engine(about)
+    return Report(
+        app=app.name,
+        env=app.settings.env,
+        level="warning" if warnings else "ok",
+        warnings=warnings,
+        server=ServerState(
+            str(app.client.source.locate(None)),
+            which.engine,
+            which.version,
+            int(about.get("used_memory", 0)),
+            int(about.get("maxmemory", 0)),
+            int(about.get("connected_clients", 0)),
+            int(about.get("uptime_in_seconds", 0)),
+        ),
+        queues=stats,
+        workers=living,
+        silent_workers=silent,
+        next=next,
+    )
+
+
+def _warnings(app: Relevo, stats: Sequence[QueueStats], living: Sequence[WorkerInfo], now_ms: int) -> list[str]:
+    """What needs attention, as sentences."""
+    if not stats and not living:
+        where = f"app {app.name!r} in {app.settings.env!r}"
+        return [f"nothing is known of {where}: no job of late and no worker; check the name, --env and the server"]
+    warnings = []
+    for queue in stats:
+        if queue.paused:
+            warnings.append(f"queue {queue.name!r} is paused: its jobs wait until it is resumed")
+        if queue.idle_workers or any(queue.name in worker.queues for worker in living):
+            continue
+        overdue = queue.next_due_ms is not None and queue.next_due_ms <= now_ms
+        if queue.ready:
+            warnings.append(f"queue {queue.name!r}: {plural(queue.ready, 'job')} ready and no worker serves it")
+        elif overdue:
+            warnings.append(f"queue {queue.name!r}: scheduled jobs are due and no worker serves it")
+        if queue.running and _abandoned(app, queue.name, now_ms):
+            warnings.append(f"queue {queue.name!r}: jobs of workers that fell silent wait for a worker to take them")
+    return warnings
+
+
+def _abandoned(app: Relevo, queue: str, now_ms: int) -> bool:
+    first = app.run(queues.page(app.keys_of(queue), "running", 0, 1))
+    return any(job.due_ms is not None and job.due_ms <= now_ms for job in first)
+
+
+def _next(app: Relevo, queue: str, ahead: int, now_ms: int) -> list[NextJob]:
+    """Jobs in the order they will start. Scheduled ones count only once they are due; then they join their level."""
+    keys = app.keys_of(queue)
+    ready = app.run(queues.page(keys, State.READY, 0, ahead))
+    scheduled = app.run(queues.page(keys, State.SCHEDULED, 0, ahead))
+    due = [job for job in scheduled if job.due_ms is not None and job.due_ms <= now_ms]
+    rows = sorted(map(row_of, (*ready, *due)), key=lambda row: row.priority)[:ahead]
+    return [NextJob(**{name: getattr(row, name) for name in row.__struct_fields__}, queue=queue) for row in rows]
+
+
+def draw(screen: Screen, report: Report) -> None:
+    """Show a report to people."""
+    server = report.server
+    limit = f" of {mebibytes(server.maxmemory)}" if server.maxmemory else ""
+    screen.line(
+        f"{server.engine} {server.version} at {server.address}, up for {spoken(server.uptime_s)}, "
+        f"{mebibytes(server.used_memory)}{limit} used, {plural(server.clients, 'client')}"
+    )
+    screen.line(f"app {report.app} in {report.env}\n")
+    if report.queues:
+        screen.table(
+            ["queue", "ready", "scheduled", "running", "done", "dead", "idle workers", "next due", "paused"],
+            [
+                (q.name, q.ready, q.scheduled, q.running, q.done, q.dead, q.idle_workers, away(q.next_due_ms), q.paused)
+                for q in report.queues
+            ],
+        )
+    else:
+        screen.line("no queues yet")
+    screen.line()
+    if report.workers:
+        screen.table(
+            ["worker", "host", "process", "queues", "running", "done", "failed", "since"],
+            [
+                (w.id, w.host, str(w.pid), ", ".join(w.queues), w.running, w.done, w.failed, away(w.started_ms))
+                for w in report.workers
+            ],
+        )
+    else:
+        screen.line("no worker")
+    for id in report.silent_workers:
+        screen.line(f"worker {id} fell silent without a goodbye")
+    if report.next:
+        screen.line("\nnext")
+        screen.table(
+            ["id", "queue", "task", "priority", "name", "enqueued"],
+            [(job.id, job.queue, job.task, job.priority, job.name, away(job.enqueued_ms)) for job in report.next],
+        )
+    if report.warnings:
+        screen.line()
+    for warning in report.warnings:
+        screen.line(f"warning: {clean(warning)}", "yellow")

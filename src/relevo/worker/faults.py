@@ -1,0 +1,24 @@
+"""Named points at which tests kill a worker for real.
+
+`RELEVO_FAULT=claimed:3` kills the process with SIGKILL the third time it passes the point `claimed`. Without the
+variable nothing is asked: the points cost one comparison.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from typing import Literal
+
+Point = Literal["turn_sent", "claimed", "handed_over", "started", "returned", "settled", "renewing", "stopping"]
+
+_NAME, _, _COUNT = os.environ.get("RELEVO_FAULT", "").partition(":")
+ACTIVE = bool(_NAME)
+_passed = itertools.count(1)
+
+
+def at(point: Point) -> None:
+    """Die here, if this is the point and the time."""
+    if point == _NAME and next(_passed) == int(_COUNT or 1):
+        os.kill(os.getpid(), signal.SIGKILL)

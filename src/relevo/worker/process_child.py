@@ -1,0 +1,393 @@
+"""The inside of a child process: hears of a function, then of attempts to make with it, and answers each.
+
+The parent is `relevo.worker.processes`. Both sides talk msgpack over one pipe, so nothing a job carries or returns is ever
+unpickled. The child imports what its parent resolved and nothing else; it may be killed at any moment, so what a job
+prints and how far it is goes to the parent while it runs, and not only at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import faulthandler
+import functools
+import importlib
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+from relevo import context
+from relevo.codec import Signature
+from relevo.context import JobContext
+from relevo.errors import PayloadError
+from relevo.model.job import Attempt
+from relevo.model.options import Errors
+from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.task import Task
+from relevo.worker import capture
+from relevo.worker.capture import Capture
+
+#: What the parent decides on. The same signals reach a child by way of its terminal or control group.
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+#: Seconds between two messages of a chatty job: the parent has other children to listen to.
+TELL_EVERY = 0.1
+#: So many writes are told at once: those of a job that says little and then hangs or crashes are all there.
+TOLD_AT_ONCE = 200
+PIECE = 65_536  # bytes of output in one message
+MESSAGE_MOST = 2_000  # characters
+TRACEBACK_MOST = 32_000  # characters
+
+
+# From the parent.
+class Function(Struct, frozen=True, tag=True):
+    """Import this function: the attempts that follow are made with it."""
+
+    module: str
+    name: str
+    target: str
+
+
+class Order(Struct, frozen=True, tag=True):
+    """Make one attempt."""
+
+    number: int
+    function: Function
+    args: bytes
+    kwargs: bytes
+    id: str
+    queue: str
+    attempt: int
+    history: tuple[Attempt, ...]
+    worker: str
+    job_name: str
+    group: str
+    tags: tuple[str, ...]
+    #: Bytes a result may have; None: nobody wants it.
+    result_max: int | None
+
+
+# From the child. The first two may come late, from a thread that a job left behind: the number tells.
+class Output(Struct, frozen=True, tag=True):
+    """A job printed or logged."""
+
+    number: int
+    data: bytes
+
+
+class Progressed(Struct, frozen=True, tag=True):
+    """A job said how far it is."""
+
+    number: int
+    fraction: float
+    message: str
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """The child is up, or the function was found: go on."""
+
+
+class Done(Struct, frozen=True, tag=True):
+    """The function returned."""
+
+    result: bytes = b""
+    not_kept: str = ""
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """The function raised, or could not be called."""
+
+    error: str
+    message: str
+    traceback: str
+    permanent: bool = False
+
+
+class Decided(Struct, frozen=True, tag=True):
+    """The function gave its own verdict."""
+
+    kind: Literal["retry", "snooze", "cancel"]
+    reason: str
+    delay: float | None = None
+
+
+Answer: TypeAlias = Ready | Done | Failed | Decided
+read_order = msgspec.msgpack.Decoder(Function | Order).decode
+read_answer = msgspec.msgpack.Decoder(Output | Progressed | Answer).decode
+write = msgspec.msgpack.Encoder().encode
+
+
+class Wire:
+    """The pipe to the parent."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._waiting: deque[bytes] = deque()
+        self._sending = threading.Lock()
+        self._is_ours = True
+
+    def receive(self) -> Function | Order:
+        """The next thing to do; EOFError or OSError: the parent is gone."""
+        return read_order(self._pipe.recv_bytes())
+
+    def send(self, message: Output | Progressed | Answer) -> None:
+        """Tell the parent. Safe from threads, and from a finaliser that prints in the middle of a send.
+
+        Whoever is sending takes along what others put down meanwhile: nobody waits for the lock, so nobody can wait
+        for himself.
+        """
+        self._waiting.append(write(message))
+        while self._is_ours and self._waiting and self._sending.acquire(blocking=False):
+            try:
+                while self._waiting:
+                    self._pipe.send_bytes(self._waiting.popleft())
+            except OSError:
+                os._exit(1)  # nobody listens any more
+            finally:
+                self._sending.release()
+
+    def leave_to_parent(self) -> None:
+        """In a process that a job forked: with our end open there, our own death would not be noticed."""
+        self._is_ours = False
+        self._pipe.close()
+
+
+class _Told(Capture, kw_only=True, eq=False, gc=False):
+    """Output of an attempt, sent to the parent, which keeps what is to be kept."""
+
+    wire: Wire
+    number: int
+    _pending: bytearray = field(default_factory=bytearray)
+    _lock: Any = field(default_factory=threading.RLock)
+    _writes: int = 0
+    _last: float = 0.0
+
+    def write(self, text: str) -> None:
+        for start in range(0, len(text), PIECE):
+            self.write_bytes(text[start : start + PIECE].encode("utf-8", "backslashreplace"))
+
+    def write_bytes(self, data: bytes | memoryview) -> None:
+        with self._lock:
+            self._pending += data
+            self._writes += 1
+            lately = self._writes > TOLD_AT_ONCE and time.monotonic() - self._last < TELL_EVERY
+            if not lately or len(self._pending) >= PIECE:
+                self.tell()
+
+    def tell(self) -> None:
+        with self._lock:
+            data, self._pending = self._pending, bytearray()
+            self._last = time.monotonic()
+            for start in range(0, len(data), PIECE):
+                self.wire.send(Output(self.number, bytes(data[start : start + PIECE])))
+
+
+class _Context(JobContext):
+    """A job's context whose progress reaches the parent."""
+
+    __slots__ = ("_last", "_number", "_told", "_wire")
+
+    def __init__(self, order: Order, wire: Wire) -> None:
+        super().__init__(
+            order.id,
+            order.queue,
+            order.function.target,
+            attempt=order.attempt,
+            history=order.history,
+            worker=order.worker,
+            name=order.job_name,
+            group=order.group,
+            tags=order.tags,
+        )
+        self._number = order.number
+        self._wire = wire
+        self._told: tuple[float, str] | None = None
+        self._last = 0.0
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        super().progress(fraction, message)
+        if time.monotonic() - self._last >= TELL_EVERY:
+            self.tell()
+
+    def tell(self) -> None:
+        if self._progress is not None and self._progress != self._told:
+            self._told = self._progress
+            self._last = time.monotonic()
+            self._wire.send(Progressed(self._number, self._progress[0], _printable(self._progress[1])))
+
+
+class _Found(NamedTuple):
+    func: Callable[..., Any]
+    signature: Signature
+    retry_on: Errors = ()
+    give_up_on: Errors = ()
+
+
+@functools.cache
+def _find(function: Function) -> _Found:
+    module = importlib.import_module(function.module)
+    for value in vars(module).values():
+        if isinstance(value, Task) and value.target == function.target:
+            return _Found(value.func, value.signature, value.options.retry_on, value.options.give_up_on)
+    # A plain function, or a task inside a class.
+    found: Any = functools.reduce(getattr, function.name.split("."), module)
+    if isinstance(found, Task):
+        return _Found(found.func, found.signature, found.options.retry_on, found.options.give_up_on)
+    return _Found(found, Signature(found))
+
+
+def _prepare(function: Function) -> Ready | Failed:
+    try:
+        _find(function)
+    except BaseException as error:  # noqa: BLE001  # SystemExit too: scripts end themselves when imported
+        failed = _failed(error)
+        where = f"{function.target} cannot be run in a process of its own: {function.module}.{function.name}"
+        text = f"{where} was not found by importing it there: {failed.error}: {failed.message}"
+        return msgspec.structs.replace(failed, message=text[:MESSAGE_MOST])
+    return Ready()
+
+
+def _attempt(order: Order, wire: Wire) -> Answer:
+    found = _find(order.function)
+    told, job = _Told(0, wire=wire, number=order.number), _Context(order, wire)
+    capture.current.set(told)
+    context.running.set(job)
+    try:
+        args, kwargs = found.signature.decode(order.args, order.kwargs)
+        result = found.func(*args, **kwargs)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+        return _done(order, found, result)
+    except Retry as verdict:
+        return Decided("retry", _text(verdict.reason), verdict.delay)
+    except Snooze as verdict:
+        return Decided("snooze", _text(verdict.reason), verdict.delay)
+    except Cancel as verdict:
+        return Decided("cancel", _text(verdict.reason))
+    except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
+        permanent = isinstance(error, found.give_up_on) or not isinstance(error, found.retry_on or BaseException)
+        return _failed(error, permanent=permanent)
+    finally:
+        told.tell()
+        job.tell()
+
+
+def _done(order: Order, found: _Found, result: Any) -> Done:
+    if order.result_max is None:
+        return Done()
+    try:
+        return Done(found.signature.encode_result(result, limit=order.result_max))
+    except (PayloadError, MemoryError) as refused:
+        # The work is done and must not be done again because of how it is told.
+        return Done(b"", _text(refused) or "there was not enough memory to encode it")
+
+
+def _failed(error: BaseException, *, permanent: bool = False) -> Failed:
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next  # the story begins where the user's code does
+    try:
+        lines = "".join(traceback.format_exception(kind, error, trace))
+    except BaseException as odd:  # noqa: BLE001  # any `__str__` runs here, and memory may be short
+        lines = f"{name}: its traceback could not be written: {type(odd).__name__}\n"
+    if len(lines) > TRACEBACK_MOST:
+        lines = lines[: TRACEBACK_MOST // 4] + "\n… left out …\n" + lines[-TRACEBACK_MOST * 3 // 4 :]
+    return Failed(_printable(name), _text(error), _printable(lines), permanent)
+
+
+def _text(value: object) -> str:
+    try:
+        return _printable(str(value)[:MESSAGE_MOST])
+    except BaseException as odd:  # noqa: BLE001  # a `__str__` of the user's
+        return f"a text that could not be written: {type(odd).__name__}"
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot travel
+
+
+def _die_with(parent: int) -> None:
+    """Ask to be killed when the parent is gone, however it went, also in the middle of a computation."""
+    if sys.platform == "linux":
+        # The kernel watches the thread that started us; it lives as long as the parent wants us to.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it died before the request was in force
+            os._exit(1)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="relevo parent watch", daemon=True).start()
+
+
+def _leave_signals_to_parent() -> None:
+    # Handlers that do nothing, and not SIG_IGN: programs that a job starts would inherit that and could not be ended.
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)  # blocked by the parent until here
+
+
+def _hear_signals_again() -> None:
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _be_first_to_go() -> None:
+    """Out of memory, the kernel shall end this process, which costs one attempt, and not the worker."""
+    score = Path("/proc/self/oom_score_adj")
+    try:
+        score.write_text(str(min(1000, int(score.read_text()) + 200)))
+    except (OSError, ValueError):
+        pass  # another system, or not ours to say
+
+
+def main() -> None:
+    """Serve the parent until it is gone. Run as `python -c … PIPE_FD PARENT_PID LOG_LEVEL SYS_PATH…`."""
+    fd, parent, level = (int(text) for text in sys.argv[1:4])
+    del sys.argv[1:]
+    os.set_inheritable(fd, False)
+    _die_with(parent)
+    _leave_signals_to_parent()
+    _be_first_to_go()
+    wire = Wire(Connection(fd))
+    os.register_at_fork(after_in_child=wire.leave_to_parent)
+    os.register_at_fork(after_in_child=_hear_signals_again)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # we are killed, never closed
+    if sys.stderr is not None:
+        faulthandler.enable()  # where it was when it crashed
+    logging.getLogger().setLevel(level)
+    wire.send(Ready())
+    routed: capture.Installed | None = None
+    while True:
+        try:
+            message = wire.receive()
+        except (EOFError, OSError):
+            os._exit(0)
+        if isinstance(message, Function):
+            answer: Answer = _prepare(message)
+            if routed is None and isinstance(answer, Ready):
+                # Only now: with our handler in place, a `logging.basicConfig` of the user's module would do nothing.
+                routed = capture.Installed(forward=True).__enter__()
+        else:
+            answer = contextvars.copy_context().run(_attempt, message, wire)
+        wire.send(answer)

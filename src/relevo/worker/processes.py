@@ -1,0 +1,374 @@
+"""Functions that compute run in child processes, which can be killed: a time limit is real, a crash costs one attempt.
+
+One thread per child hands it runs and listens; it starts the child when there is the first run for it, and another one
+in the place of one that died. The children themselves are `relevo.worker.process_child`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing import Pipe
+from typing import assert_never
+
+import msgspec
+
+from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.worker.process_child import (
+    PARENTS_SIGNALS,
+    Answer,
+    Decided,
+    Done,
+    Failed,
+    Function,
+    Order,
+    Output,
+    Progressed,
+    Ready,
+    read_answer,
+    write,
+)
+from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
+from relevo.worker.threads import Ended
+
+log = logging.getLogger("relevo.worker")
+
+#: Seconds for a child to start and for a module to be imported: enough for the largest, and not for ever.
+START_PATIENCE = 120.0
+#: Seconds for killed children to be gone when the pool closes. The kernel needs milliseconds.
+CLOSE_PATIENCE = 5.0
+# A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.process_child import main; main()"
+
+
+class _Gone(Exception):
+    """The child has died, or speaks no longer."""
+
+
+class _Late(Exception):
+    """The child did not answer in time."""
+
+
+class Child:
+    """A child process and the pipe to it. Used by one thread; only `kill` is for others."""
+
+    def __init__(self) -> None:
+        self.knows: set[Function] = set()
+        self.is_ready = False
+        self.was_killed = False
+        self._orders = 0
+        self._pipe, theirs = Pipe()
+        fd = theirs.fileno()
+        arguments = [str(fd), str(os.getpid()), str(logging.getLogger().level), *filter(_is_text, sys.path)]
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        try:
+            # In a session of its own: Ctrl-C does not reach it, and what its job has started can be killed with it.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, *flags, "-c", _PROGRAM, *arguments],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(fd,),
+                start_new_session=True,
+            )
+        except BaseException:
+            self._pipe.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it ended while it had nothing to do."""
+        return self._process.poll() is not None
+
+    def next_number(self) -> int:
+        """A number for an order, by which late messages of an earlier one are known."""
+        self._orders += 1
+        return self._orders
+
+    def send(self, message: Function | Order) -> None:
+        """Tell it what to do."""
+        try:
+            self._pipe.send_bytes(write(message))
+        except OSError as error:
+            raise _Gone from error
+
+    def receive(self, patience: float | None = None) -> Output | Progressed | Answer:
+        """What it says next."""
+        try:
+            if patience is not None and not self._pipe.poll(patience):
+                raise _Late
+            return read_answer(self._pipe.recv_bytes())
+        except (EOFError, OSError, msgspec.DecodeError) as error:
+            raise _Gone from error
+
+    def kill(self) -> None:
+        """Kill it and what it has started, at once. Not after `bury`: its number may be somebody else's then."""
+        self.was_killed = True
+        self._kill()
+
+    def bury(self) -> str:
+        """See that it is gone, and say how it ended."""
+        self._pipe.close()
+        if self._process.returncode is None:
+            self._kill()  # what it has started; and itself, should it have closed the pipe and live on
+        code = self._process.wait()
+        if self.was_killed:
+            return "was killed by the worker"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # a real-time signal
+            name = "without a name"
+        hint = "; was memory short?" if -code == signal.SIGKILL else ""
+        return f"was killed by signal {-code} ({name}){hint}"
+
+    def _kill(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # all of them are gone; some systems say so in the second way
+
+
+class Processes:
+    """A pool of child processes, with the interface of `Threads`."""
+
+    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: Callable[[Ended], None]) -> None:
+        self._size = size
+        self._on_start = on_start
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._outbox: deque[Ended] = deque()
+        self._told = False
+        self._threads: list[threading.Thread] = []
+        # Guards what follows: a child is killed only while it is known to be at work, and not yet reaped.
+        self._lock = threading.Lock()
+        #: where each run is: with a child, or (None) waiting for one
+        self._places: dict[Run, Child | None] = {}
+        self._children: set[Child] = set()
+        self._is_closed = False
+
+    def submit(self, run: Run) -> None:
+        """Run it as soon as a child is free."""
+        with self._lock:
+            self._places[run] = None
+            if len(self._places) > len(self._threads) and len(self._threads) < self._size:
+                thread = threading.Thread(target=self._work, name=f"relevo child {len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._inbox.put(run)
+
+    def stop(self, run: Run) -> None:
+        """Kill the child that runs it; the run ends with ProcessDied. Nothing happens if it has ended already."""
+        with self._lock:
+            if run not in self._places:
+                return
+            child = self._places[run]
+            if child is not None:
+                child.kill()
+                return
+            del self._places[run]
+        self._tell((run, None, ProcessDied(f"{run.task.target}: it was stopped before a process was free for it")))
+
+    def abandon(self, run: Run) -> None:
+        """The same as stop: a child never stays behind."""
+        self.stop(run)
+
+    def close(self) -> None:
+        """Kill all children and end the threads. When this returns no child is left."""
+        with self._lock:
+            self._is_closed = True
+            for child in self._children:
+                child.kill()
+        for _ in self._threads:
+            self._inbox.put(None)
+        deadline = time.monotonic() + CLOSE_PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    # in the threads
+    def _work(self) -> None:
+        # Inherited by the child: until it has its handlers, a signal meant for the parent must not end it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+        child: Child | None = None
+        while (run := self._inbox.get()) is not None:
+            if self._is_closed or run.settled or run not in self._places:  # given back or stopped while it waited
+                with self._lock:
+                    self._places.pop(run, None)
+                continue
+            child, ended = self._one(run, child)
+            if ended is not None and not self._tell(ended):
+                break  # the loop is closed: the worker has gone
+        if child is not None:
+            self._bury(child)
+
+    def _one(self, run: Run, child: Child | None) -> tuple[Child | None, Ended | None]:
+        """One attempt: the child for the next one, and what became of this one."""
+        if child is not None and child.has_died:
+            log.warning("an idle process %s; another one takes its place", self._bury(child))
+            child = None
+        try:
+            if child is None:
+                child = Child()
+        except (OSError, ValueError) as error:  # no memory, too many processes
+            self._leave(run)
+            return None, (run, None, _failure(run, f"no process could be started for it: {error}", error))
+        with self._lock:
+            self._children.add(child)
+            is_wanted = run in self._places
+            if is_wanted:
+                self._places[run] = child
+            if self._is_closed:
+                child.kill()
+        try:
+            ended = self._attempt(run, child) if is_wanted else None
+        except _Gone:
+            self._leave(run)
+            how = f"{run.task.target}: the process that ran it {self._bury(child)}"
+            if child.is_ready or child.was_killed:
+                return None, (run, None, ProcessDied(how))
+            return None, (run, None, _failure(run, f"{how} before it was ready; its standard error says why"))
+        except _Late:
+            self._leave(run)
+            child.kill()
+            self._bury(child)
+            module = run.task.func.__module__
+            text = f"a process did not start and import {module} within {START_PATIENCE:g} s; was it waiting?"
+            return None, (run, None, _failure(run, text))
+        except BaseException as error:  # noqa: BLE001  # of `on_start`
+            ended = run, None, error
+        self._leave(run)
+        if child.was_killed:  # as its answer was on the way
+            self._bury(child)
+            return None, ended
+        return child, ended
+
+    def _attempt(self, run: Run, child: Child) -> Ended | None:
+        function = _function_of(run)
+        if isinstance(function, RemoteFailure):
+            return run, None, function
+        if not child.is_ready:
+            self._listen(child, START_PATIENCE)
+            child.is_ready = True
+        if function not in child.knows:
+            child.send(function)
+            answer = self._listen(child, START_PATIENCE)
+            if isinstance(answer, Failed):
+                return run, None, _told(answer)
+            child.knows.add(function)
+        if run.settled:  # given back meanwhile
+            return None
+        self._on_start(run)
+        number = child.next_number()
+        child.send(_order_of(run, function, number))
+        answer = self._listen(child, None, run, number)
+        match answer:
+            case Done(result, not_kept):
+                if not_kept:
+                    log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, not_kept)
+                return run, Encoded(result, not_kept), None
+            case Failed():
+                return run, None, _told(answer)
+            case Decided("retry", reason, delay):
+                return run, None, Retry(reason, delay=delay)
+            case Decided("snooze", reason, delay):
+                return run, None, Snooze(delay or 0.0, reason)
+            case Decided(_, reason):
+                return run, None, Cancel(reason)
+            case Ready():
+                raise _Gone  # not an answer to this: somebody else wrote to its pipe
+            case _:
+                assert_never(answer)
+
+    def _listen(self, child: Child, patience: float | None, run: Run | None = None, number: int = 0) -> Answer:
+        """The child's answer; what it tells meanwhile goes to the run."""
+        while True:
+            match child.receive(patience):
+                case Output(of, data):
+                    if run is not None and of == number:
+                        run.capture.write_bytes(data)
+                case Progressed(of, fraction, message):
+                    if run is not None and of == number:
+                        run.context._progress = (fraction, message)
+                case answer:
+                    return answer
+
+    def _leave(self, run: Run) -> None:
+        with self._lock:
+            self._places.pop(run, None)
+
+    def _bury(self, child: Child) -> str:
+        with self._lock:
+            self._children.discard(child)
+        return child.bury()
+
+    def _tell(self, ended: Ended) -> bool:
+        self._outbox.append(ended)
+        if not self._told:
+            self._told = True
+            try:
+                self._loop.call_soon_threadsafe(self._collect)
+            except RuntimeError:
+                return False
+        return True
+
+    # on the loop
+    def _collect(self) -> None:
+        self._told = False
+        while self._outbox:
+            self._on_end(self._outbox.popleft())
+
+
+def _function_of(run: Run) -> Function | RemoteFailure:
+    func, target = run.task.func, run.task.target
+    if func.__module__ == "__main__":
+        text = (
+            f"{target} is defined in the script that is running, which a process of its own cannot import; "
+            'move it to a module, or do not give it executor="process"'
+        )
+        return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
+    return Function(func.__module__, getattr(func, "__qualname__", ""), target)
+
+
+def _order_of(run: Run, function: Function, number: int) -> Order:
+    envelope, job = run.held.envelope, run.context
+    assert envelope is not None, "a run has been read"
+    result_ttl = run.task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
+    return Order(
+        number,
+        function,
+        bytes(envelope.args),
+        bytes(envelope.kwargs),
+        job.id,
+        job.queue,
+        job.attempt,
+        job.history,
+        job.worker,
+        job.name,
+        job.group,
+        job.tags,
+        run.task.app.settings.max_payload if result_ttl > 0 else None,
+    )
+
+
+def _failure(run: Run, text: str, error: BaseException | None = None) -> RemoteFailure:
+    name = type(error).__name__ if error is not None else "RuntimeError"
+    return RemoteFailure(name, f"{run.task.target}: {text}", "", permanent=False)
+
+
+def _told(answer: Failed) -> RemoteFailure:
+    return RemoteFailure(answer.error, answer.message, answer.traceback, permanent=answer.permanent)
+
+
+def _is_text(entry: object) -> bool:
+    return isinstance(entry, str)

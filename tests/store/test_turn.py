@@ -1,0 +1,650 @@
+"""turn.lua: settle, promote, take back, hand out; each part in order, bounded, and fenced by the token."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from relevo.store.push import NewJob, push_rich
+from relevo.store.turns import MOST, Moved, Settled
+from tests.servers import Server
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
+
+ENDED = ("done", "dead", "cancelled", "expired")
+
+
+def decoded(ids: list[bytes]) -> list[str]:
+    return [id.decode() for id in ids]
+
+
+# --- handing out
+
+
+def test_an_empty_queue_gives_nothing_and_no_time_to_ask_again(desk: Desk) -> None:
+    found = desk.turn(5)
+    assert (found.ids, found.bodies, found.refused, found.again, found.lost) == ([], [], [], {}, [])
+    assert found.wake_ms == 0
+    assert abs(found.now_ms - int(desk.server.command("TIME")[0]) * 1000) < 5000
+
+
+def test_a_claim_lends_the_job_for_the_lease(desk: Desk) -> None:
+    (id,) = desk.push("body")
+    found = desk.turn(1, worker="w1", lease_ms=20_000)
+    assert (found.ids, found.bodies, found.again) == ([id.encode()], [b"body"], {})
+    assert desk.score("running", id) == found.now_ms + 20_000
+    assert desk.ask("HGET", "claims", id) == f"1 w1 {found.now_ms}".encode()
+    assert desk.finish([id], worker="w1") == []
+
+
+def test_no_more_than_wanted_is_handed_out(desk: Desk) -> None:
+    ids = desk.push(*["{}"] * 5)
+    assert desk.claim(2) == ids[:2]
+    assert desk.claim(0) == []
+    assert desk.stats().ready == 3
+
+
+def test_at_most_1000_are_handed_out_at_once(desk: Desk) -> None:
+    """RB36"""
+    desk.push(*["{}"] * 1200)
+    assert len(desk.turn(5000).ids) == MOST == 1000
+
+
+def test_each_job_goes_to_one_worker_only(desk: Desk) -> None:
+    """RB22"""
+    ids = desk.push(*["{}"] * 30)
+    taken = [id for n in range(10) for id in desk.claim(4, worker=f"w{n}")]
+    assert taken == ids
+
+
+def test_a_job_handed_out_again_comes_with_its_claim_and_story(desk: Desk) -> None:
+    first, second = desk.push("1", "2")
+    desk.claim(1, worker="w1")
+    desk.turn(0, moved(first, "back", text=b'{"spent":1}'), worker="w1")
+    found = desk.turn(5, worker="w2")
+    assert decoded(found.ids) == [first, second]
+    claim, story = found.again[0]
+    assert list(found.again) == [0]
+    assert claim == f"2 w2 {found.now_ms}".encode()
+    assert story == b'{"spent":1}'
+
+
+def test_an_entry_without_a_body_is_dropped_and_counted(desk: Desk) -> None:
+    """RB23: it never stops the others."""
+    first, lost, last = desk.push("1", "2", "3")
+    desk.claim(1)
+    desk.turn(0, moved(first, "back", text=b"{}"))
+    desk.ask("HDEL", "jobs", lost)
+    found = desk.turn(10)
+    assert (decoded(found.ids), found.bodies) == ([first, last], [b"1", b"3"])
+    assert list(found.again) == [0]
+    assert desk.stats().totals["orphans"] == 1
+    assert (desk.stats().ready, desk.stats().running) == (0, 2)
+
+
+def test_a_thousand_entries_without_a_body_do_not_stop_the_next(desk: Desk) -> None:
+    """RB23"""
+    for id in (ids := desk.push(*["{}"] * 1000)):
+        assert id
+    desk.server.command("HDEL", desk.keys.key("jobs"), *ids)
+    (good,) = desk.push()
+    assert desk.claim(1000) == []
+    assert desk.claim(1000) == [good]
+    assert desk.stats().totals["orphans"] == 1000
+
+
+def test_counters_that_were_born_in_a_claim_have_an_end(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.ask("HDEL", "jobs", id)
+    desk.ask("DEL", "stats")  # a week without traffic
+    assert desk.claim() == []
+    assert desk.stats().totals == {"orphans": 1}
+    assert desk.ask("PTTL", "stats") > 0
+
+
+# --- settling
+
+
+def test_a_plain_end_leaves_nothing_but_a_count(desk: Desk) -> None:
+    ids = desk.push("{}", "{}")
+    desk.claim(2)
+    assert desk.turn(0, plain(ids)).refused == []
+    stats = desk.stats()
+    assert (stats.living, stats.done, stats.totals) == (0, 0, {"enqueued": 2, "done": 2})
+    for key in ("jobs", "ready", "running", "claims", "story", "done", "clock"):
+        assert desk.ask("EXISTS", key) == 0, key
+
+
+def test_a_kept_end_leaves_its_record_for_its_time(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    found = desk.turn(0, kept([id], ttl_ms=50_000, record=b'{"state":"done","result":1}'))
+    assert found.refused == []
+    assert desk.record(id) == b'{"state":"done","result":1}'
+    assert 0 < desk.ask("PTTL", f"ended:{id}") <= 50_000
+    assert desk.score("done", id) == found.now_ms
+    assert 0 < desk.ask("PTTL", "done") <= 50_000
+    assert desk.stats().done == 1
+
+
+def test_the_index_lives_as_long_as_its_longest_record(desk: Desk) -> None:
+    a, b = desk.push("{}", "{}")
+    desk.claim(2)
+    desk.turn(0, kept([a], ttl_ms=90_000))
+    desk.turn(0, kept([b], ttl_ms=10_000))
+    assert desk.ask("PTTL", "done") > 10_000
+
+
+@pytest.mark.parametrize("verb", ENDED)
+def test_a_moved_end_files_its_record(desk: Desk, verb: str) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    record = f'{{"state":"{verb}"}}'.encode()
+    found = desk.turn(0, moved(id, verb, ms=50_000, text=record))
+    assert found.refused == []
+    assert desk.record(id) == record
+    assert 0 < desk.ask("PTTL", f"ended:{id}") <= 50_000
+    assert desk.members(verb) == [id]
+    assert 0 < desk.ask("PTTL", verb) <= 50_000
+    stats = desk.stats()
+    assert (stats.living, getattr(stats, verb), stats.totals[verb]) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("verb", ENDED)
+def test_a_moved_end_without_a_time_leaves_nothing(desk: Desk, verb: str) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    desk.turn(0, moved(id, verb, ms=0, text=b"{}"))
+    assert desk.record(id) is None
+    assert desk.members(verb) == []
+    assert desk.stats().living == 0
+
+
+@pytest.mark.parametrize("verb", ENDED)
+def test_an_end_removes_story_and_name(desk: Desk, verb: str) -> None:
+    id = desk.push_one(name="n", scope="until_done")
+    desk.claim()
+    desk.turn(0, moved(id, "retry", ms=0, text=b'{"spent":1}'))
+    desk.claim()
+    desk.turn(0, moved(id, verb, token=2, text=b"{}", name="n"))
+    for key in ("jobs", "claims", "story", "names", "running"):
+        assert desk.ask("EXISTS", key) == 0, key
+
+
+def test_a_retry_is_scheduled_with_its_story(desk: Desk) -> None:
+    (id,) = desk.push(priority=42)
+    desk.claim()
+    found = desk.turn(0, moved(id, "retry", ms=5000, text=b'{"spent":1}', priority=42))
+    assert desk.score("scheduled", id) == (found.now_ms + 5000) * 1024 + 42
+    assert desk.ask("HGET", "story", id) == b'{"spent":1}'
+    assert (desk.stats().scheduled, desk.stats().running, desk.stats().totals["retry"]) == (1, 0, 1)
+
+
+def test_a_retry_without_delay_queues_behind_the_others(desk: Desk) -> None:
+    first, second = desk.push("{}", "{}")
+    desk.claim(1)
+    desk.turn(0, moved(first, "retry", ms=0))
+    assert desk.members("ready") == [second, first]
+
+
+def test_a_retry_remembers_its_group(late_desk: Desk) -> None:
+    id = late_desk.push_one(group="a", weight=2.0)
+    late_desk.claim()
+    late_desk.turn(0, moved(id, "retry", ms=1000, group="a", weight=2.0))
+    assert late_desk.ask("HGET", "groups", id) == b"2.0 a"
+    late_desk.advance(1001)
+    assert late_desk.claim() == [id]
+    assert late_desk.ask("EXISTS", "groups") == 0
+
+
+def test_what_is_handed_back_goes_before_what_came_later(desk: Desk) -> None:
+    first, second, third = desk.push("{}", "{}", "{}")
+    urgent = desk.push(priority=0)
+    assert desk.claim(3) == [*urgent, first, second]
+    desk.turn(0, Settled(moved=[*moved(second, "back").moved, *moved(first, "back").moved]))
+    assert desk.members("ready") == [first, second, third]
+    assert desk.stats().totals["back"] == 2
+
+
+def test_handing_back_keeps_the_story_that_was_there(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    desk.turn(0, moved(id, "retry", ms=0, text=b'{"spent":1}'))
+    desk.claim()
+    desk.turn(0, moved(id, "back", token=2, text=b""))
+    assert desk.turn(1).again[0][1] == b'{"spent":1}'
+
+
+@pytest.mark.parametrize("verb", ["retry", "back", *ENDED])
+def test_a_wrong_token_is_refused_and_changes_nothing(desk: Desk, verb: str) -> None:
+    """RB22: a worker that lost its lease cannot commit."""
+    (id,) = desk.push("body")
+    desk.claim()
+    before = (desk.score("running", id), desk.ask("HGET", "claims", id))
+    for token in (0, 2, 11):
+        assert desk.turn(0, moved(id, verb, token=token)).refused == [id.encode()]
+        assert desk.turn(0, plain([id], token)).refused == [id.encode()]
+        assert desk.turn(0, kept([id], token)).refused == [id.encode()]
+    assert (desk.score("running", id), desk.ask("HGET", "claims", id)) == before
+    assert desk.record(id) is None
+    assert desk.stats().totals == {"enqueued": 1}
+    assert desk.finish([id]) == []
+
+
+def test_settling_twice_is_refused_the_second_time(desk: Desk) -> None:
+    a, b, c = desk.push("{}", "{}", "{}")
+    desk.claim(3)
+    settled = Settled(plain=[a, 1], kept=[b, 1, 60_000, b"{}"], moved=moved(c, "dead", text=b"{}").moved)
+    assert desk.turn(0, settled).refused == []
+    totals = desk.stats().totals
+    assert desk.turn(0, settled).refused == [a.encode(), b.encode(), c.encode()]
+    assert desk.stats().totals == totals
+
+
+def test_one_refused_does_not_hold_up_the_others(desk: Desk) -> None:
+    ids = desk.push("{}", "{}", "{}")
+    desk.claim(3)
+    strange = new_id()
+    assert decoded(desk.turn(0, plain([ids[0], strange, ids[1], ids[2]])).refused) == [strange]
+    assert desk.stats().living == 0
+
+
+def test_a_thousand_of_each_kind_fit_in_one_turn(desk: Desk) -> None:
+    """RB36"""
+    a, b, c = desk.push(*["{}"] * 1000), desk.push(*["{}"] * 1000), desk.push(*["{}"] * 1000)
+    for _ in range(3):
+        desk.claim(1000)
+    settled = Settled(
+        plain(a).plain,
+        kept(b, record=b"{}").kept,
+        [Moved(id, 1, "dead", 100, f"g{n}", 1.0, 60_000, b"{}") for n, id in enumerate(c)],
+    )
+    assert desk.turn(0, settled, done_max=10).refused == []
+    stats = desk.stats()
+    assert (stats.living, stats.done, stats.dead) == (0, 10, 1000)
+
+
+def test_a_thousand_retries_of_a_thousand_groups_fit_in_one_turn(late_desk: Desk) -> None:
+    ids = late_desk.push(*["{}"] * 1000)
+    late_desk.claim(1000)
+    rows = [Moved(id, 1, "retry", 100, f"g{n}", 1.0, 10, b"{}") for n, id in enumerate(ids)]
+    late_desk.turn(0, Settled(moved=rows))
+    late_desk.advance(1000)
+    assert late_desk.claim(1000) == ids
+    back = [Moved(id, 2, "retry", 100, f"g{n}", 1.0, 0, b"{}") for n, id in enumerate(ids)]
+    assert late_desk.turn(0, Settled(moved=back)).refused == []
+    assert late_desk.stats().ready == 1000
+
+
+def test_settling_and_claiming_are_one_round_trip(desk: Desk) -> None:
+    first, second = desk.push("{}", "{}")
+    desk.claim(1)
+    assert decoded(desk.turn(1, plain([first])).ids) == [second]
+
+
+def test_what_was_settled_as_back_can_be_claimed_in_the_same_turn(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    found = desk.turn(1, moved(id, "back"))
+    assert decoded(found.ids) == [id]
+    assert found.again[0][0].startswith(b"2 ")
+
+
+# --- limits of what is kept
+
+
+def test_the_index_of_done_jobs_is_short_but_results_live_on(desk: Desk) -> None:
+    ids = desk.push(*["{}"] * 6)
+    desk.claim(6)
+    for id in ids[:3]:
+        desk.turn(0, kept([id]), done_max=2)
+    for id in ids[3:]:
+        desk.turn(0, moved(id, "done", text=b"{}"), done_max=2)
+    assert len(desk.members("done")) == 2
+    assert all(desk.record(id) is not None for id in ids)
+    assert "dropped" not in desk.stats().totals
+
+
+def test_an_index_of_no_done_jobs_is_possible(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    desk.turn(0, kept([id]), done_max=0)
+    assert desk.members("done") == []
+    assert desk.record(id) is not None
+
+
+def test_the_oldest_dead_letters_go_when_there_are_too_many(late_desk: Desk) -> None:
+    """RB15: record and entry go together, and are counted."""
+    ids = late_desk.push(*["{}"] * 5)
+    late_desk.claim(5)
+    for id in ids:
+        late_desk.advance(10)
+        late_desk.turn(0, moved(id, "dead", text=b"{}"), dead_max=3)
+    assert late_desk.members("dead") == ids[2:]
+    assert [late_desk.record(id) is not None for id in ids] == [False, False, True, True, True]
+    stats = late_desk.stats()
+    assert (stats.dead, stats.totals["dead"], stats.totals["dropped"]) == (3, 5, 2)
+
+
+def test_entries_whose_record_has_ended_leave_with_those_that_come(late_desk: Desk) -> None:
+    ids = late_desk.push(*["{}"] * 5)
+    late_desk.claim(5)
+    for id in ids:
+        late_desk.advance(10)
+        late_desk.turn(0, moved(id, "dead", text=b"{}"))
+        if id == ids[3]:
+            for old in ids[:3]:
+                late_desk.ask("DEL", f"ended:{old}")  # its time is over
+    assert late_desk.members("dead") == ids[3:]
+
+
+# --- what follows
+
+
+def test_a_follow_up_is_pushed_in_the_same_step(desk: Desk) -> None:
+    """RB28"""
+    (id,) = desk.push()
+    desk.claim()
+    follow = new_id()
+    desk.turn(0, moved(id, "dead", follow_id=follow, follow_priority=50, follow_body=b'{"t":"onfail"}'))
+    assert desk.members("ready") == [follow]
+    found = desk.turn(1)
+    assert (found.bodies, found.again) == ([b'{"t":"onfail"}'], {})
+    assert desk.stats().totals["enqueued"] == 2
+
+
+def test_a_refused_end_pushes_no_follow_up(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    end = moved(id, "dead", follow_id=new_id(), follow_body=b"{}")
+    desk.turn(0, end)
+    assert desk.drain() == [end.moved[0].follow_id]
+    assert desk.turn(0, end).refused == [id.encode()]
+    assert desk.stats().living == 0
+    assert desk.stats().totals["enqueued"] == 2
+
+
+def test_a_follow_up_calls_an_idle_worker(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim(worker="busy")
+    desk.wait("idle")
+    desk.turn(0, moved(id, "dead", follow_id=new_id(), follow_body=b"{}"), worker="busy")
+    assert desk.bell("idle") == [b""]
+
+
+@pytest.mark.parametrize("how", ["plain", "kept", "dead"])
+def test_those_who_wait_for_a_job_are_told_its_end(desk: Desk, server: Server, how: str) -> None:
+    a, b = desk.push("{}", "{}")
+    desk.ask("HSET", "waiters", a, "inbox1 inbox2")
+    desk.claim(2)
+    with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub(ignore_subscribe_messages=True) as sub:
+        sub.subscribe("inbox1", "inbox2")
+        sub.parse_response()
+        sub.parse_response()
+        record = b'{"state":"done"}'
+        ways = {"plain": plain([a, b]), "kept": kept([a, b], record=record), "dead": moved(a, "dead", text=record)}
+        desk.turn(0, ways[how])
+        told = sorted((sub.parse_response()[1:] for _ in range(2)), key=str)
+        assert told == [[b"inbox1", a.encode() + record], [b"inbox2", a.encode() + record]]
+    assert desk.ask("EXISTS", "waiters") == 0
+
+
+# --- promotion
+
+
+def test_due_jobs_are_promoted_in_order_of_their_time(late_desk: Desk) -> None:
+    """RB36"""
+    late = late_desk.push_one(when="+3000")
+    soon = late_desk.push_one(when="+1000")
+    mid = late_desk.push_one(when="+2000")
+    late_desk.advance(2500)
+    assert late_desk.claim(10) == [soon, mid]
+    assert late_desk.members("scheduled") == [late]
+
+
+def test_at_most_1000_are_promoted_per_turn_and_none_twice(late_desk: Desk) -> None:
+    """RB36"""
+    jobs = [NewJob(new_id(), 100, b"{}", when="+1000") for _ in range(2500)]
+    for start in range(0, 2500, 1000):
+        late_desk.run(push_rich(late_desk.keys, jobs[start : start + 1000], LEASE_MS))
+    late_desk.advance(1001)
+    found = late_desk.turn(1)
+    stats = late_desk.stats()
+    assert (stats.ready, stats.scheduled, stats.running) == (999, 1500, 1)
+    late_desk.finish(decoded(found.ids))
+    rest = late_desk.drain(1000)
+    assert sorted([*decoded(found.ids), *rest]) == sorted(job.id for job in jobs)
+
+
+def test_nothing_is_promoted_by_a_worker_without_room(late_desk: Desk) -> None:
+    late_desk.push_one(when="+1000")
+    late_desk.advance(2000)
+    late_desk.turn(0)
+    assert late_desk.stats().scheduled == 1
+
+
+# --- lost leases
+
+
+def test_a_lost_job_is_taken_back_under_a_higher_token(late_desk: Desk) -> None:
+    """RB22"""
+    (id,) = late_desk.push("body")
+    began = late_desk.turn(1, worker="gone", lease_ms=5000).now_ms
+    late_desk.advance(4000)
+    assert late_desk.turn(1, worker="w2").lost == []
+    late_desk.advance(1001)
+    found = late_desk.turn(1, worker="w2", lease_ms=7000)
+    assert found.ids == []
+    assert found.lost == [[id.encode(), f"2 gone {began}".encode(), b"body", b""]]
+    assert late_desk.score("running", id) == found.now_ms + 7000
+    assert late_desk.stats().totals["lost"] == 1
+
+
+def test_a_stale_worker_can_neither_settle_nor_renew_after_its_lease_was_lost(late_desk: Desk) -> None:
+    """RB22: its late completion is refused."""
+    from relevo.store.turns import renew
+
+    (id,) = late_desk.push()
+    late_desk.claim(worker="stale", lease_ms=1000)
+    late_desk.advance(2000)
+    late_desk.turn(1, worker="w2")
+    for settled in (plain([id]), kept([id]), moved(id, "retry")):
+        assert late_desk.turn(0, settled, worker="stale").refused == [id.encode()]
+    assert late_desk.run(renew(late_desk.keys, [(id, 1)], 9000)) == ([id], [])
+    assert late_desk.turn(0, moved(id, "back", token=2), worker="w2").refused == []
+    assert late_desk.claim(worker="w3") == [id]
+    assert late_desk.turn(0, plain([id], 2), worker="w2").refused == [id.encode()]
+    assert late_desk.finish([id], token=3, worker="w3") == []
+
+
+def test_who_took_a_job_back_and_died_too_loses_it_again(late_desk: Desk) -> None:
+    (id,) = late_desk.push()
+    late_desk.claim(worker="w1", lease_ms=1000)
+    late_desk.advance(1001)
+    assert late_desk.turn(1, worker="w2", lease_ms=1000).lost[0][1].startswith(b"2 w1 ")
+    late_desk.advance(1001)
+    assert late_desk.turn(1, worker="w3", lease_ms=1000).lost[0][1].startswith(b"3 w1 ")
+    assert late_desk.stats().running == 1
+    late_desk.turn(0, moved(id, "dead", token=3))
+
+
+def test_a_lost_job_comes_with_its_story_and_a_wish_to_cancel(late_desk: Desk) -> None:
+    (id,) = late_desk.push()
+    late_desk.claim()
+    late_desk.turn(0, moved(id, "retry", ms=0, text=b'{"spent":1}'))
+    late_desk.claim(lease_ms=1000)
+    late_desk.ask("HSET", "claims", id, late_desk.ask("HGET", "claims", id) + b" c")
+    late_desk.advance(1001)
+    _, claim, _, story = late_desk.turn(1).lost[0]
+    assert claim.startswith(b"3 w ")
+    assert claim.endswith(b" c")
+    assert story == b'{"spent":1}'
+
+
+def test_a_wish_to_cancel_survives_being_handed_back(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    desk.ask("HSET", "claims", id, desk.ask("HGET", "claims", id) + b" c")
+    desk.turn(0, moved(id, "back"))
+    claim = desk.turn(1, worker="w2").again[0][0]
+    assert claim.startswith(b"2 w2 ")
+    assert claim.endswith(b" c")
+
+
+def test_at_most_20_lost_jobs_are_taken_back_per_turn_and_the_rest_at_once_after(late_desk: Desk) -> None:
+    """RB36"""
+    ids = late_desk.push(*["{}"] * 50)
+    late_desk.claim(50, lease_ms=1000)
+    late_desk.advance(1001)
+    seen: list[str] = []
+    for many in (20, 20, 10):
+        found = late_desk.turn(1)
+        assert len(found.lost) == many
+        seen += [row[0].decode() for row in found.lost]
+        assert (found.wake_ms <= found.now_ms) == (many == 20)
+    assert sorted(seen) == ids
+
+
+def test_a_lost_entry_without_a_body_is_dropped_and_counted(late_desk: Desk) -> None:
+    gone, good = late_desk.push("1", "2")
+    late_desk.claim(2, lease_ms=1000)
+    late_desk.ask("HDEL", "jobs", gone)
+    late_desk.advance(1001)
+    found = late_desk.turn(1)
+    assert [row[0].decode() for row in found.lost] == [good]
+    assert late_desk.stats().totals["orphans"] == 1
+    assert late_desk.ask("HEXISTS", "claims", gone) == 0
+
+
+def test_a_running_job_whose_claim_has_gone_is_taken_back_all_the_same(late_desk: Desk) -> None:
+    """It has a body, so it must not be dropped."""
+    (id,) = late_desk.push("body")
+    late_desk.claim(1, lease_ms=1000)
+    late_desk.ask("HDEL", "claims", id)
+    late_desk.advance(1001)
+    found = late_desk.turn(1)
+    assert [(row[0], row[2]) for row in found.lost] == [(id.encode(), b"body")]
+    token = int(found.lost[0][1].split()[0])
+    assert late_desk.turn(0, moved(id, "back", token=token)).refused == []
+    assert late_desk.claim() == [id]
+
+
+def test_nothing_is_taken_back_by_a_worker_without_room(late_desk: Desk) -> None:
+    late_desk.push()
+    late_desk.claim(lease_ms=1000)
+    late_desk.advance(2000)
+    assert late_desk.turn(0).lost == []
+    assert late_desk.stats().totals.get("lost") is None
+
+
+# --- idling, calling others, pausing
+
+
+def test_a_worker_that_gets_less_than_it_wants_is_noted_as_idle(desk: Desk) -> None:
+    desk.push()
+    found = desk.turn(2, worker="w1", idle_ms=40_000)
+    assert len(found.ids) == 1
+    assert desk.score("idle", "w1") == found.now_ms + 40_000
+    assert 0 < desk.ask("PTTL", "idle") <= 80_000
+    assert desk.stats().idle_workers == 1
+
+
+def test_a_worker_that_gets_all_it_wants_is_not_idle(desk: Desk) -> None:
+    desk.wait("w1")
+    desk.push_one(group="a")
+    desk.ask("ZADD", "idle", 10**15, "w1")
+    assert len(desk.turn(1, worker="w1", idle_ms=40_000).ids) == 1
+    assert desk.members("idle") == []
+
+
+def test_a_taker_with_a_loop_of_its_own_is_never_idle(desk: Desk) -> None:
+    desk.turn(1, worker="taker", idle_ms=0)
+    assert desk.members("idle") == []
+
+
+def test_the_time_to_ask_again_is_the_next_due_or_the_next_lease(desk: Desk) -> None:
+    now = desk.turn(1).now_ms
+    desk.push_one(when=str(now + 500_000), priority=1023)
+    assert desk.turn(1).wake_ms == now + 500_000
+    desk.push()
+    found = desk.turn(2, lease_ms=20_000)
+    assert found.wake_ms == found.now_ms + 20_000
+    assert desk.turn(0).wake_ms == 0
+
+
+def test_a_worker_passes_the_call_on_when_more_is_waiting(desk: Desk) -> None:
+    """Chain: a bulk wakes as many as it needs, each of which wakes the next."""
+    desk.push(*["{}"] * 3)
+    for worker in ("w2", "w3"):
+        desk.ask("ZADD", "idle", 10**15, worker)
+    assert len(desk.turn(1, worker="w1").ids) == 1
+    assert sorted([desk.bell("w2"), desk.bell("w3")]) == [[], [b""]]
+    desk.turn(2, worker="w2")
+    assert sorted([desk.bell("w2"), desk.bell("w3")]) == [[], [b""]], "nothing is left to call for"
+
+
+def test_what_a_full_worker_hands_back_calls_an_idle_one(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim(worker="full")
+    desk.wait("idle")
+    desk.turn(0, moved(id, "back"), worker="full")
+    assert desk.bell("idle") == [b""]
+    assert desk.claim(worker="idle") == [id]
+
+
+def test_a_retry_by_a_worker_without_room_reaches_an_idle_one(desk: Desk) -> None:
+    """Else it would sleep past the new due time: its timer was set for a later one, or for none."""
+    (id,) = desk.push()
+    desk.claim(worker="full")
+    desk.wait("idle")
+    desk.turn(0, moved(id, "retry", ms=2000), worker="full")
+    assert desk.bell("idle") == [b""]
+    found = desk.wait("idle")
+    assert 0 < found.wake_ms - found.now_ms <= 2000
+
+
+def test_a_retry_by_a_worker_that_is_full_after_its_turn_reaches_an_idle_one(desk: Desk) -> None:
+    first, second = desk.push("{}", "{}")
+    desk.claim(1, worker="full")
+    desk.ask("ZADD", "idle", 10**15, "idle")
+    assert desk.turn(1, moved(first, "retry", ms=2000), worker="full").ids == [second.encode()]
+    assert desk.bell("idle") == [b""]
+
+
+def test_a_retry_that_is_due_after_another_calls_nobody(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim(worker="full")
+    desk.push_one(when="+1000")
+    desk.wait("idle")
+    desk.turn(0, moved(id, "retry", ms=60_000), worker="full")
+    assert desk.bell("idle") == []
+
+
+def test_a_paused_queue_hands_out_nothing_but_settles(desk: Desk) -> None:
+    from relevo.store.queues import pause
+
+    running, waiting = desk.push("{}", "{}")
+    desk.claim(1)
+    assert desk.run(pause(desk.keys, True)) is True
+    found = desk.turn(5, plain([running]), worker="w1", idle_ms=40_000)
+    assert (found.ids, found.refused, found.wake_ms) == ([], [], 0)
+    assert desk.members("idle") == []
+    assert desk.stats().paused
+    assert desk.run(pause(desk.keys, False)) is True
+    assert desk.bell("w1") == [b""], "whoever asked meanwhile is called"
+    assert desk.claim() == [waiting]
+
+
+def test_a_paused_queue_neither_promotes_nor_takes_back(late_desk: Desk) -> None:
+    from relevo.store.queues import pause
+
+    late_desk.push()
+    late_desk.claim(lease_ms=1000)
+    late_desk.push_one(when="+1000")
+    late_desk.run(pause(late_desk.keys, True))
+    late_desk.advance(2000)
+    assert late_desk.turn(5).lost == []
+    stats = late_desk.stats()
+    assert (stats.scheduled, stats.running, stats.ready) == (1, 1, 0)
+    late_desk.run(pause(late_desk.keys, False))
+    found = late_desk.turn(5)
+    assert (len(found.lost), len(found.ids)) == (1, 1)
