@@ -14,12 +14,13 @@ from relevo.store.scripts import Script
 
 _SETS = ("ready", "scheduled", "running", "done", "dead", "cancelled", "expired", "idle")
 _HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused")
-_FIXED = tuple(name for name in QUEUE_KEYS if name not in ("ended", "notes", "unique", "bell"))
+_FIXED = (*_SETS, *_HASHES, "clock")
+assert {*_FIXED, "ended", "notes", "unique", "bell"} == set(QUEUE_KEYS), "a new key must be compared, too"
 
 _SNAPSHOT = Script(
     "snapshot",
     f"""--[[ All of a queue.
-KEYS  {" ".join(_SETS)} {" ".join(_HASHES)} clock
+KEYS  {" ".join(_FIXED)}
       ended      -     prefix of records
       bell       -     prefix of bells
 ARGV  workers    int   how many workers
@@ -63,7 +64,7 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
         sets, hashes, bells, records, ttls = reply
         of = dict(zip(_HASHES, map(_pairs, hashes), strict=True))
         return Snapshot(
-            {name: {id: float(score) for id, score in _pairs(rows).items()} for name, rows in zip(_SETS, sets, strict=True)},
+            {name: _scores(rows) for name, rows in zip(_SETS, sets, strict=True)},
             of["jobs"],
             {id: _claim(text) for id, text in of["claims"].items()},
             {id: read_story(text) for id, text in of["story"].items()},
@@ -74,7 +75,7 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
             "" in of["paused"],
             dict(zip(workers, bells, strict=True)),
             {id for id, found in zip(asked, records, strict=True) if found},
-            {name: ttl for name, ttl in zip((*_SETS, *_HASHES, "clock"), ttls, strict=True) if ttl != -2},
+            {name: ttl for name, ttl in zip(_FIXED, ttls, strict=True) if ttl != -2},
         )
 
     return Call(args, decode, _SNAPSHOT, queue.of(_SNAPSHOT))
@@ -82,6 +83,10 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
 
 def _pairs(rows: list[bytes]) -> dict[str, bytes]:
     return {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
+
+
+def _scores(rows: list[bytes]) -> dict[str, float]:
+    return {id: float(score) for id, score in _pairs(rows).items()}
 
 
 def _claim(text: bytes) -> Claim:

@@ -85,9 +85,14 @@ def perform(args: argparse.Namespace) -> int:
         return load(args.command).run(args)
     except RelevoError as error:
         if getattr(args, "json", False):
-            Screen().json({"error": type(error).__name__, "message": str(error)})
+            Screen().json({"error": _kind(error), "message": str(error)})
         print(f"relevo: {clean(str(error))}", file=sys.stderr)
         return Exit.WARNING if isinstance(error, JobError) else Exit.CRITICAL
+
+
+def _kind(error: RelevoError) -> str:
+    """The name under which the error is documented, not that of a finer one inside the store."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

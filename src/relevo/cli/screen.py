@@ -42,8 +42,8 @@ class Screen:
 
             self._console.print(Text(text, style=style), soft_wrap=True)
 
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[object]], styles: Sequence[str] = ()) -> None:
-        """Columns under their names; numbers to the right. `styles`: one per row."""
+    def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Columns under their names; numbers to the right."""
         rows = list(rows)
         cells = [[_cell(value) for value in row] for row in rows]
         right = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(head))]
@@ -57,8 +57,8 @@ class Screen:
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
         for name, is_right in zip(head, right, strict=True):
             table.add_column(name, justify="right" if is_right else "left", overflow="fold")
-        for number, row in enumerate(cells):
-            table.add_row(*map(Text, row), style=styles[number] if styles else "")
+        for row in cells:
+            table.add_row(*map(Text, row))
         self._console.print(table)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:

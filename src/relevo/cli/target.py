@@ -7,16 +7,11 @@ needs the code itself.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
-import sys
 import traceback
-from types import ModuleType
-from typing import Any
 
 from relevo.app import Relevo, data_directory
-from relevo.errors import ConfigurationError, EmbeddedServerError, SettingsError
-from relevo.model.nearest import did_you_mean
+from relevo.errors import ConfigurationError, EmbeddedServerError, RelevoError, SettingsError
 from relevo.settings import masked
 
 _WHAT_TO_GIVE = "give -A module:app (or set RELEVO_APP), or --name NAME [--env ENV] [--url URL]"
@@ -47,67 +42,29 @@ def find(args: argparse.Namespace, *, unnamed: str | None = None) -> Relevo:
 
 
 def load(spec: str) -> Relevo:
-    """Import an app: `shop:app`, `shop.jobs:app`; `shop` alone means `shop:app`. The working directory is searched."""
-    module_name, _, attribute = spec.partition(":")
-    attribute = attribute or "app"
-    if not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
-        raise ConfigurationError(_no_module_name(spec, module_name, attribute))
-    if "" not in sys.path and (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds texts
-        sys.path.insert(0, here)
-    module = _import(module_name)
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise ConfigurationError(_no_attribute(module, attribute))
-        found = getattr(found, part)
-    if not isinstance(found, Relevo):
-        raise ConfigurationError(
-            f"{module_name}:{attribute} is of type {type(found).__name__}, a Relevo is needed{_apps(module)}"
-        )
-    return found
+    """Import an app as a worker does; whatever the import raises is told in one line."""
+    from relevo.worker.loading import load_app  # a monitor that gives --name needs nothing of a worker
 
-
-def _import(name: str) -> ModuleType:
+    module, _, attribute = spec.partition(":")
+    if module.endswith(".py") or "/" in module:
+        likely = module.removesuffix(".py").strip("./").replace("/", ".")
+        raise ConfigurationError(f"{spec!r} names a file, a module is needed: {likely}:{attribute or 'app'}?")
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise ConfigurationError(
-                f"no module {error.name!r} in {os.getcwd()} or where Python looks for modules; "  # noqa: PTH109
-                "run the command where the module is, or set PYTHONPATH"
-            ) from error
-        raise _broken(name, error) from error
-    except Exception as error:  # somebody's code: whatever it raises, it is told in one line
-        raise _broken(name, error) from error
+        return load_app(spec)
+    except RelevoError:
+        raise
+    except Exception as error:  # somebody's code may raise anything
+        raise _broken(module, error) from error
 
 
-def _broken(name: str, error: Exception) -> ConfigurationError:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename]
-    file, line = (own[-1].filename, own[-1].lineno) if own else ("", None)
-    if isinstance(error, SyntaxError):
-        file, line = error.filename or "", error.lineno
-    where = f" ({file}, line {line})" if file and line else ""
-    return ConfigurationError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}{where}")
-
-
-def _no_module_name(spec: str, module_name: str, attribute: str) -> str:
-    text = f"{spec!r} does not name an app; write module:app, such as shop.jobs:app"
-    if module_name.endswith(".py") or "/" in module_name:
-        module = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        text += f". A module, not a file: {module}:{attribute}?"
-    return text
-
-
-def _no_attribute(module: ModuleType, attribute: str) -> str:
-    near = did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")])
-    return f"module {module.__name__!r} has no {attribute!r}{near}{_apps(module)}"
-
-
-def _apps(module: ModuleType) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Relevo)]
-    found = ", ".join(f"{module.__name__}:{name}" for name in names)
-    return f" (apps in it: {found})" if names else " (it has no app: write app = Relevo(...) in it)"
+def _broken(module: str, error: Exception) -> ConfigurationError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what, file, line = str(error), frame.filename, frame.lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        what, file, line = error.msg, error.filename, error.lineno
+    return ConfigurationError(
+        f"module {module!r} cannot be imported: {type(error).__name__}: {what} ({file}, line {line})"
+    )
 
 
 def _without_secrets(url: str | None) -> str | None:

@@ -95,7 +95,8 @@ class Lane:
         """Ask and settle until the worker stops."""
         worker = self._worker
         while True:
-            want = 0 if self._resting else worker.room()
+            # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
+            want = worker.room() if not self._resting or self.settled.moved else 0
             if not want and not len(self.settled):
                 if worker.is_stopping and not worker.in_hand:
                     return

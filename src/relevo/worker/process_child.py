@@ -1,8 +1,8 @@
 """The inside of a child process: hears of a function, then of attempts to make with it, and answers each.
 
-The parent is `relevo.worker.processes`. Both sides talk msgpack over one pipe, so nothing a job carries or returns is ever
-unpickled. The child imports what its parent resolved and nothing else; it may be killed at any moment, so what a job
-prints and how far it is goes to the parent while it runs, and not only at its end.
+The parent is `relevo.worker.processes`. Both sides talk msgpack over one pipe, so nothing a job carries or returns is
+ever unpickled. The child imports what its parent resolved and nothing else. It may be killed at any moment, so what a
+job prints and how far it is goes to the parent while it runs, and not only at its end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import faulthandler
 import functools
 import importlib
 import inspect
+import io
 import logging
 import os
 import signal
@@ -125,8 +126,10 @@ class Decided(Struct, frozen=True, tag=True):
 
 
 Answer: TypeAlias = Ready | Done | Failed | Decided
-read_order = msgspec.msgpack.Decoder(Function | Order).decode
-read_answer = msgspec.msgpack.Decoder(Output | Progressed | Answer).decode
+read_order: Callable[[bytes], Function | Order] = msgspec.msgpack.Decoder(Function | Order).decode
+read_answer: Callable[[bytes], Output | Progressed | Answer] = msgspec.msgpack.Decoder(
+    Output | Progressed | Answer
+).decode
 write = msgspec.msgpack.Encoder().encode
 
 
@@ -149,8 +152,10 @@ class Wire:
         Whoever is sending takes along what others put down meanwhile: nobody waits for the lock, so nobody can wait
         for himself.
         """
+        if not self._is_ours:
+            return
         self._waiting.append(write(message))
-        while self._is_ours and self._waiting and self._sending.acquire(blocking=False):
+        while self._waiting and self._sending.acquire(blocking=False):
             try:
                 while self._waiting:
                     self._pipe.send_bytes(self._waiting.popleft())
@@ -371,8 +376,8 @@ def main() -> None:
     os.register_at_fork(after_in_child=wire.leave_to_parent)
     os.register_at_fork(after_in_child=_hear_signals_again)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # we are killed, never closed
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # we are killed, and would never flush
     if sys.stderr is not None:
         faulthandler.enable()  # where it was when it crashed
     logging.getLogger().setLevel(level)

@@ -111,15 +111,14 @@ class Child:
             raise _Gone from error
 
     def kill(self) -> None:
-        """Kill it and what it has started, at once. Not after `bury`: its number may be somebody else's then."""
+        """Kill it and what it has started, at once."""
         self.was_killed = True
         self._kill()
 
     def bury(self) -> str:
         """See that it is gone, and say how it ended."""
         self._pipe.close()
-        if self._process.returncode is None:
-            self._kill()  # what it has started; and itself, should it have closed the pipe and live on
+        self._kill()  # what it has started; and itself, should it have closed the pipe and live on
         code = self._process.wait()
         if self.was_killed:
             return "was killed by the worker"
@@ -133,6 +132,8 @@ class Child:
         return f"was killed by signal {-code} ({name}){hint}"
 
     def _kill(self) -> None:
+        if self._process.returncode is not None:
+            return  # reaped: its number may be somebody else's by now
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -220,7 +221,7 @@ class Processes:
         try:
             if child is None:
                 child = Child()
-        except (OSError, ValueError) as error:  # no memory, too many processes
+        except Exception as error:  # noqa: BLE001  # no memory, too many processes: whatever it is, the run must end
             self._leave(run)
             return None, (run, None, _failure(run, f"no process could be started for it: {error}", error))
         with self._lock:
@@ -336,6 +337,7 @@ def _function_of(run: Run) -> Function | RemoteFailure:
             f"{target} is defined in the script that is running, which a process of its own cannot import; "
             'move it to a module, or do not give it executor="process"'
         )
+        # Not permanent: a worker that got the same task from a module can run it.
         return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
     return Function(func.__module__, getattr(func, "__qualname__", ""), target)
 

@@ -24,12 +24,10 @@ GIVES rich: per job the id that has the name (its own: stored); plain: how many 
 -- @include now
 -- @include wake
 -- @include place
+-- @include tally
 
 local function taken(id) -- only asked of repeated calls: ids are made by the client and never used twice
   return again == '1' and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1)
-end
-local function count(n)
-  if redis.call('HINCRBY', stats, 'enqueued', n) == n then redis.call('PEXPIRE', stats, keep_ms) end
 end
 local function hand_over(worker, id, body)
   redis.call('ZADD', running, now + lease_ms, id)
@@ -49,7 +47,7 @@ if shape == 'plain' then
     local id, priority, body = ARGV[5], ARGV[6], ARGV[7]
     if taken(id) then return 0 end
     redis.call('HSET', jobs, id, body)
-    count(1)
+    tally('enqueued', 1)
     local worker = wake()
     if worker and redis.call('ZCARD', ready) == 0 then
       hand_over(worker, id, body)
@@ -76,7 +74,7 @@ if shape == 'plain' then
   end
   if stored > 0 then
     keep_marks()
-    count(stored)
+    tally('enqueued', stored)
     wake_for(stored)
   end
   return stored
@@ -118,7 +116,7 @@ for i = 5, #ARGV, 8 do
 end
 if stored > 0 then
   keep_marks()
-  count(stored)
+  tally('enqueued', stored)
   -- A new earliest due time must reach one idle worker, whose timer was set for a later one.
   if redis.call('ZRANGE', scheduled, 0, 0)[1] ~= head then readied = math.max(readied, 1) end
   wake_for(readied)

@@ -23,6 +23,7 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 -- @include wake
 -- @include place
 -- @include end
+-- @include tally
 
 local refused = {}
 local at = 11
@@ -85,7 +86,7 @@ end
 if finished > 0 then redis.call('HINCRBY', stats, 'done', finished) end
 
 local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired }
-local readied = 0
+local readied, postponed = 0, {}
 if moved > 0 then
   local ids, ours = held_by_us(moved, 12)
   for _, i in ipairs(ours) do
@@ -104,6 +105,7 @@ if moved > 0 then
       if text ~= '' then redis.call('HSET', story, id, text) end
       if verb == 'retry' and ms > 0 then
         redis.call('ZADD', scheduled, (now + ms) * 1024 + priority, id)
+        postponed[id] = true
         if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
       else
         -- tag 0: what was handed back goes before what came later, and among its like by id, that is by age
@@ -123,12 +125,18 @@ if moved > 0 then
   at = at + moved * 12
 end
 
+-- A worker that goes on with a full house will not be there when a retry is due that is the next thing due now. One that
+-- is idle must hear of it: its timer was set for a later time, or for none.
+local function due_for_others()
+  return next(postponed) and postponed[redis.call('ZRANGE', scheduled, 0, 0)[1]]
+end
+
 want = tonumber(want)
 if plain + kept + moved > 0 then redis.call('PEXPIRE', stats, keep_ms) end
 if want <= 0 or redis.call('EXISTS', paused) == 1 then
   keep_marks()
   if want > 0 then redis.call('HSET', paused, worker, now) -- resuming rings everybody who asked
-  elseif readied > 0 then
+  elseif readied > 0 or due_for_others() then
     local other = wake()
     if other then ring(other, '') end
   end
@@ -154,8 +162,8 @@ keep_marks()
 local lost = {}
 for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, 20)) do
   local body = redis.call('HGET', jobs, id)
-  local token, rest = string.match(redis.call('HGET', claims, id) or '', '^(%d+)(.*)$')
-  if body and token then
+  if body then
+    local token, rest = string.match(redis.call('HGET', claims, id) or '0 nobody 0', '^(%d+)(.*)$')
     -- Taken back under a new token: the old holder may still live, but its word no longer counts. Who decides what
     -- becomes of the job is the caller; if the caller dies too, this lease ends and the next one is asked.
     local claim = string.format('%d', token + 1) .. rest
@@ -165,10 +173,10 @@ for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT
   else
     redis.call('ZREM', running, id)
     redis.call('HDEL', claims, id)
-    redis.call('HINCRBY', stats, 'orphans', 1)
+    tally('orphans', 1)
   end
 end
-if #lost > 0 then redis.call('HINCRBY', stats, 'lost', #lost) end
+if #lost > 0 then tally('lost', #lost) end
 
 local got = redis.call('ZPOPMIN', ready, want)
 local n = #got / 2
@@ -210,7 +218,7 @@ if n > 0 then
     end
   end
   if m < n then -- an entry whose body is gone is dropped and counted; it must never stop the others
-    redis.call('HINCRBY', stats, 'orphans', n - m)
+    tally('orphans', n - m)
     for i = n, m + 1, -1 do ids[i], bodies[i] = nil, nil end
   end
   if m > 0 then
@@ -218,12 +226,17 @@ if n > 0 then
     redis.call('HSET', claims, unpack(stamps))
   end
   if n == want then
-    if #tops > 0 then redis.call('HSET', clock, unpack(tops)) end
-    if redis.call('ZCARD', ready) > 0 then -- more is waiting than this worker can take: pass the call on
+    redis.call('ZREM', idle, worker)
+    local more = redis.call('ZCARD', ready) > 0
+    if not more then
+      redis.call('DEL', clock) -- this may have been the last turn for long: nothing may stay behind
+    elseif #tops > 0 then
+      redis.call('HSET', clock, unpack(tops))
+    end
+    if more or due_for_others() then -- there is more than this worker can take: pass the call on
       local other = wake()
       if other then ring(other, '') end
     end
-    redis.call('ZREM', idle, worker)
     return { now, 0, refused, ids, bodies, again, lost }
   end
 end

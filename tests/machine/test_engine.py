@@ -1,0 +1,669 @@
+"""The real scripts against the model: random work, lost replies, killed workers and moving time.
+
+A failure prints the shortest story that leads to it, and a `@reproduce_failure(...)` line: put that line above
+`class Engine` to see the same story again. `RELEVO_CHAOS=1` tells many more stories.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from relevo.model.backoff import Backoff
+from relevo.model.job import Attempt, Envelope, State, Story, read_envelope, write
+from relevo.model.outcome import (
+    CancelAsked,
+    End,
+    Happened,
+    Interrupted,
+    LeaseLost,
+    Policy,
+    Raised,
+    Returned,
+    TooLate,
+    Unrunnable,
+    decide,
+)
+from relevo.model.verdicts import Snooze
+from relevo.queue import held_of
+from relevo.store import jobs as store_jobs
+from relevo.store import queues
+from relevo.store.client import Client
+from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.plan import Call, Plan
+from relevo.store.push import NewJob, push, push_plain, push_rich
+from relevo.store.settlement import Held, Terms, done_record, ended_record, settle
+from relevo.store.turns import Limits, Moved, Settled, leave, renew, rest, turn
+from tests.machine.model import (
+    BACKOFF_MS,
+    ENDED,
+    LIVING,
+    MAX_CRASHES,
+    RETRIES,
+    SNOOZE_MS,
+    Job,
+    Model,
+)
+from tests.machine.snapshot import Snapshot, snapshot
+from tests.servers import Server, available
+
+T = TypeVar("T")
+
+IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
+SETTINGS = settings(
+    max_examples=2000 if IS_NIGHTLY else 60,
+    stateful_step_count=60 if IS_NIGHTLY else 40,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+# Time moves in whole minutes and all spans but one are whole minutes, so the few real milliseconds of a test decide
+# nothing. An idle worker is believed for a minute and a half, which no sum of minutes meets.
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+LEASE_MS = 5 * MINUTE
+IDLE_MS = 90_000
+SLACK_MS = 25_000
+CLOCK = "machine:clock"
+LEVEL = 2**43
+
+POLICY = Policy(
+    retries=RETRIES, backoff=Backoff.fixed(BACKOFF_MS / 1000, jitter=0.0), max_crashes=MAX_CRASHES
+)
+
+
+class Spec(NamedTuple):
+    """A job as a rule wants it."""
+
+    priority: int
+    group: str = ""
+    weight: float = 1.0
+    delay_ms: int = 0
+    name: str = ""
+    scope: str = ""
+    has_handler: bool = False
+
+
+PRIORITIES = st.sampled_from([100, 0, 150])
+PLAIN = PRIORITIES.map(Spec)
+RICH = st.builds(
+    Spec,
+    PRIORITIES,
+    st.sampled_from(["", "a", "b"]),
+    st.sampled_from([1.0, 2.0, 0.5]),
+    st.sampled_from([0, MINUTE, 7 * MINUTE, 2 * HOUR]),
+    st.sampled_from(["", "x", "y"]),
+    st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
+    st.booleans(),
+)
+SPECS = PLAIN | RICH
+SOME = st.integers(0, 15)
+OUTCOMES = st.sampled_from(["ok", "fail", "back", "snooze", "cancelled", "broken", "expired"])
+
+
+@dataclass(frozen=True)
+class Hand:
+    """A job in the hands of a worker, which may have lost it without knowing."""
+
+    held: Held
+    grip: int
+    #: Never handed out before: the short way to settle it is open.
+    is_fresh: bool = False
+    #: Taken back from a silent worker, to decide on.
+    is_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Telling:
+    """A worker's word about one job."""
+
+    id: str
+    grip: int
+    what: str
+    has_record: bool
+    row: Moved | tuple[str, int] | tuple[str, int, int, bytes]
+
+
+@dataclass
+class Worker:
+    """A worker as the machine plays it."""
+
+    name: str
+    #: 0: somebody with a loop of his own, who waits for no bell.
+    idle_ms: int = IDLE_MS
+    hands: list[Hand] = field(default_factory=list)
+    #: Waits for its bell and asks for nothing meanwhile.
+    is_resting: bool = False
+    #: (id, grip) of jobs on its bell, in order.
+    rung: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(LEASE_MS, self.idle_ms, 1000, 1000)
+
+
+@dataclass
+class Bench:
+    """The server all examples share."""
+
+    client: Client
+    examples: int = 0
+
+
+class Engine(RuleBasedStateMachine):
+    """One queue, three workers, and everything that happens to them."""
+
+    bench: ClassVar[Bench]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench.examples += 1
+        self.queue = QueueKeys(f"relevo:test:machine:actions:{self.bench.examples}", clock_key=CLOCK)
+        self.model = Model()
+        self.agrees = True
+        self._count = 0
+        self.workers = [self._worker(), self._worker(), self._worker(idle_ms=0)]
+        #: Pushes and tellings whose reply was lost: they will be said again.
+        self.unsure: list[list[Job]] = []
+        self.told: list[tuple[Worker, Telling]] = []
+        self.tokens: dict[str, int] = {}
+        #: A ring may have gone to somebody who died: until the others look up, nobody may know of a ready job.
+        self.is_ring_lost = False
+        self.began = time.monotonic()
+        self.perform(Call([b"DEL", CLOCK]))
+        self.start_ms = self.perform(queues.server_time())
+
+    # ------------------------------------------------------------------ small steps
+    def perform(self, plan: Plan[T]) -> T:
+        self.agrees = False  # until the next comparison
+        return self.bench.client.run(plan)
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _worker(self, idle_ms: int = IDLE_MS) -> Worker:
+        return Worker(f"w{self._number()}", idle_ms)
+
+    @property
+    def now_ms(self) -> int:
+        return self.start_ms + self.model.now_ms
+
+    def _is_at(self, found_ms: float, model_ms: int) -> bool:
+        return 0 <= found_ms - self.start_ms - model_ms < SLACK_MS
+
+    def _job(self, spec: Spec) -> Job:
+        body = write(
+            Envelope(
+                "task",
+                priority=spec.priority,
+                group=spec.group,
+                weight=spec.weight,
+                name=spec.name,
+                on_failure="handler" if spec.has_handler else None,
+            )
+        )
+        # Ids of our own, ordered by age like the real ones: the same story has the same ids each time.
+        return Job(f"{self._number():020d}", *spec[:3], spec.name, spec.scope, spec.delay_ms, body, spec.has_handler)
+
+    def _pick(self, some: list[T], number: int) -> T:
+        assume(some)
+        return some[number % len(some)]
+
+    def _known(self, number: int) -> Job:
+        return self._pick(list(self.model.jobs.values()), -1 - number)
+
+    # ------------------------------------------------------------------ pushing
+    def _push_call(self, jobs: list[Job]) -> Call[Any]:
+        if all(job.is_plain for job in jobs):
+            return push_plain(self.queue, [(job.id, job.priority, job.body) for job in jobs], LEASE_MS)
+        return push_rich(self.queue, [_new(job) for job in jobs], LEASE_MS)
+
+    def _push(self, jobs: list[Job], *, lost: bool = False, again: bool = False) -> None:
+        waits_for_nobody = not self.model.ids("ready")
+        before = {job.id: job.lives for job in jobs}
+        owners = self.model.push(jobs, again=again)
+        stored = [job for job in jobs if job.lives > before[job.id]]
+        idle = self._idle() if len(jobs) == 1 and jobs[0].is_plain and stored and waits_for_nobody else set()
+        if lost or again:
+            call = self._push_call(jobs)
+            said = self.perform(replace(call, args=[int(again), *call.args[1:]]))
+            assert said == (len(stored) if all(job.is_plain for job in jobs) else owners)
+        else:
+            assert self.perform(push(self.queue, [_new(job) for job in jobs], LEASE_MS)) == owners
+        if idle:
+            self._handed_over(stored[0], idle)
+        if lost:
+            self.unsure.append(jobs)
+
+    def _idle(self) -> set[str]:
+        rows = self.perform(Call([b"ZRANGE", self.queue.key("idle"), 0, -1, b"WITHSCORES"]))
+        return {rows[i].decode() for i in range(0, len(rows), 2) if int(rows[i + 1]) > self.now_ms}
+
+    def _handed_over(self, job: Job, idle: set[str]) -> None:
+        seen = self.perform(store_jobs.look(self.queue, job.id))
+        assert seen.state is State.RUNNING, f"{job.id} is {seen.state} although {idle} wait and nothing is queued"
+        assert seen.claim is not None and seen.claim.worker in idle
+        grip = self.model.lend(job, LEASE_MS)
+        self._next_token(job.id, seen.claim.token)
+        for worker in self.workers:  # the one who was called may be dead
+            if worker.name == seen.claim.worker:
+                worker.rung.append((job.id, grip))
+
+    @rule(spec=SPECS, lost=st.booleans())
+    def enqueue(self, spec: Spec, lost: bool) -> None:
+        self._push([self._job(spec)], lost=lost)
+
+    @rule(specs=st.lists(PLAIN, min_size=2, max_size=5) | st.lists(SPECS, min_size=2, max_size=5), lost=st.booleans())
+    def enqueue_many(self, specs: list[Spec], lost: bool) -> None:
+        self._push([self._job(spec) for spec in specs], lost=lost)
+
+    @precondition(lambda self: self.unsure)
+    @rule(number=SOME)
+    def repeat_a_push(self, number: int) -> None:
+        jobs = self._pick(self.unsure, number)
+        # A job that ended meanwhile without leaving a record cannot be told from one that never came.
+        assume(all(not job.lives or job.state in LIVING or job.has_record for job in jobs))
+        self._push(jobs, again=True)
+
+    # ------------------------------------------------------------------ turns
+    def _turn(self, worker: Worker, want: int, tellings: list[Telling], *, lost: bool = False) -> None:
+        settled = Settled()
+        kinds: tuple[list[Telling], list[Telling], list[Telling]] = ([], [], [])
+        for telling in tellings:
+            match telling.row:
+                case Moved() as row:
+                    settled.moved.append(row)
+                    kinds[2].append(telling)
+                case (id, token):
+                    settled.plain += (id, token)
+                    kinds[0].append(telling)
+                case (id, token, ttl, record):
+                    settled.kept += (id, token, ttl, record)
+                    kinds[1].append(telling)
+        refused = [telling.id for kind in kinds for telling in kind if not self._settles(telling)]
+        found = self.perform(turn(self.queue, worker.name, worker.limits, want, settled))
+        assert self._is_at(found.now_ms, self.model.now_ms)
+        assert [id.decode() for id in found.refused] == refused
+        if lost:
+            self.told += [(worker, telling) for telling in tellings]
+        if not want or self.model.paused:
+            assert not found.ids and not found.lost, "handed out by a paused queue or to somebody without room"
+            worker.is_resting = worker.is_resting if not want else not lost and worker.idle_ms > 0
+            return
+
+        self.model.promote()
+        self.model.take_back([row[0].decode() for row in found.lost])
+        hands = []
+        for row in found.lost:
+            hands.append(self._lent(held_of(row[0], row[1], row[2], row[3]), is_lost=True))
+        self.model.claim([id.decode() for id in found.ids], want)
+        for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+            claim, story = found.again.get(index, (f"1 {worker.name} {found.now_ms}".encode(), b""))
+            held = held_of(id, claim, body, story)
+            assert held.worker == worker.name and held.since_ms == found.now_ms
+            hands.append(self._lent(held, is_fresh=index not in found.again))
+        if len(found.ids) < want:
+            self._expect_wake(found.wake_ms)
+        worker.is_resting = len(found.ids) < want and worker.idle_ms > 0 and not lost
+        if not lost:
+            worker.hands += hands
+
+    def _expect_wake(self, wake_ms: int) -> None:
+        times = [job.due_ms for job in self.model.of("scheduled")]
+        times += [job.lease_end_ms for job in self.model.of("running")]
+        assert self._is_at(wake_ms, min(times)) if times else wake_ms == 0
+
+    def _settles(self, telling: Telling) -> bool:
+        if not self.model.settle(telling.id, telling.grip, telling.what, has_record=telling.has_record):
+            return False
+        if isinstance(telling.row, Moved) and telling.row.follow_id:
+            row = telling.row
+            self.model.push([Job(row.follow_id, row.follow_priority, body=row.follow_body)])
+        return True
+
+    def _lent(self, held: Held, *, is_fresh: bool = False, is_lost: bool = False) -> Hand:
+        job = self.model.jobs[held.id]
+        grip = self.model.lend(job, LEASE_MS)
+        self._next_token(held.id, held.token)
+        assert held.body == job.body
+        assert held.cancel_asked == job.cancel_asked
+        assert _counts(held.story) == (job.spent, job.crashes, job.attempts)
+        return Hand(held, grip, is_fresh, is_lost)
+
+    def _next_token(self, id: str, token: int) -> None:
+        before = self.tokens.get(id, 0)
+        assert token > before, f"{id} was handed out with token {token} after {before}: an old word would count"
+        self.tokens[id] = token
+
+    def _tell(self, worker: Worker, hand: Hand, what: str, has_record: bool = True) -> Telling:
+        held = hand.held
+        assert held.envelope is not None
+        if hand.is_lost:
+            what = "cancelled" if held.cancel_asked else "lost"
+        row: Moved | tuple[str, int] | tuple[str, int, int, bytes]
+        if what == "ok" and hand.is_fresh and not held.envelope.name:
+            if has_record:
+                row = (held.id, held.token, HOUR, done_record(held, self.now_ms, b"1"))
+            else:
+                row = (held.id, held.token)
+        else:
+            attempt = Attempt(what, worker.name, held.since_ms, self.now_ms)
+            handler = held.envelope.on_failure
+            follow = f"{self._number():020d}" if handler else ""
+            terms = Terms("machine", HOUR if has_record else 0, 24 * HOUR, handler, follow)
+            outcome = decide(held.story, _happened(what, attempt), POLICY, self.now_ms, 0.5)
+            row = settle(held, outcome, terms, self.now_ms, b"1")
+        return Telling(held.id, hand.grip, what, has_record or what != "ok", row)
+
+    @rule(number=SOME, want=st.integers(1, 4), lost=st.sampled_from([False, False, False, True]))
+    def claim(self, number: int, want: int, lost: bool) -> None:
+        self._turn(self._pick(self.workers, number), want, [], lost=lost)
+
+    @precondition(lambda self: any(worker.hands for worker in self.workers))
+    @rule(
+        number=SOME,
+        outcomes=st.lists(OUTCOMES, min_size=1, max_size=3),
+        has_record=st.booleans(),
+        want=st.sampled_from([0, 1, 3]),
+        lost=st.booleans(),
+    )
+    def finish(self, number: int, outcomes: list[str], has_record: bool, want: int, lost: bool) -> None:
+        worker = self._pick([worker for worker in self.workers if worker.hands], number)
+        hands, worker.hands = worker.hands[: len(outcomes)], worker.hands[len(outcomes) :]
+        tellings = [self._tell(worker, *pair, has_record) for pair in zip(hands, outcomes, strict=False)]
+        self._turn(worker, want, tellings, lost=lost)
+
+    def _zombies(self) -> list[tuple[Worker, Hand]]:
+        pairs = [(worker, hand) for worker in self.workers for hand in worker.hands]
+        return [(worker, hand) for worker, hand in pairs if not self.model.has_right(hand.held.id, hand.grip)]
+
+    @precondition(lambda self: self._zombies())
+    @rule(number=SOME, outcome=OUTCOMES)
+    def zombie_finishes(self, number: int, outcome: str) -> None:
+        worker, hand = self._pick(self._zombies(), number)
+        worker.hands.remove(hand)
+        self._turn(worker, 0, [self._tell(worker, hand, outcome)])
+
+    @precondition(lambda self: self.told)
+    @rule(number=SOME, want=st.integers(0, 1))
+    def tell_again(self, number: int, want: int) -> None:
+        worker, telling = self._pick(self.told, -1 - number)
+        self._turn(worker, want if worker in self.workers else 0, [telling])
+
+    @rule(number=SOME)
+    def renew(self, number: int) -> None:
+        hands = self._pick(self.workers, number).hands
+        assume(hands)
+        lost, cancelled = self.perform(renew(self.queue, [(hand.held.id, hand.held.token) for hand in hands], LEASE_MS))
+        ours = [hand for hand in hands if self.model.has_right(hand.held.id, hand.grip)]
+        assert lost == [hand.held.id for hand in hands if hand not in ours]
+        assert cancelled == [hand.held.id for hand in ours if self.model.jobs[hand.held.id].cancel_asked]
+        for hand in ours:
+            self.model.jobs[hand.held.id].lease_end_ms = self.model.now_ms + LEASE_MS
+
+    # ------------------------------------------------------------------ workers come and go
+    @rule(number=SOME)
+    def answer_the_bell(self, number: int) -> None:
+        worker = self._pick(self.workers, number)
+        messages = []
+        while (message := self.perform(Call([b"LPOP", self.queue.bell(worker.name)]))) is not None:
+            messages.append(message)
+        self._hear(worker, messages)
+
+    def _hear(self, worker: Worker, messages: list[bytes]) -> None:
+        handed = [message[1:] for message in messages if message[:1] == b"j"]
+        assert [text[:20].decode() for text in handed] == [id for id, _ in worker.rung]
+        for text, (id, grip) in zip(handed, worker.rung, strict=True):
+            body = text[20:]
+            assert body == self.model.jobs[id].body
+            held = Held(id, 1, body, read_envelope(body), Story(), worker.name, self.now_ms)
+            worker.hands.append(Hand(held, grip, is_fresh=True))
+        worker.rung = []
+        worker.is_resting = worker.is_resting and not messages
+
+    @rule(number=SOME)
+    def kill(self, number: int) -> None:
+        worker = self._pick(self.workers, number)
+        self.is_ring_lost = True
+        self.workers[self.workers.index(worker)] = self._worker(worker.idle_ms)
+
+    @rule(number=SOME)
+    def stop_in_good_order(self, number: int) -> None:
+        worker = self._pick(self.workers, number)
+        messages = self.perform(leave(self.queue, worker.name))
+        self._hear(worker, messages)
+        self.is_ring_lost = self.is_ring_lost or bool(messages)
+        self._turn(worker, 0, [self._tell(worker, hand, "back") for hand in worker.hands])
+        self.workers[self.workers.index(worker)] = self._worker(worker.idle_ms)
+
+    @rule(minutes=st.sampled_from([1, 2, 5, 7, 60, 360]))
+    def time_moves_on(self, minutes: int) -> None:
+        self.model.now_ms += minutes * MINUTE
+        self.perform(Call([b"SET", CLOCK, self.model.now_ms]))
+        for worker in self.workers:  # idle workers look up four times a minute
+            if worker.is_resting:
+                now_ms, wake_ms, waits = self.perform(rest(self.queue, worker.name, IDLE_MS))
+                assert self._is_at(now_ms, self.model.now_ms)
+                self._expect_wake(wake_ms)
+                worker.is_resting = waits and not 0 < wake_ms <= now_ms
+        if minutes * MINUTE > IDLE_MS:
+            self.is_ring_lost = False  # by now the dead are off the list
+
+    # ------------------------------------------------------------------ by hand
+    @rule(number=SOME)
+    def cancel(self, number: int) -> None:
+        job = self._known(number)
+        seen = self.perform(store_jobs.look(self.queue, job.id))
+        ended = End(State.CANCELLED, "cancelled", seen.story)
+        record = write(ended_record(Held(job.id, 0, job.body, read_envelope(job.body)), ended, self.now_ms))
+        said = self.perform(store_jobs.cancel(self.queue, job.id, record, 24 * HOUR, job.name, 1000))
+        assert said == self.model.cancel(job.id)
+
+    @rule(number=SOME)
+    def revive(self, number: int) -> None:
+        job = self._pick([*self.model.of(*ENDED), *self.model.of(*LIVING)], number)
+        said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
+        assert said == self.model.revive(job.id)
+
+    @rule(number=SOME)
+    def discard(self, number: int) -> None:
+        job = self._known(number)
+        assert self.perform(store_jobs.discard(self.queue, [job.id])) == self.model.discard(job.id)
+
+    @rule(number=SOME)
+    def wait_for_the_end(self, number: int) -> None:
+        job = self._known(number)
+        found = self.perform(store_jobs.attach(self.queue, job.id, b"inbox"))
+        if job.state in LIVING:
+            assert found is True
+            job.awaited = True
+        else:
+            assert (found is not None) == job.has_record
+
+    @rule(number=SOME)
+    def look(self, number: int) -> None:
+        job = self._known(number)
+        seen = self.perform(store_jobs.look(self.queue, job.id))
+        assert seen.state == (job.state if job.state in LIVING or job.has_record else State.UNKNOWN)
+        if job.state in LIVING or (job.has_record and job.state != "done"):
+            assert seen.body == job.body
+            assert _counts(seen.story) == (job.spent, job.crashes, job.attempts)
+
+    @rule(pause=st.booleans())
+    def pause_or_resume(self, pause: bool) -> None:
+        assert self.perform(queues.pause(self.queue, pause)) == (pause != self.model.paused)
+        self.model.paused = pause
+
+    @rule()
+    def clear(self) -> None:
+        assert self.perform(queues.clear(self.queue)) == self.model.clear()
+
+    # ------------------------------------------------------------------ the server
+    @rule()
+    def server_forgets_the_scripts(self) -> None:
+        self.perform(Call([b"SCRIPT", "FLUSH"]))
+
+    @rule()
+    def counters_end_after_a_week_of_silence(self) -> None:
+        self.perform(Call([b"DEL", self.queue.key("stats")]))
+        self.model.totals.clear()
+
+    # ------------------------------------------------------------------ what must hold after each step
+    @invariant()
+    def server_and_model_agree(self) -> None:
+        assume(time.monotonic() - self.began < SLACK_MS / 2000)  # a machine that stood still proves nothing
+        model = self.model
+        stats = self.perform(queues.count(self.queue, "machine"))
+        assert stats.living == stats.ready + stats.scheduled + stats.running
+        assert stats.paused == model.paused
+        found = self.perform(snapshot(self.queue, [worker.name for worker in self.workers], model.jobs))
+        self._compare_jobs(found)
+        self._compare_places(found)
+        self._compare_claims(found)
+        self._compare_ends(found)
+        self._check_bells(found)
+        self.agrees = True
+
+    def _compare_jobs(self, found: Snapshot) -> None:
+        model = self.model
+        for state in LIVING:
+            assert set(found.sets[state]) == model.ids(state), f"{state} differs"
+        assert found.jobs == {job.id: job.body for job in model.of(*LIVING)}
+        assert found.names == model.names
+        assert all(model.jobs[id].state in LIVING for id in found.names.values())
+        assert found.waiters == {job.id for job in model.of(*LIVING) if job.awaited}
+        assert set(found.groups) == {job.id for job in model.of("scheduled") if job.group}
+        assert found.is_paused == model.paused
+        assert found.totals == +model.totals
+
+    def _compare_places(self, found: Snapshot) -> None:
+        jobs = self.model.jobs
+        for id, score in found.sets["ready"].items():
+            assert score // LEVEL == jobs[id].priority
+        for id, score in found.sets["scheduled"].items():
+            assert score % 1024 == jobs[id].priority
+            assert self._is_at(score // 1024, jobs[id].due_ms)
+        for id, score in found.sets["running"].items():
+            assert self._is_at(score, jobs[id].lease_end_ms)
+
+    def _compare_claims(self, found: Snapshot) -> None:
+        model = self.model
+        assert model.ids("running") <= set(found.claims) <= set(found.jobs)
+        for job in model.of("running"):
+            assert found.claims[job.id].token == self.tokens[job.id]
+        assert {id for id, claim in found.claims.items() if claim.cancel_asked} == {
+            job.id for job in model.of(*LIVING) if job.cancel_asked
+        }
+        assert set(found.stories) <= set(found.jobs)
+        for job in model.of(*LIVING):
+            story = found.stories.get(job.id, Story())
+            assert _counts(story) == (job.spent, job.crashes, job.attempts)
+
+    def _compare_ends(self, found: Snapshot) -> None:
+        model = self.model
+        for state in ENDED:
+            assert set(found.sets[state]) == {job.id for job in model.of(state) if job.has_record}, f"{state} differs"
+        assert found.recorded == {job.id for job in model.jobs.values() if job.has_record}
+        for job in model.jobs.values():
+            assert job.ends == job.lives - (job.state in LIVING), f"{job.id} ended {job.ends} times"
+        for name in (*ENDED, "stats", "idle"):
+            assert found.ttls.get(name, 1) > 0, f"{name} has no time limit"
+        if not found.jobs:
+            endless = {name for name, ttl in found.ttls.items() if ttl < 0} - {"paused"}
+            assert not endless, f"nothing lives, yet {endless} stay for ever"
+
+    def _check_bells(self, found: Snapshot) -> None:
+        for worker in self.workers:
+            handed = [message[1:21].decode() for message in found.bells[worker.name] if message[:1] == b"j"]
+            assert handed == [id for id, _ in worker.rung]
+        if self.model.ids("ready") and not self.model.paused and not self.is_ring_lost:
+            waiting = [worker for worker in self.workers if worker.idle_ms]
+            awake = [worker for worker in waiting if not worker.is_resting or found.bells[worker.name]]
+            assert awake, "jobs are ready and all workers sleep"
+
+    # ------------------------------------------------------------------ the end
+    def teardown(self) -> None:
+        if self.agrees:
+            self._drain()
+        keys: list[bytes] = self.perform(Call([b"KEYS", f"{{{self.queue.address}}}*"]))
+        if not self.model.of(*LIVING):
+            endless = [key for key in keys if self.perform(Call([b"PTTL", key])) < 0]
+            assert not endless, f"everything has ended, yet {endless} stay for ever"
+        if keys:
+            self.perform(Call([b"UNLINK", *keys]))
+
+    def _drain(self) -> None:
+        self.perform(queues.pause(self.queue, False))
+        self.model.paused = False
+        last = self._worker(idle_ms=0)
+        for _ in range(200):
+            if not self.model.of(*LIVING):
+                break
+            self.model.now_ms += 6 * HOUR
+            self.perform(Call([b"SET", CLOCK, self.model.now_ms]))
+            self._turn(last, 50, [])
+            hands, last.hands = last.hands, []
+            self._turn(last, 0, [self._tell(last, hand, "ok") for hand in hands])
+        assert not self.model.of(*LIVING), "the queue does not run empty"
+        self.is_ring_lost = True  # the workers of the test are not played any more
+        self.server_and_model_agree()
+
+
+def _new(job: Job) -> NewJob:
+    when = f"+{job.delay_ms}" if job.delay_ms else ""
+    return NewJob(job.id, job.priority, job.body, when, job.group, job.weight, job.name, job.scope)
+
+
+def _counts(story: Story) -> tuple[int, int, int]:
+    return story.spent, story.crashes, len(story.attempts)
+
+
+def _happened(what: str, attempt: Attempt) -> Happened:
+    match what:
+        case "ok":
+            return Returned()
+        case "fail":
+            return Raised(ValueError("no"), attempt)
+        case "snooze":
+            return Raised(Snooze(SNOOZE_MS / 1000), attempt)
+        case "back":
+            return Interrupted()
+        case "cancelled":
+            return CancelAsked()
+        case "expired":
+            return TooLate()
+        case "broken":
+            return Unrunnable("broken", attempt)
+        case "lost":
+            return LeaseLost(attempt)
+    raise ValueError(what)
+
+
+@pytest.fixture
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    engine = os.environ.get("RELEVO_TEST_SERVER", "valkey")
+    if available(engine) is None:
+        pytest.skip(f"no {engine} on this machine")
+    directory = tmp_path_factory.mktemp("machine")
+    with Server(engine, directory=directory) as server:
+        keys = AppKeys("relevo", "test", "machine")
+        client = Client(server.url, keys, data_dir=directory, connect_timeout=5.0, call_timeout=5.0)
+        yield Bench(client)
+        client.close()
+
+
+@pytest.mark.timeout(7200 if IS_NIGHTLY else 300)
+def test_a_queue_keeps_its_promises_whatever_happens(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RB22, RB24, RB34, RB36, RB44: nothing lost, nothing settled twice, strict priority, FIFO, one clock, no key left."""
+    monkeypatch.setattr(Engine, "bench", bench, raising=False)
+    run_state_machine_as_test(Engine, settings=SETTINGS)

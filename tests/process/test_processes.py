@@ -1,0 +1,497 @@
+"""Child processes: what jobs do in them, and what is left when they are killed or crash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import types
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec import Raw
+
+from relevo import Cancel, Relevo, Retry, Snooze, Task
+from relevo.context import JobContext
+from relevo.model.job import Attempt, Envelope
+from relevo.store.settlement import Held
+from relevo.worker.capture import Capture
+from relevo.worker.processes import Processes
+from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
+from relevo.worker.threads import Ended
+from tests.eventually import aeventually, eventually
+from tests.process import process_tasks as tasks
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def run_of(task: Task[..., Any], *args: Any, **kwargs: Any) -> Run:
+    """A run as the worker makes it, without a worker."""
+    fragment = task.signature.encode(args, kwargs, limit=1_000_000)
+    body = b'{"t":"%b"' % task.target.encode() + (b"," + fragment if fragment else b"") + b"}"
+    parts = tasks.app.tasks.get(task.target, task).signature
+    from relevo.model.job import read_envelope
+
+    envelope = read_envelope(body)
+    decoded = parts.decode(envelope.args, envelope.kwargs)
+    held = Held(tasks.app.new_id(), 1, body, envelope)
+    context = JobContext(held.id, "default", task.target, attempt=2, history=(Attempt("failed"),), worker="me")
+    return Run(None, held, task, *decoded, context, Capture(10_000))
+
+
+class Pool:
+    """A pool, and what it told."""
+
+    def __init__(self, size: int) -> None:
+        self.loop_thread_only = True
+        self.started: list[Run] = []
+        self.ended: dict[Run, asyncio.Future[Ended]] = {}
+        self.processes = Processes(size, self.started.append, self._end)
+
+    def _end(self, ended: Ended) -> None:
+        asyncio.get_running_loop()  # told on the loop, else this raises
+        self.ended[ended[0]].set_result(ended)
+
+    def submit(self, run: Run) -> None:
+        self.ended[run] = asyncio.get_running_loop().create_future()
+        self.processes.submit(run)
+
+    async def end_of(self, run: Run) -> Ended:
+        return await asyncio.wait_for(self.ended[run], 30)
+
+    async def __call__(self, run: Run) -> Ended:
+        self.submit(run)
+        return await self.end_of(run)
+
+    async def result(self, task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
+        run, encoded, error = await self(run_of(task, *args, **kwargs))
+        assert error is None, error
+        assert isinstance(encoded, Encoded)
+        assert encoded.not_kept == ""
+        return run.task.signature.decode_result(encoded.result)
+
+    async def error(self, task: Task[..., Any], *args: Any) -> BaseException:
+        _, result, error = await self(run_of(task, *args))
+        assert result is None
+        assert error is not None
+        return error
+
+    async def failure(self, task: Task[..., Any], *args: Any) -> RemoteFailure:
+        error = await self.error(task, *args)
+        assert isinstance(error, RemoteFailure), error
+        return error
+
+
+@pytest_asyncio.fixture
+async def pool() -> AsyncIterator[Pool]:
+    made = Pool(1)
+    yield made
+    made.processes.close()
+
+
+@pytest_asyncio.fixture
+async def two() -> AsyncIterator[Pool]:
+    made = Pool(2)
+    yield made
+    made.processes.close()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"  # dead, and its parent has not looked yet
+
+
+def children_of(pid: int) -> set[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return {int(line) for line in found.stdout.split()} - {0}
+
+
+# what jobs do
+async def test_function_runs_in_another_process_with_its_arguments(pool: Pool) -> None:
+    """R228"""
+    assert await pool.result(tasks.add, 2, 3, factor=10) == 50
+    assert await pool.result(tasks.pid) != os.getpid()
+
+
+async def test_async_function_runs_to_its_end(pool: Pool) -> None:
+    assert await pool.result(tasks.add_slowly, 2, 3) == 5
+
+
+async def test_plain_function_of_a_module_runs(pool: Pool) -> None:
+    allowing = Relevo("plain", url="redis://127.0.0.1:1", allow=["tests.process.process_tasks"])
+    assert await pool.result(allowing.function(tasks.plain), 4) == 8
+
+
+async def test_child_is_used_again_and_nothing_is_started_for_an_idle_pool(two: Pool) -> None:
+    assert [await two.result(tasks.count) for _ in range(3)] == [1, 2, 3]
+
+
+async def test_job_knows_itself(pool: Pool) -> None:
+    run = run_of(tasks.about_me)
+    _, encoded, _ = await pool(run)
+    found = tasks.about_me.signature.decode_result(encoded.result)
+    assert found == [run.context.id, "default", "tests.process.process_tasks.about_me", 2, 1, "me", "", []]
+
+
+async def test_runs_are_announced_when_they_begin(pool: Pool) -> None:
+    first, second = run_of(tasks.burn, 0.2), run_of(tasks.add, 1)
+    pool.submit(first)
+    pool.submit(second)
+    await aeventually(lambda: pool.started)
+    assert pool.started == [first]
+    await pool.end_of(second)
+    assert pool.started == [first, second]
+
+
+async def test_two_children_compute_at_the_same_time(two: Pool) -> None:
+    """R228"""
+    runs = [run_of(tasks.burn, 0.3) for _ in range(4)]
+    for run in runs:
+        two.submit(run)
+    found = [(await two.end_of(run))[1].result for run in runs]
+    assert len(set(found)) == 2
+
+
+# results
+async def test_result_that_is_too_large_is_told_and_not_kept(pool: Pool) -> None:
+    _, encoded, error = await pool(run_of(tasks.large))
+    assert error is None
+    assert encoded.result == b""
+    assert "the limit is 10,000" in encoded.not_kept
+
+
+async def test_result_that_nobody_wants_is_not_encoded(pool: Pool) -> None:
+    _, encoded, error = await pool(run_of(tasks.unwanted))
+    assert (encoded, error) == (Encoded(b""), None)
+
+
+# errors
+async def test_error_comes_with_its_type_message_and_traceback(pool: Pool) -> None:
+    failure = await pool.failure(tasks.fail, "stock")
+    assert failure.error == "tests.process.process_tasks.OutOfStock"
+    assert failure.message == str(failure) == "none left"
+    assert failure.traceback.startswith("Traceback (most recent call last):\n")
+    assert "raise kinds[kind]" in failure.traceback
+    assert "process_child" not in failure.traceback
+    assert not failure.permanent
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("system_exit", "SystemExit"),
+        ("interrupt", "KeyboardInterrupt"),
+        ("memory", "MemoryError"),
+        ("recursion", "RecursionError"),
+        ("cancelled", "asyncio.exceptions.CancelledError"),
+        ("grumpy", "tests.process.process_tasks.Grumpy"),
+        ("surrogate", "ValueError"),
+    ],
+)
+async def test_whatever_a_task_raises_is_a_failure_and_its_child_goes_on(pool: Pool, kind: str, error: str) -> None:
+    """RB38"""
+    before = await pool.result(tasks.pid)
+    failure = await pool.failure(tasks.fail, kind)
+    assert failure.error == error
+    assert await pool.result(tasks.pid) == before
+
+
+@pytest.mark.parametrize(("kind", "error"), [("system_exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
+async def test_async_task_cannot_end_its_child_either(pool: Pool, kind: str, error: str) -> None:
+    """RB38"""
+    before = await pool.result(tasks.pid)
+    assert (await pool.failure(tasks.fail_async, kind)).error == error
+    assert await pool.result(tasks.pid) == before
+
+
+async def test_filters_of_the_task_are_asked_where_the_exception_is(pool: Pool) -> None:
+    assert (await pool.failure(tasks.sell, True)).permanent
+    assert not (await pool.failure(tasks.sell, False)).permanent
+    assert not (await pool.failure(tasks.restock, True)).permanent
+    assert (await pool.failure(tasks.restock, False)).permanent
+
+
+async def test_filters_are_found_when_the_task_has_another_name_than_its_function(pool: Pool) -> None:
+    assert (await pool.failure(tasks.hidden_in_a_call, True)).permanent
+
+
+async def test_verdicts_arrive_as_what_they_are(pool: Pool) -> None:
+    retry, when = await pool.error(tasks.decide, "retry"), await pool.error(tasks.decide, "retry_when")
+    snooze, cancel = await pool.error(tasks.decide, "snooze"), await pool.error(tasks.decide, "cancel")
+    assert isinstance(retry, Retry) and (retry.reason, retry.delay) == ("busy", 7.0)
+    assert isinstance(when, Retry) and when.delay is None
+    assert isinstance(snooze, Snooze) and (snooze.reason, snooze.delay) == ("too early", 300.0)
+    assert isinstance(cancel, Cancel) and cancel.reason == "not needed"
+
+
+async def test_module_that_cannot_be_imported_is_named(pool: Pool) -> None:
+    def lonely() -> None: ...
+
+    lonely.__module__, lonely.__qualname__ = "no_such_module", "lonely"
+    failure = await pool.failure(Task(tasks.app, lonely, "lonely", tasks.add.options))
+    assert failure.error == "ModuleNotFoundError"
+    assert "no_such_module.lonely was not found" in failure.message
+    assert await pool.result(tasks.add, 1) == 2
+
+
+async def test_function_inside_a_function_is_refused_with_its_name(pool: Pool) -> None:
+    def inner() -> None: ...
+
+    failure = await pool.failure(Task(tasks.app, inner, "inner", tasks.add.options))
+    assert failure.error == "AttributeError"
+    assert "<locals>.inner was not found" in failure.message
+
+
+async def test_task_of_the_main_script_is_refused_with_what_to_do(pool: Pool) -> None:
+    func = types.FunctionType(tasks.plain.__code__, {"__name__": "__main__"}, "plain")
+    assert func.__module__ == "__main__"
+    failure = await pool.failure(Task(tasks.app, func, "script.plain", tasks.add.options), 1)
+    assert "move it to a module" in failure.message
+
+
+# what jobs say
+async def test_print_and_log_are_captured(pool: Pool) -> None:
+    run, _, _ = await pool(run_of(tasks.talk))
+    text = run.capture.text()
+    assert "said\ncomplained\n" in text
+    assert "WARNING tests.process: logged 7" in text
+
+
+async def test_much_output_arrives_in_order_and_bounded(pool: Pool) -> None:
+    run, _, _ = await pool(run_of(tasks.talk_much, 20_000))
+    text = run.capture.text()
+    assert text.startswith("line 0\nline 1\n")
+    assert "bytes left out" in text
+    assert text.endswith("line 19998\nline 19999\n")
+
+
+async def test_output_and_progress_are_there_while_the_job_runs_and_after_it_was_killed(pool: Pool) -> None:
+    run = run_of(tasks.talk_then_hang)
+    pool.submit(run)
+    await aeventually(lambda: run.context._progress == (0.25, "a quarter"))
+    assert run.capture.text() == "last words\n"
+    pool.processes.stop(run)
+    await pool.end_of(run)
+    assert run.capture.text() == "last words\n"
+
+
+async def test_last_progress_arrives_and_not_every_step(pool: Pool) -> None:
+    run, _, _ = await pool(run_of(tasks.far))
+    assert run.context._progress == (1.0, "step 1000")
+
+
+async def test_thread_left_behind_does_not_talk_into_the_next_job(pool: Pool) -> None:
+    first, _, _ = await pool(run_of(tasks.leave_a_talker))
+    second, _, _ = await pool(run_of(tasks.wait_a_little))
+    assert first.capture.text() == "mine\n"
+    assert second.capture.text() == "mine too\n"
+    assert second.context._progress is None
+
+
+# killed and crashed
+async def test_job_that_never_ends_is_killed_within_a_second_and_the_child_replaced(pool: Pool) -> None:
+    """RB41"""
+    before = await pool.result(tasks.pid)
+    run = run_of(tasks.talk_then_hang)
+    pool.submit(run)
+    await aeventually(lambda: run.context._progress)
+    began = time.monotonic()
+    pool.processes.stop(run)
+    _, _, error = await pool.end_of(run)
+    assert time.monotonic() - began < 1
+    assert isinstance(error, ProcessDied)
+    assert "killed by the worker" in str(error)
+    assert await pool.result(tasks.pid) != before
+
+
+async def test_job_is_killed_while_its_child_is_starting(pool: Pool) -> None:
+    run = run_of(tasks.burn, 60)
+    pool.submit(run)
+    await aeventually(lambda: pool.processes._children)
+    pool.processes.abandon(run)
+    assert isinstance((await pool.end_of(run))[2], ProcessDied)
+    assert run not in pool.started
+
+
+async def test_other_child_goes_on_when_one_is_killed(two: Pool) -> None:
+    """RB41"""
+    hangs, computes = run_of(tasks.talk_then_hang), run_of(tasks.burn, 0.5)
+    two.submit(hangs)
+    two.submit(computes)
+    await aeventually(lambda: len(two.started) == 2)
+    two.processes.stop(hangs)
+    assert isinstance((await two.end_of(hangs))[2], ProcessDied)
+    assert (await two.end_of(computes))[2] is None
+
+
+async def test_stopping_a_run_that_has_ended_or_waits_harms_no_other(pool: Pool) -> None:
+    before = await pool.result(tasks.pid)
+    done, busy, waits = run_of(tasks.add, 1), run_of(tasks.burn, 0.3), run_of(tasks.add, 2)
+    await pool(done)
+    pool.submit(busy)
+    pool.submit(waits)
+    await aeventually(lambda: busy in pool.started)
+    pool.processes.stop(done)
+    pool.processes.stop(waits)
+    assert isinstance((await pool.end_of(waits))[2], ProcessDied)
+    assert (await pool.end_of(busy))[2] is None
+    assert await pool.result(tasks.pid) == before
+    assert waits not in pool.started
+
+
+async def test_run_that_was_given_back_while_it_waited_is_skipped(pool: Pool) -> None:
+    busy, given_back = run_of(tasks.burn, 0.2), run_of(tasks.add, 1)
+    pool.submit(busy)
+    pool.submit(given_back)
+    given_back.settled = True
+    assert await pool.result(tasks.add, 1) == 2
+    assert given_back not in pool.started
+    assert not pool.ended[given_back].done()
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("segfault", "killed by signal 11 (SIGSEGV)"),
+        ("exit", "ended with exit code 3"),
+        ("kill", "killed by signal 9 (SIGKILL); was memory short?"),
+    ],
+)
+async def test_crash_costs_one_attempt_and_the_jobs_behind_it_run(pool: Pool, how: str, text: str) -> None:
+    """RB38"""
+    crash, behind = run_of(tasks.crash, how), run_of(tasks.add, 1)
+    pool.submit(crash)
+    pool.submit(behind)
+    _, _, error = await pool.end_of(crash)
+    assert isinstance(error, ProcessDied)
+    assert text in str(error)
+    assert crash.capture.text() == "before the crash\n"
+    assert (await pool.end_of(behind))[1] == Encoded(b"2")
+
+
+async def test_child_that_died_idle_costs_no_attempt(pool: Pool) -> None:
+    """RB38"""
+    before = await pool.result(tasks.pid)
+    os.kill(before, signal.SIGKILL)
+    await aeventually(lambda: is_gone(before))
+    assert await pool.result(tasks.pid) != before
+
+
+async def test_child_ignores_the_signals_meant_for_its_parent(pool: Pool) -> None:
+    assert await pool.result(tasks.receive_signals) == "still here"
+
+
+async def test_signals_while_a_child_starts_do_not_end_it(pool: Pool) -> None:
+    run = run_of(tasks.add, 1)
+    pool.submit(run)
+    (child,) = await aeventually(lambda: pool.processes._children)
+    os.kill(child._process.pid, signal.SIGTERM)
+    os.kill(child._process.pid, signal.SIGHUP)
+    assert (await pool.end_of(run))[1] == Encoded(b"2")
+
+
+async def test_programs_and_forks_that_a_job_starts_can_be_terminated_by_it(pool: Pool) -> None:
+    assert await pool.result(tasks.end_a_program) == -signal.SIGTERM
+    assert await pool.result(tasks.end_a_fork) == -signal.SIGTERM
+
+
+@needs_linux
+async def test_programs_that_a_job_started_are_killed_with_it(pool: Pool, tmp_path: Path) -> None:
+    """RB41"""
+    file = tmp_path / "pid"
+    run = run_of(tasks.start_a_program, str(file))
+    pool.submit(run)
+    program = int(await aeventually(lambda: file.exists() and file.read_text()) or 0)
+    assert not is_gone(program)
+    pool.processes.stop(run)
+    await pool.end_of(run)
+    await aeventually(lambda: is_gone(program))
+
+
+@needs_linux
+async def test_crash_is_noticed_although_a_fork_of_the_job_lives_on(pool: Pool, tmp_path: Path) -> None:
+    """RB38"""
+    file = tmp_path / "pid"
+    error = await pool.error(tasks.fork_and_crash, str(file))
+    assert isinstance(error, ProcessDied)
+    await aeventually(lambda: is_gone(int(file.read_text())))
+
+
+async def test_child_that_cannot_start_is_told_and_blamed_on_nobody(pool: Pool, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert "no process could be started" in (await pool.failure(tasks.add, 1)).message
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert "exit code 1 before it was ready" in (await pool.failure(tasks.add, 1)).message
+    monkeypatch.undo()
+    assert await pool.result(tasks.add, 1) == 2
+
+
+# the end
+@needs_linux
+async def test_closing_leaves_no_child_behind() -> None:
+    before = children_of(os.getpid())
+    pool = Pool(3)
+    hangs, idle = run_of(tasks.talk_then_hang), run_of(tasks.pid)
+    pool.submit(hangs)
+    pool.submit(idle)
+    pool.submit(run_of(tasks.burn, 60))
+    await pool.end_of(idle)
+    await aeventually(lambda: len(pool.started) == 3)
+    children = children_of(os.getpid()) - before
+    assert len(children) == 3
+    pool.processes.close()
+    assert not children & children_of(os.getpid())
+    assert not any(thread.is_alive() for thread in pool.processes._threads)
+
+
+@needs_linux
+def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import asyncio
+            from tests.process import process_tasks as tasks
+            from tests.process.test_processes import Pool, run_of
+
+            async def main():
+                pool = Pool(2)
+                busy, idle = run_of(tasks.talk_then_hang), run_of(tasks.pid)
+                pool.submit(busy)
+                await pool(idle)
+                while busy.context._progress is None:
+                    await asyncio.sleep(0.01)
+                print("up", flush=True)
+                await asyncio.sleep(60)
+
+            asyncio.run(main())
+            """
+        )
+    )
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join([root, *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    try:
+        assert parent.stdout is not None
+        while parent.stdout.readline() not in ("up\n", ""):
+            pass
+        children = children_of(parent.pid)
+        assert len(children) == 2
+    finally:
+        parent.kill()
+        parent.wait()
+        assert parent.stdout is not None
+        parent.stdout.close()
+    eventually(lambda: all(is_gone(pid) for pid in children))

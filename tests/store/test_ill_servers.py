@@ -1,0 +1,110 @@
+"""A server that forgot its scripts, has no memory left, or may not be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relevo import Relevo
+from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable
+from relevo.store.jobs import cancel, discard, look
+from relevo.store.queues import clear
+from relevo.store.turns import Settled, leave, renew, rest
+from tests.servers import Server
+from tests.store.desk import Desk, kept, moved, plain
+
+
+@pytest.fixture
+def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
+    with Server(engine, directory=tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def own_desk(own_server: Server) -> Iterator[Desk]:
+    app = Relevo("own", url=own_server.url, env="test", call_timeout=1)
+    yield Desk(app.client.run, app.keys_of("default"), own_server)
+    app.close()
+
+
+def test_a_server_that_forgot_its_scripts_is_told_them_again(own_desk: Desk) -> None:
+    (id,) = own_desk.push()
+    own_desk.server.command("SCRIPT", "FLUSH")
+    assert own_desk.claim() == [id]
+    own_desk.server.command("SCRIPT", "FLUSH")
+    assert own_desk.run(look(own_desk.keys, id)).state == "running"
+    own_desk.server.command("SCRIPT", "FLUSH")
+    assert own_desk.finish([id]) == []
+
+
+def test_without_memory_no_job_is_taken_but_work_goes_on(own_desk: Desk) -> None:
+    """RB21: enqueue raises, running jobs finish, what is queued is handed out."""
+    ids = own_desk.push(*['{"t":"x"}'] * 10)
+    delayed = own_desk.push_one('{"t":"x"}', when="+0", group="g")
+    held = own_desk.claim(4)
+    own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(OutOfMemory, match="memory limit"):
+        own_desk.push()
+    with pytest.raises(OutOfMemory):
+        own_desk.push("{}", "{}")
+    with pytest.raises(OutOfMemory):
+        own_desk.push_one(name="n", scope="until_done")
+    assert own_desk.stats().living == 11
+
+    assert own_desk.run(renew(own_desk.keys, [(id, 1) for id in held], 90_000)) == ([], [])
+    settled = Settled(plain([held[0]]).plain, kept([held[1]]).kept, moved(held[2], "retry", ms=60_000).moved)
+    assert own_desk.turn(0, settled).refused == []
+    assert own_desk.turn(0, moved(held[3], "dead", text=b'{"state":"dead"}')).refused == []
+    assert own_desk.claim(2) == ids[4:6]
+    assert own_desk.turn(10, worker="w2", idle_ms=30_000).ids
+    assert own_desk.run(rest(own_desk.keys, "w2", 30_000))[2] is True
+    assert own_desk.run(leave(own_desk.keys, "w2")) == []
+    stats = own_desk.stats()
+    assert (stats.done, stats.dead, stats.scheduled, stats.ready) == (1, 1, 1, 0)
+
+    own_desk.server.command("CONFIG", "SET", "maxmemory", 0)
+    assert own_desk.push()
+    assert delayed
+
+
+def test_without_memory_jobs_can_be_removed_and_cancelled(own_desk: Desk) -> None:
+    """RB21: whatever frees memory, or stops work, is still possible."""
+    first, second, third, _ = own_desk.push(*['{"t":"x"}'] * 4)
+    own_desk.claim(2)
+    own_desk.turn(0, moved(first, "dead", text=b'{"state":"dead"}'))
+    own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
+    assert own_desk.run(cancel(own_desk.keys, second, b"{}", 1000, "", 10)) == "asked"
+    assert own_desk.run(cancel(own_desk.keys, third, b"{}", 1000, "", 10)) == "cancelled"
+    assert own_desk.run(discard(own_desk.keys, [first])) == 1
+    assert own_desk.run(clear(own_desk.keys)) == 1
+
+
+def test_a_replica_is_waited_for_until_it_becomes_a_primary(own_desk: Desk) -> None:
+    """As after a failover: the old primary comes back as a replica before clients know the new one."""
+    (id,) = own_desk.push()
+    own_desk.server.command("REPLICAOF", "127.0.0.1", 1)
+    with pytest.raises(ServerUnavailable, match="READONLY"):
+        own_desk.push()
+    with pytest.raises(ServerUnavailable, match="READONLY"):
+        own_desk.claim()
+    own_desk.server.command("REPLICAOF", "NO", "ONE")
+    assert own_desk.claim() == [id]
+
+
+def test_a_server_whose_disk_is_broken_is_the_operators_to_mend(engine: str, tmp_path: Path) -> None:
+    with Server(engine, directory=tmp_path, config={"save": "3600 100000"}) as server:
+        app = Relevo("own", url=server.url, env="test", call_timeout=1)
+        desk = Desk(app.client.run, app.keys_of("default"), server)
+        desk.push()
+        server.command("CONFIG", "SET", "dbfilename", "gone.rdb")
+        (tmp_path / "temp-gone").mkdir()
+        tmp_path.joinpath("gone.rdb").mkdir()  # a file cannot be put in its place
+        with pytest.raises(Exception, match=r".*"):
+            server.command("SAVE")
+        with pytest.raises(ServerRefused, match="disk"):
+            desk.push()
+        with pytest.raises(ServerRefused, match="disk"):
+            desk.claim()
+        app.close()

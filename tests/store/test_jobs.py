@@ -1,0 +1,358 @@
+"""look, attach, cancel, revive, discard, note: what is done to one job, in each of its states."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from relevo.model.job import Envelope, State
+from relevo.store.jobs import Claim, attach, cancel, discard, look, readable, revive
+from relevo.store.plan import Call
+from relevo.store.turns import Settled, note
+from tests.servers import Server
+from tests.store.desk import Desk, kept, moved, new_id, plain
+
+BODY = '{"t":"shop.charge","a":[7]}'
+RECORD = b'{"state":"dead","reason":"permanent","target":"shop.charge","body":' + BODY.encode() + b"}"
+UNKNOWN = new_id()
+
+
+def end(desk: Desk, id: str, verb: str = "dead", *, token: int = 1, **more: Any) -> None:
+    """Take the job and end it so."""
+    assert id in desk.claim(10)
+    record = RECORD.replace(b"dead", verb.encode())
+    assert desk.turn(0, moved(id, verb, token, text=record, **more)).refused == []
+
+
+# --- look
+
+
+def test_a_job_nobody_knows_is_unknown(desk: Desk) -> None:
+    seen = desk.run(look(desk.keys, UNKNOWN))
+    assert (seen.id, seen.state, seen.body, seen.record) == (UNKNOWN, State.UNKNOWN, b"", None)
+
+
+def test_a_look_at_a_ready_job(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.envelope.target, seen.due_ms, seen.claim) == (State.READY, "shop.charge", None, None)
+
+
+def test_a_look_at_a_scheduled_job(desk: Desk) -> None:
+    due = desk.turn(0).now_ms + 60_000
+    id = desk.push_one(BODY, when=str(due), priority=1023)
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.due_ms) == (State.SCHEDULED, due)
+
+
+def test_a_look_at_a_running_job(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    found = desk.turn(1, worker="w1", lease_ms=20_000)
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.due_ms) == (State.RUNNING, found.now_ms + 20_000)
+    assert seen.claim == Claim(1, "w1", found.now_ms)
+
+
+def test_a_look_at_a_job_that_failed_before_shows_its_story(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    desk.claim()
+    desk.turn(0, moved(id, "retry", ms=60_000, text=b'{"attempts":[{"how":"failed"}],"spent":1}'))
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.story.spent, seen.story.attempts[0].how) == (State.SCHEDULED, 1, "failed")
+    assert seen.claim is not None
+
+
+@pytest.mark.parametrize("verb", ["done", "dead", "cancelled", "expired"])
+def test_a_look_at_a_job_that_has_ended_gives_its_record(desk: Desk, verb: str) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id, verb)
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.record.state, seen.body) == (State(verb), State(verb), BODY.encode())
+
+
+def test_a_look_at_a_body_that_cannot_be_read(desk: Desk) -> None:
+    """RB23"""
+    for body in (b"", b"not json", b"[]", b'{"a":1}', b"\xff\xfe", b"[" * 5000):
+        assert readable(body) is None
+    (id,) = desk.push("not json")
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.envelope, seen.body) == (State.READY, None, b"not json")
+
+
+# --- attach
+
+
+def test_waiting_for_a_job_notes_each_inbox_once(desk: Desk) -> None:
+    (id,) = desk.push()
+    for inbox in (b"in1", b"in2", b"in1", b"in"):
+        assert desk.run(attach(desk.keys, id, inbox)) is True
+    assert desk.ask("HGET", "waiters", id) == b"in1 in2 in"
+
+
+def test_waiting_for_a_job_that_has_ended_gives_its_record(desk: Desk) -> None:
+    (id,) = desk.push()
+    end(desk, id)
+    record = desk.run(attach(desk.keys, id, b"in"))
+    assert (record.state, record.reason) == (State.DEAD, "permanent")
+    assert desk.ask("EXISTS", "waiters") == 0
+
+
+def test_waiting_for_an_unknown_job_leaves_nothing(desk: Desk) -> None:
+    assert desk.run(attach(desk.keys, UNKNOWN, b"in")) is None
+    (id,) = desk.push()
+    desk.drain()
+    assert desk.run(attach(desk.keys, id, b"in")) is None
+    assert desk.ask("EXISTS", "waiters") == 0
+
+
+# --- cancel
+
+
+def cancelling(desk: Desk, id: str, *, name: str = "", dead_max: int = 1000) -> Call[str]:
+    return cancel(desk.keys, id, b'{"state":"cancelled","reason":"cancelled"}', 60_000, name, dead_max)
+
+
+@pytest.mark.parametrize("when", ["", "+60000"])
+def test_a_job_that_has_not_started_is_cancelled_at_once(desk: Desk, when: str) -> None:
+    id = desk.push_one(name="n", scope="until_done", group="g", when=when)
+    assert desk.run(cancelling(desk, id, name="n")) == "cancelled"
+    stats = desk.stats()
+    assert (stats.living, stats.cancelled, stats.totals["cancelled"]) == (0, 1, 1)
+    assert desk.record(id) == b'{"state":"cancelled","reason":"cancelled"}'
+    for key in ("jobs", "ready", "scheduled", "groups", "names", "clock"):
+        assert desk.ask("EXISTS", key) == 0, key
+
+
+def test_a_second_cancel_finds_nothing(desk: Desk) -> None:
+    (id,) = desk.push()
+    assert desk.run(cancelling(desk, id)) == "cancelled"
+    assert desk.run(cancelling(desk, id)) == "unknown"
+    assert desk.stats().totals["cancelled"] == 1
+
+
+def test_cancelling_an_unknown_job_changes_nothing(desk: Desk) -> None:
+    assert desk.run(cancelling(desk, UNKNOWN)) == "unknown"
+    assert desk.record(UNKNOWN) is None
+
+
+def test_the_worker_of_a_running_job_is_told_to_cancel_it(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim(worker="w1")
+    assert desk.run(cancelling(desk, id)) == "asked"
+    assert desk.bell("w1") == [b"c" + id.encode()]
+    assert 0 < desk.ask("TTL", "bell:w1") <= 60
+    assert desk.ask("HGET", "claims", id).endswith(b" c")
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.claim.cancel_asked) == (State.RUNNING, True)
+
+
+def test_asking_twice_flags_once(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim(worker="w1")
+    desk.run(cancelling(desk, id))
+    claim = desk.ask("HGET", "claims", id)
+    assert desk.run(cancelling(desk, id)) == "asked"
+    assert desk.ask("HGET", "claims", id) == claim
+    assert desk.finish([id]) == [], "who finished meanwhile has finished"
+
+
+def test_a_job_that_waits_for_a_retry_is_cancelled_with_its_story(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    desk.turn(0, moved(id, "retry", ms=60_000, text=b'{"spent":1}', group="g"))
+    assert desk.run(cancelling(desk, id)) == "cancelled"
+    for key in ("claims", "story", "groups", "jobs"):
+        assert desk.ask("EXISTS", key) == 0, key
+
+
+def test_a_cancel_frees_only_the_name_that_the_job_holds(desk: Desk) -> None:
+    first = desk.push_one(name="n", scope="queued")
+    desk.claim()
+    second = desk.push_one(name="n", scope="queued")
+    desk.turn(0, moved(first, "back"))
+    assert desk.run(cancelling(desk, first, name="n")) == "cancelled"
+    assert desk.ask("HGET", "names", "n") == second.encode()
+
+
+def test_those_who_wait_are_told_of_a_cancel(desk: Desk, server: Server) -> None:
+    (id,) = desk.push()
+    desk.run(attach(desk.keys, id, b"told"))
+    with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
+        sub.subscribe("told")
+        sub.parse_response()
+        desk.run(cancelling(desk, id))
+        assert sub.parse_response()[2] == id.encode() + b'{"state":"cancelled","reason":"cancelled"}'
+    assert desk.ask("EXISTS", "waiters") == 0
+
+
+def test_only_so_many_cancelled_jobs_are_kept(desk: Desk) -> None:
+    ids = desk.push(*["{}"] * 4)
+    for id in ids:
+        desk.run(cancelling(desk, id, dead_max=2))
+    stats = desk.stats()
+    assert (stats.cancelled, stats.totals["dropped"]) == (2, 2)
+    assert sum(desk.record(id) is not None for id in ids) == 2
+
+
+def test_counters_that_were_born_in_a_cancel_have_an_end(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.ask("DEL", "stats")
+    desk.run(cancelling(desk, id))
+    assert desk.ask("PTTL", "stats") > 0
+
+
+# --- revive
+
+
+def reviving(desk: Desk, id: str, **envelope: Any) -> Call[bool]:
+    return revive(desk.keys, id, Envelope("shop.charge", **envelope), BODY.encode())
+
+
+@pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
+def test_an_ended_job_is_revived_once_however_often_it_is_asked(desk: Desk, verb: str) -> None:
+    """RB15: replaying an entry twice runs it once."""
+    (id,) = desk.push(BODY)
+    end(desk, id, verb)
+    assert desk.run(reviving(desk, id)) is True
+    assert desk.run(reviving(desk, id)) is False
+    assert desk.record(id) is None
+    stats = desk.stats()
+    assert (stats.ready, getattr(stats, verb), stats.totals["revived"]) == (1, 0, 1)
+    found = desk.turn(10)
+    assert (found.ids, found.bodies) == ([id.encode()], [BODY.encode()])
+
+
+def test_a_revived_job_keeps_priority_and_group(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id)
+    for _ in range(3):
+        desk.push_one(group="g", priority=7)
+    desk.run(reviving(desk, id, priority=7, group="other"))
+    assert id in desk.claim(2)
+
+
+def test_a_job_that_is_done_is_not_revived_and_keeps_its_result(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    desk.claim()
+    desk.turn(0, kept([id]))
+    assert desk.run(reviving(desk, id)) is False
+    assert desk.record(id) == b'{"state":"done"}'
+    assert desk.stats().done == 1
+
+
+def test_a_living_or_unknown_job_is_not_revived(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    assert desk.run(reviving(desk, id)) is False
+    assert desk.run(reviving(desk, UNKNOWN)) is False
+    assert desk.stats().living == 1
+
+
+def test_an_entry_whose_record_has_ended_is_not_revived(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id)
+    desk.ask("DEL", f"ended:{id}")
+    assert desk.run(reviving(desk, id)) is False
+    assert desk.stats().living == 0
+
+
+def test_a_revived_job_calls_an_idle_worker(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id)
+    desk.wait("w1")
+    desk.run(reviving(desk, id))
+    assert desk.bell("w1") == [b""]
+
+
+def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk: Desk) -> None:
+    """RB22: tokens go on growing, also over an end."""
+    (id,) = late_desk.push(BODY)
+    late_desk.claim(worker="zombie", lease_ms=1000)
+    late_desk.advance(1001)
+    assert late_desk.turn(1, worker="w2").lost
+    late_desk.turn(0, moved(id, "dead", token=2, text=RECORD), worker="w2")
+    assert late_desk.run(reviving(late_desk, id)) is True
+    found = late_desk.turn(1, worker="w3")
+    assert found.ids == [id.encode()]
+    claim, story = found.again[0]
+    token = int(claim.split()[0])
+    assert 2 < token < 2**32, "a ledger's cell holds 32 bits"
+    assert story == b""
+    for old in (1, 2):
+        assert late_desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
+    assert late_desk.finish([id], token=token, worker="w3") == []
+
+
+def test_counters_that_were_born_in_a_revival_have_an_end(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id)
+    desk.ask("DEL", "stats")
+    desk.run(reviving(desk, id))
+    assert desk.ask("PTTL", "stats") > 0
+
+
+# --- discard
+
+
+@pytest.mark.parametrize("verb", ["done", "dead", "cancelled", "expired"])
+def test_a_discarded_job_is_forgotten(desk: Desk, verb: str) -> None:
+    (id,) = desk.push()
+    end(desk, id, verb)
+    desk.run(note(desk.keys, [(id, "", "log:1", "text")], 60_000))
+    assert desk.run(discard(desk.keys, [id, UNKNOWN])) == 1
+    assert desk.run(discard(desk.keys, [id, UNKNOWN])) == 0
+    assert desk.members(verb) == []
+    assert desk.ask("EXISTS", f"notes:{id}") == 0
+    assert desk.run(look(desk.keys, id)).state is State.UNKNOWN
+    assert desk.stats().totals["discarded"] == 1
+
+
+def test_a_living_job_is_not_discarded(desk: Desk) -> None:
+    ids = desk.push("{}", "{}")
+    desk.claim(1)
+    assert desk.run(discard(desk.keys, ids)) == 0
+    assert desk.stats().living == 2
+
+
+def test_counters_that_were_born_in_a_discard_have_an_end(desk: Desk) -> None:
+    (id,) = desk.push()
+    end(desk, id)
+    desk.ask("DEL", "stats")  # dead letters may be kept for longer than the counters
+    desk.run(discard(desk.keys, [id]))
+    assert desk.ask("PTTL", "stats") > 0
+
+
+# --- note
+
+
+def test_a_note_is_written_for_its_time(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    desk.claim()
+    notes = [(id, 1, "progress", json.dumps({"done": 1})), (id, 1, "log:1", "hello")]
+    assert desk.run(note(desk.keys, notes, 60_000)) == 2
+    assert desk.run(note(desk.keys, notes, 60_000)) == 2
+    assert desk.run(look(desk.keys, id)).notes == {"progress": '{"done": 1}', "log:1": "hello"}
+    assert 0 < desk.ask("PTTL", f"notes:{id}") <= 60_000
+
+
+def test_a_note_of_a_lost_lease_is_dropped(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    assert desk.run(note(desk.keys, [(id, 2, "log:1", "x"), (id, 0, "log:1", "x")], 60_000)) == 0
+    desk.finish([id])
+    assert desk.run(note(desk.keys, [(id, 1, "log:1", "x")], 60_000)) == 0
+    assert desk.ask("EXISTS", f"notes:{id}") == 0
+
+
+def test_the_last_note_may_come_after_the_end(desk: Desk) -> None:
+    (id,) = desk.push()
+    end(desk, id)
+    assert desk.run(note(desk.keys, [(id, "", "log:1", "last words")], 60_000)) == 1
+    assert desk.run(look(desk.keys, id)).notes == {"log:1": "last words"}
+
+
+def test_nothing_to_note_is_fine(desk: Desk) -> None:
+    assert desk.run(note(desk.keys, [], 60_000)) == 0
+    assert desk.turn(0, Settled()).refused == []

@@ -1,0 +1,217 @@
+"""count, page, clear, pause: a queue as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from relevo.errors import OptionError
+from relevo.model.job import State
+from relevo.store.jobs import attach
+from relevo.store.push import NewJob, push
+from relevo.store.queues import clear, page, pause
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
+
+
+def body(n: int) -> str:
+    return f'{{"t":"task{n}"}}'
+
+
+# --- count
+
+
+def test_the_numbers_of_a_queue_add_up_in_every_state(desk: Desk) -> None:
+    """RB36: `Desk.stats` checks the sum each time."""
+    ids = desk.push(*[body(n) for n in range(10)])
+    desk.push_one(when="+60000")
+    assert (desk.stats().ready, desk.stats().scheduled) == (10, 1)
+    desk.claim(6)
+    desk.turn(0, kept([ids[0]]))
+    for id, verb in zip(ids[1:4], ("dead", "cancelled", "expired"), strict=True):
+        desk.turn(0, moved(id, verb, text=b'{"state":"dead"}'))
+    desk.turn(0, moved(ids[4], "retry", ms=9000, text=b"{}"))
+    stats = desk.stats()
+    assert (stats.ready, stats.scheduled, stats.running) == (4, 2, 1)
+    assert (stats.done, stats.dead, stats.cancelled, stats.expired) == (1, 1, 1, 1)
+    assert stats.living == 7
+    assert stats.totals == {"enqueued": 11, "done": 1, "dead": 1, "cancelled": 1, "expired": 1, "retry": 1}
+
+
+def test_a_queue_nobody_used_counts_nothing(desk: Desk) -> None:
+    stats = desk.stats()
+    assert (stats.living, stats.paused, stats.next_due_ms, stats.idle_workers, stats.totals) == (0, False, None, 0, {})
+
+
+def test_the_next_due_time_is_the_earliest(desk: Desk) -> None:
+    now = desk.turn(0).now_ms
+    desk.push_one(when=str(now + 90_000))
+    desk.push_one(when=str(now + 30_000), priority=1023)
+    assert desk.stats().next_due_ms == now + 30_000
+
+
+def test_idle_workers_count_while_they_are_believed_alive(late_desk: Desk) -> None:
+    late_desk.wait("w1", idle_ms=1000)
+    late_desk.wait("w2", idle_ms=5000)
+    assert late_desk.stats().idle_workers == 2
+    late_desk.advance(2000)
+    assert late_desk.stats().idle_workers == 1
+
+
+def test_entries_whose_record_has_ended_are_swept_by_counting(late_desk: Desk) -> None:
+    ids = late_desk.push(*["{}"] * 130)
+    late_desk.claim(130)
+    for verb, some in (("done", ids[:120]), ("dead", ids[120:130])):
+        late_desk.turn(0, kept(some)) if verb == "done" else [late_desk.turn(0, moved(id, verb)) for id in some]
+    for id in (*ids[:120], *ids[120:124]):
+        late_desk.ask("DEL", f"ended:{id}")
+    stats = late_desk.stats()
+    assert (stats.done, stats.dead) == (20, 6), "a hundred per state and call"
+    assert late_desk.stats().done == 0
+
+
+# --- page
+
+
+def test_ready_jobs_are_listed_in_the_order_they_will_run(desk: Desk) -> None:
+    ids = desk.push(*[body(n) for n in range(5)])
+    urgent = desk.push('{"t":"urgent"}', priority=0)
+    rows = desk.run(page(desk.keys, "ready", 0, 10))
+    assert [row.id for row in rows] == [*urgent, *ids]
+    assert [row.envelope.target for row in rows][:2] == ["urgent", "task0"]
+    assert {row.state for row in rows} == {State.READY}
+    assert [row.id for row in desk.run(page(desk.keys, "ready", 2, 2))] == ids[1:3]
+    assert desk.run(page(desk.keys, "ready", 6, 2)) == []
+
+
+def test_a_ready_job_that_ran_before_has_no_due_time(desk: Desk) -> None:
+    (id,) = desk.push(body(1))
+    desk.claim()
+    desk.turn(0, moved(id, "back"))
+    (row,) = desk.run(page(desk.keys, "ready", 0, 10))
+    assert row.due_ms is None
+
+
+def test_scheduled_and_running_jobs_are_listed_with_their_times(desk: Desk) -> None:
+    now = desk.turn(0).now_ms
+    later = desk.push_one(body(2), when=str(now + 90_000))
+    sooner = desk.push_one(body(1), when=str(now + 60_000), priority=1023)
+    rows = desk.run(page(desk.keys, "scheduled", 0, 10))
+    assert [(row.id, row.due_ms) for row in rows] == [(sooner, now + 60_000), (later, now + 90_000)]
+    (id,) = desk.push(body(3))
+    found = desk.turn(1, worker="w1", lease_ms=20_000)
+    (row,) = desk.run(page(desk.keys, "running", 0, 10))
+    assert (row.id, row.claim.worker, row.due_ms) == (id, "w1", found.now_ms + 20_000)
+
+
+@pytest.mark.parametrize("state", ["done", "dead", "cancelled", "expired"])
+def test_ended_jobs_are_listed_newest_first_without_ghosts(late_desk: Desk, state: str) -> None:
+    ids = late_desk.push("{}", "{}", "{}")
+    late_desk.claim(3)
+    for id in ids:
+        late_desk.advance(10)
+        record = f'{{"state":"{state}","reason":"r","body":{{"t":"x"}}}}'.encode()
+        late_desk.turn(0, moved(id, state, text=record))
+    late_desk.ask("DEL", f"ended:{ids[1]}")
+    rows = late_desk.run(page(late_desk.keys, state, 0, 10))
+    assert [(row.id, row.record.reason, row.envelope.target) for row in rows] == [(ids[2], "r", "x"), (ids[0], "r", "x")]
+    assert late_desk.members(state) == [ids[0], ids[2]]
+
+
+def test_an_unreadable_body_is_listed_as_it_is(desk: Desk) -> None:
+    desk.push("no json")
+    (row,) = desk.run(page(desk.keys, "ready", 0, 10))
+    assert (row.envelope, row.body) == (None, b"no json")
+
+
+@pytest.mark.parametrize("state", ["", "waiting", "jobs", "unknown"])
+def test_a_page_of_no_such_state_is_refused(desk: Desk, state: str) -> None:
+    with pytest.raises(OptionError, match="state: one of ready"):
+        page(desk.keys, state, 0, 10)
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(-1, 10), (0, 0), (0, 1001)])
+def test_a_page_out_of_bounds_is_refused(desk: Desk, offset: int, limit: int) -> None:
+    with pytest.raises(OptionError, match="1 to 1000"):
+        page(desk.keys, "ready", offset, limit)
+
+
+# --- clear
+
+
+def test_clearing_removes_what_has_not_started(desk: Desk) -> None:
+    named = desk.push_one('{"t":"x","n":"name"}', name="name", scope="until_done", group="g")
+    jobs = [NewJob(new_id(), 100, b"{}", when="+60000" if n % 2 else "", group="g") for n in range(1200)]
+    desk.run(push(desk.keys, jobs, LEASE_MS))
+    running = desk.claim(1)
+    assert running == [named]
+    desk.turn(0, moved(named, "retry", ms=60_000, text=b"{}"))
+    (runs,) = desk.claim(1)
+    assert desk.run(clear(desk.keys)) == 1200
+    stats = desk.stats()
+    assert (stats.living, stats.running, stats.totals["cleared"]) == (1, 1, 1200)
+    for key in ("ready", "scheduled", "groups", "story", "names", "clock"):
+        assert desk.ask("EXISTS", key) == 0, key
+    assert desk.finish([runs]) == []
+
+
+def test_clearing_twice_or_an_empty_queue_removes_nothing(desk: Desk) -> None:
+    desk.push()
+    assert desk.run(clear(desk.keys)) == 1
+    assert desk.run(clear(desk.keys)) == 0
+
+
+def test_clearing_removes_bodies_that_cannot_be_read(desk: Desk) -> None:
+    desk.push("no json", "[]")
+    assert desk.run(clear(desk.keys)) == 2
+    assert desk.stats().living == 0
+
+
+def test_those_who_wait_for_a_cleared_job_are_told(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.run(attach(desk.keys, id, b"told"))
+    desk.run(clear(desk.keys))
+    assert desk.ask("EXISTS", "waiters") == 0
+
+
+def test_counters_that_were_born_in_a_clear_have_an_end(desk: Desk) -> None:
+    desk.push()
+    desk.ask("DEL", "stats")
+    desk.run(clear(desk.keys))
+    assert desk.ask("PTTL", "stats") > 0
+
+
+# --- pause
+
+
+def test_pausing_and_resuming_say_whether_that_changed_anything(desk: Desk) -> None:
+    assert [desk.run(pause(desk.keys, how)) for how in (False, True, True, False, False)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert desk.ask("EXISTS", "paused") == 0
+
+
+def test_a_paused_queue_takes_jobs_and_hands_none_over(desk: Desk) -> None:
+    desk.wait("w1")
+    desk.run(pause(desk.keys, True))
+    assert desk.members("idle") == []
+    (id,) = desk.push()
+    assert desk.bell("w1") == []
+    assert desk.members("ready") == [id]
+    assert desk.claim() == []
+    desk.run(pause(desk.keys, False))
+    assert desk.bell("w1") == [b""], "who was idle before the pause is called, too"
+    assert desk.claim() == [id]
+
+
+def test_a_worker_that_leaves_a_paused_queue_is_not_called(desk: Desk) -> None:
+    from relevo.store.turns import leave
+
+    desk.run(pause(desk.keys, True))
+    desk.wait("w1")
+    desk.run(leave(desk.keys, "w1"))
+    assert desk.stats().paused
+    desk.run(pause(desk.keys, False))
+    assert desk.bell("w1") == []

@@ -1,0 +1,126 @@
+"""renew, rest, leave: what a worker says between its turns; and the list of workers."""
+
+from __future__ import annotations
+
+from relevo import Relevo
+from relevo.store.jobs import cancel
+from relevo.store.turns import MOST, leave, renew, rest
+from relevo.store.workers import WorkerInfo, gone, living, present
+from tests.eventually import eventually
+from tests.store.desk import Desk, new_id
+
+
+# --- renew
+
+
+def test_a_renewal_lengthens_the_leases_that_are_held(desk: Desk) -> None:
+    ids = desk.push("{}", "{}")
+    desk.claim(2, lease_ms=1000)
+    for _ in range(2):
+        assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000)) == ([], [])
+    now = desk.turn(0).now_ms
+    for id in ids:
+        assert 80_000 < (desk.score("running", id) or 0) - now <= 90_000
+
+
+def test_a_renewal_with_another_token_is_refused_and_changes_nothing(desk: Desk) -> None:
+    """RB22"""
+    (id,) = desk.push()
+    desk.claim(lease_ms=50_000)
+    before = desk.score("running", id)
+    strange = new_id()
+    assert desk.run(renew(desk.keys, [(id, 2), (strange, 1)], 90_000)) == ([id, strange], [])
+    assert desk.score("running", id) == before
+    assert desk.members("running") == [id]
+
+
+def test_a_renewal_does_not_bring_back_what_has_ended(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    desk.finish([id])
+    assert desk.run(renew(desk.keys, [(id, 1)], 90_000)) == ([id], [])
+    assert desk.members("running") == []
+
+
+def test_a_renewal_says_what_somebody_wants_cancelled(desk: Desk) -> None:
+    a, b = desk.push("{}", "{}")
+    desk.claim(2)
+    desk.run(cancel(desk.keys, b, b"{}", 1000, "", 10))
+    for _ in range(2):
+        assert desk.run(renew(desk.keys, [(a, 1), (b, 1)], 90_000)) == ([], [b])
+
+
+def test_a_thousand_leases_are_renewed_in_one_call(desk: Desk) -> None:
+    """RB36"""
+    ids = desk.push(*["{}"] * MOST)
+    desk.claim(MOST)
+    assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000)) == ([], [])
+    assert desk.run(renew(desk.keys, [], 90_000)) == ([], [])
+
+
+# --- rest
+
+
+def test_a_resting_worker_stays_on_the_list(desk: Desk) -> None:
+    desk.wait("w1", idle_ms=5000)
+    now, wake, waits = desk.run(rest(desk.keys, "w1", 60_000))
+    assert (wake, waits) == (0, True)
+    assert desk.score("idle", "w1") == now + 60_000
+    assert 60_000 < desk.ask("PTTL", "idle") <= 120_000
+
+
+def test_a_worker_that_was_called_is_not_put_back_on_the_list(desk: Desk) -> None:
+    desk.wait("w1")
+    desk.push()
+    assert desk.run(rest(desk.keys, "w1", 60_000))[2] is False
+    assert desk.members("idle") == []
+
+
+def test_a_resting_worker_learns_when_it_is_needed_next(desk: Desk) -> None:
+    now = desk.wait("w1").now_ms
+    desk.push_one(when=str(now + 300_000), priority=1023)
+    assert desk.run(rest(desk.keys, "w1", 60_000))[1] == now + 300_000
+    desk.push()
+    found = desk.turn(1, worker="w2", lease_ms=20_000)
+    assert desk.run(rest(desk.keys, "w1", 60_000))[1] == found.now_ms + 20_000
+
+
+# --- leave
+
+
+def test_a_worker_that_leaves_is_called_no_more(desk: Desk) -> None:
+    desk.wait("w1")
+    assert desk.run(leave(desk.keys, "w1")) == []
+    (id,) = desk.push()
+    assert desk.bell("w1") == []
+    assert desk.members("ready") == [id]
+
+
+def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk: Desk) -> None:
+    desk.wait("w1")
+    (id,) = desk.push("body")
+    assert desk.run(leave(desk.keys, "w1")) == [b"j" + id.encode() + b"body"]
+    assert desk.run(leave(desk.keys, "w1")) == []
+    assert desk.ask("EXISTS", "bell:w1") == 0
+    assert desk.finish([id], worker="w1") == []
+
+
+# --- the list of workers
+
+
+def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
+    info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
+    for _ in range(2):
+        app.run(present(app.keys, info, 1000))
+    assert app.run(living(app.keys)) == ([info], [])
+    app.run(gone(app.keys, "w1"))
+    app.run(gone(app.keys, "w1"))
+    assert app.run(living(app.keys)) == ([], [])
+
+
+def test_a_worker_that_fell_silent_is_reported_once(app: Relevo, desk: Desk) -> None:
+    app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1), 1000))
+    desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
+    eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
+    assert app.run(living(app.keys)) == ([], ["w1"])
+    assert app.run(living(app.keys)) == ([], [])
