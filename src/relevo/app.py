@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, overload
+
+import msgspec
 
 from relevo.dead import DeadLetters
 from relevo.errors import ConfigurationError, TargetError, UnknownJob
@@ -33,6 +36,8 @@ T = TypeVar("T")
 
 #: A queue is put on the list of queues again after so many seconds of use.
 LIST_AGAIN = 3600.0
+#: What `_bind` sets.
+_BOUND = ("settings", "keys", "lease_ms", "_clock_key", "_queue_keys", "_listed", "_client")
 
 
 class Relevo:
@@ -49,16 +54,10 @@ class Relevo:
     def __init__(self, name: str, **settings: Any) -> None:
         self.name = name
         clock_key = settings.pop("_clock_key", "")
-        self.settings: Settings = load(arguments=settings)
-        self.keys = AppKeys(self.settings.prefix, self.settings.env, name)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.new_id = Ids()
-        self.lease_ms = round(self.settings.lease * 1000)
-        self._clock_key = clock_key
-        self._queue_keys: dict[str, QueueKeys] = {}
-        self._listed: dict[str, float] = {}
-        self._client: Client | None = None
         self._lock = threading.Lock()
+        self._bind(load(arguments=settings), clock_key)
         self.keys_of(self.settings.queue)  # refuses a name that cannot be one
         self._defaults = Options(
             queue=self.settings.queue,
@@ -68,6 +67,31 @@ class Relevo:
             failure_ttl=self.settings.failure_ttl,
             max_crashes=self.settings.max_crashes,
         )
+
+    def _bind(self, settings: Settings, clock_key: str) -> None:
+        """Everything that depends on which server and which names are used."""
+        self.settings = settings
+        self.keys = AppKeys(settings.prefix, settings.env, self.name)
+        self.lease_ms = round(settings.lease * 1000)
+        self._clock_key = clock_key
+        self._queue_keys: dict[str, QueueKeys] = {}
+        self._listed: dict[str, float] = {}
+        self._client: Client | None = None
+
+    @contextmanager
+    def rebound(self, *, clock_key: str = "", **settings: Any) -> Iterator[None]:
+        """Another server or other names for a while: `with app.rebound(url=…, prefix=…):`. Made for tests.
+
+        Tasks, queues and jobs made before follow, because they ask the app. Nobody else may use it meanwhile.
+        """
+        before = {name: getattr(self, name) for name in _BOUND}
+        self._bind(msgspec.structs.replace(self.settings, **settings), clock_key)
+        try:
+            yield
+        finally:
+            self.close()
+            for name, value in before.items():
+                setattr(self, name, value)
 
     def __repr__(self) -> str:
         return f"<Relevo {self.name} in {self.settings.env}, {len(self.tasks)} tasks>"
@@ -103,14 +127,14 @@ class Relevo:
         self.tasks[target] = task
         return task
 
-    def function(self, func: Callable[P, R]) -> Task[P, R]:
+    def function(self, func: Callable[P, R], *, trusted: bool = False) -> Task[P, R]:
         """A plain function as a task, found by workers through its import path.
 
         Its module must be one the app allows (`allow=["shop.jobs"]`, which includes what is below it): a worker
-        runs nothing else, whatever a forged job may name.
+        runs nothing else, whatever a forged job may name. With `trusted` this process does not ask; workers do.
         """
         module, name = _importable(func)
-        if not self.allows(module):
+        if not trusted and not self.allows(module):
             raise TargetError(
                 f"{module}.{name} is not in a module this app allows; "
                 f"decorate it with @app.task, or add {module!r} to the setting `allow`"
@@ -182,6 +206,13 @@ class Relevo:
             address = task_queue(self.settings.prefix, self.settings.env, self.name, queue)
             keys = self._queue_keys.setdefault(queue, QueueKeys(str(address), clock_key=self._clock_key))
         return keys
+
+    def now_ms(self) -> Generator[Call[Any], Any, int]:
+        """The server's clock, under test with the shift that scripts see, too."""
+        now_ms: int = yield queues.server_time()
+        if self._clock_key:
+            now_ms += int((yield Call([b"GET", self._clock_key.encode()])) or 0)
+        return now_ms
 
     def is_listed(self, queue: str) -> bool:
         """Whether this process has put the queue on the list of queues of late."""

@@ -27,6 +27,7 @@ from relevo.model.outcome import (
 )
 from relevo.store import queues
 from relevo.store.jobs import read_claim, readable
+from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Moved, Settled, Turn, renew, turn
@@ -58,7 +59,11 @@ class Queue:
     def __init__(self, app: Relevo, name: str) -> None:
         self._app = app
         self.name = name
-        self._keys = app.keys_of(name)
+        app.keys_of(name)  # refuses a name that cannot be one
+
+    @property
+    def _keys(self) -> QueueKeys:
+        return self._app.keys_of(self.name)  # asked each time: the app may be bound elsewhere for a test
 
     def __repr__(self) -> str:
         return f"<Queue {self._keys.address}>"

@@ -13,9 +13,9 @@ from relevo.errors import OptionError, PayloadError
 from relevo.handle import Job
 from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Options, changed
+from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call, Plan
 from relevo.store.push import NewJob, push, push_plain
-from relevo.store.queues import server_time
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -52,7 +52,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(func)
         self._own = own or options
         self._head = self._envelope_head()
-        self._keys = app.keys_of(options.queue)
+        app.keys_of(options.queue)  # refuses a name that cannot be one
         self._plain = not (
             options.delay
             or options.eta_ms is not None
@@ -99,6 +99,9 @@ class Task(Generic[P, R]):
         owners = await self.app.arun(plan)
         return [self._job(id, owner) for id, owner in zip(ids, owners, strict=True)]
 
+    def _keys(self) -> QueueKeys:
+        return self.app.keys_of(self.options.queue)  # asked each time: the app may be bound elsewhere for a test
+
     def _job(self, id: str, owner: str | int) -> Job[R]:
         known = id if isinstance(owner, int) else owner
         return Job(self.app, known, self.options.queue, decode=self.signature.decode_result, created=known == id)
@@ -108,15 +111,15 @@ class Task(Generic[P, R]):
         id = self.app.new_id()
         if self._plain and self.app.is_listed(self.options.queue):
             body = self._head + b"," + fragment + b"}" if fragment else self._head + b"}"
-            return id, push_plain(self._keys, [(id, self.options.priority, body)], self.app.lease_ms)
+            return id, push_plain(self._keys(), [(id, self.options.priority, body)], self.app.lease_ms)
         return id, self._new_slowly(id, fragment)
 
     def _new_slowly(self, id: str, fragment: bytes) -> Generator[Call[Any], Any, str]:
         yield from self.app.list_queue(self.options.queue)
         now_ms = 0
         if self.options.expires is not None:
-            now_ms = yield server_time()
-        owners = yield from push(self._keys, [self._new_job(id, fragment, now_ms)], self.app.lease_ms)
+            now_ms = yield from self.app.now_ms()
+        owners = yield from push(self._keys(), [self._new_job(id, fragment, now_ms)], self.app.lease_ms)
         return owners[0]
 
     def _many(self, calls: Iterable[Any]) -> tuple[list[str], Plan[list[str]]]:
@@ -144,19 +147,21 @@ class Task(Generic[P, R]):
                     (id, priority, head + b"," + fragment + b"}" if fragment else head + b"}")
                     for id, fragment in zip(ids[start : start + 1000], fragments[start : start + 1000], strict=True)
                 ]
-                yield push_plain(self._keys, rows, self.app.lease_ms)
+                yield push_plain(self._keys(), rows, self.app.lease_ms)
             return ids
         now_ms = 0
         if self.options.expires is not None:
-            now_ms = yield server_time()
+            now_ms = yield from self.app.now_ms()
         jobs = [self._new_job(id, fragment, now_ms) for id, fragment in zip(ids, fragments, strict=True)]
-        return (yield from push(self._keys, jobs, self.app.lease_ms))
+        return (yield from push(self._keys(), jobs, self.app.lease_ms))
 
     def _new_job(self, id: str, fragment: bytes, now_ms: int) -> NewJob:
         options = self.options
         head = self._head
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
-        if scope and not name:
+        if scope == "no":
+            name = scope = ""  # it stands in the body, and nobody holds it
+        elif scope and not name:
             name = f"{self.target}:{hashlib.sha256(fragment).hexdigest()[:24]}"
             head += b',"n":' + write(name)
         if options.expires is not None:

@@ -593,10 +593,11 @@ class Engine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ the end
     def teardown(self) -> None:
-        if self.agrees:
+        agreed = self.agrees
+        if agreed:  # else something was found already, which another complaint would only hide
             self._drain()
         keys: list[bytes] = self.perform(Call([b"KEYS", f"{{{self.queue.address}}}*"]))
-        if not self.model.of(*LIVING):
+        if agreed:
             endless = [key for key in keys if self.perform(Call([b"PTTL", key])) < 0]
             assert not endless, f"everything has ended, yet {endless} stay for ever"
         if keys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import logging
 import multiprocessing
@@ -131,16 +132,16 @@ def talk_then_hang() -> None:
 
 @app.task(executor="process")
 def leave_a_talker() -> None:
-    job = current_job()
     print("mine")
 
     def talk_on() -> None:
-        for _ in range(100):
-            job._last = 0.0  # type: ignore[attr-defined]  # do not hold back
-            job.progress(0.9, "late")
-            time.sleep(0.005)
+        for step in range(100):
+            print("late")
+            current_job().progress(step / 100, "late")
+            time.sleep(0.01)
 
-    threading.Thread(target=talk_on).start()
+    # With the job's context, as `asyncio.to_thread` gives it: this is what makes its output the job's.
+    threading.Thread(target=contextvars.copy_context().run, args=(talk_on,)).start()
 
 
 @app.task(executor="process")

@@ -41,7 +41,7 @@ def add_app(parser: argparse.ArgumentParser) -> None:
 
 def whole(text: str) -> int:
     """A number from 1 to 1000, for argparse."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= 1000):
         raise argparse.ArgumentTypeError(f"a whole number from 1 to 1000 is needed, found {text[:40]!r}")
     return int(text)
 

@@ -18,6 +18,7 @@ from relevo.model.nearest import did_you_mean
 
 Executor = Literal["auto", "loop", "thread", "process"]
 Errors = tuple[type[BaseException], ...]
+Unique = Literal["", "no", "queued", "until_done"] | float
 
 
 class Priority(IntEnum):
@@ -64,7 +65,8 @@ class Options(Struct, frozen=True, kw_only=True):
     eta_ms: int | None = None
     name: str = ""
     #: How long the name (without one: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
-    unique: Literal["", "queued", "until_done"] | float = ""
+    #: Without it a name is held until the job is done; False: the name is only a label.
+    unique: Unique = ""
 
 
 def _number(low: float, high: float, kind: str = "a number") -> Callable[[str, Any], float]:
@@ -130,10 +132,12 @@ def _eta(what: str, value: Any) -> int:
     raise OptionError(f"{what}: an aware datetime is needed, found {value!r}; for a time from now use delay=")
 
 
-def _unique(what: str, value: Any) -> Literal["", "queued", "until_done"] | float:
+def _unique(what: str, value: Any) -> Unique:
     if value is True:
         return "until_done"
-    if value is False or value is None:
+    if value is False:
+        return "no"
+    if value is None:
         return ""
     if value in ("queued", "until_done"):
         return value  # type: ignore[no-any-return]

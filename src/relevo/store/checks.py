@@ -198,10 +198,10 @@ def _is_protected(facts: Facts) -> bool:
 
 def latency(facts: Facts) -> Verdict:
     """Each turn of a worker and each enqueue waits for one round trip."""
-    if not facts.pings_ms:
+    if not facts.round_trips_ms:
         return Verdict("latency", Level.UNKNOWN, "not measured")
-    middle = median(facts.pings_ms)
-    found = f"{middle:.2f} ms per round trip (median of {len(facts.pings_ms)})"
+    middle = median(facts.round_trips_ms)
+    found = f"{middle:.2f} ms per round trip (median of {len(facts.round_trips_ms)})"
     if middle <= SLOW_MS:
         return Verdict("latency", Level.OK, found)
     return Verdict("latency", Level.WARNING, found, "run workers near the server; look at its load and at SLOWLOG")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import weakref
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from relevo.model.job import Record
 from relevo.store.aio import AsyncDriver
@@ -19,6 +21,13 @@ from relevo.store.source import Source
 T = TypeVar("T")
 
 
+class _OfLoop(NamedTuple):
+    driver: AsyncDriver
+    inbox: AsyncInbox
+    #: Closing it hangs up.
+    end: AsyncGenerator[None, None]
+
+
 class Client:
     """Nothing is opened before it is used; each thread and each event loop gets connections of its own."""
 
@@ -28,8 +37,7 @@ class Client:
         self._keys = keys
         self._inbox = BlockingInbox(self.blocking, keys)
         self._pid = os.getpid()
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[AsyncDriver, AsyncInbox]]
-        self._loops = weakref.WeakKeyDictionary()
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
 
     def run(self, plan: Plan[T], *, patience: float | None = None) -> T:
         """Carry a plan out and block meanwhile."""
@@ -37,7 +45,7 @@ class Client:
 
     async def arun(self, plan: Plan[T], *, patience: float | None = None) -> T:
         """Carry a plan out on the running event loop."""
-        return await self._here()[0].perform(plan, patience=patience)
+        return await self._here().driver.perform(plan, patience=patience)
 
     def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
         """Block until a job has ended."""
@@ -45,30 +53,45 @@ class Client:
 
     async def await_end(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
         """Wait on the running event loop until a job has ended."""
-        return await self._here()[1].wait(queue, id, timeout)
+        return await self._here().inbox.wait(queue, id, timeout)
 
     def driver(self) -> AsyncDriver:
         """The driver of the running event loop."""
-        return self._here()[0]
+        return self._here().driver
 
-    def _here(self) -> tuple[AsyncDriver, AsyncInbox]:
+    def _here(self) -> _OfLoop:
         loop = asyncio.get_running_loop()
-        pair = self._loops.get(loop)
-        if pair is None or self._pid != os.getpid():
+        here = self._loops.get(loop)
+        if here is None or self._pid != os.getpid():
             if self._pid != os.getpid():  # a forked child must not talk on its parent's sockets
                 self._loops = weakref.WeakKeyDictionary()
                 self._pid = os.getpid()
             driver = AsyncDriver(self.source)
-            pair = self._loops[loop] = (driver, AsyncInbox(driver, self._keys))
-        return pair
+            inbox = AsyncInbox(driver, self._keys)
+            here = self._loops[loop] = _OfLoop(driver, inbox, self._until_end(loop, driver, inbox))
+            with contextlib.suppress(StopIteration):  # up to its yield: from here on the loop knows it
+                here.end.__anext__().send(None)
+        return here
+
+    async def _until_end(
+        self, loop: asyncio.AbstractEventLoop, driver: AsyncDriver, inbox: AsyncInbox
+    ) -> AsyncGenerator[None, None]:
+        """Hangs up with the loop, for those who forget: asyncio ends the async generators of a loop that shuts down."""
+        try:
+            yield
+        finally:
+            self._loops.pop(loop, None)
+            await inbox.close()
+            driver.close()
+            await asyncio.sleep(0)  # the sockets are closed one step later
 
     def close(self) -> None:
         """Close the blocking connections."""
+        self._inbox.close()
         self.blocking.close()
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        pair = self._loops.pop(asyncio.get_running_loop(), None)
-        if pair is not None:
-            await pair[1].close()
-            pair[0].close()
+        here = self._loops.get(asyncio.get_running_loop())
+        if here is not None:
+            await here.end.aclose()

@@ -160,6 +160,15 @@ class BlockingInbox:
             raise UnknownJob(f"no job {id}: it never was, or its record has ended")
         return slot.record
 
+    def close(self) -> None:
+        """Stop listening, unless somebody still waits. The next one to wait listens anew."""
+        if self._pid != os.getpid():
+            self._renew()
+        with self._lock:
+            if not self._waiting:
+                self._listener = None  # the thread notices when its read ends, which is soon
+                self._subscribed = False
+
     def _leave(self, id: str, slot: _Slot) -> None:
         slots = self._waiting.get(id, [])
         if slot in slots:
@@ -177,7 +186,7 @@ class BlockingInbox:
 
     def _listen(self) -> None:
         link: Link | None = None
-        while True:
+        while self._listener is threading.current_thread():
             try:
                 if link is None:
                     link = self._driver.open(None)
@@ -190,11 +199,16 @@ class BlockingInbox:
                 log.debug("inbox: %s", error)
                 link = None
                 with self._lock:
-                    self._subscribed = False
+                    if self._listener is threading.current_thread():
+                        self._subscribed = False
                 time.sleep(0.1)
+        if link is not None:
+            link.close()
 
     def _attach_all(self) -> None:
         with self._lock:
+            if self._listener is not threading.current_thread():
+                return
             self._subscribed = True
             self._changed.notify_all()
             waiting = [(id, slots[0].queue) for id, slots in self._waiting.items() if slots]

@@ -10,6 +10,7 @@ from msgspec import Struct
 from relevo.model.job import Envelope, Record, State, Story, read_envelope, read_record, read_story
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
 
 
 class Claim(Struct, frozen=True):
@@ -96,13 +97,13 @@ def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None
 def cancel(queue: QueueKeys, id: str, record: bytes, ttl_ms: int, name: str, dead_max: int) -> Call[str]:
     """'cancelled', 'asked' (its worker was told), or 'unknown'."""
     script = queue.script("cancel")
-    return Call([id, record, ttl_ms, name, 0, dead_max], bytes.decode, script, queue.of(script))
+    return Call([id, record, ttl_ms, name, 0, dead_max, KEEP_MS], bytes.decode, script, queue.of(script))
 
 
 def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[bool]:
     """Put an ended job back in its queue; False if somebody else did so before."""
     script = queue.script("revive")
-    args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body]
+    args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, KEEP_MS]
     # A repeated call would answer 0 although the first one, whose reply was lost, did it.
     return Call(args, bool, script, queue.of(script), repeatable=False)
 
@@ -110,4 +111,4 @@ def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[b
 def discard(queue: QueueKeys, ids: list[str]) -> Call[int]:
     """Forget ended jobs: how many there were."""
     script = queue.script("discard")
-    return Call([len(ids), *ids], int, script, queue.of(script))
+    return Call([KEEP_MS, *ids], int, script, queue.of(script))

@@ -12,6 +12,7 @@ from relevo.model.job import Envelope, Record, State, read_record
 from relevo.store.jobs import Claim, read_claim, readable
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
 
 #: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
 LISTED_MS = 30 * 86_400_000
@@ -89,7 +90,8 @@ def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) ->
     if state.has_ended:
         record = read_record(text)
         return Listed(id.decode(), state, readable(bytes(record.body)), bytes(record.body), record=record)
-    due = int(float(score)) // 1024 if state is State.SCHEDULED else int(float(score)) if claim else None
+    number = int(float(score))
+    due = number // 1024 if state is State.SCHEDULED else number if state is State.RUNNING else None
     return Listed(id.decode(), state, readable(text), text, due, read_claim(claim))
 
 
@@ -108,7 +110,7 @@ def clear(queue: QueueKeys) -> Generator[Call[Any], Any, int]:
             listed: list[Listed] = yield page(queue, state, 0, 500)
             if not listed:
                 break
-            args: list[Argument] = [len(listed)]
+            args: list[Argument] = [KEEP_MS]
             for job in listed:
                 args += (job.id, job.envelope.name if job.envelope else "")
             removed += yield Call(args, int, script, queue.of(script))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreError
 
 
@@ -25,11 +27,15 @@ class NotNow(ServerUnavailable):
     """The server is starting, failing over, or moving slots: the same call will work soon."""
 
 
+#: Servers before version 7 wrap what a command inside a script was refused with.
+_OF_A_COMMAND = re.compile(r"^ERR Error running script .*?: -([A-Z]+ .*)", re.DOTALL)
 _SOON = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS", "ASK")
 
 
 def refusal(message: str) -> StoreError:
     """The error for an error reply."""
+    if inner := _OF_A_COMMAND.search(message):
+        message = inner[1]
     code = message.partition(" ")[0]
     if code == "NOSCRIPT":
         return ScriptMissing(message)

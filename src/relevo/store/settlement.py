@@ -23,6 +23,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     args: Raw = Raw(b"[]")
     kwargs: Raw = Raw(b"{}")
     attempts: tuple[Attempt, ...] = ()
+    name: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class Held(Struct, frozen=True, gc=False):
@@ -130,5 +132,7 @@ def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
         held.envelope.args,
         held.envelope.kwargs,
         outcome.story.attempts,
+        held.envelope.name,
+        held.envelope.tags,
     )
     return write(Envelope(terms.on_failure or "", Raw(b"[" + write(failure) + b"]"), priority=held.envelope.priority))

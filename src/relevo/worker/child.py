@@ -125,8 +125,7 @@ async def _watch_memory(worker: Worker, most_mib: int) -> None:
         used = _resident_mib()
         if used > most_mib and not worker.is_stopping:
             log.warning("memory: %d MiB used, %d allowed; the worker starts anew", used, most_mib)
-            worker.wants_recycling = True
-            worker.stop()
+            worker.start_anew()
 
 
 def _resident_mib() -> float:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from relevo.app import Relevo
 from relevo.errors import StoreError
 from relevo.store.turns import MOST, renew
 from relevo.worker import faults
-
-if TYPE_CHECKING:
-    from relevo.worker.worker import Worker
+from relevo.worker.hands import Hands
+from relevo.worker.lane import Lane
+from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
 
@@ -20,14 +22,28 @@ log = logging.getLogger("relevo.worker")
 class Keeper:
     """Three renewals fit in a lease: two may fail before a job is lost."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._every = worker.app.settings.lease / 3
+    def __init__(
+        self,
+        app: Relevo,
+        hands: Hands,
+        lanes: Sequence[Lane],
+        watch: Watch,
+        tell: Callable[[list[str], list[str]], None],
+    ) -> None:
+        self._app = app
+        self._hands = hands
+        self._lanes = lanes
+        self._watch = watch
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._every = app.settings.lease / 3
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relevo keeper", daemon=True)
 
     def start(self) -> None:
         """Begin."""
+        if self._hands.ledger is not None:
+            self._hands.ledger.beat()
         self._thread.start()
 
     def stop(self) -> None:
@@ -46,26 +62,24 @@ class Keeper:
 
     def run_once(self) -> int:
         """Renew what is in hand: how many leases."""
-        worker = self._worker
-        now = time.monotonic()
         # While the loop is blocked, jobs that wait for it are let go: other workers can run them.
-        blocked = now - worker.loop_ticked > self._every
+        blocked = time.monotonic() - self._watch.ticked > self._every
         renewed = 0
-        for lane in worker.lanes:
+        for lane in self._lanes:
             held = [
                 (run.held.id, run.held.token)
-                for run in list(worker.runs.values())
+                for run in list(self._hands.runs.values())
                 if run.lane is lane and not run.settled and (run.started or not blocked)
             ]
             for start in range(0, len(held), MOST):
                 part = held[start : start + MOST]
                 if faults.ACTIVE:
                     faults.at("renewing")
-                call = renew(lane.keys, part, worker.app.lease_ms)
-                lost, cancelled = worker.app.client.blocking.perform(call, patience=self._every / 2)
+                call = renew(lane.keys, part, self._app.lease_ms)
+                lost, cancelled = self._app.client.blocking.perform(call, patience=self._every / 2)
                 renewed += len(part) - len(lost)
                 if lost or cancelled:
-                    worker.from_thread(lost, cancelled)
-        if worker.ledger is not None:
-            worker.ledger.beat()
+                    self._loop.call_soon_threadsafe(self._tell, lost, cancelled)
+        if self._hands.ledger is not None:
+            self._hands.ledger.beat()
         return renewed

@@ -24,6 +24,7 @@ from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker import faults
 from relevo.worker.run import Run
+from relevo.worker.telling import result_ttl
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
@@ -33,21 +34,27 @@ log = logging.getLogger("relevo.worker")
 _NEW = Story()
 #: How long the server believes an idle worker waits, and how often the worker says so. Between the two lies the
 #: time in which a killed idle worker may still be handed one job, which then has to wait for its lease to end.
+#: Saying so is also how an idle worker hears of leases that began since: less than a lease, so that it is there when
+#: one runs out.
 IDLE_MS = 40_000
-REST_EVERY = 15.0
+REST_EVERY = 10.0
 
 
 class Lane:
     """The turns of one queue."""
 
-    def __init__(self, worker: Worker, queue: str, driver: AsyncDriver) -> None:
+    def __init__(self, worker: Worker, queue: str, number: int, driver: AsyncDriver) -> None:
         app = worker.app
         self.queue = queue
+        #: its place among the worker's lanes
+        self.number = number
         self.keys = app.keys_of(queue)
         self.settled = Settled()
         self._worker = worker
         self._driver = driver
         self._limits = Limits(app.lease_ms, IDLE_MS, app.settings.done_max, app.settings.dead_max)
+        longest = max(app.settings.result_ttl, app.settings.failure_ttl)
+        self._notes_ttl_ms = max(60_000, round(longest * 1000))
         self._kick = asyncio.Event()
         self._resting = False
         self._rest_until = 0.0
@@ -136,7 +143,7 @@ class Lane:
         notes, self._notes = self._notes, []
         try:
             if notes:
-                await self._driver.perform(note(self.keys, notes, self._worker.notes_ttl_ms), patience=0)
+                await self._driver.perform(note(self.keys, notes, self._notes_ttl_ms), patience=0)
             asking = self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
             found = await (self._ask_and_die(asking) if faults.ACTIVE else asking)
         except StoreError as error:
@@ -240,7 +247,7 @@ class Lane:
         held = run.held
         envelope = held.envelope
         if isinstance(happened, Returned) and held.story is _NEW and envelope is not None and not envelope.name:
-            ttl = run.task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
+            ttl = result_ttl(run)
             if ttl <= 0:
                 self.settled.plain += (held.id, held.token)
             else:
@@ -260,12 +267,20 @@ class Lane:
         """Write something down about a job, with the next turn."""
         self._notes.append((id, token, field, text))
 
+    def note_progress(self, run: Run, token: int | str) -> None:
+        """Write a run's progress down, if it has said anything new."""
+        said = run.context._progress
+        if said is not None and said != run.told_progress:
+            run.told_progress = said
+            text = write({"fraction": said[0], "message": said[1]}).decode()
+            self.note(run.held.id, token, "progress", text)
+
     async def flush_notes(self) -> None:
         """Write down what has piled up, should no turn come by."""
         notes, self._notes = self._notes, []
         if notes:
             try:
-                await self._driver.perform(note(self.keys, notes, self._worker.notes_ttl_ms), patience=0)
+                await self._driver.perform(note(self.keys, notes, self._notes_ttl_ms), patience=0)
             except StoreError:
                 self._notes[:0] = notes
 

@@ -347,12 +347,23 @@ def _leave_signals_to_parent() -> None:
     # Handlers that do nothing, and not SIG_IGN: programs that a job starts would inherit that and could not be ended.
     for number in PARENTS_SIGNALS:
         signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)  # blocked by the parent until here
+    _unblock()  # the parent had blocked them until here
+    # A fork has our handlers and would be deaf too. Blocked meanwhile, so that a signal that comes at once is not lost.
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_hear_signals_again)
+
+
+def _block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
 
 
 def _hear_signals_again() -> None:
     for number in PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    _unblock()
 
 
 def _be_first_to_go() -> None:
@@ -374,7 +385,6 @@ def main() -> None:
     _be_first_to_go()
     wire = Wire(Connection(fd))
     os.register_at_fork(after_in_child=wire.leave_to_parent)
-    os.register_at_fork(after_in_child=_hear_signals_again)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # we are killed, and would never flush

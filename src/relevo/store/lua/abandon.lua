@@ -7,6 +7,7 @@ KEYS  running    zset  lease deadline
 ARGV  n          int   how many: id, token
 GIVES how many leases were ended ]]
 -- @include now
+-- @include afford
 -- @include wake
 local ended = 0
 for i = 2, #ARGV, 2 do

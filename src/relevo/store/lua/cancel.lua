@@ -7,9 +7,12 @@ ARGV  id         id    the job
       name       text  the name it holds, or ''
       done_max   int   unused for this state
       dead_max   int   records kept
+      keep_ms    int   how long the counters live without traffic
 GIVES 'cancelled', 'asked' (it runs; its worker was told), or 'unknown' ]]
 -- @include now
+-- @include afford
 -- @include end
+-- @include tally
 if redis.call('HEXISTS', jobs, id) == 0 then return 'unknown' end
 if redis.call('ZSCORE', running, id) then
   local claim = redis.call('HGET', claims, id)
@@ -28,5 +31,5 @@ redis.call('HDEL', story, id)
 redis.call('HDEL', groups, id)
 release(name, id)
 file(cancelled, id, record, tonumber(ttl))
-redis.call('HINCRBY', stats, 'cancelled', 1)
+tally('cancelled', 1)
 return 'cancelled'

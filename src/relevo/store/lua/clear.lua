@@ -1,7 +1,9 @@
 --[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
-KEYS  jobs ready scheduled running claims story groups clock names waiters stats
-ARGV  n          int   how many: id, name
+KEYS  jobs ready scheduled claims story groups clock names waiters stats
+ARGV  keep_ms    int   how long the counters live without traffic
+                       then per job: id, name
 GIVES how many were removed ]]
+-- @include tally
 local removed = 0
 for i = 2, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
@@ -19,6 +21,6 @@ for i = 2, #ARGV, 2 do
     removed = removed + 1
   end
 end
-if removed > 0 then redis.call('HINCRBY', stats, 'cleared', removed) end
+if removed > 0 then tally('cleared', removed) end
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
 return removed

@@ -3,8 +3,10 @@ KEYS  ended      -     prefix of records of finished jobs
       notes      -     prefix of progress and logs
       stats      hash  counters
       done dead cancelled expired
-ARGV  n          int   how many ids follow
+ARGV  keep_ms    int   how long the counters live without traffic
+                       then the ids
 GIVES how many there were ]]
+-- @include tally
 local gone = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
@@ -15,5 +17,5 @@ for i = 2, #ARGV do
   redis.call('DEL', notes .. ':' .. id)
   gone = gone + redis.call('DEL', ended .. ':' .. id)
 end
-if gone > 0 then redis.call('HINCRBY', stats, 'discarded', gone) end
+if gone > 0 then tally('discarded', gone) end
 return gone

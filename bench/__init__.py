@@ -1,0 +1,1 @@
+"""How fast relevo is on this machine: `python -m bench`."""

@@ -1,0 +1,170 @@
+"""What a test has in hand: run the jobs, move the time, look at what was enqueued."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.errors import OptionError
+from relevo.handle import JobInfo
+from relevo.model.durations import Duration, milliseconds, spoken
+from relevo.store.plan import Call
+from relevo.task import Task
+from relevo.testing import looking
+from relevo.worker import Worker
+
+T = TypeVar("T")
+
+#: A moved clock is forgotten after a day: a killed test process cannot put it back.
+CLOCK_TTL_MS = 86_400_000
+
+
+class Drained(Struct, frozen=True):
+    """What `drain` did."""
+
+    #: Jobs that went well.
+    done: int = 0
+    #: Attempts that did not, whether they will be repeated or not.
+    failed: int = 0
+    #: Ids of the jobs that were given up.
+    dead: tuple[str, ...] = ()
+
+
+class Clock:
+    """The time as jobs see it. Time limits of records and results go on by the real one."""
+
+    def __init__(self, app: Relevo, key: str) -> None:
+        self._app = app
+        self._key = key.encode()
+
+    def __repr__(self) -> str:
+        return f"<Clock {spoken(self._shift_ms() / 1000)} ahead>"
+
+    def move(self, by: Duration) -> None:
+        """Let time pass: what is due by then runs at the next `drain`."""
+        self._shift_to(self._shift_ms() + milliseconds(by, what="clock.move"))
+
+    def _shift_ms(self) -> int:
+        return int(self._app.run(Call([b"GET", self._key], lambda reply: reply or b"0")))
+
+    def _shift_to(self, ms: int) -> None:
+        if ms:
+            self._app.run(Call([b"SET", self._key, ms, b"PX", CLOCK_TTL_MS]))
+        else:
+            self._app.run(Call([b"DEL", self._key]))
+
+
+class TestKit:
+    """Given by `bind(app)` and by the fixture `relevo_app`."""
+
+    __test__ = False  # pytest: not a class of tests
+
+    def __init__(self, app: Relevo, clock: Clock, leaks: Callable[[], list[str]]) -> None:
+        self.app = app
+        self.clock = clock
+        #: Keys, and entries of keys, that nothing will ever remove. Checked by itself when the test ends.
+        self.leaks = leaks
+
+    # running
+    def drain(self, max_jobs: int | None = None) -> Drained:
+        """Run all jobs that are ready or due, of all queues, with a real worker, until none is left.
+
+        A job that fails raises nothing here: it is counted, and due again later or among `dead`. With `max_jobs`
+        so many attempts are made, one after the other.
+        """
+        return _on_a_loop(self._drain_and_close(max_jobs))
+
+    async def adrain(self, max_jobs: int | None = None) -> Drained:
+        """`drain` on the running event loop."""
+        if max_jobs is not None and max_jobs < 1:
+            raise OptionError(f"drain: at least 1 job, found {max_jobs!r}")
+        buried = set(await self._dead())
+        done = failed = 0
+        while True:
+            queues = await self._queues()
+            workers = [Worker(self.app, queues=queues, burst=True)]
+            if max_jobs is not None:  # one by one, so that it is not one too many
+                workers = [
+                    Worker(self.app, queues=[queue], burst=True, concurrency=1, threads=1, max_jobs=1)
+                    for queue in queues
+                ]
+            ran = 0
+            for worker in workers:
+                await worker.run()
+                ran = worker.done + worker.failed
+                done, failed = done + worker.done, failed + worker.failed
+                if ran:
+                    break
+            # Jobs may have enqueued others, also on queues that were new.
+            if not ran or (max_jobs is not None and done + failed >= max_jobs):
+                break
+        return Drained(done, failed, tuple(id for id in await self._dead() if id not in buried))
+
+    async def _drain_and_close(self, max_jobs: int | None) -> Drained:
+        try:
+            return await self.adrain(max_jobs)
+        finally:
+            await self.app.aclose()
+
+    async def _queues(self) -> list[str]:
+        of_tasks = (task.options.queue for task in self.app.tasks.values())
+        return list(dict.fromkeys([self.app.settings.queue, *of_tasks, *await self.app.aqueues()]))
+
+    async def _dead(self) -> list[str]:
+        return [row.id for row in reversed(await self.app.dead.alist(limit=1000))]
+
+    # looking
+    def enqueued(self, task: looking.Which = None) -> list[JobInfo]:
+        """Jobs that wait, ready or scheduled, in the order of each queue; of one task, or all."""
+        return looking.waiting(self.app, task)
+
+    def assert_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> JobInfo:
+        """A job of this task waits that has these arguments, whatever else it has; gives the first such job.
+
+        Keywords that the task does not take itself are compared with the job: `queue`, `priority`, `name`,
+        `group`, `tags`, `state`.
+        """
+        found, rows, wanted = looking.find(self.app, task, args, kwargs)
+        if not found:
+            raise AssertionError(f"not enqueued: {wanted}\n{looking.told(rows)}")
+        return found[0]
+
+    def assert_not_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> None:
+        """No job of this task with these arguments waits."""
+        found, _, wanted = looking.find(self.app, task, args, kwargs)
+        if found:
+            raise AssertionError(f"enqueued, and should not be: {wanted}\n{looking.told(found)}")
+
+
+def _on_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run on an event loop of its own: here, or in a thread where one is running already."""
+
+    def run() -> T:
+        # A loop made by a factory is not made the thread's own: whoever has one there keeps it.
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(work)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def tell() -> None:
+        try:
+            results.append(run())
+        except BaseException as error:  # noqa: BLE001  # raised again where it is awaited
+            errors.append(error)
+
+    thread = threading.Thread(target=tell, name="relevo drain")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -1,0 +1,219 @@
+"""The jobs in a worker's hands: started where they belong, stopped when told, settled when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from relevo import context
+from relevo.app import Relevo
+from relevo.model.outcome import CancelAsked, Happened, Interrupted, LeaseLost, Raised, Returned, TimedOut, Unrunnable
+from relevo.model.verdicts import Retry, Snooze
+from relevo.worker import capture, faults
+from relevo.worker.intake import Intake
+from relevo.worker.ledger import Ledger
+from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run, Stopped
+from relevo.worker.telling import NOTHING, encoded, log_text, report, told
+from relevo.worker.threads import Ended, Threads
+
+if TYPE_CHECKING:
+    from relevo.worker.lane import Lane
+    from relevo.worker.processes import Processes
+
+log = logging.getLogger("relevo.worker")
+
+
+class Hands:
+    """Runs attempts on the loop, in threads, in processes. Everything but `begin` happens on the loop."""
+
+    def __init__(
+        self, app: Relevo, intake: Intake, *, concurrency: int, threads: int, on_settled: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._intake = intake
+        self._concurrency = concurrency
+        self._on_settled = on_settled
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads(threads, self._begin, self._ended)
+        self._threads_size = threads
+        self._processes: Processes | None = None
+        self._waiting: deque[Run] = deque()
+        self._on_loop = 0
+        #: claimed, not yet settled here
+        self.runs: dict[str, Run] = {}
+        #: shared with the supervisor; None: there is none
+        self.ledger: Ledger | None = None
+        #: what comes now is given back at once
+        self.are_closing = False
+        self.done = self.failed = 0
+
+    # in
+    def accept(self, run: Run) -> None:
+        """Run it as soon as there is a slot."""
+        self.runs[run.held.id] = run
+        if self.are_closing:
+            self.give_back(run)
+            return
+        executor = run.task.options.executor
+        if executor == "process":
+            self._pool().submit(run)
+        elif executor == "thread" or not run.task.is_async:
+            self._threads.submit(run)
+        elif self._on_loop < self._concurrency:
+            self._start(run)
+        else:
+            self._waiting.append(run)
+
+    def _pool(self) -> Processes:
+        if self._processes is None:
+            from relevo.worker.processes import Processes  # most workers never need it
+
+            self._processes = Processes(self._app.settings.pool or os.cpu_count() or 1, self._begin, self._ended)
+        return self._processes
+
+    def _start(self, run: Run) -> None:
+        self._on_loop += 1
+        self._begin(run)
+        run.future = self._loop.create_task(self._attempt(run))
+
+    def _begin(self, run: Run) -> None:
+        """It starts now. Also called from the threads of the executors."""
+        now = run.started = time.monotonic()
+        limit = self._intake.time_limit(run)
+        if limit:
+            run.deadline = now + limit
+        if self.ledger is not None:
+            run.cell = self.ledger.write(run.lane.number, run.held.token, run.held.id, now, run.deadline)
+        if faults.ACTIVE:
+            faults.at("started")
+
+    async def _attempt(self, run: Run) -> None:
+        context.running.set(run.context)
+        capture.current.set(run.capture)
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = await run.task.func(*run.args, **run.kwargs)
+        except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
+            error = raised
+        self._on_loop -= 1
+        self._ended((run, result, error))
+        while self._waiting and self._on_loop < self._concurrency:
+            following = self._waiting.popleft()
+            if not following.settled:
+                self._start(following)
+
+    # out
+    def _ended(self, ended: Ended) -> None:
+        run, result, error = ended
+        if faults.ACTIVE:
+            faults.at("returned")
+        if run.settled:
+            return
+        if error is None:
+            self._settle(run, _RETURNED, encoded(run, result, self._app.settings.max_payload))
+        elif run.stopped == "lost":
+            self._forget(run)
+        else:
+            self._settle(run, self._what_happened(run, error))
+
+    def _what_happened(self, run: Run, error: BaseException) -> Happened:
+        match run.stopped:
+            case "timeout":
+                limit = self._intake.time_limit(run)
+                return TimedOut(told(run, "timed_out", error, f"took longer than {limit:g} s"))
+            case "cancel":
+                return CancelAsked()
+            case "shutdown":
+                return Interrupted()
+        if isinstance(error, ProcessDied):
+            return LeaseLost(told(run, "lost", error))
+        if isinstance(error, RemoteFailure) and error.permanent:
+            return Unrunnable("permanent", told(run, "failed", error))
+        how = "snoozed" if isinstance(error, Snooze) else "retried" if isinstance(error, Retry) else "failed"
+        return Raised(error, told(run, how, error))
+
+    def _settle(self, run: Run, happened: Happened, result: Encoded = NOTHING) -> None:
+        self._forget(run)
+        lane: Lane = run.lane
+        outcome = lane.conclude(run, happened, result.result, result.not_kept)
+        if happened is _RETURNED:
+            self.done += 1
+        elif not isinstance(happened, Interrupted):
+            self.failed += 1
+            if outcome is not None:
+                report(run, outcome)
+        if run.capture.changed or isinstance(happened, Raised | TimedOut | LeaseLost | Unrunnable):
+            lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
+        lane.note_progress(run, "")
+        self._on_settled()
+
+    def _forget(self, run: Run) -> None:
+        run.settled = True
+        self.runs.pop(run.held.id, None)
+        if self.ledger is not None and run.cell >= 0:
+            self.ledger.clear(run.cell)
+            run.cell = -1
+
+    # stopping
+    def cancel(self, id: str) -> None:
+        """Somebody wants this job to stop."""
+        run = self.runs.get(id)
+        if run is None or run.stopped:
+            return
+        if run.started:
+            self.interrupt(run, "cancel")
+        else:
+            self._settle(run, CancelAsked())
+
+    def lose(self, id: str) -> None:
+        """Its lease is gone: somebody else may run it now."""
+        run = self.runs.get(id)
+        if run is not None:
+            log.warning("%s: job %s is not ours any more; it is stopped", run.task.target, id)
+            if run.started:
+                self.interrupt(run, "lost")
+            else:
+                self._forget(run)
+
+    def interrupt(self, run: Run, why: Stopped) -> None:
+        """Tell a run to stop."""
+        run.stopped = why
+        run.stopped_at = time.monotonic()
+        run.context.ask_to_stop()
+        if run.future is not None:
+            run.future.cancel()
+        elif run.task.options.executor == "process":
+            self._pool().stop(run)
+        elif run.started:
+            self._threads.stop(run)
+
+    def give_back(self, run: Run) -> None:
+        """Hand a job back to its queue, as if it had not been taken."""
+        if not run.settled:
+            run.stopped = "shutdown"
+            self._settle(run, Interrupted())
+
+    def give_up_on(self, run: Run) -> bool:
+        """It was told to stop and does not: settle it without it. True if too many threads hang by now."""
+        log.error("%s: job %s does not stop; it is left behind", run.task.target, run.held.id)
+        if run.future is not None and run.future.done():
+            self._on_loop -= 1  # stopped before its first step: it never came to count itself out
+        self._ended((run, None, TimeoutError("told to stop, and did not")))
+        if run.thread is not None:
+            self._threads.abandon(run)
+        return self._threads.abandoned * 4 >= self._threads_size
+
+    def close(self) -> None:
+        """Let threads and processes go."""
+        self._threads.close()
+        if self._processes is not None:
+            self._processes.close()
+
+
+_RETURNED = Returned()

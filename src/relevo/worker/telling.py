@@ -1,0 +1,88 @@
+"""How an attempt is told: its story for the record, its log for people, a line for the worker's own log."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import Any
+
+from relevo.errors import PayloadError
+from relevo.model.job import Attempt
+from relevo.model.outcome import End, Happened, LeaseLost, Outcome, Raised, TimedOut, TryAgain, Unrunnable
+from relevo.model.verdicts import Verdict
+from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
+
+log = logging.getLogger("relevo.worker")
+
+#: Characters of a traceback that are kept: where it was raised matters most, and where it began.
+TRACEBACK_MOST = 8_000
+MESSAGE_MOST = 2_000
+
+
+def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt:
+    """The story of an attempt that did not go well."""
+    if isinstance(error, RemoteFailure):
+        name, text, trace = error.error, error.message, error.traceback
+    else:
+        kind = type(error)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        text, trace = str(error), ""
+        if not (isinstance(error, Verdict | ProcessDied) or run.stopped):
+            frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own
+            trace = "".join(traceback.format_exception(kind, error, frames))
+    if how == "timed_out":
+        name = "TimeoutError"
+    if len(trace) > TRACEBACK_MOST:
+        trace = trace[: TRACEBACK_MOST // 4] + "\n… left out …\n" + trace[-TRACEBACK_MOST * 3 // 4 :]
+    now_ms: int = run.lane.now_ms()
+    began = now_ms - int((time.monotonic() - run.started) * 1000) if run.started else now_ms
+    return Attempt(how, run.context.worker, began, now_ms, name, (message or text)[:MESSAGE_MOST], trace)
+
+
+def log_text(run: Run, happened: Happened) -> str:
+    """What the attempt wrote, and how it ended if it did not end well."""
+    text = run.capture.text()
+    if isinstance(happened, Raised | TimedOut | LeaseLost | Unrunnable):
+        attempt = happened.attempt
+        text += attempt.traceback or f"{attempt.error}: {attempt.message}\n"
+    return text
+
+
+def report(run: Run, outcome: Outcome) -> None:
+    """One line for the worker's log."""
+    target, id = run.task.target, run.held.id
+    match outcome:
+        case TryAgain(delay, story):
+            last = story.attempts[-1]
+            log.info("%s %s: %s %s; again in %.1f s", target, id, last.error, last.message, delay)
+        case End(state, reason, story):
+            last = story.attempts[-1] if story.attempts else Attempt("")
+            level = logging.ERROR if state == "dead" else logging.INFO
+            log.log(level, "%s %s is %s (%s): %s %s", target, id, state, reason, last.error, last.message)
+        case _:
+            pass
+
+
+def result_ttl(run: Run) -> float:
+    """Seconds the result is kept; 0: not at all."""
+    envelope = run.held.envelope
+    chosen = envelope.result_ttl if envelope is not None else None
+    return run.task.options.result_ttl if chosen is None else chosen
+
+
+def encoded(run: Run, result: Any, limit: int) -> Encoded:
+    """The result as it is stored, or why it is not."""
+    if isinstance(result, Encoded):
+        return result
+    if result_ttl(run) <= 0:
+        return NOTHING
+    try:
+        return Encoded(run.task.signature.encode_result(result, limit=limit))
+    except PayloadError as refused:
+        # The work is done and must not be done again because of how it is told.
+        log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, refused)
+        return Encoded(b"", str(refused)[:MESSAGE_MOST])
+
+
+NOTHING = Encoded(b"")

@@ -1,0 +1,175 @@
+"""The tasks that worker processes of these tests import, and the app they belong to.
+
+Every task writes what it does to a file beside the server: what a server forgot, the file still knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import re
+import time
+from typing import Any
+
+from relevo import Relevo
+
+#: The app's name and the file of effects. A test sets both for its workers; settings come as RELEVO_* as always.
+APP, EFFECTS = "RELEVO_TEST_APP", "RELEVO_TEST_EFFECTS"
+
+
+def effect(what: str, n: int) -> None:
+    """Note an effect: one write of one line, which O_APPEND keeps whole among many processes."""
+    fd = os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, f"{time.monotonic():.4f} {os.getpid()} {what} {n}\n".encode())
+    finally:
+        os.close(fd)
+
+
+# Tasks that go well.
+async def nap(n: int, seconds: float = 0.0) -> int:
+    effect("start", n)
+    await asyncio.sleep(seconds)
+    effect("end", n)
+    return n
+
+
+def work(n: int, seconds: float = 0.0) -> int:
+    effect("start", n)
+    time.sleep(seconds)
+    effect("end", n)
+    return n
+
+
+async def talk(n: int, seconds: float) -> int:
+    effect("start", n)
+    print("halfway there")
+    await asyncio.sleep(seconds)
+    print("and done")
+    effect("end", n)
+    return n
+
+
+async def fail_once(n: int) -> int:
+    from relevo import current_job
+
+    effect("start", n)
+    if current_job().attempt == 1:
+        raise ValueError("the first time never works")
+    effect("end", n)
+    return n
+
+
+async def plant(n: int, seconds: float) -> int:
+    """Enqueue a nap for later, from where the worker's clock may be wrong."""
+    effect("start", n)
+    task = app.tasks["nap"].using(delay=seconds, expires=30)
+    await task.aenqueue(n + 1000, 0.0)
+    effect("end", n)
+    return n
+
+
+# Tasks that do harm.
+async def block(n: int, seconds: float) -> int:
+    """Stand still on the event loop."""
+    effect("start", n)
+    time.sleep(seconds)
+    effect("end", n)
+    return n
+
+
+def hold_python(n: int, size: int) -> int:
+    """Keep Python's lock inside one C call: no other thread of this process moves."""
+    effect("start", n)
+    re.match(r"(a+)+$", "a" * size + "b")
+    effect("end", n)
+    return n
+
+
+def segfault(n: int) -> None:
+    effect("start", n)
+    ctypes.string_at(0)
+
+
+async def vanish(n: int) -> None:
+    effect("start", n)
+    os._exit(3)
+
+
+ERRORS: dict[str, type[BaseException]] = {
+    error.__name__: error
+    for error in (SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError, RecursionError, asyncio.CancelledError)
+}
+
+
+def _raise(n: int, name: str) -> None:
+    effect("start", n)
+    if name == "RecursionError":
+        _raise_again(n)
+    raise ERRORS[name]("of the task")
+
+
+def _raise_again(n: int) -> None:
+    _raise_again(n + 1)
+
+
+def raise_in_thread(n: int, name: str) -> None:
+    _raise(n, name)
+
+
+async def raise_on_loop(n: int, name: str) -> None:
+    await asyncio.sleep(0)
+    _raise(n, name)
+
+
+async def wait_for_ever(n: int) -> None:
+    effect("start", n)
+    await asyncio.Event().wait()
+
+
+def spin_for_ever(n: int) -> None:
+    effect("start", n)
+    while True:
+        pass
+
+
+def sleep_for_ever(n: int) -> None:
+    effect("start", n)
+    time.sleep(600)
+
+
+def spin_in_process(n: int) -> None:
+    effect("start", n)
+    while True:
+        pass
+
+
+_TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "nap": (nap, {}),
+    "work": (work, {}),
+    "talk": (talk, {}),
+    "fail_once": (fail_once, {"retries": 1, "backoff": 1.0}),
+    "plant": (plant, {}),
+    "block": (block, {}),
+    "hold_python": (hold_python, {}),
+    "segfault": (segfault, {}),
+    "vanish": (vanish, {}),
+    "raise_in_thread": (raise_in_thread, {"retries": 0}),
+    "raise_on_loop": (raise_on_loop, {"retries": 0}),
+    "wait_for_ever": (wait_for_ever, {"retries": 0, "timeout": 1}),
+    "spin_for_ever": (spin_for_ever, {"retries": 0, "timeout": 1}),
+    "sleep_for_ever": (sleep_for_ever, {"retries": 0, "timeout": 1}),
+    "spin_in_process": (spin_in_process, {"retries": 0, "timeout": 1, "executor": "process"}),
+}
+
+
+def build(name: str, **settings: Any) -> Relevo:
+    """An app with all tasks: a test's own hand on the queue its workers serve."""
+    made = Relevo(name, **settings)
+    for target, (func, options) in _TASKS.items():
+        made.task(name=target, **options)(func)
+    return made
+
+
+app = build(os.environ.get(APP, "process-tests"))

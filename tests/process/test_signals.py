@@ -1,0 +1,120 @@
+"""Signals: a worker that is told to stop loses nothing, and one that is not goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from relevo import State
+from tests.eventually import eventually
+from tests.process.harness import Site, children_of, is_gone
+from tests.servers import Server
+
+both = pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
+
+
+@both
+def test_short_job_finishes_after_sigterm(server: Server, tmp_path: Path, supervised: bool) -> None:
+    """RB32"""
+    with Site(server, tmp_path, lease="3s", grace="10s") as site:
+        worker = site.start(supervised=supervised)
+        site.enqueue("nap", 1, 0.7)
+        site.enqueue("work", 2, 0.7)
+        site.wait_effect("start", 1)
+        site.wait_effect("start", 2)
+        assert worker.stop() == 0
+        site.check(timeout=0)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_job_longer_than_the_grace_time_runs_elsewhere_and_has_spent_no_attempt(
+    server: Server, tmp_path: Path, stop: signal.Signals
+) -> None:
+    """RB32, guarantee 3"""
+    with Site(server, tmp_path, lease="10s", grace="1s") as site:
+        worker = site.start()
+        jobs = [site.enqueue("nap", 1, 8.0), site.enqueue("work", 2, 8.0)]
+        site.wait_effect("start", 1)
+        site.wait_effect("start", 2)
+        told = time.monotonic()
+        worker.was_ended = True
+        worker.signal(stop)
+        assert worker.process.wait(15) == 0
+        assert time.monotonic() - told < 6
+        assert {job.status() for job in jobs} == {State.READY}
+        assert all(job.info().attempts == () for job in jobs)
+        site.start()
+        handed_on = time.monotonic()
+        for n in (1, 2):  # at once, not when a lease ends
+            assert site.wait_effect("start", n, times=2).when - handed_on < 5
+        site.check(duplicates=2)
+
+
+def test_jobs_that_wait_for_a_slot_are_handed_back_at_once(server: Server, tmp_path: Path) -> None:
+    """RB32"""
+    with Site(server, tmp_path, lease="10s", grace="5s") as site:
+        worker = site.start(concurrency=100, threads=1)
+        site.wait_idle(worker)
+        site.enqueue_many("work", range(20), 1.0)  # one thread: nineteen wait for it
+        site.wait_effect("start", 0)
+        other = site.start()
+        assert worker.stop() == 0
+        site.check()
+        by_other = {effect.n for effect in site.effects("end") if effect.pid == other.pid}
+        assert len(by_other) >= 18
+
+
+@both
+def test_second_sigterm_stops_at_once(server: Server, tmp_path: Path, supervised: bool) -> None:
+    """RB32"""
+    with Site(server, tmp_path, lease="10s", grace="60s") as site:
+        worker = site.start(supervised=supervised)
+        site.enqueue("nap", 1, 5.0)
+        site.wait_effect("start", 1)
+        worker.was_ended = True
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: "stopping: 1 jobs" in worker.log, what="the worker stops")
+        began = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        assert worker.process.wait(15) == 0
+        assert time.monotonic() - began < 4
+        site.start()
+        site.check(duplicates=1)
+
+
+@both
+def test_hup_and_usr1_leave_a_worker_at_work(server: Server, tmp_path: Path, supervised: bool) -> None:
+    """RB32"""
+    with Site(server, tmp_path, lease="3s") as site:
+        worker = site.start(supervised=supervised)
+        site.enqueue("nap", 1, 0.5)
+        process = site.wait_effect("start", 1).pid
+        for pid in {worker.pid, process}:
+            for harmless in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+                os.kill(pid, harmless)
+        eventually(lambda: worker.log.count("is ignored") >= 3, what="the signals arrive")
+        site.enqueue("nap", 2)
+        site.check()
+        assert {effect.pid for effect in site.effects()} == {process}
+
+
+def test_no_process_outlives_a_killed_supervisor(server: Server, tmp_path: Path) -> None:
+    """RB32"""
+    with Site(server, tmp_path, lease="3s", grace="1s") as site:
+        supervisor = site.start(supervised=True, processes=2)
+        eventually(lambda: len(supervisor.ids) == 2, what="both processes begin")
+        orphans = children_of(supervisor.pid)
+        assert len(orphans) == 2
+        site.enqueue("nap", 1, 0.4)
+        site.enqueue("nap", 2, 8.0)
+        site.wait_effect("start", 2)
+        supervisor.kill()
+        eventually(lambda: all(is_gone(pid) for pid in orphans), timeout=10, what="the orphans wind down")
+        assert site.acknowledged[1].status() is State.DONE  # in good order
+        assert site.acknowledged[2].status() is State.READY
+        site.start()
+        site.check(duplicates=1)

@@ -1,0 +1,535 @@
+"""Both drivers, blocking and asyncio, on connections that break as they do in life.
+
+Each test that is given `line` runs twice: with the blocking driver, and with the asyncio one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreError
+from relevo.store.aio import AsyncDriver
+from relevo.store.blocking import BlockingDriver
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call, Plan
+from relevo.store.push import push_plain
+from relevo.store.queues import server_time
+from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
+from relevo.store.source import Source
+from relevo.store.turns import Limits, Settled, turn
+from tests.proxy import Proxy
+from tests.servers import Server, ServerDidNotStart, free_port
+from tests.store.desk import LEASE_MS, new_id
+from tests.topologies import Cluster, SentinelGroup
+
+T = TypeVar("T")
+LIMITS = Limits(LEASE_MS, 0, 10, 10)
+
+
+class Line(Protocol):
+    """A driver, whichever."""
+
+    def run(self, plan: Plan[T], *, patience: float | None = None) -> T: ...
+    def close(self) -> None: ...
+
+
+class AsyncLine:
+    """The asyncio driver on a loop of its own, which runs while somebody waits for it."""
+
+    def __init__(self, source: Source) -> None:
+        self._runner = asyncio.Runner()
+        self.driver = self.do(self._make(source))
+
+    @staticmethod
+    async def _make(source: Source) -> AsyncDriver:
+        return AsyncDriver(source)
+
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    def run(self, plan: Plan[T], *, patience: float | None = None) -> T:
+        return self.do(self.driver.perform(plan, patience=patience))
+
+    def close(self) -> None:
+        self.do(self._close())
+        self._runner.close()
+
+    async def _close(self) -> None:
+        self.driver.close()
+
+
+class BlockingLine:
+    """The blocking driver."""
+
+    def __init__(self, source: Source) -> None:
+        self.driver = BlockingDriver(source)
+        self.run = self.driver.perform
+        self.close = self.driver.close
+
+
+OpenLine = Callable[..., Line]
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLine]:
+    """Opens lines to a URL; each call is to be answered within a second."""
+    opened: list[Line] = []
+
+    def make(url: str, *, call_timeout: float = 1.0) -> Line:
+        source = Source(url, data_dir=tmp_path, connect_timeout=1.0, call_timeout=call_timeout)
+        made: Line = BlockingLine(source) if request.param == "blocking" else AsyncLine(source)
+        opened.append(made)
+        return made
+
+    yield make
+    for made in opened:
+        made.close()
+
+
+@pytest.fixture
+def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
+    """A server that may be killed: it keeps what it has acknowledged."""
+    config = {"appendonly": "yes", "appendfsync": "always"}
+    with Server(engine, directory=tmp_path / "server", config=config) as server:
+        yield server
+
+
+@pytest.fixture
+def keys() -> QueueKeys:
+    return QueueKeys(f"relevo:test:drivers{new_id()}:actions:default")
+
+
+def one_job(keys: QueueKeys, id: str | None = None) -> Call[int]:
+    return push_plain(keys, [(id or new_id(), 100, b"{}")], LEASE_MS)
+
+
+def a_turn(keys: QueueKeys, want: int = 1) -> Call[Any]:
+    return turn(keys, "w", LIMITS, want, Settled())
+
+
+def waiting(server: Server, keys: QueueKeys) -> int:
+    return int(server.command("ZCARD", keys.key("ready")))
+
+
+# --- restarts and crashes
+
+
+def test_a_restart_between_two_calls_goes_unnoticed(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
+    store = line(own_server.url)
+    assert store.run(one_job(keys)) == 1
+    own_server.stop()
+    own_server.start()
+    assert store.run(one_job(keys)) == 1
+    assert waiting(own_server, keys) == 2
+
+
+def test_a_server_that_is_away_is_waited_for_as_long_as_said(line: OpenLine, own_server: Server) -> None:
+    store = line(own_server.url)
+    assert store.run(server_time()) > 0
+    own_server.kill()
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailable):
+        store.run(server_time(), patience=0.2)
+    assert time.monotonic() - began < 2
+    starting = threading.Thread(target=own_server.start)
+    starting.start()
+    assert store.run(server_time(), patience=20) > 0
+    starting.join()
+
+
+def test_jobs_acknowledged_while_the_server_is_killed_are_there_once(own_server: Server, keys: QueueKeys) -> None:
+    """RB20, in small: four threads enqueue through three kill -9."""
+    driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=1, call_timeout=1))
+    acknowledged: list[str] = []
+    over = threading.Event()
+
+    def enqueue() -> None:
+        while not over.is_set():
+            id = new_id()
+            assert driver.perform(one_job(keys, id), patience=30) in (0, 1)
+            acknowledged.append(id)
+
+    with ThreadPoolExecutor(4) as threads:
+        busy = [threads.submit(enqueue) for _ in range(4)]
+        for _ in range(3):
+            before = len(acknowledged)
+            _until(lambda n=before: len(acknowledged) > n + 50)  # type: ignore[misc]
+            own_server.kill()
+            own_server.start()
+        over.set()
+        for one in busy:
+            one.result()
+    driver.close()
+    stored = [id.decode() for id in own_server.command("ZRANGE", keys.key("ready"), 0, -1)]
+    assert sorted(stored) == sorted(acknowledged)
+
+
+async def test_tasks_share_one_connection_through_a_kill(own_server: Server, keys: QueueKeys) -> None:
+    driver = AsyncDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=1, call_timeout=1))
+    ids = [new_id() for _ in range(600)]
+
+    async def enqueue(some: list[str]) -> None:
+        for id in some:
+            assert await driver.perform(one_job(keys, id), patience=30) in (0, 1)
+
+    async with asyncio.TaskGroup() as group:
+        for start in range(0, 600, 6):
+            group.create_task(enqueue(ids[start : start + 6]))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(own_server.kill)
+        await asyncio.to_thread(own_server.start)
+    driver.close()
+    stored = [id.decode() for id in own_server.command("ZRANGE", keys.key("ready"), 0, -1)]
+    assert sorted(stored) == sorted(ids)
+
+
+def _until(check: Callable[[], bool]) -> None:
+    from tests.eventually import eventually
+
+    eventually(check, timeout=20)
+
+
+# --- networks
+
+
+@pytest.fixture
+def proxy(own_server: Server) -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield proxy
+
+
+def test_a_black_holed_connection_is_noticed_and_the_call_repeated(
+    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
+) -> None:
+    """RB40"""
+    store = line(proxy.url)
+    store.run(one_job(keys))
+    proxy.black_hole()
+    began = time.monotonic()
+    assert store.run(one_job(keys)) == 1
+    assert time.monotonic() - began < 4
+    assert waiting(own_server, keys) == 2
+
+
+def test_a_turn_in_a_black_hole_is_not_repeated(line: OpenLine, proxy: Proxy, keys: QueueKeys) -> None:
+    """RB40: nobody can know whether jobs were handed out into it; their leases bring them back."""
+    store = line(proxy.url)
+    store.run(one_job(keys))
+    proxy.black_hole()
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost) as lost:
+        store.run(a_turn(keys))
+    assert time.monotonic() - began < 4
+    assert lost.value.sent
+    assert len(store.run(a_turn(keys)).ids) == 1, "the next one finds a new connection"
+
+
+def test_a_network_that_swallows_everything_is_an_error_in_bounded_time(line: OpenLine, proxy: Proxy) -> None:
+    store = line(proxy.url, call_timeout=0.5)
+    store.run(server_time())
+    proxy.black_hole_all()
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailable):
+        store.run(server_time())
+    assert time.monotonic() - began < 6
+    proxy.heal()
+    proxy.reset_all()
+    assert store.run(server_time()) > 0
+
+
+def test_a_lost_reply_of_a_push_makes_one_job(
+    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
+) -> None:
+    store = line(proxy.url)
+    store.run(server_time())
+    proxy.drop_replies(1)
+    id = new_id()
+    assert store.run(one_job(keys, id)) == 0, "the second try finds what the first has stored"
+    assert proxy.replies_to_drop == 0
+    assert own_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode()]
+    assert own_server.command("HGET", keys.key("stats"), "enqueued") == b"1"
+
+
+def test_a_lost_reply_of_a_turn_is_told_to_the_caller(
+    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
+) -> None:
+    store = line(proxy.url)
+    store.run(one_job(keys))
+    proxy.drop_replies(1)
+    with pytest.raises(ConnectionLost):
+        store.run(a_turn(keys))
+    assert own_server.command("ZCARD", keys.key("running")) == 1
+    assert store.run(a_turn(keys)).ids == []
+
+
+def test_resets_between_calls_go_unnoticed(line: OpenLine, proxy: Proxy, keys: QueueKeys) -> None:
+    store = line(proxy.url)
+    for n in range(5):
+        assert store.run(one_job(keys)) == 1, n
+        proxy.reset_all()
+    assert proxy.accepted <= 6
+
+
+def test_a_connection_that_breaks_while_greeting_has_sent_nothing(
+    line: OpenLine, proxy: Proxy, keys: QueueKeys
+) -> None:
+    """A turn that never left is repeated: only the SELECT before it was lost."""
+    store = line(proxy.url.replace("/0", "/1"))
+    proxy.drop_replies(1)
+    assert store.run(a_turn(keys)).ids == []
+    assert proxy.replies_to_drop == 0
+
+
+def test_nobody_at_the_address_is_an_error_that_says_where(line: OpenLine) -> None:
+    port = free_port()
+    store = line(f"redis://:secret@127.0.0.1:{port}/0", call_timeout=0.1)
+    with pytest.raises(ServerUnavailable, match=f"127.0.0.1:{port}") as error:
+        store.run(server_time())
+    assert "secret" not in str(error.value)
+
+
+def test_a_host_that_does_not_exist_is_an_error_in_bounded_time(line: OpenLine) -> None:
+    store = line("redis://no-such-host.invalid:6379/0", call_timeout=0.1)
+    with pytest.raises(ServerUnavailable, match=r"no-such-host\.invalid"):
+        store.run(server_time())
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "says"),
+    [
+        ("LOADING Redis is loading the dataset in memory", NotNow, "LOADING"),
+        ("READONLY You can't write against a read only replica.", NotNow, "READONLY"),
+        ("ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write", NotNow, "READONLY"),
+        ("MASTERDOWN Link with MASTER is down", NotNow, "MASTERDOWN"),
+        ("CLUSTERDOWN The cluster is down", NotNow, "CLUSTERDOWN"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", NotNow, "TRYAGAIN"),
+        ("BUSY Redis is busy running a script", NotNow, "BUSY"),
+        ("NOREPLICAS Not enough good replicas to write.", NotNow, "NOREPLICAS"),
+        ("ASK 3999 127.0.0.1:6381", NotNow, "ASK"),
+        ("MOVED 3999 127.0.0.1:6381", WrongNode, "MOVED"),
+        ("NOSCRIPT No matching script.", ScriptMissing, "NOSCRIPT"),
+        ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory, "memory limit"),
+        (
+            "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory",
+            OutOfMemory,
+            "memory limit",
+        ),
+        ("NOAUTH Authentication required.", ServerRefused, "password"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", ServerRefused, "password"),
+        ("ERR invalid password", ServerRefused, "password"),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", ServerRefused, "ACL"),
+        ("MISCONF Errors writing to the AOF file: No space left on device", ServerRefused, "disk"),
+        ("DENIED Redis is running in protected mode", ServerRefused, "protected mode"),
+        ("ERR value is not an integer or out of range", ServerRefused, "refused: ERR value"),
+    ],
+)
+def test_a_refusal_says_who_must_act(message: str, kind: type[StoreError], says: str) -> None:
+    error = refusal(message)
+    assert type(error) is kind
+    assert says in str(error)
+
+
+def test_a_password_is_used_and_a_wrong_one_refused(line: OpenLine, engine: str, tmp_path: Path) -> None:
+    with Server(engine, directory=tmp_path / "locked", config={"requirepass": "s3cret/@:"}) as server:
+        assert line(server.url).run(server_time()) > 0
+        for url in (f"redis://:wrong@127.0.0.1:{server.port}/0", f"redis://127.0.0.1:{server.port}/0"):
+            began = time.monotonic()
+            with pytest.raises(ServerRefused, match="password"):
+                line(url).run(server_time())
+            assert time.monotonic() - began < 1, "there is nothing to wait for"
+
+
+def test_an_acl_user_is_let_in_and_held_to_its_rights(
+    line: OpenLine, own_server: Server, keys: QueueKeys
+) -> None:
+    own_server.command("ACL", "SETUSER", "shop", "on", ">pw", "~{relevo:*", "&*", "+@all", "-@dangerous")
+    own_server.command("ACL", "SETUSER", "guest", "on", ">pw", "~nothing", "+@all")
+    address = f"127.0.0.1:{own_server.port}/0"
+    assert line(f"redis://shop:pw@{address}").run(one_job(keys)) == 1
+    with pytest.raises(ServerRefused, match="ACL"):
+        line(f"redis://guest:pw@{address}").run(one_job(keys))
+    with pytest.raises(ServerRefused, match="password"):
+        line(f"redis://shop:no@{address}").run(server_time())
+
+
+def test_another_database_is_another_world(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
+    line(own_server.url.replace("/0", "/3")).run(one_job(keys))
+    assert waiting(own_server, keys) == 0
+    assert len(line(own_server.url.replace("/0", "?db=3")).run(a_turn(keys)).ids) == 1
+
+
+def test_a_unix_socket_will_do(line: OpenLine, engine: str, tmp_path: Path, keys: QueueKeys) -> None:
+    with Server(engine, directory=tmp_path / "unix", unix=True) as server:
+        store = line(server.url)
+        assert store.run(one_job(keys)) == 1
+        server.kill()
+        with pytest.raises(ServerUnavailable, match=r"server\.sock"):
+            store.run(server_time(), patience=0)
+
+
+# --- TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(made)]
+    subprocess.run(command, check=True, capture_output=True)
+    return made, key
+
+
+@pytest.fixture
+def tls_port(engine: str, tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[int]:
+    made, key = certificate
+    port = free_port()
+    config = {"tls-port": str(port), "tls-cert-file": str(made), "tls-key-file": str(key)}
+    server = Server(engine, directory=tmp_path / "tls", config={**config, "tls-auth-clients": "no"})
+    try:
+        server.start()
+    except ServerDidNotStart as error:
+        pytest.skip(f"this {engine} was built without TLS: {str(error)[-200:]}")
+    yield port
+    server.stop()
+
+
+def test_tls_is_checked_against_the_given_authority(
+    line: OpenLine, tls_port: int, certificate: tuple[Path, Path], keys: QueueKeys
+) -> None:
+    store = line(f"rediss://localhost:{tls_port}/0?ssl_ca_certs={certificate[0]}")
+    assert store.run(one_job(keys)) == 1
+    assert len(store.run(a_turn(keys)).ids) == 1
+
+
+def test_tls_with_an_unknown_authority_or_another_name_is_refused(
+    line: OpenLine, tls_port: int, certificate: tuple[Path, Path]
+) -> None:
+    for url in (f"rediss://localhost:{tls_port}/0", f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificate[0]}"):
+        with pytest.raises(ServerUnavailable, match=r"(?i)certificate"):
+            line(url, call_timeout=0.1).run(server_time())
+
+
+def test_tls_can_be_left_unchecked(line: OpenLine, tls_port: int) -> None:
+    assert line(f"rediss://127.0.0.1:{tls_port}/0?ssl_cert_reqs=none").run(server_time()) > 0
+
+
+def test_plain_text_to_a_tls_port_is_an_error(line: OpenLine, tls_port: int) -> None:
+    with pytest.raises(StoreError):
+        line(f"redis://127.0.0.1:{tls_port}/0", call_timeout=0.1).run(server_time())
+
+
+# --- threads, forks, imports
+
+
+def test_50_threads_share_a_driver(own_server: Server, keys: QueueKeys) -> None:
+    driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=3, call_timeout=5))
+    together = threading.Barrier(50)
+
+    def enqueue(_: int) -> int:
+        together.wait()
+        return sum(driver.perform(one_job(keys)) for _ in range(20))
+
+    with ThreadPoolExecutor(50) as threads:
+        assert sum(threads.map(enqueue, range(50))) == 1000
+    driver.close()
+    assert waiting(own_server, keys) == 1000
+
+
+def test_a_forked_child_opens_its_own_connection(own_server: Server, keys: QueueKeys) -> None:
+    """RB45: parent and child go on talking, each on its own socket."""
+    driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=3, call_timeout=5))
+    assert driver.perform(one_job(keys)) == 1
+    child = os.fork()
+    if not child:
+        failed = 1
+        try:
+            failed = int(sum(driver.perform(one_job(keys)) for _ in range(50)) != 50)
+        finally:
+            os._exit(failed)
+    assert sum(driver.perform(one_job(keys)) for _ in range(50)) == 50
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    driver.close()
+    assert waiting(own_server, keys) == 101
+
+
+def test_importing_relevo_opens_no_connection(own_server: Server) -> None:
+    """RB45: nor does making an app and its tasks."""
+    code = """
+import socket
+def refuse(*a, **k): raise AssertionError("a socket was opened")
+socket.socket.connect = refuse
+import relevo
+app = relevo.Relevo("quiet")
+@app.task
+def work(n: int) -> int: return n
+work.using(delay="5m", priority=3)
+app.queue("default")
+app.close()
+"""
+    environ = {**os.environ, "RELEVO_URL": own_server.url}
+    before = own_server.command("INFO", "stats")["total_connections_received"]
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ, cwd=own_server.directory, timeout=60)
+    assert own_server.command("INFO", "stats")["total_connections_received"] == before + 1
+
+
+# --- topologies
+
+
+@pytest.mark.slow
+def test_a_cluster_serves_every_queue_and_survives_a_failover(engine: str, tmp_path: Path) -> None:
+    """RB35"""
+    queues = [QueueKeys(f"relevo:test:shop:actions:q{n}") for n in range(12)]
+    with Cluster(tmp_path / "cluster", engine) as cluster:
+        source = Source(cluster.url, data_dir=tmp_path, connect_timeout=2, call_timeout=2)
+        blocking, on_loop = BlockingLine(source), AsyncLine(source)
+        for store in (blocking, on_loop):
+            for keys in queues:
+                assert store.run(one_job(keys)) == 1
+                assert len(store.run(a_turn(keys)).ids) == 1
+        first = queues[0].key("ready").decode()
+        assert len({cluster.primary_of(keys.key("ready").decode()).port for keys in queues}) == 3
+        cluster.kill_primary_of(first)
+        for store in (blocking, on_loop):
+            for keys in queues:
+                assert store.run(one_job(keys), patience=30) in (0, 1)
+        for keys in queues:
+            found = blocking.run(turn(keys, "w", LIMITS, 10, Settled()))
+            assert len(found.ids) == 2
+        blocking.close()
+        on_loop.close()
+
+
+@pytest.mark.slow
+def test_sentinels_lead_to_the_primary_also_after_a_failover(engine: str, tmp_path: Path, keys: QueueKeys) -> None:
+    with SentinelGroup(tmp_path / "sentinels", engine) as group:
+        source = Source(group.url, data_dir=tmp_path, connect_timeout=2, call_timeout=2)
+        blocking, on_loop = BlockingLine(source), AsyncLine(source)
+        for store in (blocking, on_loop):
+            assert store.run(one_job(keys)) == 1
+            assert len(store.run(a_turn(keys)).ids) == 1
+        old = group.kill_primary()
+        for store in (blocking, on_loop):
+            assert store.run(one_job(keys), patience=30) in (0, 1)
+        assert group.primary() is not old
+        old.start()  # it comes back as a replica, and nobody writes to it
+        for store in (blocking, on_loop):
+            assert store.run(one_job(keys), patience=30) in (0, 1)
+        assert len(blocking.run(turn(keys, "w", LIMITS, 10, Settled())).ids) == 4
+        blocking.close()
+        on_loop.close()
