@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from relevo.dead import DeadLetters
-from relevo.errors import ConfigurationError, TargetError, UnknownJob
+from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
 from relevo.handle import Job
 from relevo.model.ids import Ids, looks_like_id
 from relevo.model.job import Envelope, State
@@ -52,6 +54,8 @@ class Relevo:
     """
 
     def __init__(self, name: str, **settings: Any) -> None:
+        if not name or not isinstance(name, str):
+            raise OptionError(f'an app needs a name of its own, such as Relevo("shop"), found {name!r}')
         self.name = name
         clock_key = settings.pop("_clock_key", "")
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -116,12 +120,14 @@ class Relevo:
 
     def _register(self, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
         if not callable(func):
-            raise TargetError(f"@app.task needs a function, found {func!r}")
-        target = name or f"{_module_of(func)}.{func.__qualname__}"
-        if ":" in target or not target.isprintable() or " " in target:
-            raise TargetError(f"a task's name has no colon and no spaces, found {target!r}")
+            raise TargetError(f"@app.task needs a function, found {func!r:.80}")
+        if isinstance(func, Task):
+            raise TargetError(f"{func.target} is a task already; change its options with .using(…)")
+        target = f"{_module_of(func)}.{_own_name(func)}" if name is None else name
+        if not _is_task_name(target):
+            raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
         before = self.tasks.get(target)
-        if before is not None and before.func.__qualname__ != func.__qualname__:
+        if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
         task: Task[..., Any] = Task(self, func, target, changed(self._defaults, options, refuse=ONE_JOB_ONLY))
         self.tasks[target] = task
@@ -133,6 +139,8 @@ class Relevo:
         Its module must be one the app allows (`allow=["shop.jobs"]`, which includes what is below it): a worker
         runs nothing else, whatever a forged job may name. With `trusted` this process does not ask; workers do.
         """
+        if isinstance(func, Task):
+            return self._as_task(func)
         module, name = _importable(func)
         if not trusted and not self.allows(module):
             raise TargetError(
@@ -155,6 +163,8 @@ class Relevo:
 
     def _as_task(self, func: Callable[P, R] | Task[P, R]) -> Task[P, R]:
         if isinstance(func, Task):
+            if func.app is not self:
+                raise TargetError(f"{func.target} is a task of the app {func.app.name!r}: enqueue it there")
             return func
         registered = next((task for task in self.tasks.values() if task.func is func), None)
         return self.function(func) if registered is None else cast("Task[P, R]", registered)
@@ -201,6 +211,8 @@ class Relevo:
 
     def keys_of(self, queue: str) -> QueueKeys:
         """The keys of a queue."""
+        if not isinstance(queue, str):
+            raise OptionError(f"queue: the name of a queue is text, found {queue!r:.80}")
         keys = self._queue_keys.get(queue)
         if keys is None:
             address = task_queue(self.settings.prefix, self.settings.env, self.name, queue)
@@ -335,6 +347,19 @@ def _module_of(func: Callable[..., Any]) -> str:
     return Path(file).stem
 
 
+def _is_task_name(name: Any) -> bool:
+    return isinstance(name, str) and name != "" and name.isprintable() and ":" not in name and " " not in name
+
+
+def _own_name(func: Callable[..., Any]) -> str:
+    """What the function is called in its module; there must be one such function, or workers would mix them up."""
+    name: str = getattr(func, "__qualname__", "")
+    if not name or "<lambda>" in name or inspect.ismethod(func):
+        kind = "a lambda" if "<lambda>" in name else "a bound method" if name else "an object without a name"
+        raise TargetError(f"{kind} does not say by which name workers shall know it; give the task a name=")
+    return name
+
+
 def _importable(func: Callable[..., Any]) -> tuple[str, str]:
     name = getattr(func, "__qualname__", "")
     module = getattr(func, "__module__", None) or ""
@@ -344,7 +369,8 @@ def _importable(func: Callable[..., Any]) -> tuple[str, str]:
         raise TargetError("a lambda cannot be a job: it has no name a worker could import; write a function")
     if "<locals>" in name:
         raise TargetError(f"{name} is defined inside a function, where no worker can import it; move it to the module")
-    if getattr(func, "__self__", None) is not None or "." in name:
+    owner = getattr(func, "__self__", None)  # of a built-in function, its module
+    if (owner is not None and not isinstance(owner, ModuleType)) or "." in name:
         raise TargetError(f"{name} is a method; a worker has no instance to call it on; write a plain function")
     if module == "__main__":
         raise TargetError(f"{name} is in the script that is running; move it to a module that a worker can import")

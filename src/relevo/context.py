@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Any
 
-from relevo.errors import ConfigurationError
+from relevo.errors import ConfigurationError, OptionError
 from relevo.model.job import Attempt
 
 
@@ -68,12 +69,16 @@ class JobContext:
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the job is, from 0 to 1. Cheap: it is written at most once a second."""
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"progress is a share from 0 to 1, found {fraction!r}")
+        if not _is_share(fraction):
+            raise OptionError(f"progress: a share from 0 to 1 is needed, found {fraction!r:.80}")
         self._progress = (float(fraction), str(message)[:500])
 
     def __repr__(self) -> str:
         return f"<JobContext {self.target} {self.id} attempt {self.attempt}>"
+
+
+def _is_share(given: Any) -> bool:
+    return isinstance(given, int | float) and 0 <= given <= 1
 
 
 running: ContextVar[JobContext | None] = ContextVar("relevo_job", default=None)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relevo.errors import OptionError
 from relevo.handle import Job, JobInfo
+from relevo.model.ids import looks_like_id
 from relevo.model.job import State
-from relevo.queue import JobRow, row_of
+from relevo.queue import JobRow, check_page, row_of
 from relevo.store import jobs, queues
 from relevo.store.plan import Call
 
@@ -70,8 +71,9 @@ class DeadLetters:
         return names
 
     def _list(self, queue: str | None, error: str | None, limit: int, offset: int) -> Generator[Call[Any], Any, Rows]:
-        if not 1 <= limit <= 1000:
-            raise OptionError(f"limit: 1 to 1000 dead letters, found {limit!r}")
+        check_page(offset, limit)
+        if error is not None and not isinstance(error, str):
+            raise OptionError(f"error: a part of the error's text is needed, found {error!r:.80}")
         found: Rows = []
         for name in (yield from self._queues(queue)):
             start = 0
@@ -94,6 +96,7 @@ class DeadLetters:
     ) -> Generator[Call[Any], Any, int]:
         if (ids is None) == (not all):
             raise OptionError("name the dead letters by ids=[…], or say all=True; not both")
+        ids = None if ids is None else _checked(ids)
         names = yield from self._queues(queue)
         done = 0
         if ids is not None:
@@ -123,6 +126,16 @@ class DeadLetters:
         if jobs.readable(seen.body) is None:  # cannot run again: it stays where it is
             return 0
         return int((yield from Job(self._app, id, queue)._retry()))
+
+
+def _checked(ids: Iterable[str]) -> Names:
+    found = [] if isinstance(ids, str) or not isinstance(ids, Iterable) else [*ids]
+    strange = [id for id in found if not looks_like_id(id)]
+    if strange:
+        raise OptionError(f"ids: {strange[0]!r:.60} is not the id of a job: those have 20 letters and digits")
+    if not found and ids != []:
+        raise OptionError(f"ids: a list of ids is needed, found {ids!r:.80}")
+    return found
 
 
 def _dead_row(one: queues.Listed, queue: str) -> DeadRow:

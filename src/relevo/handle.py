@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import JobCancelled, JobExpired, JobFailed, ResultNotKept, UnknownJob
+from relevo.errors import JobCancelled, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
@@ -239,7 +239,13 @@ def _info(seen: jobs.Seen, queue: str) -> JobInfo:
     )
 
 
+def _is_count(given: Any) -> bool:
+    return isinstance(given, int) and given >= 1
+
+
 def _logs(seen: jobs.Seen, attempt: int | None) -> str:
+    if attempt is not None and not _is_count(attempt):
+        raise OptionError(f"attempt: 1 for the first run, 2 for the second, … is needed, found {attempt!r:.80}")
     if seen.state is State.UNKNOWN and not seen.notes:
         raise UnknownJob(f"no job {seen.id}: it never was, or its record has ended")
     texts = {int(name[4:]): text for name, text in seen.notes.items() if name.startswith("log:")}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from relevo.codec import Signature
 from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
@@ -102,11 +104,15 @@ class Queue:
 
     def jobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
         """A page of jobs in one state: those that wait in the order they will run, ended ones newest first."""
-        return [row_of(one) for one in self._app.run(queues.page(self._keys, state, offset, limit))]
+        return [row_of(one) for one in self._app.run(self._page(state, offset, limit))]
 
     async def ajobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
         """`jobs` for async code."""
-        return [row_of(one) for one in await self._app.arun(queues.page(self._keys, state, offset, limit))]
+        return [row_of(one) for one in await self._app.arun(self._page(state, offset, limit))]
+
+    def _page(self, state: str, offset: int, limit: int) -> Call[list[queues.Listed]]:
+        check_page(offset, limit)
+        return queues.page(self._keys, state, offset, limit)
 
     def take(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
         """Claim up to `n` jobs for a loop of your own. Each must be done, retried or buried before its lease ends."""
@@ -119,13 +125,17 @@ class Queue:
     def _limits(self, lease: Duration | None) -> Limits:
         settings = self._app.settings
         span = settings.lease if lease is None else seconds(lease, what="lease")
-        return Limits(max(1, round(span * 1000)), 0, settings.done_max, settings.dead_max)
+        if span < 0.001:
+            raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}; else nobody ever holds it")
+        return Limits(round(span * 1000), 0, settings.done_max, settings.dead_max)
 
     def _take(self, n: int, worker: str, lease: Duration | None) -> Generator[Call[Any], Any, list[Lease]]:
-        if not 1 <= n <= 1000:
-            raise OptionError(f"take: 1 to 1000 jobs at a time, found {n!r}")
-        if not worker or not worker.isascii() or not worker.isprintable() or " " in worker:
-            raise OptionError(f"take: the worker's name is ASCII text without spaces, found {worker!r}")
+        if not _is_whole(n) or not 1 <= n <= 1000:
+            raise OptionError(f"take: 1 to 1000 jobs at a time, found {n!r:.80}")
+        if not _is_worker_name(worker):
+            raise OptionError(
+                f"take: the worker's name is ASCII text without spaces, 200 characters at most, found {worker!r:.80}"
+            )
         limits = self._limits(lease)
         yield from self._app.list_queue(self.name)
         found: Turn = yield turn(self._keys, worker, limits, n, Settled())
@@ -211,11 +221,11 @@ class Lease:
 
     def done(self, result: Any = None) -> bool:
         """It went well."""
-        return self._run(Finish(), msgspec.json.encode(result))
+        return self._run(Finish(), self._encoded(result))
 
     async def adone(self, result: Any = None) -> bool:
         """`done` for async code."""
-        return await self._arun(Finish(), msgspec.json.encode(result))
+        return await self._arun(Finish(), self._encoded(result))
 
     def retry(self, delay: Duration = 0, reason: str = "") -> bool:
         """Run it again after a delay."""
@@ -252,11 +262,18 @@ class Lease:
     def _renewal(self) -> Call[tuple[list[str], list[str]]]:
         return renew(self._queue._keys, [(self.id, self._held.token)], self._limits.lease_ms)
 
+    def _encoded(self, result: Any) -> bytes:
+        """As a worker does it, by the task's signature where this process knows the task."""
+        task = self._queue._app.tasks.get(self.task)
+        signature = task.signature if task else _ANYTHING
+        return signature.encode_result(result, limit=self._queue._app.settings.max_payload)
+
     def _again(self, delay: Duration, reason: str) -> Outcome:
-        attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=reason)
+        attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=_checked_reason(reason))
         return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.told(attempt, spent=1))
 
     def _buried(self, reason: str) -> Outcome:
+        reason = _checked_reason(reason)
         attempt = Attempt("failed", self._held.worker, self._held.since_ms, message=reason)
         return End(State.DEAD, reason, self._held.story.told(attempt, spent=1))
 
@@ -265,6 +282,33 @@ class Lease:
 
     async def _arun(self, outcome: Outcome, result: bytes = b"") -> bool:
         return await self._queue._app.arun(self._queue._settle(self._held, outcome, self._limits, result))
+
+
+def _anything() -> Any:
+    """Stands in for a task that this process does not know."""
+
+
+_ANYTHING = Signature(_anything)
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _is_worker_name(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch("[!-~]{1,200}", name) is not None
+
+
+def check_page(offset: int, limit: int) -> None:
+    """Refuse what cannot be a page of a listing."""
+    if not (_is_whole(offset) and _is_whole(limit) and offset >= 0 and 1 <= limit <= 1000):
+        raise OptionError(f"a page starts at 0 or later and has 1 to 1000 jobs, found {offset!r:.40} and {limit!r:.40}")
+
+
+def _checked_reason(reason: str) -> str:
+    if not isinstance(reason, str):
+        raise OptionError(f"reason: a text for people is needed, found {reason!r:.80}")
+    return reason[:2000].encode(errors="backslashreplace").decode()
 
 
 def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:

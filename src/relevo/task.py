@@ -49,7 +49,7 @@ class Task(Generic[P, R]):
         self.target = target
         self.options = options
         self.signature = signature or Signature(func)
-        self.is_async = inspect.iscoroutinefunction(func)
+        self.is_async = any(map(inspect.iscoroutinefunction, (func, getattr(func, "__call__", None))))  # noqa: B004
         self._own = own or options
         self._head = self._envelope_head()
         app.keys_of(options.queue)  # refuses a name that cannot be one
@@ -126,6 +126,8 @@ class Task(Generic[P, R]):
         encode, limit, new_id = self.signature.encode, self.app.settings.max_payload, self.app.new_id
         ids: list[str] = []
         fragments: list[bytes] = []
+        if not isinstance(calls, Iterable):
+            raise PayloadError(f"{self.target}: enqueue_many takes a list of (args, kwargs) pairs, found {calls!r:.80}")
         for call in calls:
             match call:
                 case (tuple() | list() as args, dict() as kwargs):
@@ -179,7 +181,7 @@ class Task(Generic[P, R]):
             options.group,
             options.weight,
             name,
-            str(round(scope * 1000)) if isinstance(scope, float) else scope,
+            str(max(1, round(scope * 1000))) if isinstance(scope, float) else scope,
         )
 
     def _envelope_head(self) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -76,9 +76,7 @@ SLACK_MS = 25_000
 CLOCK = "machine:clock"
 LEVEL = 2**43
 
-POLICY = Policy(
-    retries=RETRIES, backoff=Backoff.fixed(BACKOFF_MS / 1000, jitter=0.0), max_crashes=MAX_CRASHES
-)
+POLICY = Policy(retries=RETRIES, backoff=Backoff.fixed(BACKOFF_MS / 1000, jitter=0.0), max_crashes=MAX_CRASHES)
 
 
 class Spec(NamedTuple):
@@ -105,8 +103,9 @@ RICH = st.builds(
     st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
     st.booleans(),
 )
-SPECS = PLAIN | RICH
+MANY = st.lists(PLAIN, min_size=1, max_size=4) | st.lists(PLAIN | RICH, min_size=1, max_size=4)
 SOME = st.integers(0, 15)
+WANTED = st.sampled_from([0, 1, 2, 5])
 OUTCOMES = st.sampled_from(["ok", "fail", "back", "snooze", "cancelled", "broken", "expired"])
 
 
@@ -215,12 +214,8 @@ class Engine(RuleBasedStateMachine):
         # Ids of our own, ordered by age like the real ones: the same story has the same ids each time.
         return Job(f"{self._number():020d}", *spec[:3], spec.name, spec.scope, spec.delay_ms, body, spec.has_handler)
 
-    def _pick(self, some: list[T], number: int) -> T:
-        assume(some)
-        return some[number % len(some)]
-
     def _known(self, number: int) -> Job:
-        return self._pick(list(self.model.jobs.values()), -1 - number)
+        return _pick(list(self.model.jobs.values()), -1 - number)
 
     # ------------------------------------------------------------------ pushing
     def _push_call(self, jobs: list[Job]) -> Call[Any]:
@@ -259,21 +254,22 @@ class Engine(RuleBasedStateMachine):
             if worker.name == seen.claim.worker:
                 worker.rung.append((job.id, grip))
 
-    @rule(spec=SPECS, lost=st.booleans())
-    def enqueue(self, spec: Spec, lost: bool) -> None:
-        self._push([self._job(spec)], lost=lost)
+    @rule(specs=MANY)
+    def enqueue(self, specs: list[Spec]) -> None:
+        self._push([self._job(spec) for spec in specs])
 
-    @rule(specs=st.lists(PLAIN, min_size=2, max_size=5) | st.lists(SPECS, min_size=2, max_size=5), lost=st.booleans())
-    def enqueue_many(self, specs: list[Spec], lost: bool) -> None:
-        self._push([self._job(spec) for spec in specs], lost=lost)
+    @rule(specs=MANY)
+    def enqueue_and_lose_the_reply(self, specs: list[Spec]) -> None:
+        self._push([self._job(spec) for spec in specs], lost=True)
 
-    @precondition(lambda self: self.unsure)
+    def _repeatable(self) -> list[list[Job]]:
+        # A job that ended meanwhile without leaving a record cannot be told from one that never came.
+        return [jobs for jobs in self.unsure if all(not j.lives or j.state in LIVING or j.has_record for j in jobs)]
+
+    @precondition(lambda self: self._repeatable())
     @rule(number=SOME)
     def repeat_a_push(self, number: int) -> None:
-        jobs = self._pick(self.unsure, number)
-        # A job that ended meanwhile without leaving a record cannot be told from one that never came.
-        assume(all(not job.lives or job.state in LIVING or job.has_record for job in jobs))
-        self._push(jobs, again=True)
+        self._push(_pick(self._repeatable(), -1 - number), again=True)
 
     # ------------------------------------------------------------------ turns
     def _turn(self, worker: Worker, want: int, tellings: list[Telling], *, lost: bool = False) -> None:
@@ -365,23 +361,19 @@ class Engine(RuleBasedStateMachine):
             row = settle(held, outcome, terms, self.now_ms, b"1")
         return Telling(held.id, hand.grip, what, has_record or what != "ok", row)
 
-    @rule(number=SOME, want=st.integers(1, 4), lost=st.sampled_from([False, False, False, True]))
-    def claim(self, number: int, want: int, lost: bool) -> None:
-        self._turn(self._pick(self.workers, number), want, [], lost=lost)
-
-    @precondition(lambda self: any(worker.hands for worker in self.workers))
-    @rule(
-        number=SOME,
-        outcomes=st.lists(OUTCOMES, min_size=1, max_size=3),
-        has_record=st.booleans(),
-        want=st.sampled_from([0, 1, 3]),
-        lost=st.booleans(),
-    )
-    def finish(self, number: int, outcomes: list[str], has_record: bool, want: int, lost: bool) -> None:
-        worker = self._pick([worker for worker in self.workers if worker.hands], number)
+    def _work(self, number: int, want: int, outcomes: list[str], has_record: bool, *, lost: bool = False) -> None:
+        worker = _pick(self.workers, number)
         hands, worker.hands = worker.hands[: len(outcomes)], worker.hands[len(outcomes) :]
         tellings = [self._tell(worker, *pair, has_record) for pair in zip(hands, outcomes, strict=False)]
         self._turn(worker, want, tellings, lost=lost)
+
+    @rule(number=SOME, want=WANTED, outcomes=st.lists(OUTCOMES, max_size=3), has_record=st.booleans())
+    def take_a_turn(self, number: int, want: int, outcomes: list[str], has_record: bool) -> None:
+        self._work(number, want, outcomes, has_record)
+
+    @rule(number=SOME, want=WANTED, outcomes=st.lists(OUTCOMES, max_size=3), has_record=st.booleans())
+    def take_a_turn_and_lose_the_reply(self, number: int, want: int, outcomes: list[str], has_record: bool) -> None:
+        self._work(number, want, outcomes, has_record, lost=True)
 
     def _zombies(self) -> list[tuple[Worker, Hand]]:
         pairs = [(worker, hand) for worker in self.workers for hand in worker.hands]
@@ -390,20 +382,20 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self._zombies())
     @rule(number=SOME, outcome=OUTCOMES)
     def zombie_finishes(self, number: int, outcome: str) -> None:
-        worker, hand = self._pick(self._zombies(), number)
+        worker, hand = _pick(self._zombies(), number)
         worker.hands.remove(hand)
         self._turn(worker, 0, [self._tell(worker, hand, outcome)])
 
     @precondition(lambda self: self.told)
     @rule(number=SOME, want=st.integers(0, 1))
     def tell_again(self, number: int, want: int) -> None:
-        worker, telling = self._pick(self.told, -1 - number)
+        worker, telling = _pick(self.told, -1 - number)
         self._turn(worker, want if worker in self.workers else 0, [telling])
 
+    @precondition(lambda self: any(worker.hands for worker in self.workers))
     @rule(number=SOME)
     def renew(self, number: int) -> None:
-        hands = self._pick(self.workers, number).hands
-        assume(hands)
+        hands = _pick([worker.hands for worker in self.workers if worker.hands], number)
         lost, cancelled = self.perform(renew(self.queue, [(hand.held.id, hand.held.token) for hand in hands], LEASE_MS))
         ours = [hand for hand in hands if self.model.has_right(hand.held.id, hand.grip)]
         assert lost == [hand.held.id for hand in hands if hand not in ours]
@@ -414,7 +406,7 @@ class Engine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ workers come and go
     @rule(number=SOME)
     def answer_the_bell(self, number: int) -> None:
-        worker = self._pick(self.workers, number)
+        worker = _pick(self.workers, number)
         messages = []
         while (message := self.perform(Call([b"LPOP", self.queue.bell(worker.name)]))) is not None:
             messages.append(message)
@@ -433,13 +425,13 @@ class Engine(RuleBasedStateMachine):
 
     @rule(number=SOME)
     def kill(self, number: int) -> None:
-        worker = self._pick(self.workers, number)
+        worker = _pick(self.workers, number)
         self.is_ring_lost = True
         self.workers[self.workers.index(worker)] = self._worker(worker.idle_ms)
 
     @rule(number=SOME)
     def stop_in_good_order(self, number: int) -> None:
-        worker = self._pick(self.workers, number)
+        worker = _pick(self.workers, number)
         messages = self.perform(leave(self.queue, worker.name))
         self._hear(worker, messages)
         self.is_ring_lost = self.is_ring_lost or bool(messages)
@@ -460,6 +452,7 @@ class Engine(RuleBasedStateMachine):
             self.is_ring_lost = False  # by now the dead are off the list
 
     # ------------------------------------------------------------------ by hand
+    @precondition(lambda self: self.model.jobs)
     @rule(number=SOME)
     def cancel(self, number: int) -> None:
         job = self._known(number)
@@ -469,17 +462,20 @@ class Engine(RuleBasedStateMachine):
         said = self.perform(store_jobs.cancel(self.queue, job.id, record, 24 * HOUR, job.name, 1000))
         assert said == self.model.cancel(job.id)
 
+    @precondition(lambda self: self.model.jobs)
     @rule(number=SOME)
     def revive(self, number: int) -> None:
-        job = self._pick([*self.model.of(*ENDED), *self.model.of(*LIVING)], number)
+        job = _pick([*self.model.of(*ENDED), *self.model.jobs.values()], number)
         said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
         assert said == self.model.revive(job.id)
 
+    @precondition(lambda self: self.model.jobs)
     @rule(number=SOME)
     def discard(self, number: int) -> None:
         job = self._known(number)
         assert self.perform(store_jobs.discard(self.queue, [job.id])) == self.model.discard(job.id)
 
+    @precondition(lambda self: self.model.jobs)
     @rule(number=SOME)
     def wait_for_the_end(self, number: int) -> None:
         job = self._known(number)
@@ -490,6 +486,7 @@ class Engine(RuleBasedStateMachine):
         else:
             assert (found is not None) == job.has_record
 
+    @precondition(lambda self: self.model.jobs)
     @rule(number=SOME)
     def look(self, number: int) -> None:
         job = self._known(number)
@@ -618,6 +615,10 @@ class Engine(RuleBasedStateMachine):
         assert not self.model.of(*LIVING), "the queue does not run empty"
         self.is_ring_lost = True  # the workers of the test are not played any more
         self.server_and_model_agree()
+
+
+def _pick(some: Sequence[T], number: int) -> T:
+    return some[number % len(some)]
 
 
 def _new(job: Job) -> NewJob:

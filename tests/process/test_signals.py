@@ -37,7 +37,7 @@ def test_job_longer_than_the_grace_time_runs_elsewhere_and_has_spent_no_attempt(
     """RB32, guarantee 3"""
     with Site(server, tmp_path, lease="10s", grace="1s") as site:
         worker = site.start()
-        jobs = [site.enqueue("nap", 1, 8.0), site.enqueue("work", 2, 8.0)]
+        jobs = [site.enqueue("nap_once", 1, 8.0), site.enqueue("work_once", 2, 8.0)]
         site.wait_effect("start", 1)
         site.wait_effect("start", 2)
         told = time.monotonic()
@@ -73,7 +73,7 @@ def test_second_sigterm_stops_at_once(server: Server, tmp_path: Path, supervised
     """RB32"""
     with Site(server, tmp_path, lease="10s", grace="60s") as site:
         worker = site.start(supervised=supervised)
-        site.enqueue("nap", 1, 5.0)
+        site.enqueue("nap_once", 1, 5.0)
         site.wait_effect("start", 1)
         worker.was_ended = True
         worker.signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ def test_no_process_outlives_a_killed_supervisor(server: Server, tmp_path: Path)
         orphans = children_of(supervisor.pid)
         assert len(orphans) == 2
         site.enqueue("nap", 1, 0.4)
-        site.enqueue("nap", 2, 8.0)
+        site.enqueue("nap_once", 2, 8.0)
         site.wait_effect("start", 2)
         supervisor.kill()
         eventually(lambda: all(is_gone(pid) for pid in orphans), timeout=10, what="the orphans wind down")

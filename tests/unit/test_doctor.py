@@ -217,7 +217,7 @@ def test_access_is_unknown_where_the_configuration_is_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pings", "level"),
+    ("took", "level"),
     [((5.0,), OK), ((5.1,), WARNING), ((0.1, 0.1, 900.0), OK), ((0.1, 9.0, 9.0), WARNING), ((), UNKNOWN)],
 )
 def test_a_slow_way_to_the_server_is_a_warning_and_one_slow_reply_is_not(took: tuple[float, ...], level: Level) -> None:

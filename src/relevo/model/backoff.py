@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -70,7 +70,7 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
         return min(plain, self.cap) * (1 + self.jitter * (2 * chance - 1))
 
 
-def _share(jitter: float) -> float:
-    if not 0 <= jitter <= 1:
+def _share(jitter: Any) -> float:
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise OptionError(f"backoff: jitter is a share of the delay between 0 and 1, found {jitter!r}")
     return float(jitter)

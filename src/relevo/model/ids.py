@@ -14,6 +14,7 @@ import itertools
 import os
 import secrets
 import time
+from typing import Any
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _DIGITS for b in _DIGITS]
@@ -64,6 +65,6 @@ def made_ms(id: str) -> int:
     return number
 
 
-def looks_like_id(text: str) -> bool:
-    """Whether the text has the form of an id."""
-    return len(text) == LENGTH and all(digit in _VALUES for digit in text)
+def looks_like_id(text: Any) -> bool:
+    """Whether this is text that has the form of an id."""
+    return isinstance(text, str) and len(text) == LENGTH and all(digit in _VALUES for digit in text)

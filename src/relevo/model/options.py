@@ -16,6 +16,9 @@ from relevo.model.durations import seconds
 from relevo.model.job import PRIORITY_DEFAULT, PRIORITY_MAX
 from relevo.model.nearest import did_you_mean
 
+#: Beyond it a time with a priority beside it is not exact in the server's sorted sets.
+LAST_YEAR = 2200
+
 Executor = Literal["auto", "loop", "thread", "process"]
 Errors = tuple[type[BaseException], ...]
 Unique = Literal["", "no", "queued", "until_done"] | float
@@ -104,6 +107,13 @@ def _seconds_or_none(what: str, value: Any) -> float | None:
     return None if value is None else seconds(value, what=what)
 
 
+def _limit(what: str, value: Any) -> float | None:
+    found = _seconds_or_none(what, value)
+    if found == 0:
+        raise OptionError(f"{what}: more than 0 seconds is needed, found {value!r}; None is for no limit")
+    return found
+
+
 def _errors(what: str, value: Any) -> Errors:
     found = value if isinstance(value, list | tuple | set | frozenset) else (value,)
     for one in found:
@@ -128,6 +138,8 @@ def _eta(what: str, value: Any) -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise OptionError(f"{what}: {value!r} has no time zone; use datetime.now(UTC) or add tzinfo")
+        if value.year > LAST_YEAR:
+            raise OptionError(f"{what}: a time up to the year {LAST_YEAR} is needed, found {value!r}")
         return int(value.timestamp() * 1000)
     raise OptionError(f"{what}: an aware datetime is needed, found {value!r}; for a time from now use delay=")
 
@@ -142,14 +154,19 @@ def _unique(what: str, value: Any) -> Unique:
     if value in ("queued", "until_done"):
         return value  # type: ignore[no-any-return]
     try:
-        return seconds(value, what=what)
-    except OptionError as error:
-        raise OptionError(f"{what}: 'queued', 'until_done' or a duration is needed, found {value!r}") from error
+        found = seconds(value, what=what)
+    except OptionError:
+        found = 0
+    if not found:
+        raise OptionError(f"{what}: True, False, 'queued', 'until_done' or a duration is needed, found {value!r:.80}")
+    return found
 
 
 def _on_failure(what: str, value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _text(1000, empty=False)(what, value)
     name = getattr(value, "target", None)
     if isinstance(name, str):
         return name
@@ -163,7 +180,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "backoff": lambda _, value: Backoff.of(value),
     "retry_on": _errors,
     "give_up_on": _errors,
-    "timeout": _seconds_or_none,
+    "timeout": _limit,
     "result_ttl": _seconds,
     "failure_ttl": _seconds,
     "expires": _seconds_or_none,
@@ -200,4 +217,6 @@ def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[s
         read["eta_ms" if option == "eta" else option] = reader(given, value)
     if read.get("eta_ms") is not None and read.get("delay") is not None:
         raise OptionError("delay and eta say the same thing twice: give one of them")
+    if "delay" in read or "eta_ms" in read:  # what was said last counts
+        read = {"delay": None, "eta_ms": None, **read}
     return msgspec.structs.replace(options, **read)

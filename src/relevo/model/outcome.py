@@ -45,6 +45,13 @@ class Raised(Struct, frozen=True):
     attempt: Attempt
 
 
+class Failed(Struct, frozen=True):
+    """The function raised in another process, where its error was judged by the task's filters."""
+
+    attempt: Attempt
+    permanent: bool
+
+
 class TimedOut(Struct, frozen=True):
     """It ran longer than it may."""
 
@@ -83,7 +90,7 @@ class TooLate(Struct, frozen=True):
 
 
 Happened: TypeAlias = (
-    Returned | Raised | TimedOut | LeaseLost | Interrupted | UnknownTarget | Unrunnable | CancelAsked | TooLate
+    Returned | Raised | Failed | TimedOut | LeaseLost | Interrupted | UnknownTarget | Unrunnable | CancelAsked | TooLate
 )
 
 
@@ -145,8 +152,11 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
         case Raised(error, attempt):
             permanent = isinstance(error, policy.give_up_on)
             if permanent or (policy.retry_on and not isinstance(error, policy.retry_on)):
-                return End(State.DEAD, "permanent", story.told(attempt))
+                return End(State.DEAD, "permanent", story.told(attempt, spent=1))
             return _again(story.told(attempt, spent=1), policy, chance, None)
+        case Failed(attempt, permanent):
+            told = story.told(attempt, spent=1)
+            return End(State.DEAD, "permanent", told) if permanent else _again(told, policy, chance, None)
         case TimedOut(attempt):
             return _again(story.told(attempt, spent=1), policy, chance, None)
         case _:

@@ -10,7 +10,7 @@ class Verdict(Exception):  # not errors: a task's way to say what shall become o
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)  # `raise Cancel(error)` is natural to write, and a record holds text
 
 
 class Retry(Verdict):

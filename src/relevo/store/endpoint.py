@@ -110,9 +110,17 @@ def read_url(url: str) -> Location:
             "write redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// (or valkey…)"
         )
     kind, secure = _SCHEMES[scheme]
-    parts = urlsplit(url)
-    options = _options(parts.query)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # an open bracket, a host that is none
+        raise SettingsError(f"the server URL cannot be read: {_without_secrets(error)}") from None
     userinfo, _, hosts = parts.netloc.rpartition("@")
+    # A password with a bare / ? or # ends the host too early. What is behind it must not show up in a message.
+    if parts.fragment or (not userinfo and "@" in parts.query + ("" if scheme == "unix" else parts.path)):
+        raise SettingsError("the server URL holds / ? # or @ in its password; write them as %2F %3F %23 %40")
+    options = _options(parts.query)
+    if not secure and (needless := [name for name in options if name.startswith("ssl_")]):
+        raise SettingsError(f"{needless[0]} in the server URL, but it does not ask for TLS: write {scheme}s:// …")
     username, colon, password = userinfo.partition(":")
     tls = _tls(options) if secure else None
     path = [unquote(segment) for segment in parts.path.split("/") if segment]
@@ -127,7 +135,7 @@ def read_url(url: str) -> Location:
         "tls": tls,
     }
     if scheme == "unix":
-        if not parts.path:
+        if not parts.path or hosts:  # unix://run/redis.sock would be the host "run"
             raise SettingsError("a unix URL needs the path of the socket: unix:///run/redis.sock?db=0")
         database = _number("db", options.get("db", "0"), 0, 1_000_000)
         return Location(kind, (Endpoint(path=unquote(parts.path), db=database, **common),))  # type: ignore[arg-type]
@@ -144,6 +152,10 @@ def read_url(url: str) -> Location:
     if kind == "standalone" and len(seeds) > 1:
         raise SettingsError("several hosts: write redis+sentinel:// or redis+cluster://")
     return Location(kind, seeds, primary, options.get("sentinel_username"), options.get("sentinel_password"))
+
+
+def _without_secrets(error: ValueError) -> str:
+    return str(error).partition("'")[0].strip()  # what follows is a part of the URL
 
 
 def _options(query: str) -> dict[str, str]:

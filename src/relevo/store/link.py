@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,7 @@ class Link:
     def __init__(self, endpoint: Endpoint, *, connect_timeout: float, timeout: float) -> None:
         self.endpoint = endpoint
         self._timeout = timeout
+        self._waits = -1.0
         self._reader = hiredis.Reader(notEnoughData=Ellipsis)
         try:
             self._socket = _open(endpoint, connect_timeout)
@@ -32,6 +34,8 @@ class Link:
         try:
             for command in endpoint.greeting():
                 self.request(command)
+        except ConnectionLost as error:  # only the greeting was under way
+            raise ConnectionLost(str(error), sent=False) from error
         except BaseException:
             self.close()
             raise
@@ -51,7 +55,7 @@ class Link:
     def send(self, command: Sequence[Argument]) -> None:
         """Send without waiting."""
         try:
-            self._socket.settimeout(self._timeout)
+            self._wait_at_most(self._timeout)
             self._socket.sendall(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]
         except OSError as error:
             self.close()
@@ -64,9 +68,9 @@ class Link:
         if reply is not Ellipsis:
             return reply
         limit = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
         try:
-            self._socket.settimeout(limit)
+            self._wait_at_most(limit)
+            deadline = 0.0
             while True:
                 data = self._socket.recv(65536)
                 if not data:
@@ -75,7 +79,9 @@ class Link:
                 reply = reader.gets()
                 if reply is not Ellipsis:
                     return reply
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                deadline = deadline or time.monotonic() + limit  # a large reply, or one that trickles in for ever
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no whole reply within {limit:g} s")
         except (OSError, hiredis.HiredisError) as error:
             self.close()
             raise ConnectionLost(f"connection to {self.endpoint} lost: {error}", sent=True) from error
@@ -85,18 +91,31 @@ class Link:
         reply = self._reader.gets()
         if reply is not Ellipsis:
             return reply
-        self._socket.settimeout(timeout)
+        self._wait_at_most(timeout)
         try:
             data = self._socket.recv(65536)
             if not data:
                 raise ConnectionResetError("closed by the server")
-        except TimeoutError:
-            raise
+        except (TimeoutError, BlockingIOError) as quiet:
+            raise TimeoutError("quiet") from quiet
         except OSError as error:
             self.close()
             raise ConnectionLost(f"connection to {self.endpoint} lost: {error}", sent=True) from error
         self._reader.feed(data)
         return self.read()
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Let the kernel keep the time: Python's own way asks it twice more for each call."""
+        if seconds == self._waits:
+            return
+        self._waits = seconds
+        if self.endpoint.tls is not None:
+            self._socket.settimeout(seconds)
+            return
+        span = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000) or 1)
+        self._socket.setblocking(True)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
 
     def close(self) -> None:
         """Hang up."""

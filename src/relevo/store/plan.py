@@ -8,8 +8,9 @@ asyncio (`aio.py`), so that no logic is written twice and no event loop hides be
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from relevo.store.scripts import Script
 
@@ -22,8 +23,7 @@ def as_is(reply: Any) -> Any:
     return reply
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(Struct, Generic[T], frozen=True, gc=False):
     """One round trip."""
 
     args: Sequence[Argument]

@@ -148,6 +148,8 @@ async def open_wire(endpoint: Endpoint, *, connect_timeout: float, timeout: floa
             try:
                 for command in endpoint.greeting():
                     await wire.request(command)
+            except ConnectionLost as error:  # only the greeting was under way
+                raise ConnectionLost(str(error), sent=False) from error
             except BaseException:
                 wire.close()
                 raise

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from relevo import context
 from relevo.app import Relevo
-from relevo.model.outcome import CancelAsked, Happened, Interrupted, LeaseLost, Raised, Returned, TimedOut, Unrunnable
+from relevo.model.outcome import CancelAsked, Failed, Happened, Interrupted, LeaseLost, Raised, Returned, TimedOut
 from relevo.model.verdicts import Retry, Snooze
 from relevo.worker import capture, faults
 from relevo.worker.intake import Intake
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run, Stopped
-from relevo.worker.telling import NOTHING, encoded, log_text, report, told
+from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
 from relevo.worker.threads import Ended, Threads
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class Hands:
                 return Interrupted()
         if isinstance(error, ProcessDied):
             return LeaseLost(told(run, "lost", error))
-        if isinstance(error, RemoteFailure) and error.permanent:
-            return Unrunnable("permanent", told(run, "failed", error))
+        if isinstance(error, RemoteFailure):
+            return Failed(told(run, "failed", error), error.permanent)
         how = "snoozed" if isinstance(error, Snooze) else "retried" if isinstance(error, Retry) else "failed"
         return Raised(error, told(run, how, error))
 
@@ -148,7 +148,7 @@ class Hands:
             self.failed += 1
             if outcome is not None:
                 report(run, outcome)
-        if run.capture.changed or isinstance(happened, Raised | TimedOut | LeaseLost | Unrunnable):
+        if run.capture.changed or isinstance(happened, TOLD):
             lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
         lane.note_progress(run, "")
         self._on_settled()

@@ -9,7 +9,7 @@ from typing import Any
 
 from relevo.errors import PayloadError
 from relevo.model.job import Attempt
-from relevo.model.outcome import End, Happened, LeaseLost, Outcome, Raised, TimedOut, TryAgain, Unrunnable
+from relevo.model.outcome import End, Failed, Happened, LeaseLost, Outcome, Raised, TimedOut, TryAgain, Unrunnable
 from relevo.model.verdicts import Verdict
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 
@@ -18,6 +18,8 @@ log = logging.getLogger("relevo.worker")
 #: Characters of a traceback that are kept: where it was raised matters most, and where it began.
 TRACEBACK_MOST = 8_000
 MESSAGE_MOST = 2_000
+#: What happened with a story to it.
+TOLD = (Raised, Failed, TimedOut, LeaseLost, Unrunnable)
 
 
 def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt:
@@ -37,13 +39,20 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
         trace = trace[: TRACEBACK_MOST // 4] + "\n… left out …\n" + trace[-TRACEBACK_MOST * 3 // 4 :]
     now_ms: int = run.lane.now_ms()
     began = now_ms - int((time.monotonic() - run.started) * 1000) if run.started else now_ms
-    return Attempt(how, run.context.worker, began, now_ms, name, (message or text)[:MESSAGE_MOST], trace)
+    return Attempt(
+        how, run.context.worker, began, now_ms, name, _storable((message or text)[:MESSAGE_MOST]), _storable(trace)
+    )
+
+
+def _storable(text: str) -> str:
+    """Without lone surrogates, as file names may bring them into messages: they cannot be encoded."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def log_text(run: Run, happened: Happened) -> str:
     """What the attempt wrote, and how it ended if it did not end well."""
     text = run.capture.text()
-    if isinstance(happened, Raised | TimedOut | LeaseLost | Unrunnable):
+    if isinstance(happened, TOLD):
         attempt = happened.attempt
         text += attempt.traceback or f"{attempt.error}: {attempt.message}\n"
     return text

@@ -56,8 +56,14 @@ class Worker:
         max_jobs: int | None = None,
         ledger: Ledger | None = None,
     ) -> None:
+        if not isinstance(app, Relevo):
+            raise OptionError(f"a worker needs an app, such as Worker(app), found {app!r:.80}")
+        if queues is not None and (isinstance(queues, str) or not isinstance(queues, Sequence)):
+            raise OptionError(f"queues: a list of names is needed, such as ['default'], found {queues!r:.80}")
         settings = app.settings
         named = list(queues) if queues else [settings.queue, *(task.options.queue for task in app.tasks.values())]
+        for name in named:
+            app.keys_of(name)  # refuses a name that cannot be one
         self.app = app
         self.id = Ids()()
         self.queues = tuple(dict.fromkeys(named))
@@ -72,7 +78,7 @@ class Worker:
         self.wants_recycling = False
         #: settlements that came too late
         self.refused = 0
-        self._max_jobs = max_jobs
+        self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
         self._ledger = ledger
         self._started_ms = int(time.time() * 1000)
         self._reserved = 0
@@ -272,7 +278,7 @@ class Worker:
             await asyncio.sleep(PRESENT_EVERY)
 
 
-def _positive(what: str, value: int) -> int:
-    if value < 1:
+def _positive(what: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise OptionError(f"{what}: a whole number of at least 1 is needed, found {value!r}")
     return value

@@ -1,0 +1,272 @@
+"""The task queue of IFDB on relevo: `Enqueue`, `EnqueueOrGet` and `Worker`, as their callers know them.
+
+    from relevo.compat import Enqueue, EnqueueOrGet, Worker, allow
+
+    allow("games.tasks")                       # modules whose functions the worker may run
+    Enqueue(CloneFile, 7, name="CloneUrl(7)", onfail=MarkBroken)
+
+Options stand among the task's own keywords here, as they always did. A task that has keywords of these names is reached
+by `Enqueue.using(priority=50)(func, name="its own")`. Everything else in relevo keeps the two apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from relevo.app import Relevo
+from relevo.errors import ConfigurationError, OptionError, TargetError
+from relevo.handle import Job
+from relevo.model.backoff import Backoff
+from relevo.model.job import State
+from relevo.model.nearest import did_you_mean
+from relevo.store.settlement import Failure
+from relevo.task import Task
+from relevo.worker.child import START_ANEW, Order, run_on_loop, work
+
+__all__ = ["Enqueue", "EnqueueOrGet", "QueuedTask", "Worker", "allow", "configure", "current_app"]
+
+HANDLER = "relevo.compat.on_failure"
+_ONFAIL = "onfail:"  # tag that carries a job's handler to the one who calls it
+_LATER = {"cron": "schedules", "dependency": "workflows"}
+_OPTIONS = ("cron", "dependency", "name", "onfail", "priority", "retries", "scheduled_time")
+
+
+class QueuedTask:
+    """A task in the queue, as `Enqueue` returns it and `onfail` receives it."""
+
+    __slots__ = ("id", "job", "name")
+
+    def __init__(self, job: Job[Any], name: str) -> None:
+        self.id = job.id
+        self.job = job
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<QueuedTask {self.name} {self.id}>"
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def status(self) -> str:
+        """Where it is now: scheduled, ready, running, done, dead, cancelled, expired, or unknown."""
+        return self.job.status().value
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has still to run, or to run again."""
+        state = self.job.status()
+        return not state.has_ended and state is not State.UNKNOWN
+
+    @property
+    def success(self) -> bool:
+        """Whether it went well, as long as its record is kept."""
+        return self.job.status() is State.DONE
+
+    @property
+    def fail(self) -> bool:
+        """Whether it was given up, as long as its record is kept."""
+        return self.job.status() is State.DEAD
+
+    @property
+    def log(self) -> str:
+        """What it printed and logged, and its tracebacks."""
+        return self.job.logs()
+
+
+class _Current:
+    """The app behind the functions of this module, which name none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._app: Relevo | None = None
+        self._tasks: dict[Callable[..., Any], Task[..., Any]] = {}
+        self._backoff = Backoff()
+
+    def use(self, app: Relevo, backoff: Backoff) -> None:
+        self._app, self._backoff, self._tasks = app, backoff, {}
+        _install_handler(app)
+
+    @property
+    def app(self) -> Relevo:
+        with self._lock:
+            if self._app is None:
+                self.use(Relevo("default"), Backoff())
+            assert self._app is not None
+            return self._app
+
+    def task(self, func: Callable[..., Any] | Task[..., Any]) -> Task[..., Any]:
+        """A function as a task. Reading its signature takes a while, so that is done once."""
+        app = self.app
+        if isinstance(func, Task):
+            return func
+        known = self._tasks.get(func)
+        if known is None:
+            registered = next((task for task in app.tasks.values() if task.func is func), None)
+            # Where there is a list of modules, a job that no worker would run fails here, in sight of its maker.
+            found = registered or app.function(func, trusted=not app.settings.allow)
+            known = self._tasks[func] = found.using(backoff=self._backoff)
+        return known
+
+
+_current = _Current()
+
+
+def configure(app: Relevo | None = None, *, backoff: Any = None, **settings: Any) -> Relevo:
+    """Say which app `Enqueue`, `EnqueueOrGet` and `Worker` use; or its settings, for an app of their own.
+
+    Without it there is one called "default", with the settings of files and environment. `backoff` is the pause before
+    a retry: the default doubles from 2 seconds, `Backoff.exponential("2000m", cap="60d")` is that of the original.
+    """
+    if app is not None and settings:
+        raise ConfigurationError(f"an app has its settings already; found also {', '.join(sorted(settings))}")
+    _current.use(app or Relevo("default", **settings), Backoff() if backoff is None else Backoff.of(backoff))
+    return _current.app
+
+
+def current_app() -> Relevo:
+    """The app in use, for everything that these functions do not offer: dead letters, stats, results."""
+    return _current.app
+
+
+def allow(*modules: str) -> None:
+    """Let workers of this process run functions of these modules and of those below them, and nothing else."""
+    app = _current.app
+    app.settings = msgspec.structs.replace(app.settings, allow=(*app.settings.allow, *modules))
+
+
+class _Enqueue:
+    """`Enqueue` and `EnqueueOrGet`: called like functions."""
+
+    def __init__(self, *, get: bool) -> None:
+        self._get = get
+
+    def __call__(self, func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> QueuedTask:
+        """Put a call on the queue. `name`, `priority`, `retries`, `onfail` and `scheduled_time` are options."""
+        options = {name: kwarg.pop(name) for name in _OPTIONS if name in kwarg}
+        if options:
+            own = options.keys() & inspect.signature(func).parameters.keys()
+            if own:
+                raise ConfigurationError(
+                    f"{', '.join(sorted(own))}: an option, and a parameter of {func.__name__} as well. "
+                    f"Say which with Enqueue.using(<options>)({func.__name__}, <its own arguments>)"
+                )
+        return self._put(options, func, *argv, **kwarg)
+
+    def using(self, **options: Any) -> Callable[..., QueuedTask]:
+        """The same with options given here; all keywords of the call are then the task's own."""
+        for name in options:
+            if name not in _OPTIONS:
+                raise OptionError(f"unknown option {name!r}{did_you_mean(name, _OPTIONS)}")
+        return partial(self._put, options)
+
+    def _put(self, options: Mapping[str, Any], func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> QueuedTask:
+        for name, part in _LATER.items():
+            if options.get(name) is not None:
+                raise ConfigurationError(f"{name}= comes with {part}, in the next release; nothing was enqueued")
+        task = _current.task(func).using(**_read(options))
+        name = options.get("name") or ""
+        label = name or task.target.replace(":", ".")
+        job = (task.using(name=name) if name else task).enqueue(*argv, **kwarg)
+        if name and not job.created and not self._get:
+            # Only EnqueueOrGet refrains from a second one. The name stays with the first, so that it is found.
+            job = task.using(name=name, unique=False).enqueue(*argv, **kwarg)
+        return QueuedTask(job, label)
+
+
+Enqueue = _Enqueue(get=False)
+EnqueueOrGet = _Enqueue(get=True)
+
+
+def Worker() -> None:  # noqa: N802  # the name callers know
+    """Run tasks in this process until SIGTERM or SIGINT, then finish what runs. Only from the main thread."""
+    app = _current.app
+    if not app.settings.allow and app.tasks.keys() <= {HANDLER}:
+        raise ConfigurationError(
+            "this worker could run nothing: it calls functions of allowed modules only, and none is. "
+            'Call relevo.compat.allow("games.tasks") before Worker(), or set RELEVO_ALLOW=games.tasks'
+        )
+    while run_on_loop(work(app, Order(app=app.name))) == START_ANEW:
+        pass
+
+
+def _read(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by relevo's names."""
+    read: dict[str, Any] = {name: options[name] for name in ("priority", "retries") if options.get(name) is not None}
+    if options.get("scheduled_time") is not None:
+        read["eta"] = options["scheduled_time"]
+    if options.get("onfail") is not None:
+        read["on_failure"] = HANDLER
+        read["tags"] = (_ONFAIL + _path_of(options["onfail"]),)
+    return read
+
+
+def _path_of(handler: Any) -> str:
+    app = _current.app
+    func = handler.func if isinstance(handler, Task) else handler
+    return app.function(func, trusted=not app.settings.allow).target
+
+
+def _install_handler(app: Relevo) -> None:
+    @app.task(name=HANDLER, give_up_on=(TargetError,))
+    def on_failure(failure: Failure) -> None:
+        path = next(tag.removeprefix(_ONFAIL) for tag in failure.tags if tag.startswith(_ONFAIL))
+        handler = _handler(app, path)
+        label = failure.name or failure.task.replace(":", ".")
+        given = (QueuedTask(Job(app, failure.job, failure.queue), label), _context(failure, label))
+        said = handler(*given[: _takes(handler)])
+        if inspect.iscoroutine(said):
+            asyncio.run(_awaited(said))
+
+
+def _handler(app: Relevo, path: str) -> Callable[..., Any]:
+    module, _, name = path.partition(":")
+    if not app.allows(module):
+        raise TargetError(f"onfail {path!r:.100} is not in a module this app allows; add {module!r:.80} to `allow`")
+    found = getattr(import_module(module), name)
+    func: Callable[..., Any] = found.func if isinstance(found, Task) else found
+    return app.function(func).func  # refuses what the module only imported from elsewhere
+
+
+def _context(failure: Failure, label: str) -> dict[str, Any]:
+    """The failure in words, with the arguments under both spellings that were in use."""
+    module, _, function = failure.task.rpartition(":" if ":" in failure.task else ".")
+    argv, kwarg = msgspec.json.decode(failure.args), msgspec.json.decode(failure.kwargs)
+    return {
+        "id": failure.job,
+        "name": label,
+        "module": module,
+        "function": function,
+        "argv": argv,
+        "kwarg": kwarg,
+        "args": argv,
+        "kwargs": kwarg,
+        "reason": failure.reason,
+        "error": failure.message,
+        "error_type": failure.error,
+        "message": failure.message,
+        "traceback": failure.traceback,
+        "attempts": len(failure.attempts),
+    }
+
+
+def _takes(handler: Callable[..., Any]) -> int:
+    """How many of (task, context) a handler wants."""
+    count = 0
+    for one in inspect.signature(handler).parameters.values():
+        if one.kind is one.VAR_POSITIONAL:
+            return 2
+        count += one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    return min(count, 2)
+
+
+async def _awaited(said: Coroutine[Any, Any, Any]) -> None:
+    await said
