@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -110,10 +110,11 @@ class _Current:
             return func
         known = self._tasks.get(func)
         if known is None:
-            registered = next((task for task in app.tasks.values() if task.func is func), None)
-            # Where there is a list of modules, a job that no worker would run fails here, in sight of its maker.
-            found = registered or app.function(func, trusted=not app.settings.allow)
-            known = self._tasks[func] = found.using(backoff=self._backoff)
+            known = next((task for task in app.tasks.values() if task.func is func), None)
+            if known is None:
+                # Where there is a list of modules, a job that no worker would run fails here, in sight of its maker.
+                known = app.function(func, trusted=not app.settings.allow).using(backoff=self._backoff)
+            self._tasks[func] = known
         return known
 
 
@@ -218,13 +219,13 @@ def _path_of(handler: Any) -> str:
 def _install_handler(app: Relevo) -> None:
     @app.task(name=HANDLER, give_up_on=(TargetError,))
     def on_failure(failure: Failure) -> None:
-        path = next(tag.removeprefix(_ONFAIL) for tag in failure.tags if tag.startswith(_ONFAIL))
+        path = next((tag.removeprefix(_ONFAIL) for tag in failure.tags if tag.startswith(_ONFAIL)), "")
         handler = _handler(app, path)
         label = failure.name or failure.task.replace(":", ".")
         given = (QueuedTask(Job(app, failure.job, failure.queue), label), _context(failure, label))
         said = handler(*given[: _takes(handler)])
         if inspect.iscoroutine(said):
-            asyncio.run(_awaited(said))
+            asyncio.run(said)
 
 
 def _handler(app: Relevo, path: str) -> Callable[..., Any]:
@@ -266,7 +267,3 @@ def _takes(handler: Callable[..., Any]) -> int:
             return 2
         count += one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     return min(count, 2)
-
-
-async def _awaited(said: Coroutine[Any, Any, Any]) -> None:
-    await said

@@ -289,7 +289,8 @@ class Site:
         # Of each job one end is recorded, however often it ran: a late second one is refused.
         recorded = self.queue.stats().totals.get("done", 0)
         assert len(done) <= recorded <= len(done) + len(self.unsure)
-        assert not leaks(self.server, self.name)
+        left = leaks(self.server, self.name)
+        assert not left, f"without an end: {left}"
         exited = [worker.pid for worker in self.workers if not worker.was_ended and not worker.is_running]
         assert not exited, f"workers that ended by themselves: {exited}"
 

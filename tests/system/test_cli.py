@@ -386,6 +386,29 @@ def test_a_job_is_shown_with_its_story(server: Server, app: Relevo) -> None:
     assert "attempt 2: failed by w2" in told.out
 
 
+WORKING_SHOP = """
+from relevo import Relevo
+app = Relevo({name!r})
+
+@app.task(retries=0)
+def charge(cents: int) -> None:
+    print(f"charging {{cents}} cents")
+    raise ValueError("no such card")
+"""
+
+
+def test_what_a_real_worker_left_of_a_failed_job_is_shown(server: Server, app: Relevo, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKING_SHOP.format(name=app.name))
+    job = add_task(app).enqueue(990)
+    assert relevo("worker", "shop:app", "--burst", url=server.url, cwd=tmp_path).code == 0
+    told = relevo("job", job.id, "-A", "shop:app", "--logs", url=server.url, cwd=tmp_path)
+    assert told.code == 0
+    story, logs = told.out.split("\nlogs\n")
+    assert "attempt 1: failed" in story
+    assert '    raise ValueError("no such card")\n  ValueError: no such card\n' in story
+    assert logs.startswith("charging 990 cents\n")
+
+
 def test_a_job_as_json_has_every_field_of_its_info(server: Server, app: Relevo) -> None:
     job = add_task(app).enqueue(7, cents=990)
     told = relevo("job", job.id, "--name", app.name, "--json", "--logs", url=server.url)

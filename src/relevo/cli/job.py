@@ -118,9 +118,8 @@ def _show_attempt(screen: Screen, number: int, attempt: Attempt) -> None:
     ]
     screen.line("\n" + " ".join(part for part in parts if part))
     error = ": ".join(part for part in (attempt.error, attempt.message) if part)
-    for text in (error, attempt.traceback):
-        for line in text.rstrip().splitlines():
-            screen.line(f"  {line}")
+    for line in (attempt.traceback or error).rstrip().splitlines():  # a traceback ends with the error
+        screen.line(f"  {line}")
 
 
 def _show_logs(screen: Screen, job: Job[Any]) -> None:

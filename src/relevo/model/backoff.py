@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from relevo.errors import OptionError
-from relevo.model.durations import Duration, seconds
+from relevo.model.durations import LONGEST, Duration, seconds
 
 #: An hour: whatever is still broken then is no longer a hiccup, and waiting longer helps nobody.
 CAP = 3600.0
+
+#: A duration in a body, which others may have written.
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 
 class Backoff(Struct, frozen=True, omit_defaults=True):
@@ -22,11 +25,11 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
     """
 
     kind: Literal["fixed", "linear", "exponential", "list"] = "exponential"
-    base: float = 2.0
-    cap: float = CAP
+    base: Seconds = 2.0
+    cap: Seconds = CAP
     #: ± this share of the delay, so that jobs that failed together do not come back together.
-    jitter: float = 0.1
-    steps: tuple[float, ...] = ()
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    steps: tuple[Seconds, ...] = ()
 
     @classmethod
     def fixed(cls, delay: Duration, *, jitter: float = 0.1) -> Backoff:
@@ -66,7 +69,7 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
             case "exponential":
                 plain = self.base * 2.0 ** min(retry - 1, 60)
             case "list":
-                plain = self.steps[min(retry, len(self.steps)) - 1]
+                plain = self.steps[min(retry, len(self.steps)) - 1] if self.steps else self.base
         return min(plain, self.cap) * (1 + self.jitter * (2 * chance - 1))
 
 

@@ -21,7 +21,7 @@ _TEXT = re.compile(r"\s*".join(rf"(?:({_NUMBER}){unit})?" for unit in _UNITS))
 
 # Seconds in 100 years. Beyond it lies a mistake (a timestamp in milliseconds, `timedelta.max`), and below
 # it a time in milliseconds stays exact in the doubles of the server's sorted sets.
-_LONGEST = 100 * 365.25 * 86_400
+LONGEST = 100 * 365.25 * 86_400
 
 _EXAMPLES = 'seconds such as 90 or 0.5, a timedelta, or text such as "90s", "5m", "1h30m", "7d"'
 
@@ -44,7 +44,7 @@ def seconds(value: Duration, *, what: str = "duration") -> float:
             raise OptionError(f"{what}: not a duration: {_shown(value)}. Give {_EXAMPLES}.")
     if not found >= 0:  # NaN is not
         raise OptionError(f"{what}: a duration is zero or more, found {_shown(value)}. Give {_EXAMPLES}.")
-    if found > _LONGEST:
+    if found > LONGEST:
         raise OptionError(f"{what}: longer than 100 years, found {_shown(value)}. Give {_EXAMPLES}.")
     return float(found)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
-from relevo.model.backoff import Backoff
+from relevo.model.backoff import Backoff, Seconds
 
 
 class State(StrEnum):
@@ -40,22 +41,25 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
 
     Only what the caller chose is here; all else comes from the task's own options on the worker, so that a deploy
     changes the jobs that are already queued. Unknown fields are those of a newer version and are ignored.
+
+    The bounds are for bodies that others wrote: one number that the server cannot take would make it refuse the whole
+    turn in which a worker tells of many jobs.
     """
 
     target: str = field(name="t")
     args: Raw = field(name="a", default=Raw(b"[]"))
     kwargs: Raw = field(name="k", default=Raw(b"{}"))
-    priority: int = field(name="p", default=PRIORITY_DEFAULT)
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = field(name="p", default=PRIORITY_DEFAULT)
     group: str = field(name="g", default="")
-    weight: float = field(name="w", default=1.0)
+    weight: Annotated[float, Meta(ge=0.01, le=64)] = field(name="w", default=1.0)
     name: str = field(name="n", default="")
     tags: tuple[str, ...] = field(name="l", default=())
     expires_ms: int | None = field(name="x", default=None)
-    retries: int | None = field(name="r", default=None)
+    retries: Annotated[int, Meta(ge=0)] | None = field(name="r", default=None)
     backoff: Backoff | None = field(name="b", default=None)
-    timeout: float | None = field(name="o", default=None)
-    result_ttl: float | None = field(name="rt", default=None)
-    failure_ttl: float | None = field(name="ft", default=None)
+    timeout: Seconds | None = field(name="o", default=None)
+    result_ttl: Seconds | None = field(name="rt", default=None)
+    failure_ttl: Seconds | None = field(name="ft", default=None)
     on_failure: str | None = field(name="f", default=None)
 
 
@@ -93,7 +97,12 @@ class Story(Struct, frozen=True, omit_defaults=True):
             attempts=(*self.attempts, attempt)[-ATTEMPTS_TOLD:],
             spent=self.spent + spent,
             crashes=self.crashes + crashes,
+            unknown_since_ms=0,  # somebody knew it: the next one who does not starts the time anew
         )
+
+
+#: No JSON at all. Left out when written, but only if it is this very object: an equal one would be written as nothing.
+NO_JSON = Raw(b"")
 
 
 class Record(Struct, frozen=True, omit_defaults=True):
@@ -107,10 +116,10 @@ class Record(Struct, frozen=True, omit_defaults=True):
     ended_ms: int = 0
     worker: str = ""
     runs: int = 1
-    result: Raw = Raw(b"")
+    result: Raw = NO_JSON
     not_kept: str = ""
     story: Story = Story()
-    body: Raw = Raw(b"")
+    body: Raw = NO_JSON
     #: The body as it was found, where it could not be read.
     unreadable: bytes = b""
 

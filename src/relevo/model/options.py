@@ -157,7 +157,7 @@ def _unique(what: str, value: Any) -> Unique:
         found = seconds(value, what=what)
     except OptionError:
         found = 0
-    if not found:
+    if found < 0.001:  # the store counts in milliseconds, and a name cannot be held for none
         raise OptionError(f"{what}: True, False, 'queued', 'until_done' or a duration is needed, found {value!r:.80}")
     return found
 
@@ -192,7 +192,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "weight": _number(0.01, 64),
     "delay": _seconds_or_none,
     "eta": _eta,
-    "name": _text(),
+    "name": _text(255),
     "unique": _unique,
 }
 #: Other words for the same, for people who come from elsewhere.

@@ -112,15 +112,15 @@ def read_url(url: str) -> Location:
     kind, secure = _SCHEMES[scheme]
     try:
         parts = urlsplit(url)
-    except ValueError as error:  # an open bracket, a host that is none
-        raise SettingsError(f"the server URL cannot be read: {_without_secrets(error)}") from None
+    except ValueError:  # its text would quote the URL, and with it perhaps a password
+        raise SettingsError("the server URL's host cannot be read; IPv6 is written redis://[::1]:6379/0") from None
     userinfo, _, hosts = parts.netloc.rpartition("@")
     # A password with a bare / ? or # ends the host too early. What is behind it must not show up in a message.
-    if parts.fragment or (not userinfo and "@" in parts.query + ("" if scheme == "unix" else parts.path)):
+    if parts.fragment or (not userinfo and "@" in parts.query) or (scheme != "unix" and "@" in parts.path):
         raise SettingsError("the server URL holds / ? # or @ in its password; write them as %2F %3F %23 %40")
     options = _options(parts.query)
     if not secure and (needless := [name for name in options if name.startswith("ssl_")]):
-        raise SettingsError(f"{needless[0]} in the server URL, but it does not ask for TLS: write {scheme}s:// …")
+        raise SettingsError(f"{needless[0]} in the server URL, but it does not ask for TLS: write rediss://")
     username, colon, password = userinfo.partition(":")
     tls = _tls(options) if secure else None
     path = [unquote(segment) for segment in parts.path.split("/") if segment]
@@ -154,10 +154,6 @@ def read_url(url: str) -> Location:
     return Location(kind, seeds, primary, options.get("sentinel_username"), options.get("sentinel_password"))
 
 
-def _without_secrets(error: ValueError) -> str:
-    return str(error).partition("'")[0].strip()  # what follows is a part of the URL
-
-
 def _options(query: str) -> dict[str, str]:
     found = dict(parse_qsl(query, keep_blank_values=True))
     for name in found:
@@ -180,6 +176,8 @@ def _tls(options: dict[str, str]) -> Tls:
 
 
 def _host(text: str, usual_port: int) -> tuple[str, int]:
+    if not text:
+        raise SettingsError("the server URL has an empty host: there is a comma too many")
     if text.startswith("["):  # [::1]:6379
         host, _, rest = text[1:].partition("]")
         port = rest.removeprefix(":")

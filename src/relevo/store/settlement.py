@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from relevo.model.job import Attempt, Envelope, Record, State, Story, write
+from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, write
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
 from relevo.store.turns import Moved
 
@@ -64,7 +64,7 @@ def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> b
             ended_ms=now_ms,
             worker=held.worker,
             runs=len(held.story.attempts) + 1,
-            result=Raw(result),
+            result=Raw(result) if result else NO_JSON,
             not_kept=not_kept,
             story=held.story,
         )
@@ -84,7 +84,7 @@ def ended_record(held: Held, outcome: End, now_ms: int, queue_from: str = "runni
         held.worker,
         len(outcome.story.attempts),
         story=outcome.story,
-        body=Raw(held.body) if envelope else Raw(b""),
+        body=Raw(held.body) if envelope else NO_JSON,
         unreadable=b"" if envelope else held.body,
     )
 

@@ -258,7 +258,7 @@ class Lane:
                     self._name,
                 )
                 record += b',"result":%b}' % result if result else b',"not_kept":%b}' % write(not_kept)
-                self.settled.kept += (held.id, held.token, round(ttl * 1000), record)
+                self.settled.kept += (held.id, held.token, max(1, round(ttl * 1000)), record)
             self._kick.set()
             return None
         return self._conclude(held, happened, result, not_kept)

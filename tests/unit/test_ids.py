@@ -1,0 +1,95 @@
+"""Ids: unique between threads, processes and after a fork; ordered by age; readable as a time."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from relevo.model.ids import LENGTH, Ids, looks_like_id, made_ms
+
+
+def test_an_id_is_20_letters_and_digits_without_look_alikes() -> None:
+    id = Ids()()
+    assert len(id) == LENGTH == 20
+    assert id.isascii() and id.isalnum() and id == id.lower()
+    assert not set(id) & set("ilou")
+    assert looks_like_id(id)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0" * 19, "0" * 21, "0" * 19 + "i", "0" * 19 + "A", "0" * 19 + " ", "é" * 20])
+def test_other_texts_do_not_look_like_an_id(text: str) -> None:
+    assert not looks_like_id(text)
+
+
+def test_ids_sort_by_age() -> None:
+    make = Ids()
+    ids = [make() for _ in range(100_000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    before = time.time_ns() // 1_000_000
+    made = made_ms(Ids()())
+    assert before <= made <= time.time_ns() // 1_000_000
+
+
+def test_ids_stay_sorted_and_unique_when_the_counter_starts_over() -> None:
+    make = Ids()
+    make._counter = itertools.count(2**20 - 500)
+    ids = [make() for _ in range(1000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 1000
+
+
+def test_a_clock_that_steps_back_does_not_step_the_order_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Ids()
+    now = time.time_ns()
+    times = iter([now, now + 10**9, now - 3600 * 10**9, now, now + 2 * 10**9])
+    monkeypatch.setattr(time, "time_ns", lambda: next(times))
+    ids = [make() for _ in range(5)]
+    assert ids == sorted(ids)
+
+
+def test_ids_are_unique_between_threads() -> None:
+    make = Ids()
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(16) as threads:
+            parts = list(threads.map(lambda _: [make() for _ in range(5000)], range(16)))
+    finally:
+        sys.setswitchinterval(switch)
+    assert len({id for part in parts for id in part}) == 80_000
+
+
+def test_ids_are_unique_between_makers() -> None:
+    makers = [Ids() for _ in range(50)]
+    assert len({make() for _ in range(200) for make in makers}) == 10_000
+
+
+def test_a_forked_child_makes_ids_of_its_own(tmp_path: Path) -> None:
+    """RB45: parent and child share the maker, and after the fork not one id."""
+    make = Ids()
+    make()
+    children = []
+    for n in range(4):
+        child = os.fork()
+        if not child:
+            try:
+                (tmp_path / str(n)).write_text("\n".join(make() for _ in range(2000)))
+            finally:
+                os._exit(0)
+        children.append(child)
+    ids = [make() for _ in range(2000)]
+    for child in children:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for n in range(4):
+        ids += (tmp_path / str(n)).read_text().split("\n")
+    assert len(set(ids)) == len(ids) == 10_000
