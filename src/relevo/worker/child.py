@@ -17,7 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
-from relevo.errors import RelevoError
+from relevo.errors import RelevoError, StoreError
+from relevo.store.checks import Level, judge
+from relevo.store.facts import gather
 from relevo.worker.ledger import Ledger
 from relevo.worker.loading import load_app
 from relevo.worker.worker import Worker
@@ -76,6 +78,18 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
     return Contact(source.url, str(source.data_dir), addresses, app.lease_ms, worker.id)
 
 
+async def _warn_of_an_ill_server(app: Relevo) -> None:
+    """Say loudly at the start what may cost jobs later: eviction, no AOF, a disk that is full."""
+    try:
+        facts = await asyncio.to_thread(gather, lambda call: app.client.run(call, patience=0))
+    except StoreError:
+        return  # the lanes say that it is away, and go on trying
+    for verdict in judge(facts):
+        if verdict.level in (Level.WARNING, Level.CRITICAL):
+            level = logging.ERROR if verdict.level is Level.CRITICAL else logging.WARNING
+            log.log(level, "the server's %s: %s. %s", verdict.name, verdict.found, verdict.what_to_do)
+
+
 async def work(app: Relevo, order: Order) -> int:
     """Work until stopped: the exit code."""
     ledger = Ledger(order.ledger_fd, order.ledger_cells) if order.ledger_fd >= 0 else None
@@ -103,9 +117,11 @@ async def work(app: Relevo, order: Order) -> int:
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
     )
+    warning = asyncio.create_task(_warn_of_an_ill_server(app))
     try:
         await worker.run()
     finally:
+        warning.cancel()
         if watch is not None:
             watch.cancel()
         await app.aclose()

@@ -89,12 +89,16 @@ local index_of = { done = done, dead = dead, cancelled = cancelled, expired = ex
 local readied, postponed = 0, {}
 if moved > 0 then
   local ids, ours = held_by_us(moved, 12)
+  local heard = {}
   for _, i in ipairs(ours) do
+    -- A job that went back keeps its token until it is handed out again: the same word told twice must not count twice.
+    if redis.call('ZREM', running, ids[i]) == 1 then heard[#heard + 1] = i else refused[#refused + 1] = ids[i] end
+  end
+  for _, i in ipairs(heard) do
     local row = at + (i - 1) * 12
     local id, verb, priority = ARGV[row], ARGV[row + 2], ARGV[row + 3]
     local group, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]
     local index = index_of[verb]
-    redis.call('ZREM', running, id)
     if index then
       redis.call('HDEL', jobs, id)
       redis.call('HDEL', claims, id)

@@ -1,0 +1,115 @@
+"""A job as it is stored: small, readable by the next version, and never forgetting how often it was tried."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from relevo.model.backoff import Backoff
+from relevo.model.job import (
+    ATTEMPTS_TOLD,
+    Attempt,
+    Envelope,
+    Record,
+    State,
+    Story,
+    read_envelope,
+    read_record,
+    read_story,
+    write,
+)
+
+
+def test_a_plain_body_holds_the_target_and_nothing_else() -> None:
+    assert write(Envelope("shop.charge")) == b'{"t":"shop.charge"}'
+
+
+def test_a_body_comes_back_as_it_was() -> None:
+    envelope = Envelope(
+        "shop.charge",
+        Raw(b"[7]"),
+        Raw(b'{"cents":990}'),
+        priority=3,
+        group="tenant",
+        weight=2.5,
+        name="charge-7",
+        tags=("a", "b"),
+        expires_ms=5,
+        retries=0,
+        backoff=Backoff.linear("5s"),
+        timeout=0.0,
+        result_ttl=0.0,
+        failure_ttl=60.0,
+        on_failure="shop.broken",
+    )
+    assert read_envelope(write(envelope)) == envelope
+
+
+def test_fields_of_a_newer_version_are_ignored() -> None:
+    assert read_envelope(b'{"t":"x","zz":[1,2,3]}') == Envelope("x")
+    assert read_record(b'{"state":"done","zz":1}').state is State.DONE
+    assert read_story(b'{"spent":1,"zz":1}').spent == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"t":1}',
+        b'{"t":"x","p":-1}',
+        b'{"t":"x","p":1024}',
+        b'{"t":"x","p":"high"}',
+        b'{"t":"x","w":0}',
+        b'{"t":"x","r":-1}',
+        b'{"t":"x","o":-1}',
+        b'{"t":"x","ft":1e99}',
+        b'{"t":"x","b":{"jitter":2}}',
+        b'{"t":"x"',
+        b"\xff",
+    ],
+)
+def test_a_body_that_is_none_is_refused(body: bytes) -> None:
+    """RB23: also one whose numbers the server could not take."""
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+        read_envelope(body)
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    record = Record(
+        State.DEAD,
+        "shop.charge",
+        "running",
+        "poison",
+        1,
+        2,
+        "w1",
+        3,
+        story=Story((Attempt("lost", "w1", 1, 2),), 1, 2, 3),
+        body=Raw(b'{"t":"x"}'),
+        unreadable=b"\x00\xff",
+    )
+    assert read_record(write(record)) == record
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_four_states_are_ends(state: State) -> None:
+    assert state.has_ended == (state in ("done", "dead", "cancelled", "expired"))
+
+
+def test_a_story_tells_the_newest_attempts_and_counts_them_all() -> None:
+    story = Story()
+    for n in range(100):
+        story = story.told(Attempt("failed", started_ms=n), spent=1, crashes=n % 2)
+    assert [attempt.started_ms for attempt in story.attempts] == list(range(100 - ATTEMPTS_TOLD, 100))
+    assert (story.spent, story.crashes) == (100, 50)
+
+
+def test_a_story_is_never_changed_in_place() -> None:
+    before = Story()
+    after = before.told(Attempt("failed"), spent=1)
+    assert before == Story()
+    assert after != before

@@ -1,0 +1,163 @@
+"""The contract between the scripts and the Python side: names, numbers of arguments, and what no script may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from relevo.model.job import Envelope
+from relevo.store import jobs, queues, turns
+from relevo.store.keys import QUEUE_KEYS, QueueKeys
+from relevo.store.plan import Call
+from relevo.store.push import NewJob, push_plain, push_rich
+from relevo.store.scripts import contract, names, script
+
+KEYS = QueueKeys("relevo:test:shop:actions:default")
+ID = "0" * 20
+LIMITS = turns.Limits(1, 2, 3, 4)
+
+
+def clearing() -> Call[Any]:
+    """The second call of `clear`, which comes after a page of jobs."""
+    steps = queues.clear(KEYS)
+    next(steps)
+    return steps.send([queues.Listed(ID, queues.State.READY)])
+
+
+#: Every way of building a call, with the number of variable arguments it was given.
+CALLS: list[tuple[Call[Any], int]] = [
+    (push_plain(KEYS, [], 1), 0),
+    (push_plain(KEYS, [(ID, 100, b"{}")] * 3, 1), 9),
+    (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2, 1), 16),
+    (turns.turn(KEYS, "w", LIMITS, 1, turns.Settled()), 0),
+    (
+        turns.turn(
+            KEYS,
+            "w",
+            LIMITS,
+            1,
+            turns.Settled([ID, 1], [ID, 1, 5, b""], [turns.Moved(ID, 1, "dead", 100, "", 1.0, 5, b"")]),
+        ),
+        2 + 4 + 12,
+    ),
+    (turns.renew(KEYS, [(ID, 1), (ID, 2)], 1), 4),
+    (turns.abandon(KEYS, [(ID, 1)]), 2),
+    (turns.rest(KEYS, "w", 1), 0),
+    (turns.leave(KEYS, "w"), 0),
+    (turns.note(KEYS, [(ID, 1, "log:1", "")], 1), 4),
+    (jobs.look(KEYS, ID), 0),
+    (jobs.attach(KEYS, ID, b"in"), 0),
+    (jobs.cancel(KEYS, ID, b"", 1, "", 1), 0),
+    (jobs.revive(KEYS, ID, Envelope("x"), b""), 0),
+    (jobs.discard(KEYS, [ID, ID]), 2),
+    (queues.count(KEYS, "default"), 0),
+    (queues.page(KEYS, "ready", 0, 1), 0),
+    (queues.pause(KEYS, True), 0),
+    (clearing(), 2),
+]
+
+
+def code_of(name: str) -> str:
+    """A script with its includes, without its header and comments."""
+    text = script(name).text.decode().partition("]]")[2]
+    return re.sub(r"--.*", "", text)
+
+
+def calls_of_redis(name: str) -> Iterator[str]:
+    code = code_of(name)
+    verbs = re.findall(r"redis\.p?call\(\s*'([A-Za-z]+)'", code)
+    chosen = re.findall(r"redis\.p?call\(living and '(\w+)' or '(\w+)'", code)
+    assert len(verbs) + len(chosen) == len(re.findall(r"redis\.p?call", code)), "a command this test cannot see"
+    yield from verbs
+    for pair in chosen:
+        yield from pair
+
+
+def test_every_script_is_built_by_some_call() -> None:
+    assert {call.script.name for call, _ in CALLS if call.script} == set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_header_names_keys_that_exist(name: str) -> None:
+    found = script(name)
+    assert found.keys, "a script without keys has no slot"
+    assert set(found.keys) <= set(QUEUE_KEYS)
+    assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_header_says_what_the_script_does_and_gives(name: str) -> None:
+    header = script(name).text.decode().partition("]]")[0]
+    assert re.search(r"--\[\[ [A-Z][^\n]{20,}", header)
+    assert re.search(r"^GIVES \S", header, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("call", "variable"), CALLS, ids=lambda value: getattr(value, "script", None) and value.script.name)
+def test_a_call_passes_the_arguments_that_the_header_names(call: Call[Any], variable: int) -> None:
+    assert call.script is not None
+    assert len(call.args) == len(call.script.args) + variable
+    assert call.keys == tuple(KEYS.key(name) for name in call.script.keys)
+    assert {key.partition(b"}")[0] for key in call.keys} == {b"{relevo:test:shop:actions:default"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_fixed_arguments_are_used_by_name_only(name: str) -> None:
+    found, code = script(name), code_of(name)
+    assert "KEYS" not in code
+    fixed = len(found.args)
+    assert all(int(n) > fixed for n in re.findall(r"ARGV\[(\d+)\]", code))
+    starts = re.findall(r"for i = (\d+), #ARGV", code) + re.findall(r"local at = (\d+)", code)
+    assert all(int(start) == fixed + 1 for start in starts)
+    assert "ARGV" not in code or starts, "variable arguments are read from somewhere"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_argument_and_key_of_a_header_is_used(name: str) -> None:
+    unused_by_design = {("cancel", "done_max"), ("abandon", "n")}
+    code = code_of(name)
+    for word in (*script(name).keys, *script(name).args):
+        assert re.search(rf"\b{word}\b", code) or (name, word) in unused_by_design, word
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_script_walks_the_keyspace_or_removes_what_is_not_its_own(name: str) -> None:
+    verbs = {verb.upper() for verb in calls_of_redis(name)}
+    assert verbs, name
+    forbidden = {"KEYS", "SCAN", "HSCAN", "ZSCAN", "SSCAN", "RANDOMKEY", "FLUSHDB", "FLUSHALL", "SORT", "SCRIPT", "EVAL"}
+    assert not verbs & forbidden
+    assert "redis.pcall" not in code_of(name), "a script that fails half-way must say so"
+
+
+@pytest.mark.parametrize("name", names())
+def test_time_comes_from_the_server(name: str) -> None:
+    assert "os.time" not in code_of(name)
+    assert "os.clock" not in code_of(name)
+
+
+def test_a_contract_is_read_from_a_header() -> None:
+    source = (
+        "--[[ Does.\n\nKEYS  jobs   hash  bodies\n      ready scheduled\nARGV  id     id    the job\n"
+        "                   then more: x, y\nGIVES nothing: KEYS  no ]]\nreturn 1"
+    )
+    assert contract(source) == (("jobs", "ready", "scheduled"), ("id",))
+
+
+def test_the_lines_of_a_script_are_those_of_its_file() -> None:
+    """An error's line number must lead to the right line, for scripts without includes."""
+    text = script("look").text.decode()
+    assert text.count("\n") == (text.partition("--[[")[2]).count("\n")
+
+
+def test_a_script_of_a_test_reads_a_shifted_clock() -> None:
+    plain, shifted = script("turn"), script("turn", "the:key")
+    assert plain.sha != shifted.sha
+    assert b"the:key" in shifted.text
+    assert b"the:key" not in plain.text
+
+
+def test_an_unknown_key_is_refused() -> None:
+    with pytest.raises(KeyError, match="no key of a queue is called 'job'"):
+        KEYS.key("job")
