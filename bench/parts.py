@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from relevo.store.embedded import find_binary
+from relevo.store.embedded_engine import find_binary
 
 
 class Server:

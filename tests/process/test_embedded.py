@@ -19,7 +19,8 @@ import pytest
 import redis
 
 from relevo.errors import EmbeddedServerError
-from relevo.store.embedded import ensure, find_binary, status, stop
+from relevo.store.embedded import ensure, status, stop
+from relevo.store.embedded_engine import find_binary
 from tests.eventually import eventually
 from tests.servers import available
 

@@ -11,7 +11,7 @@ from relevo import Relevo
 from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable
 from relevo.store.jobs import cancel, discard, look
 from relevo.store.queues import clear
-from relevo.store.turns import Settled, leave, renew, rest
+from relevo.store.turns import Settled, abandon, leave, renew, rest
 from tests.eventually import eventually
 from tests.servers import Server
 from tests.store.desk import Desk, kept, moved, plain
@@ -77,6 +77,7 @@ def test_without_memory_jobs_can_be_removed_and_cancelled(own_desk: Desk) -> Non
     own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
     assert own_desk.run(cancel(own_desk.keys, second, b"{}", 1000, "", 10)) == "asked"
     assert own_desk.run(cancel(own_desk.keys, third, b"{}", 1000, "", 10)) == "cancelled"
+    assert own_desk.run(abandon(own_desk.keys, [(second, 1)])) == 1
     assert own_desk.run(discard(own_desk.keys, [first])) == 1
     assert own_desk.run(clear(own_desk.keys)) == 1
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from relevo import Relevo
 from relevo.store.jobs import cancel
-from relevo.store.turns import MOST, leave, renew, rest
+from relevo.store.turns import MOST, abandon, leave, renew, rest
 from relevo.store.workers import WorkerInfo, gone, living, present
 from tests.eventually import eventually
-from tests.store.desk import Desk, new_id
+from tests.store.desk import Desk, moved, new_id
 
 
 # --- renew
@@ -124,3 +124,31 @@ def test_a_worker_that_fell_silent_is_reported_once(app: Relevo, desk: Desk) -> 
     eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
     assert app.run(living(app.keys)) == ([], ["w1"])
     assert app.run(living(app.keys)) == ([], [])
+
+
+# --- abandon
+
+
+def test_leases_of_a_worker_seen_dying_end_at_once(desk: Desk) -> None:
+    a, b, other = desk.push("1", "2", "3")
+    desk.claim(2, worker="dying")
+    desk.claim(1, worker="alive")
+    desk.wait("idle")
+    assert desk.run(abandon(desk.keys, [(a, 1), (b, 1), (other, 2), (new_id(), 1)])) == 2
+    assert desk.bell("idle") == [b""]
+    found = desk.turn(5, worker="idle")
+    assert sorted(row[0].decode() for row in found.lost) == [a, b]
+    assert all(row[1].startswith(b"2 dying ") for row in found.lost)
+    assert desk.finish([other], worker="alive") == []
+
+
+def test_abandoning_twice_or_what_has_ended_changes_nothing(desk: Desk) -> None:
+    (id,) = desk.push()
+    desk.claim()
+    assert desk.run(abandon(desk.keys, [(id, 1)])) == 1
+    desk.wait("idle")
+    assert desk.run(abandon(desk.keys, [(id, 1)])) == 0, "who took it back has another token"
+    desk.turn(0, moved(id, "done", token=2, ms=0))
+    assert desk.run(abandon(desk.keys, [(id, 1), (id, 2)])) == 0
+    assert desk.members("running") == []
+    assert desk.run(abandon(desk.keys, [])) == 0

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from relevo.errors import EmbeddedServerError
-from relevo.store.embedded import Engine, find_binary, network_disk, refusal, socket_path
+from relevo.store.embedded_engine import Engine, find_binary, refusal
+from relevo.store.embedded_place import network_disk, socket_path
 
 
 def engine(text: str) -> Engine:
@@ -116,7 +117,7 @@ def test_socket_of_a_long_path_is_short_private_and_always_the_same(
 
 
 def test_missing_program_is_told_with_every_way_out() -> None:
-    code = "import sys; from relevo.store.embedded import find_binary; sys.path.clear(); find_binary()"
+    code = "import sys; from relevo.store.embedded_engine import find_binary; sys.path.clear(); find_binary()"
     env = {"PATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stderr
     assert "EmbeddedServerError: No server program" in told

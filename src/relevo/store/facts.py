@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from relevo.errors import ServerRefused
-from relevo.store.embedded import Engine
+from relevo.store.embedded_engine import Engine
 from relevo.store.plan import Call
 
 #: Round trips measured: enough for a median that one hiccup does not move.

@@ -1,0 +1,183 @@
+"""Options of tasks and jobs: what each takes, and a refusal of anything else that names the option."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from relevo.errors import OptionError
+from relevo.model.backoff import Backoff
+from relevo.model.options import ALIASES, ONE_JOB_ONLY, TASK_ONLY, Options, Priority, changed
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Named:
+    """Something with a target, as a task is."""
+
+    target = "shop.broken"
+
+
+def one(option: str, value: Any) -> Options:
+    return changed(Options(), {option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "becomes"),
+    [
+        ("queue", "mails", "mails"),
+        ("priority", 0, 0),
+        ("priority", 1023, 1023),
+        ("priority", Priority.HIGH, 50),
+        ("retries", 0, 0),
+        ("retries", 10_000, 10_000),
+        ("backoff", "5s", Backoff.fixed(5)),
+        ("backoff", [1, "1m"], Backoff("list", jitter=0.0, steps=(1.0, 60.0))),
+        ("retry_on", OSError, (OSError,)),
+        ("retry_on", [OSError, KeyError], (OSError, KeyError)),
+        ("give_up_on", (ValueError,), (ValueError,)),
+        ("give_up_on", (), ()),
+        ("timeout", "1h30m", 5400.0),
+        ("timeout", None, None),
+        ("result_ttl", 0, 0.0),
+        ("failure_ttl", timedelta(days=7), 604_800.0),
+        ("expires", "10s", 10.0),
+        ("expires", None, None),
+        ("max_crashes", 1, 1),
+        ("on_failure", "shop.broken", "shop.broken"),
+        ("on_failure", Named(), "shop.broken"),
+        ("on_failure", None, None),
+        ("executor", "process", "process"),
+        ("tags", ["a", "b"], ("a", "b")),
+        ("tags", [], ()),
+        ("group", "tenant 7", "tenant 7"),
+        ("weight", 0.01, 0.01),
+        ("weight", 64, 64),
+        ("delay", "5m", 300.0),
+        ("delay", 0, 0.0),
+        ("delay", None, None),
+        ("name", "charge-7", "charge-7"),
+        ("unique", True, "until_done"),
+        ("unique", False, "no"),
+        ("unique", None, ""),
+        ("unique", "queued", "queued"),
+        ("unique", "until_done", "until_done"),
+        ("unique", "10m", 600.0),
+        ("unique", 0.001, 0.001),
+    ],
+)
+def test_an_option_is_read(option: str, value: Any, becomes: Any) -> None:
+    assert getattr(one(option, value), option) == becomes
+
+
+def test_a_time_is_read_with_its_zone() -> None:
+    assert one("eta", datetime(2030, 1, 1, tzinfo=UTC)).eta_ms == 1_893_456_000_000
+
+
+WRONG: dict[str, list[Any]] = {
+    "queue": ["", 7, None, "a\nb", "x" * 201, b"mails"],
+    "priority": [-1, 1024, 1.0, "high", None, True, NAN],
+    "retries": [-1, 10_001, 2.5, "3", None, True],
+    "backoff": [[], "soon", "5", -1, None, True, b"1s", [None]],
+    "retry_on": [None, "OSError", [OSError()], 1, int],
+    "give_up_on": [None, "OSError", [OSError, "x"], object],
+    "timeout": [0, -1, "30", "", True, NAN, INF, [], "0s"],
+    "result_ttl": [-1, None, "300", "soon", True, NAN],
+    "failure_ttl": [-1, None, "7", "a week", 10**12, False],
+    "expires": [-1, "10", "later", True, INF],
+    "max_crashes": [0, 1001, 1.5, "3", None, True],
+    "on_failure": ["", 7, [], len, "a\nb"],
+    "executor": ["", "threads", None, 1, True],
+    "tags": ["a", None, 7, [1], [""], ["a\n"], {"a": 1}],
+    "group": [None, 7, "a\tb", "x" * 201],
+    "weight": [0, -1, 65, "2", None, True, NAN, INF],
+    "delay": [-1, "5", "soon", True, NAN, INF, datetime(2030, 1, 1, tzinfo=UTC)],
+    "eta": [datetime(2030, 1, 1), datetime(2201, 1, 1, tzinfo=UTC), "2030-01-01", 0, None, date(2030, 1, 1)],  # noqa: DTZ001
+    "name": [None, 7, "a\nb", "x" * 256, b"n"],
+    "unique": ["", "always", "10", 0, 0.0001, -1, NAN, [], b"queued"],
+}
+
+
+@pytest.mark.parametrize(("option", "value"), [(option, value) for option, values in WRONG.items() for value in values])
+def test_nonsense_is_refused_by_the_name_of_the_option(option: str, value: Any) -> None:
+    """RB14"""
+    with pytest.raises(OptionError, match=rf"^{option}\b"):
+        one(option, value)
+
+
+def test_every_option_was_given_nonsense() -> None:
+    known = {"eta" if name == "eta_ms" else name for name in Options.__struct_fields__}
+    assert known == set(WRONG)
+
+
+@pytest.mark.parametrize(("alias", "option"), ALIASES.items())
+def test_an_alias_is_another_word_for_the_same(alias: str, option: str) -> None:
+    value: Any = 5 if option == "delay" else "acme"
+    assert one(alias, value) == one(option, value)
+    with pytest.raises(OptionError, match=rf"^{alias}\b"):
+        one(alias, object())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("retrys", "retries"),
+        ("time_out", "timeout"),
+        ("prioritty", "priority"),
+        ("count_down", "countdown"),
+        ("onfailure", "on_failure"),
+        ("resultttl", "result_ttl"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_one(wrong: str, meant: str) -> None:
+    """RB14"""
+    with pytest.raises(OptionError, match=rf"unknown option '{wrong}', did you mean '{meant}'\?"):
+        one(wrong, 1)
+
+
+def test_an_option_near_nothing_is_refused_without_a_guess() -> None:
+    with pytest.raises(OptionError, match=r"^unknown option 'zzz'$"):
+        one("zzz", 1)
+    with pytest.raises(OptionError, match="unknown option 'eta_ms'"):
+        one("eta_ms", 1)
+
+
+@pytest.mark.parametrize("option", sorted(TASK_ONLY))
+def test_what_a_worker_reads_from_the_task_is_no_option_of_one_job(option: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(f"{option!r} is an option of @app.task(...)")):
+        changed(Options(), {option: ()}, refuse=TASK_ONLY)
+
+
+@pytest.mark.parametrize("option", sorted(ONE_JOB_ONLY | {"countdown"}))
+def test_what_belongs_to_one_job_is_no_option_of_a_task(option: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(f"{option!r} is an option of .using(...)")):
+        changed(Options(), {option: 1}, refuse=ONE_JOB_ONLY)
+
+
+def test_two_ways_to_say_when_are_refused() -> None:
+    with pytest.raises(OptionError, match="give one of them"):
+        changed(Options(), {"delay": 5, "eta": datetime(2030, 1, 1, tzinfo=UTC)})
+
+
+def test_the_last_way_to_say_when_counts() -> None:
+    later = changed(Options(), {"delay": 5})
+    at = changed(later, {"eta": datetime(2030, 1, 1, tzinfo=UTC)})
+    assert (at.delay, at.eta_ms) == (None, 1_893_456_000_000)
+    again = changed(at, {"delay": 7})
+    assert (again.delay, again.eta_ms) == (7.0, None)
+
+
+def test_options_are_changed_in_a_copy() -> None:
+    before = Options()
+    after = changed(before, {"retries": 9, "tenant": "acme"})
+    assert (before.retries, before.group) == (3, "")
+    assert (after.retries, after.group) == (9, "acme")
+    assert changed(before, {}) == before
+
+
+def test_the_usual_levels_have_names_and_lower_runs_first() -> None:
+    assert [Priority.CRITICAL, Priority.HIGH, Priority.NORMAL, Priority.LOW] == [0, 50, 100, 150]
+    assert Options().priority == Priority.NORMAL
