@@ -42,11 +42,11 @@ def _short(key: bytes) -> str:
 
 
 def _of_queue(client: redis.Redis, address: str, eternal: set[str]) -> Iterator[str]:
-    def members(name: str) -> set[bytes]:
-        return set(client.zrange(address + name, 0, -1))
+    def ask(command: str, name: str, *args: int) -> set[bytes]:
+        return set(client.execute_command(command, address + name, *args))  # type: ignore[no-untyped-call]
 
-    jobs: set[bytes] = set(client.hkeys(address + "jobs"))
-    placed = {name: members(name) for name in _PLACES}
+    jobs = ask("HKEYS", "jobs")
+    placed = {name: ask("ZRANGE", name, 0, -1) for name in _PLACES}
     somewhere = set[bytes]().union(*placed.values())
     for key in eternal:
         if not key.startswith(address):
@@ -58,9 +58,9 @@ def _of_queue(client: redis.Redis, address: str, eternal: set[str]) -> Iterator[
             case "ready" | "scheduled" | "running":
                 strange = placed[name] - jobs
             case "claims" | "story" | "groups" | "waiters":
-                strange = set(client.hkeys(key)) - jobs
+                strange = ask("HKEYS", name) - jobs
             case "names":
-                strange = {name for name, id in client.hgetall(key).items() if id not in jobs}
+                strange = ask("HVALS", name) - jobs
             case "clock":
                 strange = set() if placed["ready"] else {b"*"}
             case "paused":

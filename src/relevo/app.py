@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -133,7 +133,12 @@ class Relevo:
         self.tasks[target] = task
         return task
 
-    def function(self, func: Callable[P, R], *, trusted: bool = False) -> Task[P, R]:
+    @overload
+    def function(self, func: Callable[P, Awaitable[R]], *, trusted: bool = False) -> Task[P, R]: ...
+    @overload
+    def function(self, func: Callable[P, R], *, trusted: bool = False) -> Task[P, R]: ...
+
+    def function(self, func: Callable[..., Any], *, trusted: bool = False) -> Task[..., Any]:
         """A plain function as a task, found by workers through its import path.
 
         Its module must be one the app allows (`allow=["shop.jobs"]`, which includes what is below it): a worker
@@ -153,21 +158,35 @@ class Relevo:
         """Whether plain functions of a module may be jobs."""
         return any(module == one or module.startswith(one + ".") for one in self.settings.allow)
 
-    def enqueue(self, func: Callable[P, R] | Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    @overload
+    def enqueue(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    def enqueue(self, func: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    def enqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+
+    def enqueue(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Put a call of a task, or of a plain function of an allowed module, on its queue."""
         return self._as_task(func).enqueue(*args, **kwargs)
 
-    async def aenqueue(self, func: Callable[P, R] | Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    @overload
+    async def aenqueue(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    async def aenqueue(self, func: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    async def aenqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+
+    async def aenqueue(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """`enqueue` for async code."""
         return await self._as_task(func).aenqueue(*args, **kwargs)
 
-    def _as_task(self, func: Callable[P, R] | Task[P, R]) -> Task[P, R]:
+    def _as_task(self, func: Callable[..., Any]) -> Task[..., Any]:
         if isinstance(func, Task):
             if func.app is not self:
                 raise TargetError(f"{func.target} is a task of the app {func.app.name!r}: enqueue it there")
             return func
         registered = next((task for task in self.tasks.values() if task.func is func), None)
-        return self.function(func) if registered is None else cast("Task[P, R]", registered)
+        return self.function(func) if registered is None else registered
 
     # jobs and queues
     def queue(self, name: str | None = None) -> Queue:

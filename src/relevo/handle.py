@@ -38,6 +38,7 @@ class JobInfo(Struct, frozen=True):
     state: State
     task: str
     queue: str
+    #: As plain JSON values; None for a job that is done: only its result is kept.
     args: Any
     kwargs: Any
     priority: int
@@ -213,15 +214,16 @@ def _info(seen: jobs.Seen, queue: str) -> JobInfo:
     if seen.state is State.UNKNOWN:
         raise UnknownJob(f"no job {seen.id} on {queue}: it never was, or its record has ended")
     record, claim = seen.record, seen.claim
-    envelope = seen.envelope or jobs.readable(seen.body) or Envelope(record.target if record else "")
+    known = seen.envelope or jobs.readable(seen.body)
+    envelope = known or Envelope(record.target if record else "")
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
     return JobInfo(
         seen.id,
         seen.state,
         envelope.target,
         queue,
-        msgspec.json.decode(envelope.args),
-        msgspec.json.decode(envelope.kwargs),
+        msgspec.json.decode(envelope.args) if known else None,
+        msgspec.json.decode(envelope.kwargs) if known else None,
         envelope.priority,
         made_ms(seen.id),
         envelope.name,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from relevo.codec import Signature
-from relevo.errors import OptionError, PayloadError
+from relevo.errors import OptionError, PayloadError, TargetError
 from relevo.handle import Job
 from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Options, changed
@@ -25,6 +25,10 @@ R = TypeVar("R")
 
 #: Options a job carries only when they differ from its task's, so that a deploy also changes queued jobs.
 _CARRIED_IF_CHANGED = ("retries", "backoff", "result_ttl", "failure_ttl", "on_failure")
+
+
+def _yields(func: Any) -> bool:
+    return inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func)
 
 
 class Task(Generic[P, R]):
@@ -50,6 +54,8 @@ class Task(Generic[P, R]):
         self.options = options
         self.signature = signature or Signature(func)
         self.is_async = any(map(inspect.iscoroutinefunction, (func, getattr(func, "__call__", None))))  # noqa: B004
+        if any(map(_yields, (func, getattr(func, "__call__", None)))):  # noqa: B004
+            raise TargetError(f"{target} is a generator: called, it would do nothing; return the values as a list")
         self._own = own or options
         self._head = self._envelope_head()
         app.keys_of(options.queue)  # refuses a name that cannot be one
@@ -63,7 +69,7 @@ class Task(Generic[P, R]):
         )
         functools.update_wrapper(self, func)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -75,12 +81,12 @@ class Task(Generic[P, R]):
         return Task(self.app, self.func, self.target, new, signature=self.signature, own=self._own)
 
     # enqueue
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Put a job on the queue. When this returns, the server has it."""
         id, plan = self._new(args, kwargs)
         return self._job(id, self.app.run(plan))
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
         id, plan = self._new(args, kwargs)
         return self._job(id, await self.app.arun(plan))

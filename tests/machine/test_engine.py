@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
-    initialize,
     invariant,
     precondition,
     rule,
@@ -66,7 +65,7 @@ T = TypeVar("T")
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
 SETTINGS = settings(
-    max_examples=2000 if IS_NIGHTLY else 200,
+    max_examples=2000 if IS_NIGHTLY else 500,
     stateful_step_count=60 if IS_NIGHTLY else 40,
     deadline=None,
     print_blob=True,
@@ -110,10 +109,12 @@ RICH = st.builds(
     st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
     st.booleans(),
 )
-MANY = st.lists(PLAIN, min_size=1, max_size=4) | st.lists(PLAIN | RICH, min_size=1, max_size=4)
+ONE = st.tuples(PLAIN) | st.tuples(RICH)
+MANY = st.lists(PLAIN, min_size=2, max_size=4) | st.lists(PLAIN | RICH, min_size=2, max_size=4)
 SOME = st.integers(0, 15)
-WANTED = st.sampled_from([2, 0, 1, 5])
+WANTED = st.sampled_from([1, 2, 5])
 OUTCOMES = st.sampled_from(["ok", "fail", "back", "snooze", "cancelled", "broken", "expired"])
+SOME_OUTCOMES = st.lists(OUTCOMES, min_size=1, max_size=3)
 
 
 @dataclass(frozen=True)
@@ -259,16 +260,12 @@ class Engine(RuleBasedStateMachine):
             if worker.name == seen.claim.worker:
                 worker.rung.append((job.id, grip))
 
-    @initialize(specs=MANY)
-    def begin(self, specs: list[Spec]) -> None:
-        self.enqueue(specs)
-
-    @rule(specs=MANY)
-    def enqueue(self, specs: list[Spec]) -> None:
+    @rule(specs=ONE | MANY)
+    def enqueue(self, specs: Sequence[Spec]) -> None:
         self._push([self._job(spec) for spec in specs])
 
-    @rule(specs=MANY)
-    def enqueue_and_lose_the_reply(self, specs: list[Spec]) -> None:
+    @rule(specs=ONE | MANY)
+    def enqueue_and_lose_the_reply(self, specs: Sequence[Spec]) -> None:
         self._push([self._job(spec) for spec in specs], lost=True)
 
     def _repeatable(self) -> list[list[Job]]:
@@ -371,20 +368,38 @@ class Engine(RuleBasedStateMachine):
             row = settle(held, outcome, terms, self.now_ms, b"1")
         return Telling(held.id, hand.grip, what, has_record or what != "ok", row)
 
-    def _work(self, number: int, want: int, outcomes: list[str], has_record: bool, *, lost: bool = False) -> None:
-        busy = [worker for worker in self.workers if worker.hands]
-        worker = _pick(busy if busy and outcomes else self.workers, number)
+    def _is_busy(self) -> bool:
+        return any(worker.hands for worker in self.workers)
+
+    def _finish(self, number: int, want: int, outcomes: list[str], has_record: bool, *, lost: bool = False) -> None:
+        worker = _pick([worker for worker in self.workers if worker.hands], number)
         hands, worker.hands = worker.hands[: len(outcomes)], worker.hands[len(outcomes) :]
         tellings = [self._tell(worker, *pair, has_record) for pair in zip(hands, outcomes, strict=False)]
         self._turn(worker, want, tellings, lost=lost)
 
-    @rule(number=SOME, want=WANTED, outcomes=st.lists(OUTCOMES, max_size=3), has_record=st.booleans())
-    def take_a_turn(self, number: int, want: int, outcomes: list[str], has_record: bool) -> None:
-        self._work(number, want, outcomes, has_record)
+    @rule(number=SOME, want=WANTED)
+    def claim(self, number: int, want: int) -> None:
+        self._turn(_pick(self.workers, number), want, [])
 
-    @rule(number=SOME, want=WANTED, outcomes=st.lists(OUTCOMES, max_size=3), has_record=st.booleans())
-    def take_a_turn_and_lose_the_reply(self, number: int, want: int, outcomes: list[str], has_record: bool) -> None:
-        self._work(number, want, outcomes, has_record, lost=True)
+    @precondition(lambda self: self.model.of(*LIVING))
+    @rule(number=SOME, want=WANTED)
+    def claim_and_lose_the_reply(self, number: int, want: int) -> None:
+        self._turn(_pick(self.workers, number), want, [], lost=True)
+
+    @precondition(_is_busy)
+    @rule(number=SOME, outcomes=SOME_OUTCOMES, has_record=st.booleans())
+    def finish(self, number: int, outcomes: list[str], has_record: bool) -> None:
+        self._finish(number, 0, outcomes, has_record)
+
+    @precondition(_is_busy)
+    @rule(number=SOME, want=WANTED, outcomes=SOME_OUTCOMES, has_record=st.booleans())
+    def finish_and_claim(self, number: int, want: int, outcomes: list[str], has_record: bool) -> None:
+        self._finish(number, want, outcomes, has_record)
+
+    @precondition(_is_busy)
+    @rule(number=SOME, want=WANTED | st.just(0), outcomes=SOME_OUTCOMES, has_record=st.booleans())
+    def finish_and_lose_the_reply(self, number: int, want: int, outcomes: list[str], has_record: bool) -> None:
+        self._finish(number, want, outcomes, has_record, lost=True)
 
     def _zombies(self) -> list[tuple[Worker, Hand]]:
         pairs = [(worker, hand) for worker in self.workers for hand in worker.hands]
@@ -473,15 +488,19 @@ class Engine(RuleBasedStateMachine):
             case "cancel":
                 self._cancel(job)
             case "revive":
-                job = _pick([*self.model.of(*ENDED), job], number)
-                said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
-                assert said == self.model.revive(job.id)
+                self._revive(_pick(self.model.of(*ENDED) or [job], number))
             case "await":
                 self._await(job)
             case "look at":
                 self._look_at(job)
             case "discard":
                 assert self.perform(store_jobs.discard(self.queue, [job.id])) == self.model.discard(job.id)
+
+    def _revive(self, job: Job) -> None:
+        # Tokens of a new life count on from the time in seconds: two new lives in one second may share one.
+        if job.revived_ms != self.model.now_ms:
+            said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
+            assert said == self.model.revive(job.id)
 
     def _cancel(self, job: Job) -> None:
         seen = self.perform(store_jobs.look(self.queue, job.id))

@@ -354,9 +354,7 @@ def test_a_password_is_used_and_a_wrong_one_refused(line: OpenLine, engine: str,
             assert time.monotonic() - began < 1, "there is nothing to wait for"
 
 
-def test_an_acl_user_is_let_in_and_held_to_its_rights(
-    line: OpenLine, own_server: Server, keys: QueueKeys
-) -> None:
+def test_an_acl_user_is_let_in_and_held_to_its_rights(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
     own_server.command("ACL", "SETUSER", "shop", "on", ">pw", "~{relevo:*", "&*", "+@all", "-@dangerous")
     own_server.command("ACL", "SETUSER", "guest", "on", ">pw", "~nothing", "+@all")
     address = f"127.0.0.1:{own_server.port}/0"

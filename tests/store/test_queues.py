@@ -112,7 +112,10 @@ def test_ended_jobs_are_listed_newest_first_without_ghosts(late_desk: Desk, stat
         late_desk.turn(0, moved(id, state, text=record))
     late_desk.ask("DEL", f"ended:{ids[1]}")
     rows = late_desk.run(page(late_desk.keys, state, 0, 10))
-    assert [(row.id, row.record.reason, row.envelope.target) for row in rows] == [(ids[2], "r", "x"), (ids[0], "r", "x")]
+    assert [(row.id, row.record.reason, row.envelope.target) for row in rows] == [
+        (ids[2], "r", "x"),
+        (ids[0], "r", "x"),
+    ]
     assert late_desk.members(state) == [ids[0], ids[2]]
 
 

@@ -9,7 +9,6 @@ from relevo.store.workers import WorkerInfo, gone, living, present
 from tests.eventually import eventually
 from tests.store.desk import Desk, moved, new_id
 
-
 # --- renew
 
 

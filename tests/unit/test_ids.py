@@ -22,7 +22,9 @@ def test_an_id_is_20_letters_and_digits_without_look_alikes() -> None:
     assert looks_like_id(id)
 
 
-@pytest.mark.parametrize("text", ["", "x", "0" * 19, "0" * 21, "0" * 19 + "i", "0" * 19 + "A", "0" * 19 + " ", "é" * 20])
+@pytest.mark.parametrize(
+    "text", ["", "x", "0" * 19, "0" * 21, "0" * 19 + "i", "0" * 19 + "A", "0" * 19 + " ", "é" * 20]
+)
 def test_other_texts_do_not_look_like_an_id(text: str) -> None:
     assert not looks_like_id(text)
 

@@ -95,7 +95,7 @@ WRONG: dict[str, list[Any]] = {
     "group": [None, 7, "a\tb", "x" * 201],
     "weight": [0, -1, 65, "2", None, True, NAN, INF],
     "delay": [-1, "5", "soon", True, NAN, INF, datetime(2030, 1, 1, tzinfo=UTC)],
-    "eta": [datetime(2030, 1, 1), datetime(2201, 1, 1, tzinfo=UTC), "2030-01-01", 0, None, date(2030, 1, 1)],  # noqa: DTZ001
+    "eta": [datetime(2030, 1, 1), datetime(2201, 1, 1, tzinfo=UTC), "2030-01-01", 0, None, date(2030, 1, 1)],
     "name": [None, 7, "a\nb", "x" * 256, b"n"],
     "unique": ["", "always", "10", 0, 0.0001, -1, NAN, [], b"queued"],
 }

@@ -43,7 +43,18 @@ def after(happened: Happened, story: Story = Story(), policy: Policy = POLICY, n
 
 
 def test_this_table_knows_everything_that_can_happen() -> None:
-    shown = {Returned, Raised, Failed, TimedOut, LeaseLost, Interrupted, UnknownTarget, Unrunnable, CancelAsked, TooLate}
+    shown = {
+        Returned,
+        Raised,
+        Failed,
+        TimedOut,
+        LeaseLost,
+        Interrupted,
+        UnknownTarget,
+        Unrunnable,
+        CancelAsked,
+        TooLate,
+    }
     assert set(get_args(Happened)) == shown
 
 
@@ -173,9 +184,7 @@ def test_a_snooze_spends_nothing_however_often() -> None:
 
 def test_a_task_can_cancel_itself_with_a_reason() -> None:
     assert after(Raised(Cancel("sold out"), ATTEMPT)) == End(State.CANCELLED, "sold out", Story(attempts=(ATTEMPT,)))
-    assert after(Raised(Cancel(), ATTEMPT)) == End(
-        State.CANCELLED, "cancelled by the task", Story(attempts=(ATTEMPT,))
-    )
+    assert after(Raised(Cancel(), ATTEMPT)) == End(State.CANCELLED, "cancelled by the task", Story(attempts=(ATTEMPT,)))
 
 
 # --- crashes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relevo.model.job import Envelope
+from relevo.model.job import Envelope, State
 from relevo.store import jobs, queues, turns
 from relevo.store.keys import QUEUE_KEYS, QueueKeys
 from relevo.store.plan import Call
@@ -24,7 +24,7 @@ def clearing() -> Call[Any]:
     """The second call of `clear`, which comes after a page of jobs."""
     steps = queues.clear(KEYS)
     next(steps)
-    return steps.send([queues.Listed(ID, queues.State.READY)])
+    return steps.send([queues.Listed(ID, State.READY)])
 
 
 #: Every way of building a call, with the number of variable arguments it was given.
@@ -95,7 +95,9 @@ def test_a_header_says_what_the_script_does_and_gives(name: str) -> None:
     assert re.search(r"^GIVES \S", header, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("call", "variable"), CALLS, ids=lambda value: getattr(value, "script", None) and value.script.name)
+@pytest.mark.parametrize(
+    ("call", "variable"), CALLS, ids=lambda value: getattr(value, "script", None) and value.script.name
+)
 def test_a_call_passes_the_arguments_that_the_header_names(call: Call[Any], variable: int) -> None:
     assert call.script is not None
     assert len(call.args) == len(call.script.args) + variable
@@ -126,7 +128,19 @@ def test_every_argument_and_key_of_a_header_is_used(name: str) -> None:
 def test_no_script_walks_the_keyspace_or_removes_what_is_not_its_own(name: str) -> None:
     verbs = {verb.upper() for verb in calls_of_redis(name)}
     assert verbs, name
-    forbidden = {"KEYS", "SCAN", "HSCAN", "ZSCAN", "SSCAN", "RANDOMKEY", "FLUSHDB", "FLUSHALL", "SORT", "SCRIPT", "EVAL"}
+    forbidden = {
+        "KEYS",
+        "SCAN",
+        "HSCAN",
+        "ZSCAN",
+        "SSCAN",
+        "RANDOMKEY",
+        "FLUSHDB",
+        "FLUSHALL",
+        "SORT",
+        "SCRIPT",
+        "EVAL",
+    }
     assert not verbs & forbidden
     assert "redis.pcall" not in code_of(name), "a script that fails half-way must say so"
 

@@ -131,7 +131,8 @@ def _show_logs(screen: Screen, job: Job[Any]) -> None:
 
 def _arguments(args: Any, kwargs: Any) -> str:
     """As they would stand in a call."""
-    return ", ".join([*map(_compact, args), *(f"{name}={_compact(value)}" for name, value in kwargs.items())])
+    named = (f"{name}={_compact(value)}" for name, value in (kwargs or {}).items())
+    return ", ".join([*map(_compact, args or ()), *named])
 
 
 def _compact(value: Any) -> str:

@@ -91,8 +91,10 @@ class AsyncDriver:
         return known if known is not None else await asyncio.to_thread(self._source.locate, route)
 
     def forget(self) -> None:
-        """The server did not answer somebody: find out anew where it is."""
+        """The server did not answer somebody: find out anew where it is, and trust no connection that may be dead."""
         self._source.forget()
+        for wire in self._wires.values():
+            wire.doubt()
 
     def close(self) -> None:
         """Close all connections of this loop."""

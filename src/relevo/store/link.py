@@ -122,6 +122,10 @@ class Link:
         with contextlib.suppress(OSError):
             self._socket.close()
 
+    def __del__(self) -> None:  # of a thread that has ended: nobody else knows of it
+        with contextlib.suppress(AttributeError):  # it was never opened
+            self.close()
+
 
 def keep_alive(sock: socket.socket) -> None:
     """Let the kernel notice a peer that vanished, also on a connection nobody writes to."""

@@ -20,6 +20,10 @@ from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
 
+#: Seconds without an answer after which a connection is as suspect as the one that was found dead.
+DOUBT_AFTER = 0.5
+
+
 class Wire(asyncio.Protocol):
     """A connection. Made by `open_wire`."""
 
@@ -65,6 +69,12 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._lost("closed")
+
+    def doubt(self) -> None:
+        """Somebody found the server silent: hang up, unless this connection is just being answered."""
+        since, replies = self._silent_since
+        if not self._waiting or (replies == self._replies and self._loop.time() - since > DOUBT_AFTER):
+            self.close()
 
     # asyncio.Protocol
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

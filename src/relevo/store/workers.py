@@ -34,9 +34,8 @@ class WorkerInfo(Struct, frozen=True):
 def present(keys: AppKeys, info: WorkerInfo, now_ms: int) -> Generator[Call[Any], Any, None]:
     """Say that the worker lives."""
     yield Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
-    fresh = yield Call([b"ZADD", keys.workers, now_ms, info.id])
-    if fresh:
-        yield Call([b"PEXPIRE", keys.workers, LISTED_MS])
+    yield Call([b"ZADD", keys.workers, now_ms, info.id])
+    yield Call([b"PEXPIRE", keys.workers, LISTED_MS])  # each time: a connection may break between the two
 
 
 def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:

@@ -61,7 +61,9 @@ def _of_queue(run: Run, address: bytes, eternal: set[bytes]) -> Iterator[str]:
                 strange = fields(key) - jobs
             case "names":
                 held = run(Call([b"HGETALL", key]))
-                strange = {name for name, id in zip(held[::2], held[1::2], strict=True) if id not in jobs}
+                strange = {
+                    b"%b of %b" % pair for pair in zip(held[::2], held[1::2], strict=True) if pair[1] not in jobs
+                }
             case "clock":
                 strange = set() if placed["ready"] else _ALL_OF_IT
             case "paused":

@@ -14,8 +14,9 @@ from relevo.worker.lane import Lane
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds one read blocks. With the margin, a connection that went silent is noticed within 15 s.
-BLOCK = 10
+#: Seconds one read blocks. With the margin, a second to notice and one before the next connection, a worker whose
+#: connections went silent works again within 13 s.
+BLOCK = 8
 MARGIN = 3.0
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from relevo.errors import StoreError
+from relevo.errors import OutOfMemory, StoreError
 from relevo.model.job import Story, read_envelope, write
 from relevo.model.outcome import Happened, Outcome, Returned, decide
 from relevo.queue import held_of
@@ -61,6 +61,7 @@ class Lane:
         self._timer: asyncio.TimerHandle | None = None
         self._notes: list[tuple[str, int | str, str, str]] = []
         self._away_since = 0.0
+        self._is_full = False
         #: server's clock minus ours, ms
         self._skew_ms = 0
         self._name = write(worker.id)
@@ -143,7 +144,7 @@ class Lane:
         notes, self._notes = self._notes, []
         try:
             if notes:
-                await self._driver.perform(note(self.keys, notes, self._notes_ttl_ms), patience=0)
+                await self._write(notes)
             asking = self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
             found = await (self._ask_and_die(asking) if faults.ACTIVE else asking)
         except StoreError as error:
@@ -280,9 +281,19 @@ class Lane:
         notes, self._notes = self._notes, []
         if notes:
             try:
-                await self._driver.perform(note(self.keys, notes, self._notes_ttl_ms), patience=0)
+                await self._write(notes)
             except StoreError:
                 self._notes[:0] = notes
+
+    async def _write(self, notes: list[tuple[str, int | str, str, str]]) -> None:
+        try:
+            await self._driver.perform(note(self.keys, notes, self._notes_ttl_ms), patience=0)
+            self._is_full = False
+        except OutOfMemory:
+            # What jobs say may be lost. What became of them may not, and telling it is what frees memory.
+            if not self._is_full:
+                log.warning("%s: the server is full; logs of jobs are dropped until it has room", self.queue)
+            self._is_full = True
 
     async def leave(self) -> None:
         """Wait for no more jobs; what was handed over in the last moment is taken along and given back."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import inspect
 import queue
 import threading
 from collections import deque
@@ -98,7 +99,10 @@ class Threads:
         output = capture.current.set(run.capture)
         try:
             self._on_start(run)
-            return run, run.task.func(*run.args, **run.kwargs), None
+            result = run.task.func(*run.args, **run.kwargs)
+            if inspect.iscoroutine(result):  # executor="thread", or a decorator hid that it is one
+                result = asyncio.run(result)
+            return run, result, None
         except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
             return run, None, error
         finally:

@@ -1,0 +1,195 @@
+"""Tasks and records that do harm: each costs itself, never its worker for long and never the jobs beside it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from relevo import State
+from relevo.model.ids import Ids
+from relevo.store.plan import Call
+from tests.eventually import eventually
+from tests.process.harness import Site, children_of
+from tests.process.jobs import ERRORS
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("poison", ["segfault", "vanish"])
+def test_job_that_kills_its_worker_three_times_is_a_dead_letter(server: Server, tmp_path: Path, poison: str) -> None:
+    """RB38"""
+    with Site(server, tmp_path, lease="3s") as site:
+        site.enqueue_many("nap", range(20), 0.05)
+        job = site.enqueue(poison, 100)
+        site.enqueue_many("nap", range(200, 220), 0.05)
+        supervisor = site.start(supervised=True)
+        eventually(lambda: job.status() is State.DEAD, timeout=20, what="the job is given up")
+        site.check(duplicates=120, ended={100: State.DEAD})
+        letter = job.info()
+        assert letter.reason == "poison"
+        assert [attempt.how for attempt in letter.attempts] == ["lost"] * 3
+        assert len(site.effects("start", 100)) == 3
+        assert supervisor.log.count("died after") == 3  # and no more restarts than deaths
+        assert len(children_of(supervisor.pid)) == 1
+
+
+def test_jobs_beside_a_poison_job_are_not_taken_for_poison(server: Server, tmp_path: Path) -> None:
+    """RB38: they die with it, again and again, and are not to blame."""
+    with Site(server, tmp_path, lease="3s") as site:
+        site.enqueue_many("nap", range(10), 0.3)
+        site.enqueue("segfault", 100)
+        site.enqueue_many("work", range(200, 210), 0.3)
+        site.start(supervised=True)
+        site.check(timeout=20, duplicates=60, ended={100: State.DEAD})
+
+
+def test_whatever_a_task_raises_is_a_failure_of_the_task(server: Server, tmp_path: Path) -> None:
+    """RB38"""
+    with Site(server, tmp_path, lease="3s") as site:
+        worker = site.start()
+        raised: dict[int, str] = {}
+        for task in ("raise_in_thread", "raise_on_loop"):
+            for name in ERRORS:
+                n = len(raised)
+                raised[n] = name
+                site.enqueue(task, n, name)
+        site.enqueue("nap", 100)
+        site.enqueue("work", 101)
+        site.check(ended=dict.fromkeys(raised, State.DEAD))
+        for n, name in raised.items():
+            letter = site.acknowledged[n].info()
+            assert letter.reason == "retries_exhausted", name
+            assert [attempt.error.rpartition(".")[2] for attempt in letter.attempts] == [name]
+        assert {effect.pid for effect in site.effects()} == {worker.pid}
+
+
+def test_job_that_blocks_the_event_loop_keeps_its_lease_and_gives_up_the_others(server: Server, tmp_path: Path) -> None:
+    """RB22: renewed off the loop, so nobody else starts it; what it cannot start is run by the other worker."""
+    with Site(server, tmp_path, lease="1.5s") as site:
+        blocked = site.start()
+        site.wait_idle(blocked)
+        site.enqueue_many("block", range(1), 5.0)
+        site.wait_effect("start", 0)
+        free = site.start()
+        site.wait_idle(free)
+        site.enqueue_many("nap", range(1, 21), 0.05)
+        site.wait_effect("end", 20)
+        site.check()
+        assert [effect.pid for effect in site.effects("start", 0)] == [blocked.pid]
+        assert {effect.pid for effect in site.effects("end") if effect.n} == {free.pid}
+
+
+def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Server, tmp_path: Path) -> None:
+    """RB22: nothing waits for a blocked loop longer than a lease, and nothing runs twice because of it."""
+    with Site(server, tmp_path, lease="1.5s") as site:
+        site.enqueue_many("block", range(1), 5.0)
+        site.enqueue_many("nap", range(1, 10), 0.05)
+        blocked = site.start()  # takes them all at once, and stands still at the first
+        began = site.wait_effect("start", 0).when
+        free = site.start()
+        ended = [site.wait_effect("end", n).when for n in range(1, 10)]
+        assert max(ended) - began < 4
+        site.check()
+        assert [effect.pid for effect in site.effects("end", 0)] == [blocked.pid]
+        assert {effect.pid for effect in site.effects("end") if effect.n} == {free.pid}
+        assert all(site.acknowledged[n].info().attempts == () for n in range(10))  # nobody is to blame
+
+
+def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(server: Server, tmp_path: Path) -> None:
+    """RB22"""
+    with Site(server, tmp_path, lease="1.5s") as site:
+        site.start(supervised=True)
+        site.enqueue("hold_python", 1, 26)
+        began = site.wait_effect("start", 1).when
+        other = site.start()
+        site.wait_idle(other)
+        held = site.wait_effect("end", 1, timeout=60).when - began
+        print(f"Python's lock was held for {held:.1f} s")
+        assert held > 2 * 1.5
+        site.check()
+        assert site.acknowledged[1].info().attempts == ()
+
+
+@pytest.mark.parametrize("task", ["wait_for_ever", "spin_for_ever", "sleep_for_ever", "spin_in_process"])
+def test_hung_job_is_ended_at_its_time_limit_and_the_others_go_on(server: Server, tmp_path: Path, task: str) -> None:
+    """RB41"""
+    with Site(server, tmp_path, lease="3s") as site:
+        worker = site.start(concurrency=4, threads=8)
+        job = site.enqueue(task, 1)
+        began = site.wait_effect("start", 1).when
+        with site.load("work", first=100, pause=0.02):
+            eventually(lambda: job.status() is State.DEAD, what="it is given up")
+            took = time.monotonic() - began
+        assert took < 1 + 3
+        [attempt] = job.info().attempts
+        assert (attempt.how, attempt.error) == ("timed_out", "TimeoutError")
+        site.check(ended={1: State.DEAD})
+        assert {effect.pid for effect in site.effects() if effect.n > 1} == {worker.pid}
+
+
+def test_worker_whose_threads_hang_starts_anew(server: Server, tmp_path: Path) -> None:
+    """RB41: threads cannot be killed, their process can."""
+    with Site(server, tmp_path, lease="3s", grace="1s") as site:
+        supervisor = site.start(supervised=True, threads=4)
+        for n in range(2):
+            site.enqueue("sleep_for_ever", n)
+        hung = site.wait_effect("start", 0).pid
+        eventually(lambda: len(supervisor.ids) > 1, what="another process begins")
+        site.enqueue("work", 10)
+        assert site.wait_effect("end", 10).pid != hung
+        site.check(ended={0: State.DEAD, 1: State.DEAD})
+
+
+_GARBAGE = (
+    b"",
+    b"\x00\xff\xfe garbage \x80",
+    b'{"t":"nap","a":[1',
+    b"[1,2,3]",
+    b"null",
+    b'"nap"',
+    b'{"t":5}',
+    b'{"a":[1]}',
+    b'{"t":"nap","p":"high"}',
+    b'{"t":"nap","x":"tomorrow"}',
+    b'{"t":"nap","a":' + b"[" * 100_000,
+    b'{"t":"nap","a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b'{"t":"nap","a":{"n":1}}',
+    b'{"t":"nap","a":["one"]}',
+    b'{"t":"nap","a":[1,2,3,4]}',
+    b'{"t":"nap","a":[],"k":{"os":"system"}}',
+    '{"t":"nap","a":["\ud800"]}'.encode("utf-8", "surrogatepass"),
+    b'{"t":"nap","a":[NaN]}',
+    b'{"t":"os:system","a":["touch FORGED"]}',
+    b'{"t":"subprocess:call","a":[["touch","FORGED"]]}',
+    b'{"t":"builtins:exec","a":["open(\'FORGED\',\'w\')"]}',
+    b'{"t":"relevo.app:sys.exit","a":[1]}',
+    b'{"t":":","a":[]}',
+)
+_UNKNOWN = (b'{"t":"os.system","a":["touch FORGED"]}', b'{"t":"renamed_long_ago","a":[1]}', b'{"t":""}')
+
+
+def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_path: Path) -> None:
+    """RB23, RB29"""
+    with Site(server, tmp_path, lease="3s") as site:
+        keys, new_id = site.app.keys_of(site.queue.name), Ids()
+        bad = {new_id(): _GARBAGE[n % len(_GARBAGE)] for n in range(300)}
+        unknown = {new_id(): body for body in _UNKNOWN}
+        site.enqueue_many("nap", range(50))
+        for score, (id, body) in enumerate((bad | unknown).items()):
+            site.app.run(Call([b"HSET", keys.key("jobs"), id, body]))
+            site.app.run(Call([b"ZADD", keys.key("ready"), score, id]))
+        site.app.run(Call([b"ZADD", keys.key("ready"), 0, new_id()]))  # without a body
+        worker = site.start()
+        eventually(lambda: site.queue.stats().dead == len(bad), what=f"bad records are dead: {site.queue.stats()}")
+        for id in unknown:
+            job = site.app.job(id, queue=site.queue.name)
+            eventually(lambda job=job: job.status() is State.SCHEDULED, what="an unknown task waits for a worker")
+            assert "no task" in job.info().attempts[0].message
+        reasons = {row.id: row.reason for row in site.queue.jobs("dead", limit=1000)}
+        assert set(reasons) == set(bad)
+        assert set(reasons.values()) == {"unreadable", "bad_arguments", "forbidden_target"}
+        assert site.queue.clear() == len(unknown)
+        site.check()
+        assert not list(tmp_path.rglob("FORGED"))
+        assert "Traceback" not in worker.log

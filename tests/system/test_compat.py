@@ -1,0 +1,507 @@
+"""The task queue of IFDB on relevo: its calls run as they are written, and do what they promised."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Barrier
+from typing import Any, NamedTuple
+
+import pytest
+
+import relevo
+from relevo import Backoff, Relevo, compat
+from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask
+from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError
+from relevo.store.settlement import Failure
+from relevo.testing import TestKit, bind
+from tests.eventually import eventually
+from tests.servers import Server
+
+SOURCES = Path(relevo.__file__).parents[1]
+
+# The project as it is, but for core/taskqueue.py, which becomes two lines.
+PROJECT = {
+    "core/taskqueue.py": """
+from relevo.compat import Enqueue, EnqueueOrGet, Worker
+
+__all__ = ["Enqueue", "EnqueueOrGet", "Worker"]
+""",
+    "games/__init__.py": "",
+    "games/tasks/__init__.py": "",
+    "games/tasks/uploads.py": """
+from strange import Anything  # noqa: F401  # something a forged job would like to find here
+
+calls = []
+broken = []
+moods = {"handler": "well"}
+
+
+def CloneFile(id):
+    calls.append(("CloneFile", id))
+    print(f"downloading {id}")
+    if id == 404:
+        raise ConnectionError(f"no file {id}")
+
+
+def MarkBroken(task, context):
+    if moods["handler"] == "ill":
+        moods["handler"] = "well"
+        raise RuntimeError("the database is away")
+    broken.append((task.status, task, context))
+
+
+def MarkWithTask(task):
+    broken.append(task.id)
+
+
+def MarkWithout():
+    broken.append("called")
+
+
+async def MarkAsync(task, context):
+    broken.append(context["argv"])
+
+
+def RecodeGame(game_url_id):
+    calls.append(("RecodeGame", game_url_id))
+
+
+def AskForItself():
+    from core.taskqueue import EnqueueOrGet
+
+    calls.append(EnqueueOrGet(AskForItself, name="itself").id)
+
+
+def Rename(id, name, priority=1, *, func="f", cron=None):
+    calls.append(("Rename", id, name, priority, func, cron))
+""",
+    "games/tasks/game_importer.py": """
+from games.tasks.uploads import calls
+
+
+def ImportGames(append_urls=False):
+    calls.append(("ImportGames", append_urls))
+""",
+    "strange.py": """
+called = []
+
+
+def Anything(*argv):
+    called.append(argv)
+""",
+    "worker.py": """
+import logging, sys
+from core.taskqueue import Worker
+
+logging.basicConfig(level="INFO", stream=sys.stdout)
+Worker()
+print("stopped", flush=True)
+""",
+    "games/tasks/slow.py": """
+import time
+from pathlib import Path
+
+
+def Slow(folder):
+    Path(folder, "began").touch()
+    time.sleep(0.7)
+    Path(folder, "ended").touch()
+""",
+}
+
+USAGE = """
+from core.taskqueue import Enqueue
+from games.tasks.uploads import CloneFile, MarkBroken
+
+# Simple task
+Enqueue(CloneFile, url_id)
+
+# With failure handler
+Enqueue(CloneFile, url_id, 
+        name=f"CloneUrl({url_id})", 
+        onfail=MarkBroken)
+
+# High priority with custom retries
+Enqueue(ImportGames, 
+        priority=50, 
+        retries=5, 
+        name="ImportGames")
+
+# Only enqueue if not already pending
+task = EnqueueOrGet(RecodeGame, game_url_id,
+                   name=f"RecodeGame({game_url_id})")
+"""  # noqa: W291  # verbatim
+
+
+class Project(NamedTuple):
+    """The functions of the project's modules, and what they wrote down."""
+
+    uploads: Any
+    importer: Any
+    strange: Any
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ifdb")
+    for name, text in PROJECT.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.syspath_prepend(folder)
+    from importlib import import_module
+
+    yield Project(
+        import_module("games.tasks.uploads"),
+        import_module("games.tasks.game_importer"),
+        import_module("strange"),
+        folder,
+    )
+    for name in [name for name in sys.modules if name.split(".")[0] in ("games", "core", "strange")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def kit(project: Project, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestKit]:
+    """The functions of compat on an app of the test's own, whose worker may run the project's tasks."""
+    monkeypatch.setattr(compat, "_current", compat._Current())
+    app = compat.configure(Relevo("ifdb", url=server.url, allow=["games.tasks"]))
+    with bind(app, url=server.url) as kit:
+        yield kit
+
+
+def drain_all(kit: TestKit, rounds: int = 8) -> None:
+    """Run everything, retries included."""
+    for _ in range(rounds):
+        kit.drain()
+        kit.clock.move("1h")
+
+
+def test_the_usage_patterns_of_the_original_run_verbatim(project: Project, kit: TestKit) -> None:
+    """R224, R207, R247"""
+    given: dict[str, Any] = {
+        "url_id": 7,
+        "game_url_id": 9,
+        "ImportGames": project.importer.ImportGames,
+        "EnqueueOrGet": EnqueueOrGet,
+        "RecodeGame": project.uploads.RecodeGame,
+    }
+    exec(USAGE, given)
+    task = given["task"]
+    assert isinstance(task, QueuedTask)
+    assert (task.name, task.status, len(task.id)) == ("RecodeGame(9)", "ready", 20)
+    kit.assert_enqueued(project.importer.ImportGames, priority=50, name="ImportGames")
+    assert kit.drain().done == 4
+    calls = project.uploads.calls
+    assert calls[0] == ("ImportGames", False), "the most urgent first"
+    assert sorted(calls[1:]) == [("CloneFile", 7), ("CloneFile", 7), ("RecodeGame", 9)]
+    assert task.success
+
+
+def test_a_task_tells_its_state_and_its_log(project: Project, kit: TestKit) -> None:
+    """R188, R197, R217"""
+    task = Enqueue(project.uploads.CloneFile, 7)
+    failing = Enqueue(project.uploads.CloneFile, 404, retries=0)
+    assert task.pending
+    assert not task.success
+    assert task.name == "games.tasks.uploads.CloneFile"
+    assert str(task) == task.id
+    kit.drain()
+    assert (task.pending, task.success, task.fail, task.status) == (False, True, False, "done")
+    assert (failing.pending, failing.success, failing.fail, failing.status) == (False, False, True, "dead")
+    assert task.log == "downloading 7\n"
+    assert "downloading 404" in failing.log
+    assert "ConnectionError: no file 404" in failing.log
+
+
+def test_onfail_gets_the_task_and_the_context_after_the_last_retry(project: Project, kit: TestKit) -> None:
+    """R200, R215, R216, RB28"""
+    task = Enqueue(project.uploads.CloneFile, 404, name="CloneUrl(404)", onfail=project.uploads.MarkBroken)
+    kit.drain()
+    assert project.uploads.broken == [], "not after the first failure"
+    drain_all(kit)
+    assert project.uploads.calls.count(("CloneFile", 404)) == 4, "once, and three retries"
+    [(status, told, context)] = project.uploads.broken
+    assert status == "dead", "the end was durable before the handler ran"
+    assert (told.id, told.name) == (task.id, "CloneUrl(404)")
+    assert context["traceback"].startswith("Traceback")
+    assert context["traceback"].rstrip().endswith("ConnectionError: no file 404")
+    del context["traceback"]
+    assert context == {
+        "id": task.id,
+        "name": "CloneUrl(404)",
+        "module": "games.tasks.uploads",
+        "function": "CloneFile",
+        "argv": [404],
+        "kwarg": {},
+        "args": [404],
+        "kwargs": {},
+        "reason": "retries_exhausted",
+        "error": "no file 404",
+        "error_type": "ConnectionError",
+        "message": "no file 404",
+        "attempts": 4,
+    }
+
+
+@pytest.mark.parametrize(("handler", "seen"), [("MarkWithTask", "id"), ("MarkWithout", "called"), ("MarkAsync", [404])])
+def test_handlers_that_take_less_are_called_with_less(
+    project: Project, kit: TestKit, handler: str, seen: object
+) -> None:
+    """RB28"""
+    task = Enqueue(project.uploads.CloneFile, 404, retries=0, onfail=getattr(project.uploads, handler))
+    kit.drain()
+    assert project.uploads.broken == [task.id if seen == "id" else seen]
+
+
+def test_a_handler_that_fails_is_tried_again(project: Project, kit: TestKit) -> None:
+    """RB28"""
+    project.uploads.moods["handler"] = "ill"
+    Enqueue(project.uploads.CloneFile, 404, retries=0, onfail=project.uploads.MarkBroken)
+    assert kit.drain().failed == 2
+    assert project.uploads.broken == []
+    kit.clock.move("1m")
+    assert kit.drain().done == 1
+    assert len(project.uploads.broken) == 1
+
+
+@pytest.mark.parametrize("path", ["strange:Anything", "games.tasks.uploads:Anything", "os:system", ""])
+def test_a_forged_handler_is_not_called(project: Project, kit: TestKit, path: str) -> None:
+    """RB29: neither from a module that is not allowed, nor what an allowed one imported from there"""
+    forged = Failure("0" * 20, "x", "default", "reason", tags=(f"onfail:{path}",))
+    job = kit.app.tasks[compat.HANDLER].enqueue(forged)
+    assert kit.drain().dead == (job.id,)
+    assert job.info().attempts[-1].error == "relevo.errors.TargetError"
+    assert project.strange.called == []
+
+
+def test_urgent_tasks_run_first_and_equals_in_their_order(project: Project, kit: TestKit) -> None:
+    """R193, R209"""
+    for id, options in ((1, {}), (2, {"priority": 200}), (3, {}), (4, {"priority": 50}), (5, {"priority": 100})):
+        Enqueue(project.uploads.RecodeGame, id, **options)
+    kit.drain(max_jobs=5)
+    assert [id for _, id in project.uploads.calls] == [4, 1, 3, 5, 2]
+
+
+def test_scheduled_time_is_waited_for(project: Project, kit: TestKit) -> None:
+    """R194, R211"""
+    task = Enqueue(project.uploads.RecodeGame, 1, scheduled_time=datetime.now(UTC) + timedelta(hours=2))
+    assert kit.drain().done == 0
+    assert task.status == "scheduled"
+    kit.clock.move("2h")
+    assert kit.drain().done == 1
+    with pytest.raises(OptionError, match="no time zone"):
+        Enqueue(project.uploads.RecodeGame, 1, scheduled_time=datetime(2030, 1, 1))
+    assert Enqueue(project.uploads.RecodeGame, 1, scheduled_time=None).status == "ready"
+
+
+@pytest.mark.parametrize("retries", [0, 1, 5])
+def test_retries_are_executions_after_the_first(project: Project, kit: TestKit, retries: int) -> None:
+    """R198, R213, RB25"""
+    Enqueue(project.uploads.CloneFile, 404, retries=retries)
+    drain_all(kit)
+    assert len(project.uploads.calls) == 1 + retries
+
+
+def test_pauses_between_retries_double_and_can_be_chosen(project: Project, kit: TestKit) -> None:
+    """R198, R214, RB25"""
+
+    def pauses() -> list[float]:
+        task = Enqueue(project.uploads.CloneFile, 404)
+        found = []
+        for _ in range(3):
+            kit.drain()
+            info = task.job.info()
+            assert info.due_ms is not None
+            found.append((info.due_ms - info.attempts[-1].ended_ms) / 1000)
+            kit.clock.move("80d")
+        kit.drain()
+        assert task.fail
+        return found
+
+    assert pauses() == pytest.approx([2, 4, 8], rel=0.12, abs=0.1)
+    compat.configure(kit.app, backoff=Backoff.exponential("2000m", cap="60d", jitter=0))
+    assert pauses() == pytest.approx([120_000, 240_000, 480_000], rel=0.001)
+
+
+def test_enqueue_or_get_gives_the_living_task_of_that_name(project: Project, kit: TestKit) -> None:
+    """R191, RB24: waiting, running, delayed, retrying; a new one only after the end"""
+    uploads = project.uploads
+    running = EnqueueOrGet(uploads.AskForItself, name="itself")
+    assert kit.drain().done == 1
+    assert uploads.calls == [running.id]
+    first = EnqueueOrGet(uploads.CloneFile, 404, name="one", retries=1)
+    assert EnqueueOrGet(uploads.CloneFile, 404, name="one").id == first.id
+    kit.drain()
+    assert EnqueueOrGet(uploads.CloneFile, 404, name="one").id == first.id, "it waits for its retry"
+    kit.clock.move("1h")
+    kit.drain()
+    again = EnqueueOrGet(uploads.CloneFile, 7, name="one", scheduled_time=datetime.now(UTC) + timedelta(days=1))
+    assert again.id != first.id
+    assert EnqueueOrGet(uploads.CloneFile, 7, name="one").id == again.id, "it is delayed"
+    assert EnqueueOrGet(uploads.CloneFile, 7).id != EnqueueOrGet(uploads.CloneFile, 7).id, "without names there are two"
+
+
+def test_enqueue_adds_a_task_also_when_one_has_its_name(project: Project, kit: TestKit) -> None:
+    """R189, R190: a name is how people call a task; only EnqueueOrGet asks whether it is taken"""
+    first, second = (Enqueue(project.uploads.RecodeGame, 1, name="same") for _ in range(2))
+    assert first.id != second.id
+    assert [row.name for row in kit.enqueued()] == ["same", "same"]
+    assert EnqueueOrGet(project.uploads.RecodeGame, 1, name="same").id == first.id
+    assert kit.drain().done == 2
+    assert EnqueueOrGet(project.uploads.RecodeGame, 1, name="same").id not in (first.id, second.id)
+
+
+def test_64_at_once_make_one_task(project: Project, kit: TestKit) -> None:
+    """RB24"""
+    start = Barrier(64)
+
+    def ask(_: int) -> str:
+        start.wait()
+        return EnqueueOrGet(project.uploads.RecodeGame, 9, name="RecodeGame(9)").id
+
+    with ThreadPoolExecutor(64) as pool:
+        ids = set(pool.map(ask, range(64)))
+    assert len(ids) == 1
+    assert kit.drain().done == 1
+    assert project.uploads.calls == [("RecodeGame", 9)]
+
+
+@pytest.mark.parametrize("enqueue", [Enqueue, EnqueueOrGet])
+def test_options_and_a_tasks_own_keywords_of_the_same_name_are_kept_apart(
+    project: Project, kit: TestKit, enqueue: Any
+) -> None:
+    """RB30"""
+    Rename = project.uploads.Rename
+    task = enqueue.using(name="job-name", priority=3)(Rename, 5, name="own", priority=77, func="x", cron="y")
+    kit.assert_enqueued(Rename, id=5)
+    [row] = kit.enqueued()
+    assert (row.name, row.priority, task.name) == ("job-name", 3, "job-name")
+    kit.drain()
+    assert project.uploads.calls == [("Rename", 5, "own", 77, "x", "y")]
+    with pytest.raises(ConfigurationError, match=r"name, priority: an option, and a parameter of Rename .*using\("):
+        enqueue(Rename, 5, name="which?", priority=1)
+    with pytest.raises(OptionError, match="unknown option 'nam', did you mean 'name'"):
+        enqueue.using(nam="x")
+
+
+@pytest.mark.parametrize(("option", "comes_with"), [("cron", "schedules"), ("dependency", "workflows")])
+def test_what_is_not_there_yet_is_refused_and_not_ignored(
+    project: Project, kit: TestKit, option: str, comes_with: str
+) -> None:
+    for enqueue in (Enqueue, EnqueueOrGet):
+        with pytest.raises(ConfigurationError, match=f"{option}= comes with {comes_with}"):
+            enqueue(project.importer.ImportGames, name="x", **{option: "0 */6 * * *"})
+        enqueue(project.importer.ImportGames, **{option: None})
+    assert len(kit.enqueued()) == 2
+
+
+def test_what_no_worker_could_run_is_refused_where_it_is_enqueued(project: Project, kit: TestKit) -> None:
+    """R226, RB29"""
+    uploads = project.uploads
+
+    def inner() -> None: ...
+
+    refused: list[tuple[type[Exception], Callable[[], object]]] = [
+        (TargetError, lambda: Enqueue(lambda: None)),
+        (TargetError, lambda: Enqueue(inner)),
+        (TargetError, lambda: Enqueue(project.strange.Anything)),
+        (TargetError, lambda: Enqueue(os.system, "ls")),
+        (TargetError, lambda: Enqueue(uploads.CloneFile, 1, onfail=inner)),
+        (TargetError, lambda: Enqueue(uploads.CloneFile, 1, onfail=project.strange.Anything)),
+        (PayloadError, lambda: Enqueue(uploads.CloneFile, object())),
+        (PayloadError, lambda: Enqueue(uploads.CloneFile)),
+        (OptionError, lambda: Enqueue(uploads.CloneFile, 1, priority=-1)),
+        (OptionError, lambda: Enqueue(uploads.CloneFile, 1, name="x" * 256)),
+    ]
+    for error, call in refused:
+        with pytest.raises(error):
+            call()
+    assert kit.enqueued() == []
+    assert Enqueue(uploads.CloneFile, 1, name="x" * 255).status == "ready"
+
+
+def test_a_process_that_only_enqueues_needs_no_list_of_modules(
+    project: Project, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's list decides what runs."""
+    monkeypatch.setattr(compat, "_current", compat._Current())
+    app = compat.configure(Relevo("ifdb", url=server.url))
+    with bind(app, url=server.url) as kit:
+        refused = Enqueue(project.uploads.RecodeGame, 1)
+        kit.drain()
+        assert refused.status == "dead"
+        assert refused.job.info().reason == "forbidden_target"
+        with pytest.raises(ConfigurationError, match=r'allow\("games.tasks"\)'):
+            compat.Worker()
+        compat.allow("games.tasks")
+        Enqueue(project.uploads.RecodeGame, 2)
+        kit.drain()
+    assert project.uploads.calls == [("RecodeGame", 2)]
+
+
+def test_tasks_of_an_app_can_be_enqueued_too(project: Project, kit: TestKit) -> None:
+    @kit.app.task(name="greet", backoff="5s")
+    def greet(who: str) -> None:
+        project.uploads.calls.append(who)
+
+    try:
+        Enqueue(greet, "ana")
+        Enqueue(greet.func, "bob", name="b")
+        assert kit.drain().done == 2
+        assert sorted(project.uploads.calls) == ["ana", "bob"]
+    finally:
+        del kit.app.tasks["greet"]
+
+
+def test_settings_and_an_app_are_not_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "_current", compat._Current())
+    app = compat.configure(url="redis://127.0.0.1:1/0", allow=["games"])
+    assert compat.current_app() is app
+    assert (app.name, app.settings.allow) == ("default", ("games",))
+    with pytest.raises(ConfigurationError, match="found also url"):
+        compat.configure(app, url="redis://x")
+
+
+def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
+    project: Project, server: Server, tmp_path: Path
+) -> None:
+    """R201, R203, R204, R206, R225, R242: settings from the environment, SIGUSR1 harmless, SIGTERM lets the task end"""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
+    environ |= {
+        "PYTHONPATH": os.pathsep.join([str(SOURCES), str(project.folder)]),
+        "RELEVO_URL": server.url,
+        "RELEVO_PREFIX": f"compat-{tmp_path.name}",
+        "RELEVO_ALLOW": "games.tasks",
+    }
+    enqueue = (
+        "from core.taskqueue import Enqueue\nfrom games.tasks.slow import Slow\nimport sys\nEnqueue(Slow, sys.argv[1])"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "worker.py"], cwd=project.folder, env=environ, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        subprocess.run([sys.executable, "-c", enqueue, str(tmp_path)], env=environ, check=True, timeout=60)
+        eventually((tmp_path / "began").exists, timeout=30)
+        worker.send_signal(signal.SIGUSR1)
+        worker.send_signal(signal.SIGTERM)
+        told, _ = worker.communicate(timeout=30)
+        assert worker.returncode == 0
+        assert told.endswith("stopped\n")
+        assert (tmp_path / "ended").exists()
+    finally:
+        worker.kill()
+        for key in server.command("KEYS", f"*compat-{tmp_path.name}*"):
+            server.command("DEL", key)

@@ -1,0 +1,228 @@
+"""The example files of `deploy/` are fit for use: a real server runs with them, systemd and the settings read them."""
+
+from __future__ import annotations
+
+import asyncio
+import configparser
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis
+
+from relevo import Relevo, State, current_job
+from relevo.errors import ServerRefused
+from relevo.settings import Settings, load
+from relevo.store import scripts
+from relevo.worker import Worker
+from relevo.worker.supervisor import KILL_AFTER
+from tests.eventually import eventually
+from tests.servers import available, free_port
+from tests.system.shell import relevo
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+#: What each role does: its scripts, and its plain commands.
+ROLES = {
+    "producer": ({"push", "look", "attach"}, {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"}),
+    "worker": (
+        {"push", "look", "attach", "turn", "renew", "rest", "leave", "abandon", "note", "cancel"},
+        {"ping", "time", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"},
+    ),
+    "monitor": ({"count", "page", "look"}, {"ping", "time", "info", "mget", "zrange", "zrem"}),
+}
+
+
+class Shipped:
+    """A real server with the shipped configuration; only its paths and its port are other ones."""
+
+    def __init__(self, engine: str, directory: Path) -> None:
+        binary = available(engine)
+        assert binary is not None
+        self._binary = binary
+        self.port = free_port()
+        text = (DEPLOY / "redis.conf").read_text()
+        for there, here in (
+            ("port 6379", f"port {self.port}"),
+            ("dir /var/lib/redis", f"dir {directory}"),
+            ("aclfile /etc/redis/users.acl", f"aclfile {directory}/users.acl"),
+            ("logfile /var/log/redis/redis-server.log", f"logfile {directory}/log"),
+            ("pidfile /run/redis/redis-server.pid", f"pidfile {directory}/pid"),
+        ):
+            assert text.count(f"\n{there}\n") == 1, there
+            text = text.replace(f"\n{there}\n", f"\n{here}\n")
+        self._conf = directory / "redis.conf"
+        self._conf.write_text(text)
+        shutil.copy(DEPLOY / "users.acl", directory / "users.acl")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen([self._binary, str(self._conf)])
+        eventually(self._answers, what="the server answers", errors=(redis.RedisError,))
+
+    def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, "the server ended"
+        with redis.Redis.from_url(self.url("operator"), protocol=2) as client:
+            return bool(client.ping())
+
+    def end(self, how: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(how)
+        self._process.wait(10)
+
+    def url(self, user: str) -> str:
+        return f"redis://{user}:{quote(f'CHANGE-ME-{user}')}@127.0.0.1:{self.port}/0"
+
+
+@pytest.fixture
+def shipped(engine: str, tmp_path: Path) -> Iterator[Shipped]:
+    server = Shipped(engine, tmp_path)
+    server.start()
+    yield server
+    server.end(signal.SIGTERM)
+
+
+def shop(url: str) -> Relevo:
+    """The app that the rights are for."""
+    app = Relevo("shop", env="prod", url=url)
+
+    @app.task(name="charge", retries=1, backoff="10ms", on_failure="tell")
+    def charge(invoice: int) -> str:
+        print("charging", invoice)
+        current_job().progress(0.5)
+        if invoice == 13:
+            raise ValueError("no such invoice")
+        return f"invoice {invoice}"
+
+    @app.task(name="tell")
+    def tell(failure: dict[str, Any]) -> None:
+        charge.using(name="again", delay="1h").enqueue(14).cancel()
+
+    return app
+
+
+# The server
+
+
+def test_doctor_finds_nothing_wrong_with_the_shipped_configuration(shipped: Shipped) -> None:
+    """RB19, RB20, R235: also no warning, although the machine of a test is no server."""
+    told = relevo("doctor", "--json", url=shipped.url("operator"))
+    levels = {check["name"]: check["level"] for check in told.json["checks"]}
+    assert levels.pop("latency") in ("ok", "warning")  # not the configuration's doing
+    assert set(levels.values()) == {"ok"}, told.out
+
+
+async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
+    """R284: rights for each role."""
+    producer, worker, monitor = (shop(shipped.url(role)) for role in ROLES)
+    charge = producer.tasks["charge"]
+    good, bad = await charge.aenqueue(7), await charge.aenqueue(13)
+    runner = Worker(worker)
+    running = asyncio.create_task(runner.run())
+    try:
+        assert await good.aresult(timeout=10) == "invoice 7"
+        with pytest.raises(Exception, match="no such invoice"):
+            await bad.aresult(timeout=10)
+    finally:
+        runner.stop()
+        await running
+    assert (await bad.astatus()) is State.DEAD
+
+    seen = relevo("status", "--name", "shop", "--env", "prod", "--json", url=shipped.url("monitor"))
+    assert seen.json["queues"][0]["dead"] == 1
+    assert relevo("dead", "list", "--name", "shop", "--env", "prod", url=shipped.url("monitor")).code == 0
+
+    with pytest.raises(ServerRefused, match="ACL"):
+        await producer.queue().atake(1)
+    with pytest.raises(ServerRefused, match="ACL"):
+        await monitor.tasks["charge"].aenqueue(7)
+    for app in (producer, worker, monitor):
+        await app.aclose()
+
+
+def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:
+    with pytest.raises(ServerRefused, match="password"):
+        shop(f"redis://127.0.0.1:{shipped.port}/0").tasks["charge"].enqueue(7)
+
+
+def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
+    """RB20"""
+    app = shop(shipped.url("producer"))
+    for kill in range(1, 4):
+        app.tasks["charge"].enqueue_many([((n,), {}) for n in range(500)])
+        shipped.end(signal.SIGKILL)
+        shipped.start()
+        assert shop(shipped.url("operator")).queue().stats().ready == kill * 500
+    app.close()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_rights_of_a_role_are_what_its_scripts_call(role: str) -> None:
+    """A script that is refused half-way has done its first half, so nothing may be missing; and nothing is too much."""
+    used, plain = ROLES[role]
+    needed = {"eval", "evalsha", *plain}
+    for name in used:
+        needed |= _commands(scripts.script(name).text.decode())
+    line = next(line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith(f"user {role} "))
+    assert set(re.findall(r"\+(\w+)", line)) == needed
+
+
+def _commands(text: str) -> set[str]:
+    """Names of commands: the first argument of each `redis.call`, which may be chosen by `and … or`."""
+    calls = re.findall(r"redis\.call\(([^,()]+)", text)
+    return {word.lower() for call in calls for word in re.findall(r"'([A-Z]+)'", call)}
+
+
+# The worker
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "relevo-worker.service")
+    return parser
+
+
+def test_unit_says_what_a_worker_needs() -> None:
+    """R250, RB32"""
+    parsed = unit()
+    service = parsed["Service"]
+    assert service["Type"] == "notify"
+    assert int(service["WatchdogSec"]) > Settings().lease * 3  # what the supervisor itself calls healthy
+    assert int(service["TimeoutStopSec"]) > Settings().grace + KILL_AFTER
+    assert (service["Restart"], service["KillMode"]) == ("always", "mixed")
+    assert "ExecReload" not in service
+    assert {"EnvironmentFile", "User", "WorkingDirectory", "SyslogIdentifier", "RestartSec", "ProtectSystem"} <= {
+        *service
+    }
+    assert service["NoNewPrivileges"] == service["PrivateTmp"] == "true"
+    assert "redis-server.service" in parsed["Unit"]["Wants"]
+    assert "Requires" not in parsed["Unit"]
+    assert "network-online.target" in parsed["Unit"]["After"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    text = (DEPLOY / "relevo-worker.service").read_text()
+    copy = tmp_path / "relevo-worker.service"
+    copy.write_text(re.sub("ExecStart=[^ ]+", "ExecStart=/bin/sh", text))  # must exist to be accepted
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_example_settings_are_read_and_show_true_defaults(tmp_path: Path) -> None:
+    text = (DEPLOY / "relevo.toml").read_text()
+    (tmp_path / "relevo.toml").write_text(text)
+    assert load(directory=tmp_path, environ={}).env == "prod"
+    shown = re.sub(r"^# (\w+ = .*)$", r"\1", text, flags=re.MULTILINE)
+    (tmp_path / "relevo.toml").write_text(shown)
+    found, true = load(directory=tmp_path, environ={}), Settings()
+    assert shown != text
+    for name in set(Settings.__struct_fields__) - {"env", "url"}:
+        assert getattr(found, name) == getattr(true, name), name

@@ -1,0 +1,315 @@
+"""The documents say what is true: their examples run and print what they show, their tables agree with the code.
+
+A Python block is run if `<!-- test -->` stands before it, with a worker on its app; `<!-- test: no worker -->` runs it
+without one, and `<!-- test: shop.py -->` as a script of that name beside a real `relevo worker`. If the next block
+follows `<!-- output -->`, the example must print exactly that; what its tasks print is the worker's and does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import inspect
+import io
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from relevo import Backoff, Priority, Relevo, State, errors
+from relevo.cli import worker as worker_command
+from relevo.model import options
+from relevo.settings import Settings
+from relevo.store import checks, scripts
+from relevo.store.keys import QUEUE_KEYS
+from relevo.worker import Worker
+from tests.leaks import leaks, remove
+from tests.servers import Server
+from tests.system.shell import command, environment
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = [path for folder in ("src", "tests", "deploy") for path in (ROOT / folder).rglob("*.*")]
+
+_EXAMPLE = re.compile(r"<!-- test(?:: (?P<how>[^>]+?))? -->\n```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+_OUTPUT = re.compile(r"<!-- output -->\n```text\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+class Example(NamedTuple):
+    """A block of a page that is run."""
+
+    page: Path
+    line: int
+    how: str
+    code: str
+    output: str | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def examples(page: Path) -> Iterator[Example]:
+    text = page.read_text("utf-8")
+    found = list(_EXAMPLE.finditer(text))
+    starts = [one.start() for one in found] + [len(text)]
+    for one, end in zip(found, starts[1:], strict=True):
+        shown = _OUTPUT.search(text, one.end(), end)
+        yield Example(
+            page,
+            text.count("\n", 0, one.start("code")) + 1,
+            one["how"] or "worker",
+            one["code"],
+            shown["text"] if shown else None,
+        )
+
+
+EXAMPLES = [one for page in PAGES for one in examples(page)]
+
+
+def section(page: str, heading: str) -> str:
+    text = (ROOT / page).read_text("utf-8")
+    start = text.index(f"\n## {heading}\n")
+    end = text.find("\n## ", start + 4)
+    return text[start : end if end > 0 else len(text)]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables, headers left out."""
+    lines = re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
+    cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
+    heads = {index - 1 for index, line in enumerate(lines) if set(line) <= set("-|")}
+    return [row for index, row in enumerate(cells) if index not in heads and index - 1 not in heads]
+
+
+def code(cell: str) -> str:
+    """What stands in the first backticks."""
+    found = re.search("`([^`]+)`", cell)
+    return found[1] if found else ""
+
+
+# Examples
+
+
+class OwnOutput(io.StringIO):
+    """What the example itself prints: not what its tasks print, in threads of the worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.current_thread()
+
+    def write(self, text: str) -> int:
+        return super().write(text) if threading.current_thread() is self._thread else len(text)
+
+
+class Helper:
+    """A worker beside the example, in a thread with a loop of its own."""
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._work()))
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    async def _work(self) -> None:
+        self._loop, self._worker = asyncio.get_running_loop(), Worker(self._app)
+        self._ready.set()
+        await self._worker.run()
+        await self._app.aclose()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._worker.stop)
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "the worker does not stop"
+
+
+def is_definition(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):
+        return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) == "Relevo"
+    return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+
+
+def run(example: Example) -> None:
+    """Run it as module `shop`; the worker starts when everything is defined that the page defines first."""
+    body = ast.parse("\n" * (example.line - 1) + example.code).body
+    start = next((index for index, one in enumerate(body) if not is_definition(one)), len(body))
+    space: dict[str, Any] = {"__name__": "shop"}
+    helper = None
+
+    def perform(part: list[ast.stmt]) -> None:
+        exec(compile(ast.Module(part, []), str(example.page), "exec", dont_inherit=True), space)
+
+    try:
+        perform(body[:start])
+        if example.how == "worker" and "app" in space:
+            helper = Helper(space["app"])
+        perform(body[start:])
+    finally:
+        if helper is not None:
+            helper.stop()
+        if "app" in space:
+            space["app"].close()
+
+
+@pytest.fixture
+def surroundings(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The test's server under a prefix of its own, which must be left clean."""
+    prefix = f"docs{uuid4().hex[:12]}"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RELEVO_URL", server.url)
+    monkeypatch.setenv("RELEVO_PREFIX", prefix)
+    yield prefix
+    left = leaks(server, prefix)
+    remove(server, prefix)
+    assert not left, f"without an end: {left}"
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.how.endswith(".py")], ids=lambda one: one.label)
+def test_example_prints_what_the_page_shows(
+    example: Example, surroundings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert example.how in ("worker", "no worker"), f"{example.label}: unknown way to run it: {example.how}"
+    monkeypatch.setattr(sys, "stdout", printed := OwnOutput())
+    run(example)
+    if example.output is not None:
+        assert printed.getvalue() == example.output
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.how.endswith(".py")], ids=lambda one: one.label)
+def test_script_prints_what_the_page_shows_beside_a_real_worker(
+    example: Example, surroundings: str, server: Server, tmp_path: Path
+) -> None:
+    script = tmp_path / example.how
+    script.write_text(example.code)
+    variables = environment(server.url, RELEVO_PREFIX=surroundings)
+    worker = subprocess.Popen(command("worker", f"{script.stem}:app"), env=variables, cwd=tmp_path)
+    try:
+        done = subprocess.run(
+            [sys.executable, script.name], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+    finally:
+        worker.terminate()
+        assert worker.wait(30) == 0
+    assert (done.stdout, done.stderr) == (example.output, "")
+
+
+def test_pages_have_examples_that_run() -> None:
+    """Else a changed marker would leave nothing to test, and nobody would notice."""
+    assert {one.page.name for one in EXAMPLES} >= {
+        "README.md",
+        "errors.md",
+        "jobs.md",
+        "queues.md",
+        "settings.md",
+        "tasks.md",
+        "workers.md",
+    }
+
+
+# Tables
+
+
+def test_every_setting_is_documented_with_its_true_default() -> None:
+    """RB14: one documented default per option."""
+    told = {code(row[0]): code(row[1]) for row in rows((ROOT / "docs/settings.md").read_text("utf-8"))}
+    true = Settings()
+    assert set(told) == set(Settings.__struct_fields__)
+    for name, default in told.items():
+        assert getattr(Settings(**{name: ast.literal_eval(default)}), name) == getattr(true, name), name
+
+
+def test_every_option_is_documented_with_its_true_default_and_place() -> None:
+    """RB14: one documented default per option."""
+    table = {code(row[0]): row for row in rows(section("docs/tasks.md", "Options"))}
+    true = options.Options()
+    assert set(table) == set(options._READERS)
+    for name, (_, default, place, *meaning) in table.items():
+        value = eval(code(default), {"Backoff": Backoff, "Priority": Priority})
+        if name == "eta":  # takes no None: leaving it out is the way not to give it
+            assert value is None and true.eta_ms is None
+        else:
+            assert options.changed(true, {name: value}) == true, name
+        assert place == ("task" if name in options.TASK_ONLY else "job" if name in options.ONE_JOB_ONLY else "both")
+        assert " ".join(meaning), name
+    for alias, name in options.ALIASES.items():
+        assert f"alias `{alias}`" in table[name][-1]
+
+
+def test_every_key_is_documented_with_what_ends_it() -> None:
+    table = {re.split("[:<]", code(row[0]))[0]: row for row in rows(section("ARCHITECTURE.md", "Keys"))}
+    assert set(table) == set(QUEUE_KEYS)
+    for row in table.values():
+        assert len(row) == 4 and all(row), row
+
+
+def test_every_script_is_documented() -> None:
+    text = section("ARCHITECTURE.md", "Scripts")
+    light = {code(row[0]) for row in rows(text)}
+    assert light | {"push", "turn"} == set(scripts.names())
+    assert "**`push`**" in text and "**`turn`**" in text
+
+
+def test_every_error_is_documented() -> None:
+    text = (ROOT / "docs/errors.md").read_text("utf-8")
+    true = {name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, errors.RelevoError)}
+    assert {code(row[0]) for row in rows(text)} == true - {"RelevoError"}
+    assert set(re.findall(r"(?:── |^)(\w+)", text[: text.index("| error |")], re.MULTILINE)) >= true
+
+
+def test_every_state_is_documented() -> None:
+    told = {code(row[0]) for row in rows(section("docs/glossary.md", "States"))}
+    assert told == {state.value for state in State} - {"waiting"}
+
+
+def test_every_option_of_the_worker_command_is_documented() -> None:
+    parser = argparse.ArgumentParser()
+    worker_command.add(subparsers := parser.add_subparsers())
+    actions = subparsers.choices["worker"]._actions
+    true = {action.option_strings[-1] if action.option_strings else action.dest for action in actions} - {"--help"}
+    table = rows((ROOT / "docs/workers.md").read_text("utf-8").partition("Exit codes")[0])
+    assert {re.findall("`([^`]+)`", row[0])[-1] for row in table} == true
+
+
+def test_every_check_of_doctor_is_documented() -> None:
+    told = {name for row in rows(section("docs/server.md", "Doctor")) for name in row[0].split(", ")}
+    assert told == {check.__name__ for check in checks.CHECKS}
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_tests_that_are_named_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for name, test in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|lua|acl|conf|toml|service))(?:::(\w+))?`", text):
+        found = [path for path in SOURCES if str(path).endswith("/" + name)]
+        assert found, f"{page.name}: {name}"
+        if test:
+            assert f"def {test}(" in found[0].read_text("utf-8"), f"{page.name}: {name}::{test}"

@@ -1,0 +1,207 @@
+"""The queue manager of examples/scheduler: ids in the right order, each to one manager, none lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import relevo
+from relevo import Relevo
+from relevo.testing import TestKit, bind
+from tests.eventually import eventually
+from tests.servers import Server
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler" / "queue_manager.py"
+SOURCES = Path(relevo.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("queue_manager", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def kit(server: Server) -> Iterator[TestKit]:
+    with bind(Relevo("scheduler", url=server.url), url=server.url) as kit:
+        yield kit
+
+
+@pytest.fixture
+def manager(example: Any, kit: TestKit) -> Any:
+    return example.QueueManager(kit.app, worker="w1")
+
+
+def emptied(manager: Any) -> list[str]:
+    """All ids that are due, in the order they come."""
+    found = []
+    while (job_id := manager.dequeue()) is not None:
+        manager.mark_completed(job_id)
+        found.append(job_id)
+    return found
+
+
+def test_critical_is_first_however_old_the_others_are(manager: Any) -> None:
+    """R262, R263, R265, R267"""
+    for priority in ("LOW", "NORMAL", "HIGH", "CRITICAL"):
+        for n in (1, 2):
+            manager.enqueue(f"{priority}:{n}", priority)
+    assert emptied(manager) == [f"{level}:{n}" for level in ("CRITICAL", "HIGH", "NORMAL", "LOW") for n in (1, 2)]
+    assert manager.dequeue() is None
+
+
+def test_delayed_jobs_come_when_they_are_due_with_their_priority(manager: Any, kit: TestKit) -> None:
+    """R266: the clock is moved, not waited for"""
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)
+    manager.enqueueDelayed("later", in_an_hour, "NORMAL")
+    manager.enqueueDelayed("urgent", in_an_hour, "CRITICAL")
+    manager.enqueue("now", "NORMAL")
+    assert emptied(manager) == ["now"]
+    assert manager.getStats() == {"priority": 0, "delayed": 2, "processing": 0, "dlq": 0}
+    kit.clock.move("1h")
+    assert emptied(manager) == ["urgent", "later"]
+
+
+def test_promoting_moves_what_is_due_and_counts_it(manager: Any) -> None:
+    """R268"""
+    soon = datetime.now(UTC) + timedelta(milliseconds=30)
+    manager.enqueueDelayed("a", soon, "LOW")
+    manager.enqueueDelayed("b", soon, "HIGH")
+    manager.enqueueDelayed("c", datetime.now(UTC) + timedelta(hours=1), "CRITICAL")
+    assert eventually(manager.promoteDelayedJobs) == 2
+    assert manager.promoteDelayedJobs() == 0
+    assert manager.getStats() == {"priority": 2, "delayed": 1, "processing": 0, "dlq": 0}
+    assert emptied(manager) == ["b", "a"]
+
+
+def test_a_job_in_process_is_with_its_worker(manager: Any) -> None:
+    """R269, R270, R275"""
+    manager.enqueue("job", "HIGH")
+    job_id = manager.dequeue()
+    manager.markProcessing(job_id, "w1")
+    assert manager.processing() == {"job": "w1"}
+    assert manager.markCompleted(job_id) is True
+    assert manager.processing() == {}
+    with pytest.raises(LookupError, match="not dequeued by this manager"):
+        manager.markCompleted(job_id)
+    with pytest.raises(ValueError, match="works as 'w1'"):
+        manager.markProcessing("job", "somebody")
+
+
+def test_dead_letters_keep_their_reason_and_time(manager: Any, kit: TestKit) -> None:
+    """R271"""
+    manager.enqueue("bad", "NORMAL")
+    assert manager.moveToDLQ(manager.dequeue(), "card was closed") is True
+    assert manager.dlq() == {"bad": "card was closed"}
+    [row] = kit.app.dead.list()
+    assert row.ended_ms
+    assert manager.getStats() == {"priority": 0, "delayed": 0, "processing": 0, "dlq": 1}
+    kit.app.dead.retry([row.id])
+    assert emptied(manager) == ["bad"]
+
+
+@pytest.mark.parametrize("priority", ["NORMAL", "CRITICAL"])
+def test_a_requeued_job_comes_back_after_its_delay_with_its_priority(manager: Any, kit: TestKit, priority: str) -> None:
+    """R272"""
+    manager.enqueue("again", "NORMAL")
+    assert manager.requeue(manager.dequeue(), priority, 60_000) is True
+    assert manager.getStats() == {"priority": 0, "delayed": 1, "processing": 0, "dlq": 0}
+    manager.enqueue("high", "HIGH")
+    assert manager.dequeue() == "high"
+    manager.requeue("high", "HIGH")
+    kit.clock.move("1m")
+    assert emptied(manager) == (["high", "again"] if priority == "NORMAL" else ["again", "high"])
+
+
+def test_stats_add_up(manager: Any) -> None:
+    """R273"""
+    for n in range(5):
+        manager.enqueue(f"job-{n}", "LOW")
+    manager.enqueueDelayed("later", datetime.now(UTC) + timedelta(hours=1), "LOW")
+    manager.moveToDLQ(manager.dequeue(), "bad")
+    manager.dequeue()
+    assert manager.getStats() == {"priority": 3, "delayed": 1, "processing": 1, "dlq": 1}
+
+
+def test_an_id_is_queued_once(manager: Any) -> None:
+    for _ in range(3):
+        manager.enqueue("job", "NORMAL")
+    assert emptied(manager) == ["job"]
+    manager.enqueue("job", "NORMAL")
+    assert emptied(manager) == ["job"]
+
+
+def test_no_two_managers_get_the_same_job(example: Any, kit: TestKit) -> None:
+    """R276"""
+    managers = [example.QueueManager(kit.app, worker=f"w{n}") for n in range(8)]
+    ids = [f"job-{n}" for n in range(200)]
+    for job_id in ids:
+        managers[0].enqueue(job_id, "NORMAL")
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(emptied, managers))
+    assert sorted(job_id for part in taken for job_id in part) == sorted(ids)
+
+
+def test_a_manager_that_lost_its_lease_cannot_finish_the_job(example: Any, kit: TestKit) -> None:
+    slow, quick = (example.QueueManager(kit.app, worker=name, lease=10) for name in ("slow", "quick"))
+    slow.enqueue("job", "NORMAL")
+    assert slow.dequeue() == "job"
+    assert quick.dequeue() is None
+    kit.clock.move("11s")
+    quick.dequeue()  # finds the lease ended and puts the job back
+    assert quick.dequeue() == "job"
+    with pytest.raises(LookupError, match="another manager may have it"):
+        slow.markProcessing("job")
+    assert quick.markCompleted("job") is True
+
+
+def test_the_job_of_a_killed_manager_comes_back(example: Any, kit: TestKit) -> None:
+    """RB22"""
+    code = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from queue_manager import QueueManager
+from relevo import Relevo
+manager = QueueManager(Relevo("scheduler", url=sys.argv[2], prefix=sys.argv[3]), worker="doomed", lease=1)
+print(manager.dequeue(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    manager = example.QueueManager(kit.app, worker="w1")
+    manager.enqueue("job", "NORMAL")
+    settings = kit.app.settings
+    assert settings.url is not None
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(EXAMPLE.parent), settings.url, settings.prefix],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert killed.stdout == "job\n", killed.stderr
+    assert eventually(manager.dequeue, timeout=20) == "job"
+    assert manager.markCompleted("job") is True
+
+
+def test_the_demonstration_prints_what_the_readme_shows() -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
+    told = subprocess.run(
+        [sys.executable, str(EXAMPLE)],
+        env={**environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout in EXAMPLE.with_name("README.md").read_text()
