@@ -358,7 +358,7 @@ def _module_of(func: Callable[..., Any]) -> str:
     if spec is not None and spec.name != "__main__":
         return str(spec.name).removesuffix(".__main__")
     file = getattr(main, "__file__", None)
-    if file is None:
+    if file is None or file.startswith("<"):  # "<stdin>" is no file
         raise TargetError(
             f"{func.__qualname__} is defined in an interactive session, where no worker can import it; "
             "put it in a module, or give the task a name= that the worker's code also uses"

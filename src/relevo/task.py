@@ -194,6 +194,8 @@ class Task(Generic[P, R]):
         """The body up to the arguments: the same for all jobs made from this task with these options."""
         now, own = self.options, self._own
         carried = {name: getattr(now, name) for name in _CARRIED_IF_CHANGED if getattr(now, name) != getattr(own, name)}
+        if now.weight != 1.0:  # msgspec leaves out a float only if it is the very default, and most jobs have none
+            carried["weight"] = now.weight
         if now.timeout != own.timeout:
             carried["timeout"] = now.timeout or 0.0  # 0: no limit
         if "on_failure" in carried and carried["on_failure"] is None:
@@ -203,7 +205,6 @@ class Task(Generic[P, R]):
                 self.target,
                 priority=now.priority,
                 group=now.group,
-                weight=now.weight,
                 name=now.name,
                 tags=now.tags,
                 **carried,

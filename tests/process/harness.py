@@ -204,7 +204,7 @@ class Site:
         key = self.app.keys_of(self.queue.name).key("idle")
 
         def idle() -> bool:
-            waiting = set(self.app.run(Call([b"ZRANGE", key, 0, -1])))
+            waiting: set[bytes] = set(self.app.run(Call([b"ZRANGE", key, 0, -1])))
             return all(worker.ids and worker.ids[-1].encode() in waiting for worker in workers)
 
         eventually(idle, timeout=timeout, what="the workers wait for jobs")
@@ -250,6 +250,10 @@ class Site:
             over.set()
             thread.join(30)
 
+    def has_acknowledged(self, count: int) -> bool:
+        """Whether the server took that many jobs."""
+        return len(self.acknowledged) >= count
+
     # what happened
     def effects(self, what: str = "", n: int | None = None) -> list[Effect]:
         """What the tasks did, in the order they did it."""
@@ -274,7 +278,7 @@ class Site:
         `ended`: how jobs end that are not simply done; `duplicates`: second starts that the fault allows.
         """
         expected = {n: (ended or {}).get(n, State.DONE) for n in self.acknowledged}
-        eventually(lambda: self.queue.stats().living == 0, timeout=timeout, what=f"no job is left: {self.queue.stats()}")
+        eventually(lambda: self.queue.stats().living == 0, timeout=timeout, what="no job is left")
         found = {n: job.status() for n, job in self.acknowledged.items()}
         wrong = {n: state for n, state in found.items() if state is not expected[n]}
         assert not wrong, f"jobs that did not end as they should: {wrong}"

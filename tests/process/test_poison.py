@@ -30,7 +30,7 @@ def test_job_that_kills_its_worker_three_times_is_a_dead_letter(server: Server, 
         assert letter.reason == "poison"
         assert [attempt.how for attempt in letter.attempts] == ["lost"] * 3
         assert len(site.effects("start", 100)) == 3
-        assert supervisor.log.count("died after") == 3  # and no more restarts than deaths
+        assert supervisor.log.count("died after") == 2  # the third time it dies alone
         assert len(children_of(supervisor.pid)) == 1
 
 
@@ -181,10 +181,11 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
             site.app.run(Call([b"ZADD", keys.key("ready"), score, id]))
         site.app.run(Call([b"ZADD", keys.key("ready"), 0, new_id()]))  # without a body
         worker = site.start()
-        eventually(lambda: site.queue.stats().dead == len(bad), what=f"bad records are dead: {site.queue.stats()}")
+        eventually(lambda: site.queue.stats().dead == len(bad), what="the bad records are dead letters")
+        eventually(lambda: site.queue.stats().scheduled == len(unknown), what="unknown tasks wait")
         for id in unknown:
             job = site.app.job(id, queue=site.queue.name)
-            eventually(lambda job=job: job.status() is State.SCHEDULED, what="an unknown task waits for a worker")
+            assert job.status() is State.SCHEDULED  # for a worker that knows it
             assert "no task" in job.info().attempts[0].message
         reasons = {row.id: row.reason for row in site.queue.jobs("dead", limit=1000)}
         assert set(reasons) == set(bad)

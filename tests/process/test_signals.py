@@ -118,3 +118,19 @@ def test_no_process_outlives_a_killed_supervisor(server: Server, tmp_path: Path)
         assert site.acknowledged[2].status() is State.READY
         site.start()
         site.check(duplicates=1)
+
+
+def test_worker_stops_while_the_server_is_away(engine: str, tmp_path: Path) -> None:
+    """RB32"""
+    own = Server(engine, directory=tmp_path / "own", config={"appendonly": "yes"})
+    with own, Site(own, tmp_path, lease="2s", grace="1s") as site:
+        worker = site.start()
+        site.enqueue("nap_once", 1, 8.0)
+        site.wait_effect("start", 1)
+        own.stop()
+        told = time.monotonic()
+        assert worker.stop(timeout=20) == 0
+        assert time.monotonic() - told < 12
+        own.start()
+        site.start()
+        site.check(duplicates=1)

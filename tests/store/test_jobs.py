@@ -121,7 +121,7 @@ def test_a_job_that_has_not_started_is_cancelled_at_once(desk: Desk, when: str) 
     assert desk.run(cancelling(desk, id, name="n")) == "cancelled"
     stats = desk.stats()
     assert (stats.living, stats.cancelled, stats.totals["cancelled"]) == (0, 1, 1)
-    assert desk.record(id) == b'{"state":"cancelled","reason":"cancelled"}'
+    assert desk.record(id) == b'{"token":0,"state":"cancelled","reason":"cancelled"}'
     for key in ("jobs", "ready", "scheduled", "groups", "names", "clock"):
         assert desk.ask("EXISTS", key) == 0, key
 
@@ -278,11 +278,45 @@ def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk
     assert found.ids == [id.encode()]
     claim, story = found.again[0]
     token = int(claim.split()[0])
-    assert 2 < token < 2**32, "a ledger's cell holds 32 bits"
+    assert token == 3
     assert story == b""
     for old in (1, 2):
         assert late_desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
     assert late_desk.finish([id], token=token, worker="w3") == []
+
+
+def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:
+    """RB22: also when a job was cancelled while it waited, and however quickly lives follow each other."""
+    (id,) = desk.push(BODY)
+    tokens = []
+    for life in range(6):
+        found = desk.turn(1)
+        tokens.append(int(found.again[0][0].split()[0]) if found.again else 1)
+        if life % 2:
+            desk.turn(0, moved(id, "retry", tokens[-1], ms=60_000))
+            assert desk.run(cancelling(desk, id)) == "cancelled"
+        else:
+            desk.turn(0, moved(id, "dead", tokens[-1], text=RECORD))
+        assert desk.run(reviving(desk, id)) is True
+    assert tokens == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_job_that_was_cancelled_before_anybody_took_it_is_revived_as_new(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    desk.run(cancelling(desk, id))
+    assert desk.run(reviving(desk, id)) is True
+    found = desk.turn(1)
+    assert (found.ids, found.again) == ([id.encode()], {})
+
+
+def test_the_token_in_a_record_is_not_taken_from_what_a_task_was_given(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    desk.claim()
+    desk.turn(0, moved(id, "dead", text=b'{"state":"dead","reason":"{\\"token\\":99,"}'))
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.record.reason) == (State.DEAD, '{"token":99,')
+    desk.run(reviving(desk, id))
+    assert desk.turn(1).again[0][0].startswith(b"2 ")
 
 
 def test_counters_that_were_born_in_a_revival_have_an_end(desk: Desk) -> None:

@@ -43,7 +43,7 @@ def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relev
 def test_what_belongs_to_no_living_job_is_a_leak(
     desk: Desk, app: Relevo, server: Server, command: str, key: str, args: tuple[str | int, ...]
 ) -> None:
-    if key != "clock":
+    if key not in ("clock", "stats"):  # which a push would bring about, or give an end
         desk.push()
     desk.ask(command, key, *args)
     found = leaks(server, app.name)

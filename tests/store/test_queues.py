@@ -9,6 +9,7 @@ from relevo.model.job import State
 from relevo.store.jobs import attach
 from relevo.store.push import NewJob, push
 from relevo.store.queues import clear, page, pause
+from relevo.store.turns import leave
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 
 
@@ -210,8 +211,6 @@ def test_a_paused_queue_takes_jobs_and_hands_none_over(desk: Desk) -> None:
 
 
 def test_a_worker_that_leaves_a_paused_queue_is_not_called(desk: Desk) -> None:
-    from relevo.store.turns import leave
-
     desk.run(pause(desk.keys, True))
     desk.wait("w1")
     desk.run(leave(desk.keys, "w1"))

@@ -33,7 +33,7 @@ ROLES = {
     "producer": ({"push", "look", "attach"}, {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"}),
     "worker": (
         {"push", "look", "attach", "turn", "renew", "rest", "leave", "abandon", "note", "cancel"},
-        {"ping", "time", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"},
+        {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"},
     ),
     "monitor": ({"count", "page", "look"}, {"ping", "time", "info", "mget", "zrange", "zrem"}),
 }
@@ -138,9 +138,9 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     assert seen.json["queues"][0]["dead"] == 1
     assert relevo("dead", "list", "--name", "shop", "--env", "prod", url=shipped.url("monitor")).code == 0
 
-    with pytest.raises(ServerRefused, match="ACL"):
+    with pytest.raises(ServerRefused, match=r"ACL|can't run this command"):
         await producer.queue().atake(1)
-    with pytest.raises(ServerRefused, match="ACL"):
+    with pytest.raises(ServerRefused, match=r"ACL|can't run this command"):
         await monitor.tasks["charge"].aenqueue(7)
     for app in (producer, worker, monitor):
         await app.aclose()
@@ -152,7 +152,7 @@ def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:
 
 
 def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
-    """RB20"""
+    """RB20. Redis 7.0 also lost them all at a restart when the default user, who is off, had no rights."""
     app = shop(shipped.url("producer"))
     for kill in range(1, 4):
         app.tasks["charge"].enqueue_many([((n,), {}) for n in range(500)])

@@ -19,7 +19,6 @@ from relevo.store.link import keep_alive
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
-
 #: Seconds without an answer after which a connection is as suspect as the one that was found dead.
 DOUBT_AFTER = 0.5
 

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from relevo import context
@@ -60,7 +60,8 @@ class Hands:
             self.give_back(run)
             return
         executor = run.task.options.executor
-        if executor == "process":
+        run.is_apart = executor == "process" or _is_suspect(run)
+        if run.is_apart:
             self._pool().submit(run)
         elif executor == "thread" or not run.task.is_async:
             self._threads.submit(run)
@@ -93,14 +94,16 @@ class Hands:
             faults.at("started")
 
     async def _attempt(self, run: Run) -> None:
-        context.running.set(run.context)
-        capture.current.set(run.capture)
         result: Any = None
         error: BaseException | None = None
-        try:
-            result = await run.task.func(*run.args, **run.kwargs)
-        except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
-            error = raised
+        if not run.settled:  # it may have been handed back before its first step
+            run.entered = True
+            context.running.set(run.context)
+            capture.current.set(run.capture)
+            try:
+                result = await run.task.func(*run.args, **run.kwargs)
+            except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
+                error = raised
         self._on_loop -= 1
         self._ended((run, result, error))
         while self._waiting and self._on_loop < self._concurrency:
@@ -153,6 +156,11 @@ class Hands:
         lane.note_progress(run, "")
         self._on_settled()
 
+    def forget(self, runs: Iterable[Run]) -> None:
+        """They were handed back while the loop was blocked."""
+        for run in runs:
+            self._forget(run)
+
     def _forget(self, run: Run) -> None:
         run.settled = True
         self.runs.pop(run.held.id, None)
@@ -188,7 +196,7 @@ class Hands:
         run.context.ask_to_stop()
         if run.future is not None:
             run.future.cancel()
-        elif run.task.options.executor == "process":
+        elif run.is_apart:
             self._pool().stop(run)
         elif run.started:
             self._threads.stop(run)
@@ -214,6 +222,27 @@ class Hands:
         self._threads.close()
         if self._processes is not None:
             self._processes.close()
+
+
+def _is_suspect(run: Run) -> bool:
+    """Whether its workers died so often that once more makes it a dead letter.
+
+    Others died with them and nobody knows whose fault it was. In a process of its own a job that is to blame shows it,
+    and one that is not lives.
+    """
+    crashes = run.held.story.crashes
+    if not crashes or crashes + 1 < run.task.options.max_crashes:
+        return False
+    func = run.task.func
+    if func.__module__ == "__main__" or "<locals>" in func.__qualname__:
+        return False  # another process could not import it
+    log.info(
+        "%s: job %s was in hand when its worker died, %d times; it runs in a process of its own now",
+        run.task.target,
+        run.held.id,
+        crashes,
+    )
+    return True
 
 
 _RETURNED = Returned()

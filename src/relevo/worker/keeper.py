@@ -62,14 +62,14 @@ class Keeper:
 
     def run_once(self) -> int:
         """Renew what is in hand: how many leases."""
-        # While the loop is blocked, jobs that wait for it are let go: other workers can run them.
-        blocked = time.monotonic() - self._watch.ticked > self._every
+        if time.monotonic() - self._watch.ticked > self._every:
+            self._hand_back()
         renewed = 0
         for lane in self._lanes:
             held = [
                 (run.held.id, run.held.token)
                 for run in list(self._hands.runs.values())
-                if run.lane is lane and not run.settled and (run.started or not blocked)
+                if run.lane is lane and not run.settled
             ]
             for start in range(0, len(held), MOST):
                 part = held[start : start + MOST]
@@ -83,3 +83,17 @@ class Keeper:
         if self._hands.ledger is not None:
             self._hands.ledger.beat()
         return renewed
+
+    def _hand_back(self) -> None:
+        """The loop is blocked: jobs that wait for it are for other workers."""
+        waiting = [run for run in list(self._hands.runs.values()) if run.is_waiting and not run.settled]
+        for run in waiting:
+            run.settled = True  # before anything else: the loop may come to life, and must not start it any more
+        if waiting:
+            log.warning("the event loop is blocked; %d jobs that wait for it are handed back", len(waiting))
+            self._loop.call_soon_threadsafe(self._hands.forget, waiting)
+        for lane in self._lanes:
+            runs = [run for run in waiting if run.lane is lane]
+            for start in range(0, len(runs), MOST):
+                call = lane.handing_back(runs[start : start + MOST])
+                self._app.client.blocking.perform(call, patience=self._every / 2)

@@ -11,15 +11,16 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relevo.errors import OutOfMemory, StoreError
 from relevo.model.job import Story, read_envelope, write
-from relevo.model.outcome import Happened, Outcome, Returned, decide
+from relevo.model.outcome import GiveBack, Happened, Outcome, Returned, decide
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
 from relevo.store.jobs import readable
+from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker import faults
@@ -263,6 +264,12 @@ class Lane:
             self._kick.set()
             return None
         return self._conclude(held, happened, result, not_kept)
+
+    def handing_back(self, runs: Sequence[Run]) -> Call[Turn]:
+        """A turn that hands jobs back as if they had not been taken, for the keeper, who does not wait for the loop."""
+        terms_of = self._worker.app.terms_of
+        rows = [settle(run.held, GiveBack(), terms_of(run.held.envelope, self.queue)[1], 0) for run in runs]
+        return turn(self.keys, self._worker.id, self._limits, 0, Settled(moved=rows))
 
     def note(self, id: str, token: int | str, field: str, text: str) -> None:
         """Write something down about a job, with the next turn."""

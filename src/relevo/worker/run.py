@@ -24,8 +24,10 @@ class Run:
         "cell",
         "context",
         "deadline",
+        "entered",
         "future",
         "held",
+        "is_apart",
         "kwargs",
         "lane",
         "settled",
@@ -63,10 +65,19 @@ class Run:
         #: its outcome is decided; whatever its function still does is ignored
         self.settled = False
         self.future: asyncio.Task[None] | None = None
+        #: on the loop: its coroutine has taken its first step
+        self.entered = False
+        #: it runs in a process of its own
+        self.is_apart = False
         self.thread: threading.Thread | None = None
         #: its place in the ledger; -1: none
         self.cell = -1
         self.told_progress: tuple[float, str] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its function has not been called yet."""
+        return not (self.started if self.future is None else self.entered)
 
 
 class Encoded(NamedTuple):

@@ -39,13 +39,19 @@ class Watch:
     async def run(self) -> None:
         """Watch until cancelled."""
         noted = time.monotonic()
-        while True:
-            await asyncio.sleep(SWEEP_EVERY)
-            now = time.monotonic()
-            self.run_once(now)
-            if now - noted >= NOTE_EVERY:
-                noted = now
-                await self._note()
+        writing: asyncio.Task[None] | None = None
+        try:
+            while True:
+                await asyncio.sleep(SWEEP_EVERY)
+                now = time.monotonic()
+                self.run_once(now)
+                if now - noted >= NOTE_EVERY and (writing is None or writing.done()):
+                    noted = now
+                    # Beside the sweep: a server that does not answer must not hold up time limits.
+                    writing = asyncio.create_task(self._note(), name="relevo notes")
+        finally:
+            if writing is not None:
+                writing.cancel()
 
     def run_once(self, now: float) -> None:
         """Stop what has run too long, give up what would not stop."""

@@ -26,10 +26,11 @@ redis.call('ZREM', ready, id)
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
 redis.call('ZREM', scheduled, id)
 redis.call('HDEL', jobs, id)
+local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+')
 redis.call('HDEL', claims, id)
 redis.call('HDEL', story, id)
 redis.call('HDEL', groups, id)
 release(name, id)
-file(cancelled, id, record, tonumber(ttl))
+file(cancelled, id, record, tonumber(ttl), token)
 tally('cancelled', 1)
 return 'cancelled'

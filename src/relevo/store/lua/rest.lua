@@ -1,13 +1,20 @@
 --[[ An idle worker says that it still waits, and learns when it is needed next.
-KEYS  running    zset  lease deadline
+KEYS  ready      zset  priority and fair tag
+      running    zset  lease deadline
       scheduled  zset  due time * 1024 + priority
       idle       zset  workers that wait, until when they are believed alive
 ARGV  worker     id    who waits
       idle_ms    int   how long it is believed to wait
-GIVES now, when to ask again (0: never), 1 if it was on the list (0: somebody just called it) ]]
+GIVES now, when to ask again (0: never), 1 if it may go on waiting (0: it was called, or should have been) ]]
 -- @include now
 -- @include afford
 local waits = redis.call('ZSCORE', idle, worker) and 1 or 0
+if waits == 1 and redis.call('EXISTS', ready) == 1 then
+  -- Jobs wait although we are on the list: the call for them went to a worker that had died. Without this look, nobody
+  -- would ask for them before the next push.
+  redis.call('ZREM', idle, worker)
+  waits = 0
+end
 if waits == 1 then
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)

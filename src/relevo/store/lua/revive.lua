@@ -12,11 +12,13 @@ GIVES 1 revived, 0 it is not among the ended any more ]]
 -- @include place
 -- @include tally
 local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)
-if found == 0 or redis.call('DEL', ended .. ':' .. id) == 0 then return 0 end -- in this order: a result is not ours to remove
+local record = found > 0 and redis.call('GET', ended .. ':' .. id) -- a result is not ours to remove
+if not record then return 0 end
+redis.call('DEL', ended .. ':' .. id)
 redis.call('HSET', jobs, id, body)
--- Its tokens were forgotten at its end, but not by those who hold one. Counting on from the time, in seconds so that it
--- fits in 32 bits, is above them all.
-redis.call('HSET', claims, id, string.format('%d nobody 0', now / 1000))
+-- Tokens go on from the last life: an old holder's word must not count in this one.
+local token = string.match(record, '^{"token":(%d+),') or '0'
+if token ~= '0' then redis.call('HSET', claims, id, token .. ' nobody 0') end
 redis.call('ZADD', ready, place(priority, group, weight), id)
 keep_marks()
 tally('revived', 1)

@@ -104,7 +104,7 @@ if moved > 0 then
       redis.call('HDEL', claims, id)
       redis.call('HDEL', story, id)
       release(ARGV[row + 8], id)
-      file(index, id, text, ms)
+      file(index, id, text, ms, ARGV[row + 1])
     else
       if text ~= '' then redis.call('HSET', story, id, text) end
       if verb == 'retry' and ms > 0 then

@@ -10,9 +10,11 @@ end
 local function outlive(key, ttl) -- an index lives as long as its longest record
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
-local function file(index, id, record, ttl)
+local function file(index, id, record, ttl, token)
   if ttl > 0 then
-    redis.call('SET', ended .. ':' .. id, record, 'PX', ttl)
+    -- The last token goes with a record that can be revived: who still holds an older one must not settle the next life.
+    local kept = index ~= done and string.gsub(record, '^{"', '{"token":' .. token .. ',"', 1) or record
+    redis.call('SET', ended .. ':' .. id, kept, 'PX', ttl)
     redis.call('ZADD', index, now, id)
     outlive(index, ttl)
     if index == done then

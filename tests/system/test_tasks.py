@@ -1,0 +1,873 @@
+"""Tasks: every option, and every way to make jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relevo import Backoff, Cancel, Failure, Job, Priority, Relevo, State, current_job
+from relevo.errors import JobCancelled, JobExpired, JobFailed, ResultNotKept
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.servers import Server
+from tests.system.shell import environment
+from tests.working import drain, drained, working
+
+
+def record_lives_for(server: Server, job: Job[Any]) -> int:
+    key = job._app.keys_of(job.queue).key("ended") + b":" + job.id.encode()
+    return int(server.command("PTTL", key))
+
+
+# when a job runs
+
+
+@pytest.mark.parametrize("delay", [3600, 3600.0, "1h", "60m", timedelta(hours=1)], ids=str)
+def test_a_delay_is_seconds_a_timedelta_or_text(app: Relevo, delay: Any) -> None:
+    @app.task
+    def later() -> None: ...
+
+    for job in (later.using(delay=delay).enqueue(), later.using(countdown=delay).enqueue()):
+        info = job.info()
+        assert info.due_ms is not None
+        assert abs(info.due_ms - info.enqueued_ms - 3_600_000) < 5_000
+
+
+async def test_a_time_that_has_passed_is_now(app: Relevo) -> None:
+    @app.task
+    async def late() -> None: ...
+
+    for eta in (datetime.now(UTC) - timedelta(days=1), datetime.min.replace(tzinfo=UTC)):
+        job = await late.using(eta=eta).aenqueue()
+        assert await job.astatus() is State.READY
+
+
+def test_what_was_said_last_about_the_time_counts(app: Relevo) -> None:
+    @app.task
+    def later() -> None: ...
+
+    eta = datetime.now(UTC) + timedelta(days=7)
+    assert later.using(delay="1h").using(eta=eta).enqueue().info().due_ms == int(eta.timestamp() * 1000)
+    due_ms = later.using(eta=eta).using(delay="1h").enqueue().info().due_ms
+    assert due_ms is not None
+    assert due_ms < int(eta.timestamp() * 1000) - 86_400_000
+    assert later.using(eta=eta).using(delay=None).enqueue().status() is State.READY
+
+
+async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_due_together(app: Relevo) -> None:
+    """R268"""
+    ran: list[str] = []
+
+    @app.task
+    async def step(name: str) -> None:
+        ran.append(name)
+
+    eta = datetime.now(UTC) + timedelta(milliseconds=300)
+    await step.using(eta=eta).aenqueue("normal")
+    await step.using(eta=eta, priority=Priority.HIGH).aenqueue("high")
+    job = await step.using(eta=eta, priority=Priority.LOW).aenqueue("low")
+    await step.using(eta=eta - timedelta(milliseconds=150)).aenqueue("early")
+    async with working(app, concurrency=1):
+        await job.aresult(timeout=10)
+    assert ran == ["early", "high", "normal", "low"]
+
+
+async def test_an_expired_job_never_starts_and_can_be_retried_by_hand(app: Relevo) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def step() -> str:
+        ran.append(1)
+        return "ran"
+
+    job = await step.using(expires=0.001, delay=0.02).aenqueue()
+    async with working(app):
+        with pytest.raises(JobExpired):
+            await job.aresult(timeout=10)
+    assert ran == []
+    assert (await app.queue().astats()).expired == 1
+    assert [row.id for row in await app.queue().ajobs("expired")] == [job.id]
+    assert await job.aretry()  # its time is still over
+    await drain(app)
+    assert await job.astatus() is State.EXPIRED
+    assert ran == []
+
+
+async def test_a_job_that_has_not_expired_runs(app: Relevo) -> None:
+    @app.task(expires="1h")
+    async def step() -> str:
+        return "ran"
+
+    job = await step.aenqueue()
+    await drain(app)
+    assert await job.aresult(timeout=10) == "ran"
+
+
+# limits, retries, backoff
+
+
+async def test_a_job_can_have_a_time_limit_of_its_own(app: Relevo) -> None:
+    """RB41"""
+
+    @app.task(timeout="1h", retries=0)
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async with working(app):
+        job = await hang.using(timeout="50ms").aenqueue()
+        with pytest.raises(JobFailed, match=r"took longer than 0\.05 s") as failed:
+            await job.aresult(timeout=10)
+    assert failed.value.error == "TimeoutError"
+
+
+async def test_a_job_can_do_without_the_limit_of_its_task(app: Relevo) -> None:
+    @app.task(timeout="1ms", retries=0)
+    async def slow() -> str:
+        await asyncio.sleep(0.3)  # longer than the worker takes to look at time limits
+        return "done"
+
+    async with working(app):
+        job = await slow.using(timeout=None).aenqueue()
+        assert await job.aresult(timeout=10) == "done"
+
+
+async def test_a_time_out_uses_up_a_retry(app: Relevo) -> None:
+    @app.task(timeout="50ms", retries=1, backoff=0)
+    async def slow_at_first() -> str:
+        if current_job().attempt == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with working(app):
+        job = await slow_at_first.aenqueue()
+        assert await job.aresult(timeout=10) == "done"
+    assert [attempt.how for attempt in (await job.ainfo()).attempts] == ["timed_out"]
+
+
+@pytest.mark.parametrize("executions", [1, 2, 4])
+async def test_n_retries_are_one_plus_n_executions(app: Relevo, executions: int) -> None:
+    """RB25"""
+    runs: list[int] = []
+
+    @app.task(retries=executions - 1, backoff=0)
+    async def fail() -> None:
+        runs.append(current_job().attempt)
+        raise ValueError(len(runs))
+
+    async with working(app):
+        job = await fail.aenqueue()
+        with pytest.raises(JobFailed) as failed:
+            await job.aresult(timeout=10)
+    assert runs == list(range(1, executions + 1))
+    assert failed.value.reason == "retries_exhausted"
+    assert [attempt.message for attempt in (await job.ainfo()).attempts] == [str(n) for n in runs]
+
+
+@pytest.mark.parametrize(
+    ("backoff", "low", "high"),
+    [
+        (Backoff.fixed("10s", jitter=0), 10.0, 10.0),
+        (Backoff.linear("20s", jitter=0), 20.0, 20.0),
+        (Backoff.exponential("30s", jitter=0), 30.0, 30.0),
+        (Backoff.exponential("30s", cap="5s", jitter=0), 5.0, 5.0),
+        (Backoff.fixed("100s", jitter=0.5), 50.0, 150.0),
+        (["7s", "8s"], 7.0, 7.0),
+        ("9s", 8.1, 9.9),
+        (timedelta(seconds=11), 9.9, 12.1),
+        (0, 0.0, 0.01),
+    ],
+    ids=str,
+)
+async def test_the_backoff_says_when_a_job_is_tried_again(app: Relevo, backoff: Any, low: float, high: float) -> None:
+    """RB25"""
+
+    @app.task(backoff=backoff, retries=1000)
+    async def fail() -> None:
+        raise ValueError
+
+    job = await fail.aenqueue()
+    async with working(app):
+        info = await aeventually(lambda: _tried(job))
+    attempt = info.attempts[0]
+    assert info.due_ms is not None
+    assert low * 1000 - 5 <= info.due_ms - attempt.ended_ms <= high * 1000 + 500
+
+
+async def _tried(job: Job[Any]) -> Any:
+    info = await job.ainfo()
+    return info if info.attempts and info.due_ms else None
+
+
+async def test_the_second_pause_follows_the_series(app: Relevo) -> None:
+    @app.task(backoff=[0.01, 50], retries=3)
+    async def fail() -> None:
+        raise ValueError
+
+    async def tried_twice() -> Any:
+        info = await job.ainfo()
+        return info if len(info.attempts) == 2 and info.due_ms else None
+
+    async with working(app):
+        job = await fail.aenqueue()
+        info = await aeventually(tried_twice)
+    assert abs(info.due_ms - info.attempts[1].ended_ms - 50_000) < 1_000
+
+
+class Transient(Exception): ...
+
+
+class VeryTransient(Transient): ...
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "executions"),
+    [
+        ({"retry_on": Transient}, Transient, 3),
+        ({"retry_on": [Transient, KeyError]}, VeryTransient, 3),
+        ({"retry_on": Transient}, ValueError, 1),
+        ({"give_up_on": (ValueError,)}, ValueError, 1),
+        ({"give_up_on": LookupError}, KeyError, 1),
+        ({"give_up_on": LookupError}, ValueError, 3),
+        ({"retry_on": Transient, "give_up_on": VeryTransient}, VeryTransient, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_errors_are_told_apart(
+    app: Relevo, options: dict[str, Any], error: type[Exception], executions: int, kind: str
+) -> None:
+    """R96"""
+    runs: list[int] = []
+
+    def fail() -> None:
+        runs.append(1)
+        raise error
+
+    async def afail() -> None:
+        fail()
+
+    task = app.task(name="fail", retries=2, backoff=0, **options)(afail if kind == "coroutine" else fail)
+    async with working(app):
+        job = await task.aenqueue()
+        with pytest.raises(JobFailed) as failed:
+            await job.aresult(timeout=10)
+    assert len(runs) == executions
+    assert failed.value.reason == ("permanent" if executions == 1 else "retries_exhausted")
+
+
+# results and records
+
+
+async def test_without_a_result_ttl_nothing_is_kept_and_waiters_are_woken(app: Relevo, server: Server) -> None:
+    @app.task(result_ttl=0)
+    async def step() -> str:
+        return "ran"
+
+    job = await step.aenqueue()
+    waiting = asyncio.create_task(job.aresult(timeout=10))
+    keys = app.keys_of("default")
+    await aeventually(lambda: server.command("HLEN", keys.key("waiters")))
+    await drain(app)
+    with pytest.raises(ResultNotKept, match="result_ttl is 0"):
+        await waiting
+    assert await job.astatus() is State.UNKNOWN
+    assert (await app.queue().astats()).done == 0
+    assert (await app.queue().astats()).totals["done"] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"name": "named"}], ids=["plain", "named"])
+async def test_a_result_lives_for_its_time(app: Relevo, server: Server, options: dict[str, Any]) -> None:
+    """R279"""
+
+    @app.task(result_ttl="10m")
+    async def step() -> str:
+        return "ran"
+
+    by_task = await step.using(**options).aenqueue()
+    await drain(app)
+    by_job = await step.using(result_ttl="1h", **options).aenqueue()
+    await drain(app)
+    assert 590_000 < record_lives_for(server, by_task) <= 600_000
+    assert 3_590_000 < record_lives_for(server, by_job) <= 3_600_000
+
+
+async def test_a_tiny_result_ttl_is_a_millisecond_and_harms_nobody(app: Relevo) -> None:
+    @app.task
+    async def step(number: int) -> int:
+        return number
+
+    await step.using(result_ttl=0.0001).aenqueue(1)
+    other = await step.aenqueue(2)
+    async with working(app):
+        assert await other.aresult(timeout=10) == 2
+
+
+async def test_a_dead_letter_lives_for_its_time(app: Relevo, server: Server) -> None:
+    @app.task(failure_ttl="2h", retries=0)
+    async def fail() -> None:
+        raise ValueError
+
+    by_task, by_job = await fail.aenqueue(), await fail.using(failure_ttl="5h").aenqueue()
+    await drain(app)
+    assert 7_190_000 < record_lives_for(server, by_task) <= 7_200_000
+    assert 17_990_000 < record_lives_for(server, by_job) <= 18_000_000
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["first run", "after a retry"])
+async def test_a_result_that_cannot_be_kept_does_not_fail_the_job(app: Relevo, retried: bool) -> None:
+    runs: list[int] = []
+
+    @app.task(backoff=0)
+    async def step() -> Any:
+        runs.append(1)
+        if retried and len(runs) == 1:
+            raise ValueError
+        return {"connection": object()}
+
+    async with working(app):
+        job = await step.aenqueue()
+        with pytest.raises(ResultNotKept, match=r"result\['connection'\]: an object cannot be sent as JSON"):
+            await job.aresult(timeout=10)
+    assert await job.astatus() is State.DONE
+    assert len(runs) == 1 + retried
+    with pytest.raises(ResultNotKept, match="an object cannot be sent"):  # also to whoever asks later
+        await job.aresult(timeout=10)
+    assert (await job.ainfo()).result is None
+
+
+async def test_a_result_larger_than_the_limit_is_not_kept(app_factory: AppFactory) -> None:
+    app = app_factory(max_payload=1000)
+
+    @app.task
+    async def step() -> str:
+        return "x" * 2000
+
+    job = await step.aenqueue()
+    await drain(app)
+    with pytest.raises(ResultNotKept, match="2,002 bytes encoded, the limit is 1,000"):
+        await job.aresult(timeout=10)
+
+
+async def test_tags_are_with_the_job_all_its_life(app: Relevo) -> None:
+    @app.task(tags=["nightly"], retries=0)
+    async def step() -> list[str]:
+        raise RuntimeError(",".join(current_job().tags))
+
+    job = await step.using(tags=("nightly", "eu")).aenqueue()
+    assert (await job.ainfo()).tags == ("nightly", "eu")
+    await drain(app)
+    info = await job.ainfo()
+    assert (info.tags, info.attempts[0].message) == (("nightly", "eu"), "nightly,eu")
+
+
+# where a task runs
+
+
+async def test_a_coroutine_can_run_in_a_thread(app: Relevo) -> None:
+    @app.task(executor="thread")
+    async def where() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    job = await where.aenqueue()
+    await drain(app)
+    assert (await job.aresult(timeout=10)).startswith("relevo-")
+
+
+async def test_a_coroutine_behind_a_plain_decorator_is_run_all_the_same(app: Relevo) -> None:
+    ran: list[int] = []
+
+    def traced(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def inner(*args: Any) -> Any:
+            return func(*args)
+
+        return inner
+
+    @traced
+    async def step() -> int:
+        ran.append(1)
+        return 7
+
+    job = await app.task(step).aenqueue()
+    await drain(app)
+    assert await job.aresult(timeout=10) == 7
+    assert ran == [1]
+
+
+async def test_objects_and_partial_functions_are_tasks_when_they_have_a_name(app: Relevo) -> None:
+    class Adder:
+        async def __call__(self, number: int) -> int:
+            return number + 1
+
+        def times(self, number: int) -> int:
+            return number * 2
+
+    tasks = [
+        app.task(name="object")(Adder()),
+        app.task(name="method")(Adder().times),
+        app.task(name="partial")(functools.partial(pow, exp=2)),
+        app.task(name="lambda")(lambda number: number - 1),
+    ]
+    jobs = [await task.aenqueue(5) for task in tasks]
+    await drain(app)
+    assert [await job.aresult(timeout=10) for job in jobs] == [6, 10, 25, 4]
+
+
+async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -> None:
+    """RB30"""
+
+    @app.task
+    async def step(self: int, func: str, *, name: str, priority: str, delay: str, args: str, retries: str) -> list[Any]:
+        return [self, func, name, priority, delay, args, retries]
+
+    named = {"name": "n", "priority": "p", "delay": "d", "args": "a", "retries": "r"}
+    jobs = [
+        await step.aenqueue(self=1, func="f", **named),
+        await app.aenqueue(step, self=1, func="f", **named),
+        step.enqueue(1, "f", **named),
+        app.enqueue(step, 1, func="f", **named),
+    ]
+    await drain(app)
+    for job in jobs:
+        assert await job.aresult(timeout=10) == [1, "f", "n", "p", "d", "a", "r"]
+
+
+# a deploy changes what is queued
+
+
+async def test_options_of_a_task_are_read_when_its_jobs_run(app_factory: AppFactory) -> None:
+    old = app_factory()
+    runs: list[int] = []
+
+    async def fail() -> None:
+        runs.append(1)
+        raise ValueError
+
+    task = old.task(name="fail", retries=0)(fail)
+    plain = await task.aenqueue()
+    chosen = await task.using(retries=1).aenqueue()
+    await old.aclose()
+
+    new = app_factory(old.name)  # the same program, deployed with another number
+    new.task(name="fail", retries=4, backoff=0)(fail)
+    async with working(new):
+        for job in (plain, chosen):
+            with pytest.raises(JobFailed):
+                await job.aresult(timeout=10)
+    assert len((await new.job(plain.id).ainfo()).attempts) == 5
+    assert len((await new.job(chosen.id).ainfo()).attempts) == 2
+    await old.aclose()
+    await new.aclose()
+
+
+async def test_a_job_carries_only_what_was_chosen_for_it(app: Relevo, server: Server) -> None:
+    @app.task(name="t", retries=7, timeout="1m", backoff="3s", failure_ttl="1d", result_ttl="1m")
+    def step(number: int) -> None: ...
+
+    def body(job: Job[Any]) -> bytes:
+        return bytes(server.command("HGET", app.keys_of("default").key("jobs"), job.id))
+
+    assert body(step.enqueue(1)) == b'{"t":"t","a":[1]}'
+    assert body(step.using(retries=7, timeout=60).enqueue(1)) == b'{"t":"t","a":[1]}'
+    assert body(step.using(retries=0, priority=Priority.HIGH).enqueue(1)) == b'{"t":"t","p":50,"r":0,"a":[1]}'
+
+
+# names
+
+
+SCOPES = [{"name": "one"}, {"name": "one", "unique": True}, {"unique": "until_done"}, {"unique": "queued"}]
+
+
+@pytest.mark.parametrize("options", [*SCOPES, {"unique": "1h"}, {"name": "one", "unique": "1h"}], ids=str)
+def test_many_threads_that_enqueue_one_name_get_one_job(app: Relevo, options: dict[str, Any]) -> None:
+    """RB24"""
+
+    @app.task
+    def step(number: int) -> None: ...
+
+    task = step.using(**options)
+    with ThreadPoolExecutor(64) as threads:
+        jobs = list(threads.map(lambda _: task.enqueue(1), range(64)))
+    assert len({job.id for job in jobs}) == 1
+    assert [job.created for job in jobs].count(True) == 1
+    assert app.queue().stats().living == 1
+
+
+@pytest.mark.parametrize("options", SCOPES, ids=str)
+async def test_many_tasks_that_enqueue_one_name_get_one_job(app: Relevo, options: dict[str, Any]) -> None:
+    """RB24"""
+
+    @app.task
+    async def step(number: int) -> None: ...
+
+    jobs = await asyncio.gather(*(step.using(**options).aenqueue(1) for _ in range(64)))
+    assert len({job.id for job in jobs}) == 1
+    assert [job.created for job in jobs].count(True) == 1
+    await app.aclose()
+
+
+@pytest.mark.parametrize("how", ["done", "dead", "cancelled", "expired", "cleared"])
+async def test_a_name_is_free_when_its_job_has_ended(app: Relevo, how: str) -> None:
+    """RB24"""
+
+    @app.task(retries=0)
+    async def step() -> None:
+        if how == "dead":
+            raise ValueError
+
+    named = step.using(name="one")
+    job = await (named.using(expires=0.001, delay=0.02) if how == "expired" else named).aenqueue()
+    if how == "cancelled":
+        await job.acancel()
+    elif how == "cleared":
+        await app.queue().aclear()
+    else:
+        async with working(app):
+            await aeventually(lambda: _is(job, how))
+    assert (await named.aenqueue()).created
+
+
+async def _is(job: Job[Any], state: str) -> bool:
+    return await job.astatus() == state
+
+
+async def test_a_name_is_held_while_its_job_waits_runs_and_is_tried_again(app: Relevo) -> None:
+    """RB24"""
+    seen: list[bool] = []
+
+    @app.task(retries=1, backoff="1h")
+    async def step() -> None:
+        seen.append((await step.using(name="one").aenqueue()).created)
+        raise ValueError
+
+    job = await step.using(name="one", delay=0.01).aenqueue()
+    assert not (await step.using(name="one").aenqueue()).created
+    async with working(app):
+        await aeventually(lambda: _tried(job))
+    assert seen == [False]
+    assert await job.astatus() is State.SCHEDULED  # the retry
+    assert not (await step.using(name="one").aenqueue()).created
+
+
+async def test_a_revived_job_does_not_need_its_name(app: Relevo) -> None:
+    """A dead letter runs again although somebody else has its name by now."""
+    fail = True
+
+    @app.task(retries=0)
+    async def step() -> str:
+        if fail:
+            raise ValueError
+        return "ran"
+
+    job = await step.using(name="one").aenqueue()
+    await drain(app)
+    other = await step.using(name="one").aenqueue()
+    assert other.created
+    fail = False
+    assert await job.aretry()
+    await drain(app)
+    assert await job.aresult(timeout=10) == await other.aresult(timeout=10) == "ran"
+
+
+def test_a_name_may_be_only_a_label(app: Relevo) -> None:
+    @app.task(unique=False)
+    def step() -> None: ...
+
+    jobs = [step.using(name="label").enqueue() for _ in range(3)]
+    assert len(set(jobs)) == 3
+    assert {job.info().name for job in jobs} == {"label"}
+
+
+async def test_a_name_held_for_a_time_is_free_after_it(app: Relevo) -> None:
+    @app.task
+    async def step() -> None: ...
+
+    task = step.using(name="one", unique=0.2)
+    assert (await task.aenqueue()).created
+    await drain(app)
+    assert not (await task.aenqueue()).created
+    await aeventually(lambda: _created(task.aenqueue()))
+
+
+async def _created(made: Any) -> bool:
+    return bool((await made).created)
+
+
+async def test_equal_arguments_are_equal_however_they_are_passed_by_position(app: Relevo) -> None:
+    @app.task(unique=True)
+    async def step(a: int, b: str = "") -> None: ...
+
+    @app.task(unique=True)
+    async def other(a: int, b: str = "") -> None: ...
+
+    first = await step.aenqueue(1, "x")
+    assert await step.aenqueue(1, "x") == first
+    assert await step.aenqueue(1, "y") != first
+    assert await other.aenqueue(1, "x") != first
+
+
+def test_names_are_checked_within_one_call_too(app: Relevo) -> None:
+    @app.task(unique=True)
+    def step(number: int) -> None: ...
+
+    jobs = step.enqueue_many([((number % 3,), {}) for number in range(9)])
+    assert len({job.id for job in jobs}) == 3
+    assert [job.created for job in jobs] == [True] * 3 + [False] * 6
+
+
+# many
+
+
+async def test_thousands_of_jobs_keep_their_order(app: Relevo) -> None:
+    """RB34"""
+    ran: list[int] = []
+
+    @app.task(result_ttl=0)
+    async def step(number: int) -> None:
+        ran.append(number)
+
+    jobs = await step.aenqueue_many(((number,), {}) for number in range(2500))
+    assert len({job.id for job in jobs}) == 2500
+    await drain(app, concurrency=1)
+    assert ran == list(range(2500))
+
+
+def test_many_jobs_take_all_options(app: Relevo) -> None:
+    @app.task
+    def step(number: int) -> None: ...
+
+    jobs = step.using(delay="1h", tags=["t"], tenant="acme").enqueue_many([((n,), {}) for n in range(3)])
+    for number, job in enumerate(jobs):
+        info = job.info()
+        assert (info.args, info.tags, info.group, info.state) == ([number], ("t",), "acme", State.SCHEDULED)
+    assert step.enqueue_many([]) == []
+
+
+# from inside jobs
+
+
+async def test_jobs_make_jobs(app: Relevo) -> None:
+    @app.task
+    async def leaf(number: int) -> int:
+        return number
+
+    @app.task
+    def from_a_thread(number: int) -> str:
+        return leaf.enqueue(number).id
+
+    @app.task
+    async def from_the_loop(number: int) -> str:
+        return (await leaf.aenqueue(number)).id
+
+    async with working(app):
+        for task, number in ((from_a_thread, 1), (from_the_loop, 2)):
+            id = await (await task.aenqueue(number)).aresult(timeout=10)
+            assert await (await app.ajob(id)).aresult(timeout=10) == number
+
+
+async def test_jobs_wait_for_jobs(app: Relevo) -> None:
+    @app.task
+    async def leaf(number: int) -> int:
+        return number
+
+    @app.task
+    def in_a_thread() -> int:
+        return leaf.enqueue(1).result(timeout=10)
+
+    @app.task
+    async def on_the_loop() -> int:
+        return await (await leaf.aenqueue(2)).aresult(timeout=10)
+
+    async with working(app):
+        jobs = [await in_a_thread.aenqueue(), await on_the_loop.aenqueue()]
+        assert [await job.aresult(timeout=10) for job in jobs] == [1, 2]
+
+
+async def test_the_handler_of_a_failure_gets_the_whole_story(app: Relevo) -> None:
+    """RB28"""
+    told: list[Failure] = []
+
+    @app.task(name="handler")
+    def handler(failure: Failure) -> None:
+        told.append(failure)
+
+    @app.task(name="pay", retries=1, backoff=0, on_failure="handler")
+    def pay(invoice: int, *, cents: int) -> None:
+        raise ValueError(f"attempt {current_job().attempt}")
+
+    job = await pay.using(name="pay-7", tags=["eu"]).aenqueue(7, cents=990)
+    async with working(app):
+        await aeventually(lambda: told)
+    (failure,) = told
+    assert (failure.job, failure.task, failure.queue, failure.name, failure.tags) == (
+        job.id,
+        "pay",
+        "default",
+        "pay-7",
+        ("eu",),
+    )
+    assert (failure.reason, failure.error, failure.message) == ("retries_exhausted", "ValueError", "attempt 2")
+    assert (bytes(failure.args), bytes(failure.kwargs)) == (b"[7]", b'{"cents":990}')
+    assert [attempt.message for attempt in failure.attempts] == ["attempt 1", "attempt 2"]
+    assert 'raise ValueError(f"attempt' in failure.traceback
+
+
+async def test_each_job_can_have_a_handler_of_its_own(app: Relevo) -> None:
+    told: list[str] = []
+
+    @app.task
+    async def usual(failure: Failure) -> None:
+        told.append("usual")
+
+    @app.task
+    async def special(failure: Failure) -> None:
+        told.append("special")
+
+    @app.task(retries=0, on_failure=usual)
+    async def fail() -> None:
+        raise ValueError
+
+    await fail.aenqueue()
+    await fail.using(on_failure=special).aenqueue()
+    await drain(app)
+    assert sorted(told) == ["special", "usual"]
+
+
+async def test_no_handler_runs_for_what_did_not_fail(app: Relevo) -> None:
+    told: list[str] = []
+
+    @app.task
+    async def handler(failure: Failure) -> None:
+        told.append(failure.job)
+
+    @app.task(on_failure=handler)
+    async def step(how: str) -> None:
+        if how == "cancel":
+            raise Cancel("nothing to do")
+
+    for how in ("fine", "cancel"):
+        await step.aenqueue(how)
+    await (await step.aenqueue("cancelled")).acancel()
+    await drain(app)
+    assert told == []
+    assert (await app.queue().astats()).cancelled == 2
+
+
+async def test_a_verdict_with_an_exception_as_its_reason_is_readable(app: Relevo) -> None:
+    @app.task
+    async def step() -> None:
+        raise Cancel(KeyError("gone"))  # type: ignore[arg-type]
+
+    job = await step.aenqueue()
+    await drain(app)
+    with pytest.raises(JobCancelled, match="'gone'"):
+        await job.aresult(timeout=10)
+
+
+# processes
+
+
+def in_a_process(text: str, url: str | None, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env=environment(url),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
+    """RB45"""
+    text = """
+        import socket, threading
+        def refuse(*args, **kwargs): raise AssertionError("a socket was opened")
+        socket.socket.connect = refuse
+        from relevo import Relevo
+        app = Relevo("shop", url="redis://127.0.0.1:1")
+        @app.task(name="f")
+        def f(): ...
+        f.using(delay=5); app.queue("mail"); app.dead
+        assert threading.active_count() == 1
+        print("fine")
+    """
+    assert in_a_process(text, None, tmp_path) == "fine\n"
+
+
+def test_a_forked_child_talks_on_connections_of_its_own(app: Relevo, server: Server, tmp_path: Path) -> None:
+    """RB45"""
+    text = f"""
+        import asyncio, os
+        from relevo import Relevo
+        app = Relevo({app.name!r})
+        @app.task(name="f")
+        def f(n: int) -> int: return n
+        f.enqueue(0)
+        asyncio.run(f.aenqueue(0))
+        children = []
+        for child in range(4):
+            pid = os.fork()
+            if pid == 0:
+                ids = {{f.enqueue(n).id for n in range(50)}}
+                async def more():
+                    await asyncio.gather(*(f.aenqueue(n) for n in range(50)))
+                asyncio.run(more())
+                assert app.queue().stats().living > 0
+                os._exit(0 if len(ids) == 50 else 1)
+            children.append(pid)
+        for n in range(50): f.enqueue(n)
+        for pid in children: assert os.waitpid(pid, 0)[1] == 0
+        print(app.queue().stats().ready)
+    """
+    assert in_a_process(text, server.url, tmp_path) == "452\n"
+
+
+def test_waiting_for_results_works_on_both_sides_of_a_fork(app: Relevo, server: Server, tmp_path: Path) -> None:
+    """RB45"""
+
+    @app.task(name="f")
+    def f(number: int) -> int:
+        return number
+
+    text = f"""
+        import os
+        from relevo import Relevo
+        app = Relevo({app.name!r})
+        @app.task(name="f")
+        def f(n: int) -> int: return n
+        assert f.enqueue(1).result(timeout=20) == 1
+        pid = os.fork()
+        assert f.enqueue(2).result(timeout=20) == 2
+        if pid == 0: os._exit(0)
+        print(os.waitpid(pid, 0)[1])
+    """
+    with working(app):
+        assert in_a_process(text, server.url, tmp_path) == "0\n"
+
+
+def test_a_result_is_waited_for_by_many_threads_at_once(app: Relevo) -> None:
+    @app.task
+    def step(number: int) -> int:
+        return number
+
+    jobs = step.enqueue_many([((n,), {}) for n in range(40)])
+    with ThreadPoolExecutor(40) as threads:
+        results = threads.map(lambda job: job.result(timeout=20), jobs)
+        eventually(lambda: app.queue().stats().living == 40)
+        drained(app)
+        assert list(results) == list(range(40))
