@@ -50,7 +50,7 @@ def refusal(message: str) -> StoreError:
         )
     if code in ("NOAUTH", "WRONGPASS") or "invalid password" in message or "invalid username-password" in message:
         return ServerRefused("the server wants a (different) user name and password; put them in the URL")
-    if code == "NOPERM":
+    if code == "NOPERM" or "can't run this command" in message or "can't access" in message:
         return ServerRefused(f"the server's ACL forbids this to the user in the URL: {message}")
     if code == "MISCONF":
         return ServerRefused(f"the server cannot write to its disk and refuses changes: {message}")

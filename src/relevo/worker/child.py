@@ -52,12 +52,13 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Contact(Struct, frozen=True):
-    """What the supervisor must know to renew leases on the process' behalf."""
+    """What the supervisor, which does not load the app, must know: how to renew its leases, how long it may stop."""
 
     url: str | None
     data_dir: str
     queues: tuple[str, ...]
     lease_ms: int
+    grace: float
     worker: str
 
 
@@ -75,7 +76,7 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
     """How the server is reached and which queues are served."""
     source = app.client.source
     addresses = tuple(app.keys_of(queue).address for queue in worker.queues)
-    return Contact(source.url, str(source.data_dir), addresses, app.lease_ms, worker.id)
+    return Contact(source.url, str(source.data_dir), addresses, app.lease_ms, app.settings.grace, worker.id)
 
 
 async def _warn_of_an_ill_server(app: Relevo) -> None:

@@ -39,6 +39,8 @@ SHORT_LIFE = 5.0
 LONGEST_WAIT = 10.0
 #: Beyond the grace time, a process gets so many more seconds to tell what became of its jobs.
 KILL_AFTER = 15.0
+#: A job is stopped by its own process when its time is up. So many seconds later, that process must be blocked by it.
+HANGS_AFTER = 10.0
 
 
 class Child:
@@ -135,6 +137,7 @@ class Supervisor:
             if now - last_keep > self._settings.lease / 4:
                 last_keep = now
                 self._keep_leases(now)
+                self._end_hanging(now)
             if every is not None and now - last_alive > every and self._is_healthy(now):
                 last_alive = now
                 notify("WATCHDOG=1")
@@ -158,7 +161,8 @@ class Supervisor:
         if self._signals == 1:
             notify("STOPPING=1")
             log.info("%s: stopping; again to hand running jobs back at once", signal.Signals(number).name)
-            self._stop_by = time.monotonic() + self._settings.grace + KILL_AFTER
+            graces = [child.contact.grace for child in self._children.values() if child.contact is not None]
+            self._stop_by = time.monotonic() + max(graces, default=self._settings.grace) + KILL_AFTER
         elif self._signals == 2:
             self._stop_by = time.monotonic() + KILL_AFTER
         for child in self._children.values():
@@ -196,15 +200,17 @@ class Supervisor:
             contact = child.contact
             if contact is None or now - child.ledger.last_beat < contact.lease_ms / 2000 or child.is_stopped:
                 continue
-            for entry in child.ledger.entries():
-                if entry.deadline and now > entry.deadline + KILL_AFTER:
-                    # Its time is up, and its own process, which should have stopped it, cannot.
-                    log.error("job %s hangs beyond its time limit; its process is killed", entry.id)
-                    child.process.kill()
-                    return
             in_time = [entry for entry in child.ledger.entries() if not entry.deadline or now < entry.deadline]
             if self._tell(contact, in_time, partial(renew, lease_ms=contact.lease_ms)):
                 log.info("%d leases renewed for a process that is busy", len(in_time))
+
+    def _end_hanging(self, now: float) -> None:
+        """Kill a process that should long have stopped a job and cannot: the job blocks its event loop."""
+        for child in self._children.values():
+            late = next((e for e in child.ledger.entries() if e.deadline and now > e.deadline + HANGS_AFTER), None)
+            if late is not None:
+                log.error("job %s hangs %g s beyond its time limit; its process is killed", late.id, HANGS_AFTER)
+                child.process.kill()
 
     def _free_jobs(self, child: Child) -> None:
         """It died before our eyes: what it was running need not wait for its leases to run out."""
