@@ -14,7 +14,7 @@ from relevo.codec import Signature
 from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
-from relevo.model.job import Attempt, Envelope, State, Story, read_story
+from relevo.model.job import Attempt, Envelope, State
 from relevo.model.outcome import (
     CancelAsked,
     End,
@@ -28,7 +28,7 @@ from relevo.model.outcome import (
     decide,
 )
 from relevo.store import queues
-from relevo.store.jobs import read_claim, readable
+from relevo.store.jobs import read_claim, readable, story_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
@@ -138,23 +138,23 @@ class Queue:
             )
         limits = self._limits(lease)
         yield from self._app.list_queue(self.name)
-        found: Turn = yield turn(self._keys, worker, limits, n, Settled())
         settled = Settled()
-        leases = []
-        for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
-            held = held_of(row[0], row[1], row[2], row[3])
-            settled.moved.append(self.recover(held, found.now_ms))
-        for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
-            claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
-            held = held_of(id, claim, body, story)
-            verdict = self._unfit(held, found.now_ms)
-            if verdict is not None:
-                settled.moved.append(verdict)
-            else:
-                leases.append(Lease(self, held, limits))
-        if settled.moved:
-            yield turn(self._keys, worker, limits, 0, settled)
-        return leases
+        leases: list[Lease] = []
+        while True:  # a second time to tell what became of those that could not be taken, and to take others instead
+            found: Turn = yield turn(self._keys, worker, limits, n - len(leases), settled)
+            settled = Settled()
+            for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
+                settled.moved.append(self.recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms))
+            for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+                claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
+                held = held_of(id, claim, body, story)
+                verdict = self._unfit(held, found.now_ms)
+                if verdict is not None:
+                    settled.moved.append(verdict)
+                else:
+                    leases.append(Lease(self, held, limits))
+            if not settled.moved:
+                return leases
 
     def recover(self, held: Held, now_ms: int) -> Moved:
         """What becomes of a job whose holder fell silent."""
@@ -320,7 +320,7 @@ def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
         holder.token,
         body,
         readable(body),
-        read_story(story) if story else Story(),
+        story_of(story),
         holder.worker,
         holder.since_ms,
         holder.cancel_asked,

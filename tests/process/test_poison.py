@@ -194,3 +194,37 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
         site.check()
         assert not list(tmp_path.rglob("FORGED"))
         assert "Traceback" not in worker.log
+
+
+@pytest.mark.parametrize("broken", ["claim", "lost claim", "story", "group", "id"])
+def test_broken_bookkeeping_of_one_job_does_not_touch_the_others(server: Server, tmp_path: Path, broken: str) -> None:
+    """RB23"""
+    with Site(server, tmp_path, lease="1.5s") as site:
+        keys, run = site.app.keys_of(site.queue.name), site.app.run
+        id: str | bytes = b"\xff\xfe of a stranger" if broken == "id" else Ids()()
+        run(Call([b"HSET", keys.key("jobs"), id, b'{"t":"nap","a":[777]}']))
+        match broken:
+            case "claim":
+                run(Call([b"HSET", keys.key("claims"), id, b"of a stranger"]))
+            case "lost claim":
+                run(Call([b"HSET", keys.key("claims"), id, b"of a stranger"]))
+                run(Call([b"ZADD", keys.key("running"), 0, id]))
+            case "story":
+                run(Call([b"HSET", keys.key("claims"), id, b"1 somebody 5"]))
+                run(Call([b"HSET", keys.key("story"), id, b"{of a stranger"]))
+            case "group":
+                run(Call([b"HSET", keys.key("groups"), id, b"ofastranger"]))
+        place = {"lost claim": "running", "group": "scheduled"}.get(broken, "ready")
+        run(Call([b"ZADD", keys.key(place), 0, id]))
+        site.enqueue_many("nap", range(20))
+        site.start()
+        eventually(lambda: site.queue.stats().done >= 20, timeout=5, what="the others run")
+        if broken == "id":  # nobody can even name it: it is the stranger's to remove
+            for name in ("jobs", "claims", "story"):
+                run(Call([b"HDEL", keys.key(name), id]))
+            for name in ("ready", "running"):
+                run(Call([b"ZREM", keys.key(name), id]))
+        else:
+            site.wait_effect("end", 777)
+            site.unsure.add(777)
+        site.check()

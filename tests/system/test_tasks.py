@@ -83,7 +83,7 @@ async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_d
     assert ran == ["early", "high", "normal", "low"]
 
 
-async def test_an_expired_job_never_starts_and_can_be_retried_by_hand(app: Relevo) -> None:
+async def test_an_expired_job_never_starts_even_if_somebody_retries_it(app: Relevo) -> None:
     ran: list[int] = []
 
     @app.task

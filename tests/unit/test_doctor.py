@@ -47,6 +47,7 @@ def facts(info: dict[str, str | None] | None = None, **others: Any) -> Facts:
     healthy: dict[str, Any] = {
         "config": CONFIG,
         "default_user": OPEN,
+        "default_rights": "+@all",
         "round_trips_ms": (0.2,) * 20,
         "libraries": {"hiredis": "3.4.2", "redis": "6.4.0"},
     }
@@ -55,6 +56,24 @@ def facts(info: dict[str, str | None] | None = None, **others: Any) -> Facts:
 
 def redis_of(version: str) -> dict[str, str | None]:
     return {"valkey_version": None, "redis_version": version}
+
+
+@pytest.mark.parametrize(
+    ("version", "rights", "level"),
+    [
+        ("7.0.15", "+@all", Level.OK),
+        ("7.0.15", "-@all", Level.CRITICAL),
+        ("7.0.15", None, Level.UNKNOWN),
+        ("6.2.14", "-@all", Level.OK),
+        ("7.2.0", "-@all", Level.OK),
+    ],
+)
+def test_an_append_only_file_that_would_not_be_read_back_is_found(
+    version: str, rights: str | None, level: Level
+) -> None:
+    """RB19: Redis 7.0 replays as the default user and drops what that user may not do."""
+    found = checks.replay(facts({**redis_of(version), "aof_enabled": "1"}, default_rights=rights))
+    assert found.level is level
 
 
 def test_a_healthy_server_passes_every_check() -> None:
@@ -77,7 +96,11 @@ def test_every_bad_verdict_says_what_to_do() -> None:
         clock_ahead_ms=5000.0,
         libraries={"hiredis": "3.3.0", "redis": "5.0"},
     )  # fmt: skip
-    for verdict in judge(ill):
+    # with an append-only file, so that what may go wrong with one can be seen too
+    replayed = checks.replay(facts({**redis_of("7.0.15"), "aof_enabled": "1"}, default_rights="-@all"))
+    others = [verdict for verdict in judge(ill) if verdict.name != "replay"]
+    assert len(others) == len(CHECKS) - 1
+    for verdict in (*others, replayed):
         assert verdict.level in (WARNING, CRITICAL), verdict
         assert verdict.what_to_do, verdict
 

@@ -119,6 +119,24 @@ def persistence(facts: Facts) -> Verdict:
     return Verdict("persistence", Level.OK, f"append-only file on{', fsync ' + synced if synced else ''}")
 
 
+def replay(facts: Facts) -> Verdict:
+    """Redis 7.0 reads its append-only file back as the default user, and drops what that user may not do."""
+    found = engine(facts.info)
+    affected = found.engine == "redis" and (7, 0) <= _numbers(found.version) < (7, 2)
+    if not affected or facts.info.get("aof_enabled") != "1":
+        return Verdict("replay", Level.OK, f"{found} reads its append-only file back whatever users it has")
+    if facts.default_rights is None:
+        return Verdict("replay", Level.UNKNOWN, "could not check: the server does not let us read its users")
+    if facts.default_rights == "+@all":
+        return Verdict("replay", Level.OK, "the default user may do everything, so the file is read back whole")
+    return Verdict(
+        "replay",
+        Level.CRITICAL,
+        f"the default user has only {facts.default_rights}: {found} would drop every job at its next restart",
+        "let it keep its rights and switch it off instead: `user default off ~* &* +@all`",
+    )
+
+
 def disk(facts: Facts) -> Verdict:
     """A server that cannot write to its disk refuses jobs, or will lose them."""
     failed = [
@@ -235,6 +253,7 @@ CHECKS: tuple[Callable[[Facts], Verdict], ...] = (
     eviction,
     evicted,
     persistence,
+    replay,
     disk,
     memory,
     clients,

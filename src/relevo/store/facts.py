@@ -31,6 +31,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     config: dict[str, str] | None = None
     #: ACL flags of the user that connects without a name; None: the server forbids the question.
     default_user: tuple[str, ...] | None = None
+    #: What that user may do, as ACL rules; None: the server forbids the question.
+    default_rights: str | None = None
     round_trips_ms: tuple[float, ...] = ()
     #: The server's clock less ours.
     clock_ahead_ms: float = 0.0
@@ -53,9 +55,14 @@ def setting(name: str) -> Call[str | None]:
     return Call(["CONFIG", "GET", name], lambda reply: reply[1].decode(errors="replace") if reply else None)
 
 
-def default_user() -> Call[tuple[str, ...]]:
-    """The ACL flags of the default user."""
-    return Call(["ACL", "GETUSER", "default"], lambda reply: tuple(flag.decode() for flag in reply[1]))
+def default_user() -> Call[tuple[tuple[str, ...], str]]:
+    """The ACL flags of the default user, and its rights."""
+
+    def decode(reply: list[Any]) -> tuple[tuple[str, ...], str]:
+        fields = dict(zip(reply[::2], reply[1::2], strict=True))
+        return tuple(flag.decode() for flag in fields[b"flags"]), fields[b"commands"].decode()
+
+    return Call(["ACL", "GETUSER", "default"], decode)
 
 
 def engine(info: Mapping[str, str]) -> Engine:
@@ -68,11 +75,13 @@ def engine(info: Mapping[str, str]) -> Engine:
 def gather(run: Callable[[Call[Any]], Any]) -> Facts:
     """Ask the server for all facts. `run` performs a call and blocks; about 30 of them."""
     about = run(info())
+    user = _unless_forbidden(lambda: run(default_user()))
     looks = [_look_at_clock(run) for _ in range(LOOKS)]
     return Facts(
         info=about,
         config=_unless_forbidden(lambda: _config(run)),
-        default_user=_unless_forbidden(lambda: run(default_user())),
+        default_user=user[0] if user else None,
+        default_rights=user[1] if user else None,
         round_trips_ms=tuple(took for took, _ in looks),
         clock_ahead_ms=min(looks)[1],  # of the quickest: it leaves the least room for error
         libraries={name: installed(name) for name in LIBRARIES},

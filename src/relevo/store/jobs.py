@@ -24,8 +24,10 @@ class Claim(Struct, frozen=True):
 
 def read_claim(text: bytes) -> Claim | None:
     """Read an entry of `claims`."""
-    parts = text.decode().split(" ")
-    return Claim(int(parts[0]), parts[1], int(parts[2]), parts[3:] == ["c"]) if len(parts) >= 3 else None
+    match text.decode(errors="replace").split(" "):
+        case [token, worker, since, *flags] if token.isdigit() and since.isdigit():
+            return Claim(int(token), worker, int(since), flags == ["c"])
+    return None
 
 
 class Seen(Struct, frozen=True):
@@ -65,7 +67,7 @@ def _seen(id: str, reply: list[Any]) -> Seen:
         body,
         due // 1024 if state == b"scheduled" else due if state == b"running" else None,
         read_claim(claim),
-        read_story(story) if story else Story(),
+        story_of(story),
         notes=written,
     )
 
@@ -76,6 +78,14 @@ def readable(body: bytes) -> Envelope | None:
         return read_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def story_of(text: bytes) -> Story:
+    """The story so far; a new one where there is none, or where somebody wrote something else."""
+    try:
+        return read_story(text) if text else Story()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Story()
 
 
 def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None]:

@@ -1,22 +1,20 @@
 """Which server to ask: one that is given, the primary that sentinels know, or a cluster's node for a key.
 
-redis-py knows how to ask sentinels and cluster nodes; only these look-ups go through it. They block for a moment, so
-the asyncio driver makes them in a thread; between failures the answers are kept.
+redis-py knows how to ask sentinels and cluster nodes; only these look-ups go through it, and only then is it imported,
+which takes longer than the rest of relevo together. They block for a moment, so the asyncio driver makes them in a
+thread; between failures the answers are kept.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
-
-import redis
-import redis.backoff
-import redis.cluster
-import redis.retry
-import redis.sentinel
+from typing import TYPE_CHECKING, Any
 
 from relevo.store.endpoint import Endpoint, Location
 from relevo.store.replies import NotNow
+
+if TYPE_CHECKING:
+    from redis.cluster import RedisCluster
 
 
 class Topology:
@@ -27,7 +25,7 @@ class Topology:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._primary: Endpoint | None = None
-        self._cluster: redis.cluster.RedisCluster | None = None
+        self._cluster: RedisCluster | None = None
 
     @property
     def is_cluster(self) -> bool:
@@ -53,6 +51,8 @@ class Topology:
         found = self.known(route)
         if found is not None:
             return found
+        import redis
+
         with self._lock:
             try:
                 if self._location.kind == "sentinel":
@@ -76,10 +76,13 @@ class Topology:
 
     def _options(self, seed: Endpoint) -> dict[str, Any]:
         # Everything said explicitly: defaults of the client change between versions, and its retries run scripts twice.
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
         options: dict[str, Any] = {
             "socket_timeout": self._timeout,
             "socket_connect_timeout": self._timeout,
-            "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+            "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
         }
         if seed.tls:
@@ -94,12 +97,14 @@ class Topology:
         return options
 
     def _ask_sentinels(self) -> Endpoint:
+        from redis.sentinel import Sentinel
+
         seeds = self._location.seeds
         options = self._options(seeds[0]) | {
             "username": self._location.sentinel_username,
             "password": self._location.sentinel_password,
         }
-        sentinel = redis.sentinel.Sentinel(  # type: ignore[no-untyped-call]
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]
             [(seed.host, seed.port) for seed in seeds], **options
         )
         try:
@@ -109,11 +114,13 @@ class Topology:
                 one.close()
         return seeds[0].at(str(host), int(port))
 
-    def _ask_nodes(self) -> redis.cluster.RedisCluster:
+    def _ask_nodes(self) -> RedisCluster:
+        from redis.cluster import ClusterNode, RedisCluster
+
         seeds = self._location.seeds
         options = self._options(seeds[0]) | {"username": seeds[0].username, "password": seeds[0].password}
         nodes = [
-            redis.cluster.ClusterNode(seed.host, seed.port)  # type: ignore[no-untyped-call]
+            ClusterNode(seed.host, seed.port)  # type: ignore[no-untyped-call]
             for seed in seeds
         ]
-        return redis.cluster.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
+        return RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)

@@ -120,25 +120,29 @@ class Lane:
             if found is None:
                 continue
             for row in found.lost:
-                self._recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms)
-            for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
-                if index in found.again:
-                    self._take(held_of(id, *self._order(found.again[index], body)))
-                    continue
                 try:
-                    envelope = read_envelope(body)
-                except Exception:  # noqa: BLE001  # any bytes may be there
-                    envelope = None
-                self._take(Held(id.decode(), 1, body, envelope, _NEW, worker.id, found.now_ms))
+                    self._recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms)
+                except Exception:  # one strange entry must not keep the others from being settled and started
+                    log.exception("%s: job %.60r cannot be taken back", self.queue, row[0])
+            for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+                try:
+                    self._take(self._held(found, index, id, body))
+                except Exception:
+                    log.exception("%s: job %.60r cannot be taken", self.queue, id)
             if want and len(found.ids) < want:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             if found.ids:
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
 
-    @staticmethod
-    def _order(again: tuple[bytes, bytes], body: bytes) -> tuple[bytes, bytes, bytes]:
-        claim, story = again
-        return claim, body, story
+    def _held(self, found: Turn, index: int, id: bytes, body: bytes) -> Held:
+        if index in found.again:
+            claim, story = found.again[index]
+            return held_of(id, claim, body, story)
+        try:
+            envelope = read_envelope(body)
+        except Exception:  # noqa: BLE001  # any bytes may be there
+            envelope = None
+        return Held(id.decode(), 1, body, envelope, _NEW, self._worker.id, found.now_ms)
 
     async def _turn(self, want: int) -> Turn | None:
         part = self.settled.cut()

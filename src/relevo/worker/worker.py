@@ -222,8 +222,10 @@ class Worker:
         return -(-free // hungry)
 
     def reserve(self, n: int) -> None:
-        """Room that a turn under way will fill (or, negative, has filled)."""
+        """Room that a turn under way will fill (or, negative, has filled or left to others)."""
         self._reserved += n
+        if n < 0 and len(self.lanes) > 1:
+            self._wake_hungry()
 
     def accept(self, run: Run) -> None:
         """A lane has a job to run."""
@@ -239,12 +241,15 @@ class Worker:
             self.stop()
 
     def _on_settled(self) -> None:
-        """There is room again."""
+        self._wake_hungry()
+        if self._max_jobs is not None and self.done + self.failed >= self._max_jobs:
+            self.start_anew()
+
+    def _wake_hungry(self) -> None:
+        """There is room again: lanes that had to wait for it may ask."""
         for lane in self.lanes:
             if not lane.is_resting:
                 lane.settle_soon()
-        if self._max_jobs is not None and self.done + self.failed >= self._max_jobs:
-            self.start_anew()
 
     def _on_hanging(self) -> None:
         log.error("too many threads hang; the worker starts anew")

@@ -156,7 +156,10 @@ if #due > 0 then
   if #of > 0 then redis.call('HDEL', groups, unpack(ids)) end
   for i, id in ipairs(ids) do
     local weight, group = 1, ''
-    if of[i] then weight, group = string.match(of[i], '^(%S+) (.*)$') end
+    if of[i] then
+      local share, name = string.match(of[i], '^(%S+) (.*)$')
+      weight, group = tonumber(share) or 1, name or ''
+    end
     entries[i * 2 - 1], entries[i * 2] = place(string.format('%d', due[i * 2] % 1024), group, weight), id
   end
   redis.call('ZADD', ready, unpack(entries))
@@ -167,7 +170,9 @@ local lost = {}
 for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, 20)) do
   local body = redis.call('HGET', jobs, id)
   if body then
-    local token, rest = string.match(redis.call('HGET', claims, id) or '0 nobody 0', '^(%d+)(.*)$')
+    -- A claim that is missing or that a stranger wrote must not stop the turn: what it did so far would stay half done.
+    local token, rest = string.match(redis.call('HGET', claims, id) or '', '^(%d+)( %S+ %d+.*)$')
+    if not token then token, rest = 0, ' nobody 0' end
     -- Taken back under a new token: the old holder may still live, but its word no longer counts. Who decides what
     -- becomes of the job is the caller; if the caller dies too, this lease ends and the next one is asked.
     local claim = string.format('%d', token + 1) .. rest
@@ -211,7 +216,7 @@ if n > 0 then
       local claim = fresh
       if before[i] then
         local token, flag = string.match(before[i], '^(%d+) %S+ %S+(.*)$')
-        claim = string.format('%d', token + 1) .. ' ' .. worker .. ' ' .. now .. flag
+        claim = string.format('%d', (token or 0) + 1) .. ' ' .. worker .. ' ' .. now .. (flag or '')
         again[#again + 1] = m - 1
         again[#again + 1] = claim
         again[#again + 1] = redis.call('HGET', story, id) or ''

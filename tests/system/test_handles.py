@@ -1,0 +1,575 @@
+"""Jobs in the hands of those who enqueued them: waiting, looking, cancelling, running again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from relevo import Cancel, Job, Relevo, State, current_job
+from relevo.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.servers import Server
+from tests.working import drain, drained, working
+
+
+def connections(server: Server) -> int:
+    return len(server.command("CLIENT", "LIST"))
+
+
+def commands_run(server: Server) -> int:
+    """Commands the server has carried out, without those that ask for this number."""
+    stats = server.command("INFO", "commandstats")
+    return sum(entry["calls"] for name, entry in stats.items() if "info" not in name and "client" not in name)
+
+
+def waiters(server: Server, app: Relevo) -> int:
+    return int(server.command("HLEN", app.keys_of("default").key("waiters")))
+
+
+async def is_running(job: Job[Any]) -> bool:
+    return await job.astatus() is State.RUNNING
+
+
+# waiting
+
+
+async def test_five_hundred_waiters_share_their_connections(app: Relevo, server: Server) -> None:
+    """RB10"""
+
+    @app.task
+    async def step(number: int) -> int:
+        return number
+
+    jobs = await step.aenqueue_many([((number,), {}) for number in range(500)])
+    before = connections(server)
+    waiting = [asyncio.create_task(job.aresult(timeout=30)) for job in jobs]
+    await aeventually(lambda: waiters(server, app) == 500)
+    assert connections(server) <= before + 1
+    await drain(app)
+    assert await asyncio.gather(*waiting) == list(range(500))
+    assert waiters(server, app) == 0
+
+
+def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> None:
+    """RB10"""
+
+    @app.task
+    def step(number: int) -> int:
+        return number
+
+    jobs = step.enqueue_many([((number,), {}) for number in range(30)])
+    before = threading.active_count()
+    with ThreadPoolExecutor(30) as threads:
+        results = threads.map(lambda job: job.result(timeout=30), jobs)
+        eventually(lambda: waiters(server, app) == 30)
+        assert threading.active_count() == before + 30 + 1
+        subscribed = [client for client in server.command("CLIENT", "LIST") if client["cmd"] == "subscribe"]
+        assert len([client for client in subscribed if int(client["sub"])]) >= 1
+        drained(app)
+        assert list(results) == list(range(30))
+
+
+async def test_waiting_asks_the_server_nothing(app: Relevo, server: Server) -> None:
+    """RB36"""
+
+    @app.task
+    async def step() -> None: ...
+
+    job = await step.aenqueue()
+    await job.astatus()
+    before = commands_run(server)
+    with pytest.raises(ResultTimeout):
+        await job.aresult(timeout=1)
+    # it subscribes, and attaches to the job: a script with a few commands inside
+    assert commands_run(server) - before < 10
+    await app.aclose()
+
+
+def test_blocking_while_waiting_asks_the_server_nothing(app: Relevo, server: Server) -> None:
+    """RB36"""
+
+    @app.task
+    def step() -> None: ...
+
+    job = step.enqueue()
+    before = commands_run(server)
+    with pytest.raises(ResultTimeout, match="it goes on"):
+        job.result(timeout=1)
+    assert commands_run(server) - before < 12
+    assert job.status() is State.READY
+
+
+def test_a_result_timeout_is_a_timeout(app: Relevo) -> None:
+    @app.task
+    def step() -> None: ...
+
+    with pytest.raises(TimeoutError):
+        step.enqueue().result(timeout=0)
+
+
+@pytest.mark.parametrize("which", ["pubsub", "normal"])
+async def test_a_waiter_survives_the_loss_of_its_connection(app: Relevo, server: Server, which: str) -> None:
+    """RB40"""
+
+    @app.task
+    async def step() -> str:
+        return "done"
+
+    job = await step.aenqueue()
+    waiting = asyncio.create_task(job.aresult(timeout=30))
+    await aeventually(lambda: waiters(server, app) == 1)
+    assert server.command("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes") >= 1
+    await drain(app, concurrency=1) if which == "normal" else None
+    async with working(app):
+        assert await waiting == "done"
+
+
+@pytest.mark.parametrize("which", ["pubsub", "normal"])
+def test_a_blocked_waiter_survives_the_loss_of_its_connection(app: Relevo, server: Server, which: str) -> None:
+    """RB40"""
+
+    @app.task
+    def step() -> str:
+        return "done"
+
+    job = step.enqueue()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(job.result, 30)
+        eventually(lambda: waiters(server, app) == 1)
+        assert server.command("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes") >= 1
+        with working(app):
+            assert waiting.result(30) == "done"
+
+
+async def test_a_result_can_be_waited_for_twice_and_after_the_end(app: Relevo) -> None:
+    @app.task
+    async def step() -> list[int]:
+        return [1, 2]
+
+    job = await step.aenqueue()
+    twice = asyncio.gather(job.aresult(timeout=10), job.aresult(timeout=10))
+    async with working(app):
+        assert await twice == [[1, 2], [1, 2]]
+        assert await job.aresult(timeout=10) == [1, 2]
+        found = await app.ajob(job.id)
+        assert await found.aresult(timeout=10) == [1, 2]
+
+
+async def test_giving_up_waiting_does_not_disturb_who_waits_longer(app: Relevo) -> None:
+    @app.task
+    async def step() -> str:
+        return "done"
+
+    job = await step.aenqueue()
+    longer = asyncio.create_task(job.aresult(timeout=20))
+    with pytest.raises(ResultTimeout):
+        await job.aresult(timeout=0.05)
+    cancelled = asyncio.create_task(job.aresult(timeout=20))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    async with working(app):
+        assert await longer == "done"
+
+
+# logs
+
+
+async def test_logs_of_jobs_that_run_together_never_mix(app: Relevo) -> None:
+    """RB37"""
+    together = threading.Barrier(8, timeout=30)
+
+    def write(number: int, line: int) -> None:
+        print(f"out {number} {line}")
+        print(f"err {number} {line}", file=sys.stderr)
+        logging.getLogger(f"shop.{number}").warning("log %d %d", number, line)
+
+    @app.task(retries=0)
+    async def on_the_loop(number: int) -> None:
+        for line in range(20):
+            write(number, line)
+            await asyncio.sleep(0)
+        raise ValueError(f"error {number}")
+
+    @app.task(retries=0)
+    def in_a_thread(number: int) -> None:
+        together.wait()
+        for line in range(20):
+            write(number, line)
+            time.sleep(0)
+        raise ValueError(f"error {number}")
+
+    jobs = await on_the_loop.aenqueue_many([((number,), {}) for number in range(100)])
+    jobs += await in_a_thread.aenqueue_many([((number,), {}) for number in range(100, 108)])
+    async with working(app, threads=8):
+        for job in jobs:
+            with pytest.raises(JobFailed):
+                await job.aresult(timeout=30)
+    for number, job in enumerate(jobs):
+        text = await aeventually(job.alogs)
+        assert re.findall(r"^(?:out|err) (\d+) \d+$", text, re.MULTILINE) == [str(number)] * 40
+        assert re.findall(r"log (\d+) \d+", text) == [str(number)] * 20
+        assert text.count("Traceback") == 1
+        assert text.rstrip().endswith(f"ValueError: error {number}")
+
+
+async def test_logs_tell_attempts_apart(app: Relevo) -> None:
+    """RB37"""
+
+    @app.task(retries=2, backoff=0)
+    async def step() -> None:
+        print(f"this is run {current_job().attempt}")
+        if current_job().attempt < 3:
+            raise ValueError
+
+    job = await step.aenqueue()
+    async with working(app):
+        await job.aresult(timeout=10)
+    await aeventually(lambda: job.alogs(attempt=3))
+    for attempt in (1, 2, 3):
+        assert re.findall("run .", await job.alogs(attempt=attempt)) == [f"run {attempt}"]
+    assert re.findall(r"run .|attempt .", await job.alogs()) == [
+        text for attempt in (1, 2, 3) for text in (f"attempt {attempt}", f"run {attempt}")
+    ]
+    assert await job.alogs(attempt=4) == ""
+
+
+async def test_long_logs_keep_head_and_tail(app_factory: AppFactory) -> None:
+    """RB37"""
+    app = app_factory(log_max=1000)
+
+    @app.task
+    async def step() -> None:
+        for line in range(10_000):
+            print(f"line {line}")
+
+    job = await step.aenqueue()
+    await drain(app)
+    text = await job.alogs()
+    assert text.startswith("line 0\n")
+    assert text.endswith("line 9999\n")
+    assert len(text) < 1500
+
+
+async def test_a_running_job_can_be_read(app: Relevo) -> None:
+    finish = asyncio.Event()
+
+    @app.task
+    async def step() -> None:
+        print("working")
+        current_job().progress(0.25, "a quarter")
+        await finish.wait()
+
+    async with working(app) as worker:
+        job = await step.aenqueue()
+        assert "working\n" in await aeventually(job.alogs)
+        progress = await aeventually(job.aprogress)
+        assert (progress.fraction, progress.message) == (0.25, "a quarter")
+        info = await job.ainfo()
+        assert (info.state, info.worker, info.ended_ms) == (State.RUNNING, worker.id, None)
+        assert info.started_ms is not None
+        finish.set()
+        await job.aresult(timeout=10)
+
+
+async def test_a_job_without_words_has_empty_logs_and_no_progress(app: Relevo) -> None:
+    @app.task
+    async def step() -> None: ...
+
+    job = await step.aenqueue()
+    await drain(app)
+    assert await job.alogs() == ""
+    assert await job.aprogress() is None
+
+
+# looking
+
+
+async def test_a_job_is_seen_through_its_whole_life(app: Relevo) -> None:
+    finish = asyncio.Event()
+
+    @app.task(name="step", backoff=0.01)
+    async def step(number: int, *, text: str = "") -> str:
+        if current_job().attempt == 1:
+            raise ValueError("not yet")
+        await finish.wait()
+        return text
+
+    job = await step.using(delay=0.05, name="n", tenant="acme", priority=7, tags=["t"]).aenqueue(1, text="x")
+    info = await job.ainfo()
+    assert (info.id, info.state, info.task, info.queue) == (job.id, State.SCHEDULED, "step", "default")
+    assert (info.args, info.kwargs, info.priority, info.name) == ([1], {"text": "x"}, 7, "n")
+    assert (info.group, info.tags, info.attempts, info.started_ms) == ("acme", ("t",), (), None)
+    async with working(app) as worker:
+        await aeventually(lambda: is_running_again(job))
+        info = await job.ainfo()
+        assert (info.state, info.worker, info.due_ms) == (State.RUNNING, worker.id, None)
+        assert [(a.how, a.error, a.worker) for a in info.attempts] == [("failed", "ValueError", worker.id)]
+        finish.set()
+        assert await job.aresult(timeout=10) == "x"
+    info = await job.ainfo()
+    assert (info.state, info.result, info.worker) == (State.DONE, "x", worker.id)
+    assert info.started_ms is not None
+    assert info.ended_ms is not None
+    assert info.enqueued_ms <= info.started_ms <= info.ended_ms
+    assert (info.args, info.kwargs) == (None, None)  # not kept, and not said to be empty
+
+
+async def is_running_again(job: Job[Any]) -> bool:
+    info = await job.ainfo()
+    return info.state is State.RUNNING and len(info.attempts) == 1
+
+
+def test_blocking_and_async_calls_see_the_same(app: Relevo) -> None:
+    @app.task(retries=0)
+    def step() -> None:
+        print("words")
+        current_job().progress(1, "all")
+        raise ValueError("no")
+
+    job = step.enqueue()
+    drained(app)
+
+    async def asynchronously() -> list[Any]:
+        seen = [await job.astatus(), await job.ainfo(), await job.alogs(), await job.aprogress()]
+        seen.append((await app.ajob(job.id)).id)
+        seen.append(await app.aqueues())
+        await app.aclose()
+        return seen
+
+    here = [job.status(), job.info(), job.logs(), job.progress(), app.job(job.id).id, app.queues()]
+    assert here == asyncio.run(asynchronously())
+
+
+async def test_a_job_is_found_on_any_queue(app: Relevo) -> None:
+    @app.task(queue="mail")
+    async def send() -> str:
+        return "sent"
+
+    job = await send.aenqueue()
+    assert (await app.ajob(job.id)).queue == "mail"
+    assert (await app.ajob(job.id, queue="mail")) == job
+    with pytest.raises(UnknownJob):
+        await app.ajob(job.id, queue="default")
+    assert len({job, await app.ajob(job.id)}) == 1
+    await app.aclose()
+
+
+async def test_a_result_found_by_id_is_typed_by_the_task_if_that_is_known(app: Relevo, app_factory: AppFactory) -> None:
+    @app.task(name="pair")
+    async def pair() -> tuple[int, int]:
+        return (1, 2)
+
+    id = (await pair.aenqueue()).id
+    await drain(app)
+    assert await (await app.ajob(id)).aresult(timeout=10) == (1, 2)
+    stranger = app_factory(app.name)
+    assert await (await stranger.ajob(id)).aresult(timeout=10) == [1, 2]
+    await stranger.aclose()
+    await app.aclose()
+
+
+# cancelling
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": "1h"}, {"name": "one", "tenant": "acme", "delay": "1h"}], ids=str)
+async def test_what_waits_is_cancelled_at_once(app: Relevo, options: dict[str, Any]) -> None:
+    @app.task
+    async def step() -> None: ...
+
+    job = await step.using(**options).aenqueue()
+    waiting = asyncio.create_task(job.aresult(timeout=10))
+    assert await job.acancel()
+    with pytest.raises(JobCancelled):
+        await waiting
+    stats = await app.queue().astats()
+    assert (stats.living, stats.cancelled) == (0, 1)
+    assert not await job.acancel()
+    await drain(app)
+    assert await job.astatus() is State.CANCELLED
+
+
+async def test_a_coroutine_that_was_handed_over_at_once_is_cancelled(app: Relevo) -> None:
+    """An idle worker gets its job with the enqueue itself; a cancellation must find it there, too."""
+
+    @app.task
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async with working(app):
+        await aeventually(lambda: idle_workers(app))
+        job = await hang.aenqueue()
+        await aeventually(lambda: is_running(job))
+        assert await job.acancel()
+        with pytest.raises(JobCancelled):
+            await job.aresult(timeout=10)
+
+
+async def idle_workers(app: Relevo) -> int:
+    return (await app.queue().astats()).idle_workers
+
+
+async def test_a_function_in_a_thread_is_interrupted(app: Relevo) -> None:
+    reached: list[str] = []
+
+    @app.task
+    def spin() -> None:
+        try:
+            while True:
+                time.sleep(0.001)
+        except Exception:  # an interruption is none
+            reached.append("swallowed")
+
+    async with working(app):
+        job = await spin.aenqueue()
+        await aeventually(lambda: is_running(job))
+        assert await job.acancel()
+        with pytest.raises(JobCancelled):
+            await job.aresult(timeout=10)
+    assert reached == []
+    assert (await job.ainfo()).reason == "cancelled"
+
+
+async def test_a_job_that_ends_well_before_it_can_be_cancelled_is_done(app: Relevo) -> None:
+    @app.task
+    async def stubborn() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "finished all the same"
+        return ""
+
+    async with working(app):
+        job = await stubborn.aenqueue()
+        await aeventually(lambda: is_running(job))
+        await job.acancel()
+        assert await job.aresult(timeout=10) == "finished all the same"
+
+
+@pytest.mark.parametrize("by", ["worker", "taker"])
+async def test_a_cancellation_survives_the_death_of_the_worker(app: Relevo, by: str) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def step() -> None:
+        ran.append(1)
+
+    job = await step.aenqueue()
+    (lease,) = await app.queue().atake(1, worker="w1", lease=0.2)  # and is never heard of again
+    assert await job.acancel()
+    assert (await job.ainfo()).cancel_asked
+    if by == "worker":
+        async with working(app):
+            with pytest.raises(JobCancelled):
+                await job.aresult(timeout=10)
+    else:
+        await aeventually(lambda: taken_until_cancelled(app, job))
+    assert ran == []
+    assert await lease.adone() is False
+    await app.aclose()
+
+
+async def taken_until_cancelled(app: Relevo, job: Job[Any]) -> bool:
+    assert await app.queue().atake(10, worker="w2") == []
+    return await job.astatus() is State.CANCELLED
+
+
+async def test_a_cancelled_job_is_not_tried_again(app: Relevo) -> None:
+    runs: list[int] = []
+
+    @app.task(retries=5, backoff=0)
+    async def fail_when_stopped() -> None:
+        runs.append(1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("in the clean-up")
+
+    async with working(app):
+        job = await fail_when_stopped.aenqueue()
+        await aeventually(lambda: is_running(job))
+        await job.acancel()
+        with pytest.raises(JobCancelled):
+            await job.aresult(timeout=10)
+    assert runs == [1]
+
+
+# running again
+
+
+@pytest.mark.parametrize("how", ["dead", "cancelled", "cancelled by itself"])
+async def test_what_ended_without_success_can_be_run_again(app: Relevo, how: str) -> None:
+    good = False
+
+    @app.task(retries=0)
+    async def step(number: int) -> str:
+        if good:
+            return f"attempt {current_job().attempt} with {number}"
+        raise ValueError if how == "dead" else Cancel("no")
+
+    job = await step.using(priority=3, tags=["t"]).aenqueue(7)
+    if how == "cancelled":
+        await job.acancel()
+    await drain(app)
+    assert (await job.astatus()).has_ended
+    good = True
+    assert await job.aretry()
+    info = await job.ainfo()
+    assert (info.state, info.args, info.priority, info.tags) == (State.READY, [7], 3, ("t",))
+    await drain(app)
+    assert await job.aresult(timeout=10) == "attempt 1 with 7"
+
+
+async def test_only_what_has_ended_can_be_run_again(app: Relevo) -> None:
+    @app.task
+    async def step() -> None: ...
+
+    job = await step.aenqueue()
+    assert not await job.aretry()  # it waits
+    await drain(app)
+    assert not await job.aretry()  # it is done
+    assert await job.astatus() is State.DONE
+
+
+def test_a_dead_job_that_many_revive_runs_once(app: Relevo) -> None:
+    """RB15"""
+    runs: list[int] = []
+
+    @app.task(retries=0)
+    def step() -> None:
+        runs.append(1)
+        raise ValueError
+
+    job = step.enqueue()
+    drained(app)
+    with ThreadPoolExecutor(16) as threads:
+        revived = list(threads.map(lambda _: job.retry(), range(16)))
+    assert revived.count(True) == 1
+    drained(app)
+    assert len(runs) == 2
+
+
+async def test_a_job_that_was_waited_for_can_be_waited_for_again_after_a_retry(app: Relevo) -> None:
+    good = False
+
+    @app.task(retries=0)
+    async def step() -> str:
+        if not good:
+            raise ValueError
+        return "at last"
+
+    async with working(app):
+        job = await step.aenqueue()
+        with pytest.raises(JobFailed):
+            await job.aresult(timeout=10)
+        good = True
+        assert await job.aretry()
+        assert await job.aresult(timeout=10) == "at last"
