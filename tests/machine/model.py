@@ -54,7 +54,6 @@ class Job:
     cancel_asked: bool = False
     awaited: bool = False
     has_record: bool = False
-    revived_ms: int = -1
     lives: int = 0
     ends: int = 0
 
@@ -257,7 +256,6 @@ class Model:
             return False
         job.spent = job.crashes = job.attempts = 0
         job.grip, job.lives, job.has_record = job.grip + 1, job.lives + 1, False
-        job.revived_ms = self.now_ms
         self._line_up(job)
         self.totals["revived"] += 1
         return True

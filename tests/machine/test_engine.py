@@ -497,10 +497,8 @@ class Engine(RuleBasedStateMachine):
                 assert self.perform(store_jobs.discard(self.queue, [job.id])) == self.model.discard(job.id)
 
     def _revive(self, job: Job) -> None:
-        # Tokens of a new life count on from the time in seconds: two new lives in one second may share one.
-        if job.revived_ms != self.model.now_ms:
-            said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
-            assert said == self.model.revive(job.id)
+        said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
+        assert said == self.model.revive(job.id)
 
     def _cancel(self, job: Job) -> None:
         seen = self.perform(store_jobs.look(self.queue, job.id))

@@ -37,37 +37,33 @@ class AsyncInbox:
     def __init__(self, driver: AsyncDriver, keys: AppKeys) -> None:
         self._driver = driver
         self._channel = keys.inbox(f"{os.getpid():x}{secrets.token_hex(4)}")
-        self._waiting: dict[str, tuple[QueueKeys, asyncio.Future[Record]]] = {}
+        self._waiting: dict[str, _Awaited] = {}
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     async def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
         """The record of a job when it has ended."""
-        future = self._waiting[id][1] if id in self._waiting else None
-        if future is None:
-            if self._wire is None or self._wire.closed is not None:
-                await self._open()
-            future = asyncio.get_running_loop().create_future()
-            self._waiting[id] = (queue, future)
-            try:
-                self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
-            except BaseException:
-                self._waiting.pop(id, None)
-                raise
+        if self._wire is None or self._wire.closed is not None:
+            await self._open()
+        awaited = self._waiting.setdefault(id, _Awaited(queue))
+        awaited.waiters += 1
         try:
+            self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
             async with asyncio.timeout(timeout):
-                return await asyncio.shield(future)
+                return await asyncio.shield(awaited.future)
         except TimeoutError:
             raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on") from None
         finally:
-            self._waiting.pop(id, None)
+            awaited.waiters -= 1
+            if not awaited.waiters:  # whoever gives up first must not take the others along
+                del self._waiting[id]
 
     def _settle(self, id: str, found: Record | bool | None) -> None:
         """What attaching said: a record, True (wait), or None (no such job)."""
         if found is True or id not in self._waiting:
             return
-        future = self._waiting[id][1]
+        future = self._waiting[id].future
         if future.done():
             return
         if isinstance(found, Record):
@@ -103,8 +99,8 @@ class AsyncInbox:
                     continue
                 self._driver.forget()
                 await self._open()
-                for id, (queue, _) in list(self._waiting.items()):
-                    self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
+                for id, awaited in list(self._waiting.items()):
+                    self._settle(id, await self._driver.perform(attach(awaited.queue, id, self._channel)))
             except StoreError as error:
                 log.debug("inbox: %s", error)
 
@@ -115,6 +111,17 @@ class AsyncInbox:
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self._wire is not None:
             self._wire.close()
+
+
+class _Awaited:
+    """A job that somebody on this loop waits for."""
+
+    __slots__ = ("future", "queue", "waiters")
+
+    def __init__(self, queue: QueueKeys) -> None:
+        self.queue = queue
+        self.future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        self.waiters = 0
 
 
 class BlockingInbox:

@@ -8,6 +8,7 @@ keeps us on its list of idle workers and we stop asking until the bell rings or 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -57,6 +58,7 @@ class Lane:
         longest = max(app.settings.result_ttl, app.settings.failure_ttl)
         self._notes_ttl_ms = max(60_000, round(longest * 1000))
         self._kick = asyncio.Event()
+        self._called = asyncio.Event()
         self._resting = False
         self._rest_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -77,6 +79,7 @@ class Lane:
         """There may be work: ask."""
         self._resting = False
         self._kick.set()
+        self._called.set()
 
     def settle_soon(self) -> None:
         """Something finished: tell the server with the next turn."""
@@ -187,7 +190,10 @@ class Lane:
             log.warning("%s: %s; trying again until it is back", self.queue, error)
         self._resting = False
         gone = time.monotonic() - self._away_since
-        await asyncio.sleep(min(2.0, 0.05 + gone / 4) * random.uniform(0.5, 1.5))
+        self._called.clear()
+        with contextlib.suppress(TimeoutError):  # the bell may find the server first
+            async with asyncio.timeout(min(2.0, 0.05 + gone / 4) * random.uniform(0.5, 1.5)):
+                await self._called.wait()
 
     def _rest(self, wake_in_ms: int | None) -> None:
         """The server has put us on its list of idle workers."""
