@@ -80,13 +80,13 @@ class DeadLetters:
             kept = 0
             while kept < offset + limit:
                 rows: Page = yield queues.page(self._app.keys_of(name), "dead", start, 100)
-                start += 100
+                start += len(rows)
                 for one in rows:
                     row = _dead_row(one, name)
                     if error is None or error.lower() in f"{row.reason} {row.error}".lower():
                         found.append(row)
                         kept += 1
-                if len(rows) < 100:
+                if not rows:
                     break
         found.sort(key=lambda row: row.ended_ms or 0, reverse=True)
         return found[offset : offset + limit]

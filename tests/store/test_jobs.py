@@ -390,3 +390,15 @@ def test_the_last_note_may_come_after_the_end(desk: Desk) -> None:
 def test_nothing_to_note_is_fine(desk: Desk) -> None:
     assert desk.run(note(desk.keys, [], 60_000)) == 0
     assert desk.turn(0, Settled()).refused == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_revived_job_takes_its_name_again_unless_somebody_else_has_it(desk: Desk, taken: bool) -> None:
+    id = desk.push_one(BODY, name="only-one", scope="until_done")
+    end(desk, id, name="only-one")
+    owner = desk.push_one(BODY, name="only-one", scope="until_done") if taken else id
+    assert desk.run(revive(desk.keys, id, Envelope("t", name="only-one"), BODY.encode())) is True
+    assert desk.ask("HGET", "names", "only-one") == owner.encode()
+    for left in desk.claim(10):
+        desk.turn(0, moved(left, "done", 2 if left == id else 1, name="only-one"))
+    assert desk.ask("EXISTS", "names") == 0

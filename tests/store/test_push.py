@@ -446,3 +446,16 @@ def test_plain_and_grouped_jobs_share_as_groups_do(desk: Desk) -> None:
         desk.push_one("a", group="a")
     window = Counter(body.decode() for body in desk.turn(10).bodies)
     assert window == {"none": 5, "a": 5}
+
+
+def test_the_clock_forgets_groups_that_have_gone_by(desk: Desk) -> None:
+    """Ten thousand tenants must not leave a field each in a queue that never runs empty."""
+    for _ in range(60):
+        desk.push_one(group="always")
+    for turn_number in range(200):
+        jobs = [NewJob(new_id(), 100, b"{}", group=f"tenant-{turn_number}-{n}") for n in range(20)]
+        desk.run(push_rich(desk.keys, jobs, LEASE_MS))
+        desk.finish(desk.claim(20))
+    assert desk.ask("HLEN", "clock") < 600  # of 4,000 groups
+    desk.finish(desk.drain())
+    assert desk.ask("EXISTS", "clock") == 0

@@ -113,7 +113,7 @@ def cancel(queue: QueueKeys, id: str, record: bytes, ttl_ms: int, name: str, dea
 def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[bool]:
     """Put an ended job back in its queue; False if somebody else did so before."""
     script = queue.script("revive")
-    args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, KEEP_MS]
+    args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, envelope.name, KEEP_MS]
     # A repeated call would answer 0 although the first one, whose reply was lost, did it.
     return Call(args, bool, script, queue.of(script), repeatable=False)
 

@@ -1,12 +1,14 @@
 --[[ Wait for a job's end: its record if it has ended, else a note of who wants to be told.
 KEYS  jobs       hash  bodies of living jobs
       waiters    hash  id -> inboxes, parted by spaces
+      running    zset  lease deadline
       ended      -     prefix of records of finished jobs
 ARGV  id         id    the job
       inbox      name  channel of the waiting process
 GIVES 'waits', or 'ended' and the record, or 'unknown' ]]
 local record = redis.call('GET', ended .. ':' .. id)
 if record then return { 'ended', record } end
+-- @include afford
 if redis.call('HEXISTS', jobs, id) == 0 then return { 'unknown', '' } end
 local inboxes = redis.call('HGET', waiters, id)
 if not inboxes then

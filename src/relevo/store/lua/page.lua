@@ -8,17 +8,21 @@ GIVES ids, scores, bodies or records, claims ]]
 local set = ({ ready = ready, scheduled = scheduled, running = running, done = done, dead = dead, cancelled = cancelled, expired = expired })[state]
 local living = state == 'ready' or state == 'scheduled' or state == 'running'
 -- what waits is shown in the order in which it will run, what has ended newest first
-local rows = redis.call(living and 'ZRANGE' or 'ZREVRANGE', set, offset, offset + limit - 1, 'WITHSCORES')
 local ids, scores, texts, held = {}, {}, {}, {}
-for i = 1, #rows, 2 do
-  local id = rows[i]
-  local text
-  if living then text = redis.call('HGET', jobs, id) else text = redis.call('GET', ended .. ':' .. id) end
-  if text then
-    ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = id, rows[i + 1], text
-    held[#held + 1] = living and redis.call('HGET', claims, id) or ''
-  elseif not living then
-    redis.call('ZREM', set, id) -- its record has ended
+for _ = 1, 10 do -- entries whose record has ended are dropped, and others come in their place
+  local from = offset + #ids
+  local rows = redis.call(living and 'ZRANGE' or 'ZREVRANGE', set, from, offset + limit - 1, 'WITHSCORES')
+  for i = 1, #rows, 2 do
+    local id = rows[i]
+    local text
+    if living then text = redis.call('HGET', jobs, id) else text = redis.call('GET', ended .. ':' .. id) end
+    if text then
+      ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = id, rows[i + 1], text
+      held[#held + 1] = living and redis.call('HGET', claims, id) or ''
+    elseif not living then
+      redis.call('ZREM', set, id)
+    end
   end
+  if living or #rows == 0 or #ids == tonumber(limit) then break end
 end
 return { ids, scores, texts, held }

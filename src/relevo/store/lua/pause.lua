@@ -1,10 +1,12 @@
 --[[ Stop or go on handing out jobs.
 KEYS  idle       zset  workers that wait
       paused     hash  there while the queue is paused: who asked meanwhile
+      running    zset  lease deadline
       bell       -     prefix of the workers' bells
 ARGV  pause      flag  1: pause, 0: resume
 GIVES 1 when that changed something ]]
 -- @include now
+-- @include afford
 -- @include wake
 if pause == '1' then
   local fresh = redis.call('HSET', paused, '', now)

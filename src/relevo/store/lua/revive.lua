@@ -1,10 +1,11 @@
 --[[ Put an ended job back in the queue, once however often this is asked.
-KEYS  jobs ready claims clock idle bell stats ended dead cancelled expired
+KEYS  jobs ready claims clock names idle bell stats ended dead cancelled expired
 ARGV  id         id    the job
       priority   int   its level
       group      text  its group, or ''
       weight     num   its group's weight
       body       json  its body, as its record keeps it
+      name       text  the name it had, or '': it takes it again if nobody else has
       keep_ms    int   how long the counters live without traffic
 GIVES 1 revived, 0 it is not among the ended any more ]]
 -- @include now
@@ -16,6 +17,7 @@ local record = found > 0 and redis.call('GET', ended .. ':' .. id) -- a result i
 if not record then return 0 end
 redis.call('DEL', ended .. ':' .. id)
 redis.call('HSET', jobs, id, body)
+if name ~= '' then redis.call('HSETNX', names, name, id) end
 -- Tokens go on from the last life: an old holder's word must not count in this one.
 local token = string.match(record, '^{"token":(%d+),') or '0'
 if token ~= '0' then redis.call('HSET', claims, id, token .. ' nobody 0') end

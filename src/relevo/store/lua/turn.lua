@@ -239,8 +239,9 @@ if n > 0 then
     local more = redis.call('ZCARD', ready) > 0
     if not more then
       redis.call('DEL', clock) -- this may have been the last turn for long: nothing may stay behind
-    elseif #tops > 0 then
-      redis.call('HSET', clock, unpack(tops))
+    else
+      if #tops > 0 then redis.call('HSET', clock, unpack(tops)) end
+      forget_marks()
     end
     if more or due_for_others() then -- there is more than this worker can take: pass the call on
       local other = wake()

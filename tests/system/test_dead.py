@@ -1,0 +1,308 @@
+"""Dead letters: what is in them, finding them, running them again, forgetting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from relevo import Failure, Relevo, State, Task
+from relevo.errors import JobFailed
+from relevo.store.push import push_plain
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.working import drain, drained, working
+
+
+@pytest.fixture
+def good() -> set[int]:
+    """Numbers with which the task succeeds."""
+    return set()
+
+
+@pytest.fixture
+def step(app: Relevo, good: set[int]) -> Task[..., int]:
+    @app.task(name="step", retries=0)
+    def step(number: int, *, error: str = "ValueError") -> int:
+        if number not in good:
+            raise {"ValueError": ValueError, "KeyError": KeyError}[error](f"no {number}")
+        return number
+
+    return step
+
+
+def push(app: Relevo, body: bytes, queue: str = "default") -> str:
+    """A body that somebody else wrote."""
+    id = app.new_id()
+    app.run(app.list_queue(queue))
+    app.run(push_plain(app.keys_of(queue), [(id, 100, body)], 1000))
+    return id
+
+
+async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
+    """R82, R91, RB15"""
+
+    @app.task(name="pay", retries=1, backoff=0)
+    async def pay(invoice: int, *, cents: int) -> None:
+        raise ValueError("no account")
+
+    job = await pay.using(name="pay-7", tenant="acme", priority=9, tags=["eu"]).aenqueue(7, cents=990)
+    async with working(app) as worker:
+        with pytest.raises(JobFailed):
+            await job.aresult(timeout=10)
+    info = app.dead.show(job.id)
+    assert (info.id, info.state, info.task, info.queue) == (job.id, State.DEAD, "pay", "default")
+    assert (info.args, info.kwargs, info.name, info.group) == ([7], {"cents": 990}, "pay-7", "acme")
+    assert (info.priority, info.tags, info.reason, info.worker) == (9, ("eu",), "retries_exhausted", worker.id)
+    assert len(info.attempts) == 2
+    for attempt in info.attempts:
+        assert (attempt.how, attempt.error, attempt.message) == ("failed", "ValueError", "no account")
+        assert 'raise ValueError("no account")' in attempt.traceback
+        assert attempt.worker == worker.id
+        assert 0 < attempt.started_ms <= attempt.ended_ms
+    assert info.ended_ms is not None
+
+
+def test_letters_are_found_by_their_error_and_their_queue(app: Relevo, step: Task[..., int]) -> None:
+    """R94"""
+    value = step.enqueue(1).id
+    key = step.enqueue(2, error="KeyError").id
+    mail = step.using(queue="mail").enqueue(3).id
+    drained(app, queues=["default", "mail"])
+
+    def ids(**filters: Any) -> set[str]:
+        return {letter.id for letter in app.dead.list(**filters)}
+
+    assert ids() == {value, key, mail}
+    assert ids(queue="mail") == {mail}
+    assert ids(error="KeyError") == {key}
+    assert ids(error="valueerror: no") == {value, mail}
+    assert ids(error="retries_exhausted") == {value, key, mail}
+    assert ids(error="nothing like it") == set()
+    assert ids(queue="no such queue") == set()
+    assert {letter.queue for letter in app.dead.list()} == {"default", "mail"}
+
+
+def test_letters_come_newest_first_and_in_pages(app: Relevo, step: Task[..., int]) -> None:
+    for number in range(120):
+        step.using(queue=f"q{number % 2}").enqueue(number)
+    drained(app, queues=["q0", "q1"])
+    pages = [app.dead.list(offset=offset, limit=50) for offset in (0, 50, 100, 150)]
+    assert [len(page) for page in pages] == [50, 50, 20, 0]
+    letters = [letter for page in pages for letter in page]
+    assert len({letter.id for letter in letters}) == 120
+    ended = [letter.ended_ms or 0 for letter in letters]
+    assert ended == sorted(ended, reverse=True)
+
+
+def test_letters_are_run_again_by_id_by_queue_and_all(app: Relevo, step: Task[..., int], good: set[int]) -> None:
+    """R95, R283"""
+    jobs = [step.using(queue=f"q{number % 2}").enqueue(number) for number in range(6)]
+    queues = ["q0", "q1"]
+    drained(app, queues=queues)
+    good.update(range(6))
+    assert app.dead.retry([jobs[0].id, jobs[1].id]) == 2
+    assert app.dead.retry([jobs[0].id]) == 0  # no longer dead
+    assert app.dead.retry(all=True, queue="q0") == 2
+    assert app.dead.retry(all=True) == 2
+    assert app.dead.retry(all=True) == 0
+    assert app.dead.retry([]) == 0
+    drained(app, queues=queues)
+    assert [job.result(timeout=10) for job in jobs] == list(range(6))
+    assert app.dead.list() == []
+
+
+def test_letters_that_fail_again_are_letters_again(app: Relevo, step: Task[..., int]) -> None:
+    job = step.enqueue(1)
+    drained(app)
+    for _ in range(3):
+        assert app.dead.retry(all=True) == 1
+        drained(app)
+        assert [letter.id for letter in app.dead.list()] == [job.id]
+        assert len(app.dead.show(job.id).attempts) == 1  # it starts from the beginning
+
+
+def test_many_who_retry_the_same_letters_run_each_once(app: Relevo) -> None:
+    """RB15"""
+    runs: list[int] = []
+
+    @app.task(retries=0)
+    def step(number: int) -> None:
+        runs.append(number)
+        raise ValueError
+
+    ids = [job.id for job in step.enqueue_many([((n,), {}) for n in range(20)])]
+    drained(app)
+    runs.clear()
+    with ThreadPoolExecutor(8) as threads:
+        calls: list[Callable[[], int]] = [lambda: app.dead.retry(ids), lambda: app.dead.retry(all=True)] * 4
+        counts = list(threads.map(lambda call: call(), calls))
+    assert sum(counts) == 20
+    drained(app)
+    assert sorted(runs) == list(range(20))
+
+
+async def test_letters_are_forgotten(app: Relevo, step: Task[..., int]) -> None:
+    jobs = [await step.aenqueue(number) for number in range(5)]
+    living = await step.using(delay="1h").aenqueue(9)
+    await drain(app)
+    assert await app.dead.adiscard([jobs[0].id, jobs[1].id]) == 2
+    assert await app.dead.adiscard([jobs[0].id]) == 0
+    assert await app.dead.adiscard([living.id]) == 0  # only dead letters
+    assert await jobs[0].astatus() is State.UNKNOWN
+    assert await app.dead.adiscard(all=True) == 3
+    assert await app.dead.alist() == []
+    assert await app.dead.aretry(all=True) == 0
+    assert await living.astatus() is State.SCHEDULED
+    await app.aclose()
+
+
+def test_the_oldest_letters_leave_when_there_are_too_many(app_factory: AppFactory) -> None:
+    """R85, R93, RB15"""
+    app = app_factory(dead_max=10)
+
+    @app.task(retries=0)
+    def step(number: int) -> None:
+        raise ValueError
+
+    for number in range(25):
+        step.enqueue(number)
+        drained(app)
+    letters = app.dead.list()
+    assert sorted(app.dead.show(letter.id).args[0] for letter in letters) == list(range(15, 25))
+    assert app.queue().stats().totals["dropped"] == 15
+
+
+def test_bodies_that_cannot_be_read_are_kept_untouched(app: Relevo, step: Task[..., int]) -> None:
+    """RB23"""
+    bodies = [
+        b"",
+        b"\x00\xff garbage",
+        b"{}",
+        b"[1]",
+        b'"text"',
+        b'{"t":5}',
+        b'{"t":"step","a":[1],"p":"high"}',
+        b'{"t":"step","a":[1],"p":100000}',
+        b'{"t":"step","a":[1],"rt":1e300}',
+        b'{"t":"step","a":[1],"ft":-1}',
+        b'{"t":"step","a":[1],"g":"x","w":0}',
+        b'{"t":"step","a":[1],"b":{"kind":"never"}}',
+        b'{"t":"step","a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ]
+    ids = [push(app, body) for body in bodies]
+    fine = step.enqueue(1)
+    drained(app)
+    assert fine.status() is State.DEAD  # it ran, and failed on its own
+    letters = {letter.id: letter for letter in app.dead.list()}
+    for id, body in zip(ids, bodies, strict=True):
+        assert letters[id].reason in ("unreadable", "bad_arguments"), body
+        info = app.dead.show(id)
+        assert info.state is State.DEAD
+        assert info.attempts[0].message
+    retried = app.dead.retry(ids)  # only what can be read at all goes back
+    assert retried < len(ids)
+    drained(app)
+    assert {letter.id for letter in app.dead.list()} >= set(ids)
+    assert app.dead.discard(all=True) == len(ids) + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (b'"a":["seven"]', "argument 'number'"),
+        (b'"a":[]', "missing a required argument: 'number'"),
+        (b'"a":[1,2]', "too many positional arguments"),
+        (b'"a":5', "stored arguments"),
+        (b'"a":[1],"k":{"colour":"red"}', "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_arguments_that_do_not_fit_any_more_are_a_dead_letter(
+    app: Relevo, step: Task[..., int], arguments: bytes, says: str
+) -> None:
+    """RB23"""
+    id = push(app, b'{"t":"step",' + arguments + b"}")
+    drained(app)
+    info = app.dead.show(id)
+    assert info.reason == "bad_arguments"
+    assert says in info.attempts[0].message
+
+
+async def test_a_handler_that_fails_is_a_dead_letter_itself(app: Relevo) -> None:
+    """RB28"""
+    tries: list[str] = []
+
+    @app.task(name="handler", retries=1, backoff=0)
+    async def handler(failure: Failure) -> None:
+        tries.append(failure.job)
+        raise KeyError("mail server")
+
+    @app.task(name="pay", retries=0, on_failure=handler)
+    async def pay() -> None:
+        raise ValueError
+
+    job = await pay.aenqueue()
+    async with working(app):
+        letters = await _until_two(app)
+    assert tries == [job.id] * 2
+    assert {letter.task for letter in letters} == {"pay", "handler"}
+    (letter,) = await app.dead.alist(error="mail server")
+    assert (await app.ajob(letter.id)).status() is State.DEAD
+
+
+async def _until_two(app: Relevo) -> list[Any]:
+    async def letters() -> list[Any] | None:
+        found = await app.dead.alist()
+        return list(found) if len(found) == 2 else None
+
+    return await aeventually(letters)
+
+
+async def test_a_handler_may_have_a_handler(app: Relevo) -> None:
+    told: list[str] = []
+
+    @app.task(name="last", retries=0)
+    async def last(failure: Failure) -> None:
+        told.append(failure.task)
+
+    @app.task(name="first", retries=0, on_failure=last)
+    async def first(failure: Failure) -> None:
+        raise KeyError
+
+    @app.task(name="pay", retries=0, on_failure=first)
+    async def pay() -> None:
+        raise ValueError
+
+    await pay.aenqueue()
+    await drain(app)
+    assert told == ["first"]
+
+
+async def test_a_handler_runs_again_when_the_letter_dies_again(app: Relevo) -> None:
+    """RB28"""
+    told: list[str] = []
+
+    @app.task(name="handler")
+    async def handler(failure: Failure) -> None:
+        told.append(failure.job)
+
+    @app.task(name="pay", retries=0, on_failure=handler)
+    async def pay() -> None:
+        raise ValueError
+
+    job = await pay.aenqueue()
+    await drain(app)
+    assert await app.dead.aretry([job.id]) == 1
+    await drain(app)
+    assert told == [job.id, job.id]
+
+
+def test_a_letter_cannot_be_taken_for_another_queue_s(app: Relevo, step: Task[..., int]) -> None:
+    job = step.using(queue="mail").enqueue(1)
+    drained(app, queues=["mail"])
+    assert app.dead.retry([job.id], queue="default") == 0
+    assert app.dead.discard([job.id], queue="default") == 0
+    assert app.dead.retry([job.id], queue="mail") == 1
+    eventually(lambda: app.queue("mail").stats().ready == 1)

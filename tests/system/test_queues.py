@@ -1,0 +1,430 @@
+"""Queues in the hands of their users: counting, listing, pausing, clearing, and loops of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from relevo import Failure, Job, Lease, Queue, Relevo, State, current_job
+from relevo.errors import JobCancelled, JobExpired, JobFailed
+from relevo.store.plan import Call
+from relevo.store.push import push_plain
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.working import drain, drained, working
+
+
+def add_task(app: Relevo, **options: Any) -> Any:
+    @app.task(name="step", **options)
+    def step(number: int = 0, *, text: str = "") -> int:
+        return number
+
+    return step
+
+
+def take_until(queue: Queue, n: int = 1, *, worker: str = "somebody-else") -> list[Lease]:
+    """Take until there is something; what a silent holder had is first taken back, then handed out."""
+    return eventually(lambda: queue.take(n, worker=worker))
+
+
+# counting
+
+
+async def test_numbers_add_up_while_everything_moves(app: Relevo) -> None:
+    """RB36"""
+
+    @app.task(backoff=0.001, retries=2)
+    async def step(number: int) -> None:
+        await asyncio.sleep(0)
+        if number % 3 == 0:
+            raise ValueError
+
+    queue = app.queue()
+    seen: list[tuple[int, int]] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            stats = queue.stats()
+            ended = stats.totals.get("done", 0) + stats.totals.get("dead", 0) + stats.totals.get("cancelled", 0)
+            seen.append((stats.living, stats.ready + stats.scheduled + stats.running))
+            assert stats.living + ended == stats.totals.get("enqueued", 0)
+
+    with ThreadPoolExecutor(2) as threads:
+        watchers = [threads.submit(look) for _ in range(2)]
+        try:
+            async with working(app):
+                jobs = [await step.aenqueue(number) for number in range(100)]
+                jobs += await step.aenqueue_many([((number,), {}) for number in range(200)])
+                jobs += await step.using(delay=0.05, tenant="a").aenqueue_many([((1,), {})] * 50)
+                for job in jobs[::17]:
+                    await job.acancel()
+                await aeventually(lambda: _is_empty(queue), timeout=30)
+        finally:
+            stop.set()
+        for watcher in watchers:
+            watcher.result()
+    assert len(seen) > 10
+    assert all(living == parts for living, parts in seen)
+
+
+async def _is_empty(queue: Queue) -> bool:
+    return (await queue.astats()).living == 0
+
+
+def test_stats_name_what_happened(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    assert queue.stats().living == 0
+    step.enqueue()
+    step.using(delay="1h").enqueue()
+    stats = queue.stats()
+    assert (stats.name, stats.ready, stats.scheduled, stats.living, stats.paused) == ("default", 1, 1, 2, False)
+    assert stats.next_due_ms is not None
+    queue.take(1)
+    stats = queue.stats()
+    assert (stats.ready, stats.running, stats.totals) == (0, 1, {"enqueued": 2})
+
+
+def test_queues_are_listed_once_they_are_used(app: Relevo) -> None:
+    """R11"""
+    step = add_task(app)
+    assert app.queues() == []
+    step.enqueue()
+    step.using(queue="mail").enqueue()
+    step.using(queue="a:b {c} ü").enqueue()
+    assert app.queues() == ["a:b {c} ü", "default", "mail"]
+    assert app.queue("a:b {c} ü").stats().ready == 1
+
+
+# listing
+
+
+def test_pages_show_jobs_in_the_order_they_will_run(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    jobs = step.enqueue_many([((number,), {}) for number in range(25)])
+    first = step.using(priority=1, name="urgent", tenant="acme").enqueue(99)
+    order = [first.id, *(job.id for job in jobs)]
+    pages = [[row.id for row in queue.jobs("ready", offset=offset, limit=10)] for offset in (0, 10, 20, 30)]
+    assert [id for page in pages for id in page] == order
+    assert [len(page) for page in pages] == [10, 10, 6, 0]
+    row = queue.jobs(limit=1)[0]
+    assert (row.state, row.task, row.priority, row.name, row.group) == (State.READY, "step", 1, "urgent", "acme")
+
+
+async def test_every_state_is_listed(app: Relevo) -> None:
+    @app.task(name="step", retries=0)
+    async def step(how: str = "") -> None:
+        if how == "dead":
+            raise ValueError("no")
+
+    queue = app.queue()
+    jobs: dict[str, Job[Any]] = {}
+    for how in ("done", "dead"):
+        jobs[how] = await step.aenqueue(how)
+    jobs["expired"] = await step.using(expires=0.001, delay=0.01).aenqueue()
+    async with working(app):
+        with pytest.raises(JobExpired):
+            await jobs["expired"].aresult(timeout=10)
+    jobs["cancelled"] = await step.aenqueue()
+    await jobs["cancelled"].acancel()
+    jobs["running"] = await step.aenqueue()
+    await queue.atake(1, worker="w1")
+    jobs["ready"] = await step.aenqueue()
+    jobs["scheduled"] = await step.using(delay="1h").aenqueue()
+    for state, job in jobs.items():
+        (row,) = await queue.ajobs(state)
+        assert (row.id, row.state) == (job.id, state)
+    rows = {state: (await queue.ajobs(state))[0] for state in jobs}
+    assert rows["dead"].error == "ValueError: no"
+    assert rows["running"].worker == "w1"
+    assert rows["scheduled"].due_ms is not None
+    assert rows["done"].ended_ms is not None
+    await app.aclose()
+
+
+def test_what_has_ended_is_listed_newest_first(app: Relevo) -> None:
+    step = add_task(app)
+    jobs = [step.enqueue(n) for n in range(3)]
+    for job in reversed(jobs):
+        assert job.cancel()
+        ended_ms = job.info().ended_ms or 0
+        eventually(lambda before=ended_ms: app.run(app.now_ms()) > before)  # no two in one millisecond
+    assert [row.id for row in app.queue().jobs("cancelled")] == [job.id for job in jobs]
+
+
+# pausing and clearing
+
+
+async def test_a_paused_queue_hands_out_nothing_to_anybody(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    running = asyncio.Event()
+    finish = asyncio.Event()
+
+    @app.task
+    async def long() -> str:
+        running.set()
+        await finish.wait()
+        return "finished"
+
+    async with working(app):
+        before = await long.aenqueue()
+        await running.wait()
+        assert await queue.apause()
+        assert not await queue.apause()  # it was
+        jobs = [await step.aenqueue(n) for n in range(3)]
+        assert await queue.atake(5) == []
+        finish.set()
+        assert await before.aresult(timeout=10) == "finished"  # what runs goes on
+        assert {await job.astatus() for job in jobs} == {State.READY}
+        assert await queue.aresume()
+        assert not await queue.aresume()
+        assert [await job.aresult(timeout=10) for job in jobs] == [0, 1, 2]
+
+
+async def test_clear_removes_what_has_not_started(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    await step.aenqueue()
+    (running,) = await queue.atake(1)
+    await step.aenqueue_many([((n,), {}) for n in range(1200)])
+    await step.using(delay="1h", name="n", tenant="t").aenqueue()
+    waited = await step.aenqueue()
+    waiting = asyncio.create_task(waited.aresult(timeout=10))
+    await aeventually(lambda: _has_waiters(app))
+    assert await queue.aclear() == 1202
+    stats = await queue.astats()
+    assert (stats.ready, stats.scheduled, stats.running, stats.living) == (0, 0, 1, 1)
+    with pytest.raises(JobCancelled, match="cleared"):
+        await waiting
+    assert (await step.using(name="n").aenqueue()).created
+    assert await running.adone()
+    await app.aclose()
+
+
+async def _has_waiters(app: Relevo) -> bool:
+    return bool(await app.arun(Call([b"HLEN", app.keys_of("default").key("waiters")])))
+
+
+# a loop of one's own
+
+
+def test_a_lease_tells_what_to_do(app: Relevo) -> None:
+    step = add_task(app)
+    job = step.using(name="one", priority=5).enqueue(7, text="x")
+    (lease,) = app.queue().take(1, worker="w1")
+    assert (lease.id, lease.task, lease.name, lease.priority, lease.attempt) == (job.id, "step", "one", 5, 1)
+    assert (lease.args, lease.kwargs) == ([7], {"text": "x"})
+    info = job.info()
+    assert (info.state, info.worker) == (State.RUNNING, "w1")
+
+
+def test_take_gives_at_most_what_was_asked_and_keeps_the_order(app: Relevo) -> None:
+    step = add_task(app)
+    jobs = step.enqueue_many([((n,), {}) for n in range(5)])
+    queue = app.queue()
+    taken = [lease.id for n in (2, 2, 2, 2) for lease in queue.take(n)]
+    assert taken == [job.id for job in jobs]
+    assert app.queue("empty").take(10) == []
+
+
+async def test_async_takers_can_do_all_of_it(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    jobs = [await step.aenqueue(n) for n in range(4)]
+    done, later, dead, back = await queue.atake(4)
+    assert await done.arenew()
+    assert await done.adone(42)
+    assert await later.aretry("1h", "busy")
+    assert await dead.abury("never")
+    assert await back.agive_back()
+    assert await jobs[0].aresult(timeout=10) == 42
+    assert [await job.astatus() for job in jobs] == ["done", "scheduled", "dead", "ready"]
+    await app.aclose()
+
+
+def test_a_lease_is_settled_once(app: Relevo) -> None:
+    """RB22"""
+    step = add_task(app)
+    job = step.enqueue()
+    (lease,) = app.queue().take(1)
+    assert lease.done(1)
+    for again in (lease.done, lease.give_back, lease.renew, lambda: lease.bury("no"), lambda: lease.retry(0)):
+        assert not again()
+    assert job.result(timeout=10) == 1
+
+
+def test_a_lost_lease_counts_for_nothing(app: Relevo) -> None:
+    """RB22"""
+    step = add_task(app)
+    queue = app.queue()
+    job = step.enqueue()
+    (slow,) = queue.take(1, worker="slow", lease=0.01)
+    (quick,) = take_until(queue)
+    assert quick.id == slow.id
+    for word in (slow.renew, slow.give_back, lambda: slow.done(1), lambda: slow.bury("no"), lambda: slow.retry(0)):
+        assert not word()
+    assert quick.attempt == 2
+    assert quick.done(2)
+    assert job.result(timeout=10) == 2
+    assert queue.stats().totals["lost"] == 1
+    assert queue.stats().totals["done"] == 1
+
+
+def test_a_lease_lasts_as_long_as_it_is_renewed(app: Relevo) -> None:
+    """RB22"""
+    step = add_task(app)
+    queue = app.queue()
+    step.enqueue()
+    (lease,) = queue.take(1, lease=0.5)
+    renewals = 0
+    began = app.run(app.now_ms())
+    while app.run(app.now_ms()) - began < 1200:
+        assert lease.renew()
+        assert queue.take(1, worker="somebody-else") == []
+        renewals += 1
+    assert renewals > 3
+    assert lease.done()
+
+
+async def test_a_worker_takes_over_from_a_silent_taker(app: Relevo) -> None:
+    """RB22"""
+    step = add_task(app)
+    job = await step.aenqueue(7)
+    (lease,) = await app.queue().atake(1, worker="silent", lease=0.05)
+    async with working(app):
+        assert await job.aresult(timeout=10) == 7
+    assert not await lease.adone()
+    assert [attempt.how for attempt in (await job.ainfo()).attempts] == ["lost"]
+
+
+def test_a_job_that_silences_every_holder_is_poison(app: Relevo) -> None:
+    """RB38"""
+    step = add_task(app, max_crashes=2)
+    queue = app.queue()
+    job = step.enqueue()
+    queue.take(1, worker="one", lease=0.01)
+    eventually(lambda: queue.take(1, worker="two", lease=0.01))
+    eventually(lambda: queue.take(1, worker="three") or job.status() is State.DEAD)
+    with pytest.raises(JobFailed, match="poison") as failed:
+        job.result(timeout=10)
+    assert failed.value.reason == "poison"
+
+
+def test_a_job_that_was_given_back_is_the_next_one_and_has_lost_nothing(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    first, _ = step.enqueue(), step.enqueue()
+    (lease,) = queue.take(1)
+    assert lease.give_back()
+    (lease,) = queue.take(1)
+    assert (lease.id, lease.attempt) == (first.id, 1)
+
+
+def test_retried_and_buried_leases_tell_their_story(app: Relevo) -> None:
+    step = add_task(app)
+    queue = app.queue()
+    job = step.enqueue()
+    (lease,) = queue.take(1, worker="w1")
+    assert lease.retry(reason="busy")
+    (lease,) = take_until(queue, worker="w2")
+    assert lease.attempt == 2
+    assert lease.bury("broken")
+    info = job.info()
+    assert (info.state, info.reason) == (State.DEAD, "broken")
+    assert [(a.how, a.message, a.worker) for a in info.attempts] == [
+        ("retried", "busy", "w1"),
+        ("failed", "broken", "w2"),
+    ]
+    (letter,) = app.dead.list()
+    assert letter.error == "broken"
+
+
+def test_a_buried_job_calls_its_handler(app: Relevo) -> None:
+    """RB28"""
+    told: list[Failure] = []
+
+    @app.task
+    def handler(failure: Failure) -> None:
+        told.append(failure)
+
+    job = add_task(app, on_failure=handler).enqueue(7)
+    (lease,) = app.queue().take(1)
+    lease.bury("broken")
+    drained(app)
+    assert [(failure.job, failure.reason, bytes(failure.args)) for failure in told] == [(job.id, "broken", b"[7]")]
+
+
+def test_takers_are_not_bothered_with_what_cannot_be_done(app: Relevo) -> None:
+    """RB23"""
+    step = add_task(app)
+    queue = app.queue()
+    expired = step.using(expires=0.001).enqueue()
+    eventually(lambda: app.run(app.now_ms()) > expired.info().enqueued_ms + 20)
+    unreadable = app.new_id()
+    app.run(push_plain(app.keys_of("default"), [(unreadable, 100, b"\xff not an envelope")], 1000))
+    fine = step.enqueue()
+    assert [lease.id for lease in queue.take(10)] == [fine.id]
+    assert expired.status() is State.EXPIRED
+    assert [(row.id, row.reason) for row in app.dead.list()] == [(unreadable, "unreadable")]
+
+
+def test_a_taker_without_the_task_gives_any_json_as_result(app: Relevo, app_factory: AppFactory) -> None:
+    job = add_task(app).enqueue()
+    stranger = app_factory(app.name)
+    (lease,) = stranger.queue().take(1)
+    assert lease.done({"any": ["json", 1, None]})
+    assert stranger.job(job.id).result(timeout=10) == {"any": ["json", 1, None]}
+
+
+def test_takers_and_workers_share_a_queue(app: Relevo) -> None:
+    """RB22"""
+    runs: list[int] = []
+
+    @app.task
+    def step(number: int) -> None:
+        runs.append(number)
+
+    step.enqueue_many([((n,), {}) for n in range(300)])
+    queue = app.queue()
+    with working(app), ThreadPoolExecutor(4) as threads:
+
+        def loop(name: str) -> None:
+            while leases := queue.take(7, worker=name):
+                for lease in leases:
+                    runs.append(lease.args[0])
+                    assert lease.done()
+
+        list(threads.map(loop, ["a", "b", "c", "d"]))
+        eventually(lambda: queue.stats().living == 0)
+    assert sorted(runs) == list(range(300))
+
+
+def test_a_lease_of_a_revived_job_is_not_mistaken_for_the_old_one(app: Relevo) -> None:
+    """RB22"""
+    step = add_task(app)
+    queue = app.queue()
+    job = step.enqueue()
+    (old,) = queue.take(1)
+    assert old.bury("no")
+    assert job.retry()
+    (new,) = queue.take(1)
+    assert not old.done(1)
+    assert new.done(2)
+    assert job.result(timeout=10) == 2
+
+
+async def test_context_names_the_queue(app: Relevo) -> None:
+    @app.task(queue="mail")
+    async def send() -> str:
+        return current_job().queue
+
+    job = await send.using(queue="post").aenqueue()
+    await drain(app, queues=["mail", "post"])
+    assert await job.aresult(timeout=10) == "post"
