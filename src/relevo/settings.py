@@ -252,12 +252,6 @@ def _value(name: str, given: Any, where: str, read: Read) -> Any:
         raise SettingsError(f"{error} (from {where})") from error
 
 
-# Kubernetes sets these in every pod, for each service whose name starts with "relevo".
-_OF_KUBERNETES = re.compile(
-    r"RELEVO_(?:.+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)?)"
-)
-
-
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     known = {f"RELEVO_{name.upper()}": name for name in Settings.__struct_fields__}
     # An empty variable is none: compose files hand on those that nobody set as empty ones.
@@ -267,14 +261,27 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
         if variable in known:
             if value:
                 yield known[variable], value, variable
-        elif (
-            variable.startswith("RELEVO_")
-            and variable not in ("RELEVO_SERVER_BIN", "RELEVO_FAULT", "RELEVO_CHAOS")  # read where they are used
-            and variable != "RELEVO_APP"  # read by the command line
-            and not variable.startswith("RELEVO_TEST_")  # of relevo's own tests
-            and not _OF_KUBERNETES.fullmatch(variable)
-        ):
-            raise SettingsError(f"unknown environment variable {variable!r}{did_you_mean(variable, known)}")
+        elif variable.startswith("RELEVO_"):
+            # A slip in a name is refused. What is nobody's slip belongs to somebody else: a build's RELEVO_SRC, or
+            # the RELEVO_SERVICE_HOST that Kubernetes sets in every pod.
+            meant = did_you_mean(variable.removeprefix("RELEVO_").lower(), known.values())
+            if meant and variable not in _OF_OTHERS:
+                raise SettingsError(f"unknown environment variable {variable!r}{_in_capitals(meant)}")
+
+
+#: Read where they are used: by the embedded server, the command line, the tests.
+_OF_OTHERS = (
+    "RELEVO_SERVER_BIN",
+    "RELEVO_APP",
+    "RELEVO_FAULT",
+    "RELEVO_CHAOS",
+    "RELEVO_TEST_SERVER",
+    "RELEVO_TEST_URL",
+)
+
+
+def _in_capitals(meant: str) -> str:
+    return re.sub(r"'(\w+)'", lambda name: f"'RELEVO_{name[1].upper()}'", meant)
 
 
 def _from_relevo_toml(directory: Path) -> Iterator[Given]:

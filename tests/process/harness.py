@@ -197,6 +197,8 @@ class Site:
         if wait:
             eventually(lambda: worker.ids or not worker.is_running, timeout=START, what="the worker begins")
             assert worker.ids, f"the worker did not begin:\n{worker.log}"
+            # Its place on the list of workers is two commands, and a fault between them would leave it without an end.
+            eventually(lambda: fault or self.app.run(Call([b"PTTL", self.app.keys.workers])) > 0, what="it is listed")
         return worker
 
     def wait_idle(self, *workers: WorkerProcess, timeout: float = START) -> None:

@@ -85,7 +85,7 @@ def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Se
     with Site(server, tmp_path, lease="1.5s") as site:
         site.enqueue_many("block", range(1), 5.0)
         site.enqueue_many("nap", range(1, 10), 0.05)
-        blocked = site.start()  # takes them all at once, and stands still at the first
+        blocked = site.start(wait=False)  # takes them all at once, and stands still at the first
         began = site.wait_effect("start", 0).when
         free = site.start()
         ended = [site.wait_effect("end", n).when for n in range(1, 10)]

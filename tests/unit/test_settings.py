@@ -183,6 +183,10 @@ def test_variables_that_kubernetes_sets_for_a_service_are_no_obstacle(tmp_path: 
         assert load(directory=tmp_path, environ=environ) == Settings()
 
 
+def test_variables_that_look_like_no_setting_are_somebody_elses(tmp_path: Path) -> None:
+    assert load(directory=tmp_path, environ={"RELEVO_SRC": "/src", "RELEVO_IMAGE_TAG": "7"}) == Settings()
+
+
 def test_variables_that_other_parts_of_relevo_read_are_no_obstacle(tmp_path: Path) -> None:
     environ = {"RELEVO_SERVER_BIN": "/usr/bin/valkey-server", "RELEVO_TEST_SERVER": "x", "RELEVO_APP": "shop:app"}
     assert load(directory=tmp_path, environ=environ) == Settings()

@@ -29,7 +29,7 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
     else:
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        text, trace = str(error), ""
+        text, trace = _words(error), ""
         if not (isinstance(error, Verdict | ProcessDied) or run.stopped):
             frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own
             trace = "".join(traceback.format_exception(kind, error, frames))
@@ -42,6 +42,13 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
     return Attempt(
         how, run.context.worker, began, now_ms, name, _storable((message or text)[:MESSAGE_MOST]), _storable(trace)
     )
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  # an exception of the user's that cannot even be printed
+        return f"(its text could not be had: {type(second).__name__})"
 
 
 def _storable(text: str) -> str:

@@ -1,0 +1,139 @@
+"""The public names: there is one list of them, it is sorted, and each of them explains itself."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import relevo
+from relevo import errors
+from tests.system.shell import environment
+
+#: What a user meets: adding a name here is a promise.
+PROMISED = [
+    "Backoff",
+    "Cancel",
+    "Failure",
+    "Job",
+    "JobContext",
+    "JobInfo",
+    "Lease",
+    "Priority",
+    "Progress",
+    "Queue",
+    "Relevo",
+    "Retry",
+    "Snooze",
+    "State",
+    "Task",
+    "current_job",
+]
+WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff"]
+#: Methods that wait for the server, and so come twice.
+IN_PAIRS: dict[str, list[str]] = {
+    "Relevo": ["enqueue", "queues", "job", "run", "close"],
+    "Task": ["enqueue", "enqueue_many"],
+    "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
+    "Queue": ["stats", "pause", "resume", "clear", "jobs", "take"],
+    "Lease": ["done", "retry", "bury", "give_back", "renew"],
+}
+
+
+def test_the_list_of_public_names_is_kept() -> None:
+    assert sorted(relevo.__all__) == PROMISED
+    assert relevo.__all__ == sorted(relevo.__all__)
+
+
+def test_everything_importable_is_listed() -> None:
+    found = {name for name, value in vars(relevo).items() if not name.startswith("_") and not is_module(value)}
+    assert found == set(relevo.__all__)
+
+
+def is_module(value: object) -> bool:
+    return isinstance(value, ModuleType)
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    documented(getattr(relevo, name), name)
+
+
+def documented(value: Any, name: str) -> None:
+    text = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__  # its own, not an ancestor's
+    assert text, f"{name} has no docstring"
+    assert text.strip()[0].isupper() or text.strip()[0] in "`'", f"{name}: {text!r}"
+    assert len(text.split()) >= 2, f"{name}: {text!r}"
+
+
+@pytest.mark.parametrize("name", WITH_METHODS)
+def test_every_public_method_says_what_it_does(name: str) -> None:
+    kind = getattr(relevo, name)
+    for method, value in vars(kind).items():
+        if method.startswith("_") or not (callable(value) or isinstance(value, property | classmethod)):
+            continue
+        documented(value.fget if isinstance(value, property) else inspect.unwrap(getattr(kind, method)), method)
+
+
+@pytest.mark.parametrize(("name", "methods"), IN_PAIRS.items(), ids=list(IN_PAIRS))
+def test_what_waits_comes_in_pairs_with_the_same_parameters(name: str, methods: list[str]) -> None:
+    kind = getattr(relevo, name)
+    for method in methods:
+        blocking, asynchronous = getattr(kind, method), getattr(kind, f"a{method}")
+        assert not inspect.iscoroutinefunction(blocking)
+        assert inspect.iscoroutinefunction(asynchronous), method
+        assert list(inspect.signature(blocking).parameters.values()) == list(
+            inspect.signature(asynchronous).parameters.values()
+        ), method
+
+
+def test_dead_letters_come_in_pairs_too() -> None:
+    kind = type(relevo.Relevo("shop").dead)
+    for method in ("list", "retry", "discard"):
+        blocking, asynchronous = getattr(kind, method), getattr(kind, f"a{method}")
+        assert inspect.signature(blocking).parameters == inspect.signature(asynchronous).parameters
+
+
+def all_errors() -> list[type[Exception]]:
+    return [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+
+
+@pytest.mark.parametrize("error", all_errors(), ids=lambda error: error.__name__)
+def test_every_error_is_one_of_ours_and_says_who_must_act(error: type[Exception]) -> None:
+    assert issubclass(error, errors.RelevoError)
+    documented(error, error.__name__)
+    families = (errors.ConfigurationError, errors.StoreError, errors.JobError, errors.BusError)
+    assert error is errors.RelevoError or issubclass(error, families)
+    assert error.__name__ in (errors.__doc__ or "")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert relevo.__version__.count(".") == 2
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(relevo.__file__).parent / "py.typed").exists()
+
+
+def test_importing_relevo_is_quick_and_quiet(tmp_path: Path) -> None:
+    """RB45"""
+    text = (
+        "import sys, threading; import relevo; "
+        "heavy = {'rich', 'uvloop', 'pytest', 'redis', 'starlette', 'relevo.worker', 'relevo.cli'} & set(sys.modules); "
+        "print(sorted(heavy), threading.active_count())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text],
+        env=environment(None),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.stdout, done.stderr) == ("[] 1\n", "")
+    assert list(tmp_path.iterdir()) == []

