@@ -526,6 +526,7 @@ class Engine:
             assert job.ends == job.lives - (job.state in LIVING), f"{job.id} ended {job.ends} times"
         for name in (*ENDED, "stats", "idle"):
             assert found.ttls.get(name, 1) > 0, f"{name} has no time limit"
+        assert found.sets["ready"] or "clock" not in found.ttls, "nothing is queued, yet the virtual times stay"
         if not found.jobs:
             endless = {name for name, ttl in found.ttls.items() if ttl < 0} - {"paused"}
             assert not endless, f"nothing lives, yet {endless} stay for ever"

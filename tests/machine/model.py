@@ -256,6 +256,8 @@ class Model:
             return False
         job.spent = job.crashes = job.attempts = 0
         job.grip, job.lives, job.has_record = job.grip + 1, job.lives + 1, False
+        if job.name:
+            self.names.setdefault(job.name, job.id)
         self._line_up(job)
         self.totals["revived"] += 1
         return True

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys
 from tests.machine.engine import HOUR, MINUTE, Engine, Spec
-from tests.machine.model import LIVING
+from tests.machine.model import ENDED, LIVING
 from tests.servers import Server, available
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
@@ -47,8 +47,9 @@ ONE = st.tuples(PLAIN) | st.tuples(RICH)
 MANY = st.lists(PLAIN, min_size=2, max_size=4) | st.lists(PLAIN | RICH, min_size=2, max_size=4)
 ANY = st.integers(0, 15)
 WANTED = st.sampled_from([1, 2, 5])
-OUTCOMES = st.sampled_from(["ok", "fail", "back", "snooze", "cancelled", "broken", "expired"])
+OUTCOMES = st.sampled_from(["ok", "ok", "fail", "fail", "back", "snooze", "cancelled", "broken", "expired"])
 TOLD = {"number": ANY, "outcomes": st.lists(OUTCOMES, min_size=1, max_size=3), "has_record": st.booleans()}
+WISHES = st.sampled_from(["look", "await", "discard"])
 LOST = {"lost": st.just(True)}
 
 
@@ -68,7 +69,7 @@ WORK = [
     Step("claim", {"number": ANY, "want": WANTED}),
     Step("finish", TOLD, lambda engine: engine.busy),
     Step("finish", TOLD | {"want": WANTED}, lambda engine: engine.busy),
-    Step("worker", {"number": ANY, "does": st.sampled_from(["renew", "answer the bell"])}),
+    Step("worker", {"number": ANY, "does": st.just("answer the bell")}),
 ]
 TROUBLE = {
     "crowds": [Step("enqueue", {"specs": MANY})],
@@ -82,16 +83,15 @@ TROUBLE = {
         Step("tell_again", {"number": ANY, "want": st.integers(0, 1)}, lambda engine: engine.told),
     ],
     "time": [
+        Step("worker", {"number": ANY, "does": st.just("renew")}),
         Step("pass_time", {"minutes": st.sampled_from([1, 2, 5, 7, 60, 360])}),
         Step("finish_too_late", {"number": ANY, "outcome": OUTCOMES}, lambda engine: engine.zombies),
     ],
     "death": [Step("worker", {"number": ANY, "does": st.sampled_from(["die", "stop"])})],
     "people": [
-        Step(
-            "person",
-            {"number": ANY, "does": st.sampled_from(["cancel", "revive", "await", "look", "discard"])},
-            lambda engine: engine.model.jobs,
-        )
+        Step("person", {"number": ANY, "does": st.just("cancel")}, lambda engine: engine.model.jobs),
+        Step("person", {"number": ANY, "does": st.just("revive")}, lambda engine: engine.model.of(*ENDED)),
+        Step("person", {"number": ANY, "does": WISHES}, lambda engine: engine.model.jobs),
     ],
     "pauses": [Step("become", {"what": st.sampled_from(["paused", "resumed", "resumed"])})],
     "losses": [Step("become", {"what": st.sampled_from(["cleared", "without scripts", "without counters"])})],
@@ -117,7 +117,7 @@ class Machine(RuleBasedStateMachine):
         self.engine = Engine(self.client, next(self.numbers))
         self.steps = WORK
 
-    @initialize(kinds=st.sets(st.sampled_from(sorted(TROUBLE))))
+    @initialize(kinds=st.sets(st.sampled_from(sorted(TROUBLE)), min_size=len(TROUBLE) // 2))
     def trouble(self, kinds: set[str]) -> None:
         self.steps = WORK + [step for kind in sorted(kinds) for step in TROUBLE[kind]]
 
@@ -149,7 +149,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         client.close()
 
 
-@pytest.mark.timeout(7200 if IS_NIGHTLY else 300)
+@pytest.mark.timeout(7200 if IS_NIGHTLY else 900)  # finding the shortest story may take five minutes
 def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """RB22, RB24, RB34, RB36, RB44: nothing lost, nothing settled twice, strict priority and FIFO, no key left."""
     monkeypatch.setattr(Machine, "client", client, raising=False)

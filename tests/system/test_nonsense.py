@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -356,7 +357,7 @@ OF_JOBS = {"delay", "countdown", "eta", "name"}
 @pytest.mark.parametrize(
     ("option", "value"),
     [(option, value) for option, values in WRONG_OPTIONS.items() for value in values],
-    ids=lambda given: f"{given!r:.40}",
+    ids=lambda given: re.sub(" at 0x.*", "", repr(given))[:40],  # the same in parallel processes
 )
 def test_wrong_values_of_options_are_refused_with_the_name_of_the_option(
     option: str, value: Any, desk: SimpleNamespace

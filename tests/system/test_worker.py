@@ -53,9 +53,9 @@ async def test_priorities_are_strict_over_two_workers(app: Relevo) -> None:
     @app.task(result_ttl=0)
     async def step(priority: int) -> None:
         started.append(priority)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.025)  # long enough that nothing is claimed ahead
 
-    for number in range(300):
+    for number in range(60):
         priority = (number * 7919) % 5 * 10
         await step.using(priority=priority).aenqueue(priority)
     await asyncio.gather(
@@ -63,10 +63,9 @@ async def test_priorities_are_strict_over_two_workers(app: Relevo) -> None:
         Worker(app, burst=True, concurrency=1).run(),
     )
     await app.aclose()
-    assert len(started) == 300
-    # each worker has at most one job in its hands and some on the way: no start is further out of order than that
-    for at, priority in enumerate(started):
-        assert all(later >= priority for later in started[at + 8 :]), at
+    assert len(started) == 60
+    # two answers of the server may cross on their way, no more
+    assert all(later >= priority for at, priority in enumerate(started) for later in started[at + 2 :])
 
 
 async def test_an_urgent_job_overtakes_a_long_queue(app: Relevo) -> None:
@@ -497,6 +496,27 @@ async def test_a_worker_survives_the_loss_of_its_connections(app: Relevo, server
             server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             job = await after.aenqueue(number)
             assert await job.aresult(timeout=20) == number + 1
+
+
+async def test_an_idle_worker_is_always_called(app: Relevo) -> None:
+    """A call that arrives before the answer that says "you are idle now" must count. RB36"""
+
+    @app.task
+    async def leaf(number: int) -> int:
+        return number
+
+    @app.task
+    def in_a_thread(number: int) -> int:
+        return leaf.enqueue(number).result(timeout=5)
+
+    @app.task
+    async def on_the_loop(number: int) -> int:
+        return await (await leaf.aenqueue(number)).aresult(timeout=5)
+
+    async with working(app):
+        for number in range(100):
+            jobs = [await in_a_thread.aenqueue(number), await on_the_loop.aenqueue(number)]
+            assert [await job.aresult(timeout=5) for job in jobs] == [number, number]
 
 
 # itself

@@ -60,6 +60,9 @@ class Lane:
         self._kick = asyncio.Event()
         self._called = asyncio.Event()
         self._resting = False
+        #: Goes up whenever somebody calls. The bell has a connection of its own, so it may ring before the answer that
+        #: we were put on the list of idle workers: by then we are off it again, and nobody would call us any more.
+        self._calls = 0
         self._rest_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._notes: list[tuple[str, int | str, str, str]] = []
@@ -78,6 +81,7 @@ class Lane:
     def wake(self) -> None:
         """There may be work: ask."""
         self._resting = False
+        self._calls += 1
         self._kick.set()
         self._called.set()
 
@@ -88,6 +92,7 @@ class Lane:
     def bell(self, message: bytes) -> None:
         """A message from the worker's bell: a job handed over, a cancellation, or just a ring."""
         self._resting = False
+        self._calls += 1
         kind = message[:1]
         if kind == b"j":
             if faults.ACTIVE:
@@ -116,6 +121,7 @@ class Lane:
                 await self._sleep()
                 continue
             worker.reserve(want)
+            calls = self._calls
             try:
                 found = await self._turn(want)
             finally:
@@ -132,7 +138,7 @@ class Lane:
                     self._take(self._held(found, index, id, body))
                 except Exception:
                     log.exception("%s: job %.60r cannot be taken", self.queue, id)
-            if want and len(found.ids) < want:
+            if want and len(found.ids) < want and calls == self._calls:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             if found.ids:
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
@@ -222,12 +228,13 @@ class Lane:
             await self._say_resting()
 
     async def _say_resting(self) -> None:
+        calls = self._calls
         try:
             now, wake, waits = await self._driver.perform(rest(self.keys, self._worker.id, IDLE_MS), patience=0)
         except StoreError as error:
             await self._away(error)
             return
-        if waits:
+        if waits and calls == self._calls:
             self._rest(wake - now if wake else None)
         else:
             self.wake()
