@@ -253,7 +253,6 @@ class Relevo:
         """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
         if not self.is_listed(queue):
             yield queues.register(self.keys, [queue], time.time_ns() // 1_000_000)
-            yield queues.keep_list(self.keys)
             self._listed[queue] = time.monotonic() + LIST_AGAIN
 
     # how jobs end

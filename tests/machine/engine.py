@@ -1,7 +1,7 @@
 """The real scripts on a real server, driven step by step beside the model.
 
 An `Engine` is one queue with three workers that the test plays: it does to the server what workers, clients and people
-do, tells the model the same, and compares what they say. `agrees()` compares everything.
+do, tells the model the same, and compares what they say. `agree()` compares everything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call, Plan
 from relevo.store.push import NewJob, push, push_plain, push_rich
 from relevo.store.settlement import Held, Terms, done_record, ended_record, settle
-from relevo.store.turns import Limits, Moved, Settled, leave, renew, rest, turn
+from relevo.store.turns import Limits, Moved, Settled, abandon, leave, renew, rest, turn
 from tests.machine.model import (
     BACKOFF_MS,
     ENDED,
@@ -357,6 +357,13 @@ class Engine:
         for hand in ours:
             self.model.jobs[hand.held.id].lease_end_ms = self.model.now_ms + LEASE_MS
 
+    def _abandon(self, hands: list[Hand]) -> None:
+        ended = self.perform(abandon(self.queue, [(hand.held.id, hand.held.token) for hand in hands]))
+        ours = [hand for hand in hands if self.model.has_right(hand.held.id, hand.grip)]
+        assert ended == len(ours)
+        for hand in ours:
+            self.model.jobs[hand.held.id].lease_end_ms = -self.start_ms  # long ago
+
     # workers come and go
     def worker(self, number: int, does: str) -> None:
         """Something happens to a worker."""
@@ -368,9 +375,12 @@ class Engine:
                 self._answer(worker)
             case "die":
                 self.is_ring_lost = True
+            case "die in sight":
+                self.is_ring_lost = True
+                self._abandon(worker.hands)
             case "stop":
                 self._stop(worker)
-        if does in ("die", "stop"):
+        if does in ("die", "die in sight", "stop"):
             self.workers[self.workers.index(worker)] = self._worker(worker.idle_ms)
 
     def _answer(self, worker: Worker) -> None:
@@ -535,10 +545,10 @@ class Engine:
         for worker in self.workers:
             handed = [message[1:21].decode() for message in found.bells[worker.name] if message[:1] == b"j"]
             assert handed == [id for id, _ in worker.rung]
-        if self.model.ids("ready") and not self.model.paused and not self.is_ring_lost:
+        if self.model.has_work and not self.model.paused and not self.is_ring_lost:
             called = [worker for worker in self.workers if worker.idle_ms and worker.has_asked]
             awake = [worker for worker in called if not worker.is_resting or found.bells[worker.name]]
-            assert awake or not called, "jobs are ready and all workers sleep"
+            assert awake or not called, "there is work and all workers sleep"
 
     # the end
     def end(self) -> None:

@@ -20,6 +20,8 @@ MAX_CRASHES = 2
 BACKOFF_MS = 120_000
 SNOOZE_MS = 600_000
 
+#: Older attempts are not told any more.
+ATTEMPTS_TOLD = 20
 #: More leases than this are not taken back in one turn.
 TAKEN_BACK_AT_ONCE = 20
 
@@ -143,6 +145,12 @@ class Model:
         """Running jobs whose lease is over."""
         return [job for job in self.of("running") if job.lease_end_ms <= self.now_ms]
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a worker that asks now is given something."""
+        due = any(job.due_ms <= self.now_ms for job in self.of("scheduled"))
+        return due or bool(self.ids("ready")) or bool(self.overdue())
+
     def lend(self, job: Job, lease_ms: int) -> int:
         """Give somebody the right to settle a job, and take it from whoever had it."""
         job.state = "running"
@@ -187,20 +195,20 @@ class Model:
             case "back":
                 self._hand_back(job)
             case "snooze":
-                job.attempts += 1
+                job.attempts = min(job.attempts + 1, ATTEMPTS_TOLD)
                 self._postpone(job, SNOOZE_MS)
             case "fail":
-                job.attempts += 1
+                job.attempts = min(job.attempts + 1, ATTEMPTS_TOLD)
                 job.spent += 1
                 if job.spent > RETRIES:
                     self._end(job, "dead", has_record)
                 else:
                     self._postpone(job, BACKOFF_MS)
             case "broken":
-                job.attempts += 1
+                job.attempts = min(job.attempts + 1, ATTEMPTS_TOLD)
                 self._end(job, "dead", has_record)
             case "lost":
-                job.attempts += 1
+                job.attempts = min(job.attempts + 1, ATTEMPTS_TOLD)
                 job.crashes += 1
                 if job.crashes >= MAX_CRASHES:
                     self._end(job, "dead", has_record)
@@ -209,15 +217,6 @@ class Model:
             case _:
                 raise ValueError(f"{what!r} cannot happen")
         return True
-
-    def dies_of(self, id: str, what: str) -> bool:
-        """Whether a job would be dead after this."""
-        job = self.jobs[id]
-        return (
-            what == "broken"
-            or (what == "fail" and job.spent >= RETRIES)
-            or (what == "lost" and job.crashes + 1 >= MAX_CRASHES)
-        )
 
     def _hand_back(self, job: Job) -> None:
         job.state, job.rank = "ready", FRONT

@@ -87,7 +87,7 @@ TROUBLE = {
         Step("pass_time", {"minutes": st.sampled_from([1, 2, 5, 7, 60, 360])}),
         Step("finish_too_late", {"number": ANY, "outcome": OUTCOMES}, lambda engine: engine.zombies),
     ],
-    "death": [Step("worker", {"number": ANY, "does": st.sampled_from(["die", "stop"])})],
+    "death": [Step("worker", {"number": ANY, "does": st.sampled_from(["die", "die in sight", "stop"])})],
     "people": [
         Step("person", {"number": ANY, "does": st.just("cancel")}, lambda engine: engine.model.jobs),
         Step("person", {"number": ANY, "does": st.just("revive")}, lambda engine: engine.model.of(*ENDED)),
@@ -192,5 +192,19 @@ def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
     engine.person(0, "revive")
     engine.claim(1, 1)
     engine.tell_again(0, 0)
+    engine.agree()
+    engine.end()
+
+
+def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead_one(client: Client) -> None:
+    """RB22: a job whose worker was seen dying waits for nobody's lease to end."""
+    engine = Engine(client, 0)
+    engine.enqueue([Spec(100)])
+    engine.claim(2, 1)
+    engine.claim(0, 1)
+    engine.claim(1, 1)
+    engine.worker(1, "die")
+    engine.worker(2, "die in sight")
+    engine.pass_time(2)
     engine.agree()
     engine.end()

@@ -247,7 +247,7 @@ async def test_a_handler_that_fails_is_a_dead_letter_itself(app: Relevo) -> None
     async with working(app):
         letters = await _until_two(app)
     assert tries == [job.id] * 2
-    assert {letter.task for letter in letters} == {"pay", "handler"}
+    assert {letter.task for letter in letters} == {"pay", "handler"}, letters
     (letter,) = await app.dead.alist(error="mail server")
     assert (await app.ajob(letter.id)).status() is State.DEAD
 

@@ -307,8 +307,9 @@ async def test_a_job_of_an_unknown_task_rests_until_somebody_knows_it(app_factor
     assert info.state is State.SCHEDULED  # not destroyed, and visible as such
     assert info.attempts[0].how == "unknown_task"
     assert "did you mean 'new.features'" in info.attempts[0].message
-    async with working(old), working(new):
+    async with working(new):
         assert await job.aresult(timeout=20) == 7
+    await old.aclose()
 
 
 async def test_a_task_that_nobody_ever_knows_is_given_up(app_factory: AppFactory) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from relevo.model.job import Envelope, State
 from relevo.store import jobs, queues, turns
-from relevo.store.keys import QUEUE_KEYS, QueueKeys
+from relevo.store.keys import QUEUE_KEYS, AppKeys, QueueKeys
 from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.scripts import contract, names, script
@@ -18,6 +18,7 @@ from relevo.store.scripts import contract, names, script
 KEYS = QueueKeys("relevo:test:shop:actions:default")
 ID = "0" * 20
 LIMITS = turns.Limits(1, 2, 3, 4)
+APP = AppKeys("relevo", "test", "shop")
 
 
 def clearing() -> Call[Any]:
@@ -57,6 +58,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (queues.page(KEYS, "ready", 0, 1), 0),
     (queues.pause(KEYS, True), 0),
     (clearing(), 2),
+    (queues.register(APP, ["a", "b"], 1), 2),
 ]
 
 
@@ -84,7 +86,7 @@ def test_every_script_is_built_by_some_call() -> None:
 def test_a_header_names_keys_that_exist(name: str) -> None:
     found = script(name)
     assert found.keys, "a script without keys has no slot"
-    assert set(found.keys) <= set(QUEUE_KEYS)
+    assert set(found.keys) <= {*QUEUE_KEYS, "list"}  # one list of an app: its queues, or its workers
     assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
 
 
@@ -101,6 +103,9 @@ def test_a_header_says_what_the_script_does_and_gives(name: str) -> None:
 def test_a_call_passes_the_arguments_that_the_header_names(call: Call[Any], variable: int) -> None:
     assert call.script is not None
     assert len(call.args) == len(call.script.args) + variable
+    if call.script.name == "enlist":
+        assert call.keys == (APP.queues,)
+        return
     assert call.keys == tuple(KEYS.key(name) for name in call.script.keys)
     assert {key.partition(b"}")[0] for key in call.keys} == {b"{relevo:test:shop:actions:default"}
 

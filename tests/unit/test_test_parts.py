@@ -379,7 +379,7 @@ def test_proxy_of_a_dead_server_resets_and_serves_again_after_its_restart(tmp_pa
             client_id(line)
             server.kill()
             assert line.recv(100) == b""
-        with line_to(proxy) as line, pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError), line_to(proxy) as line:  # on connecting already, if it is quick
             line.recv(100)
         server.start()
         with line_to(proxy) as line:

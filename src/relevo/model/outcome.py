@@ -142,7 +142,7 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
                 return End(State.DEAD, "poison", told)
             return GiveBack(told)
         case UnknownTarget(attempt):
-            return _unknown(story, attempt, policy, now_ms)
+            return _unknown(story, attempt, policy, now_ms, chance)
         case Raised(Snooze() as verdict, attempt):
             return TryAgain(verdict.delay, story.told(attempt))
         case Raised(Cancel() as verdict, attempt):
@@ -169,11 +169,12 @@ def _again(told: Story, policy: Policy, chance: float, delay: float | None) -> O
     return TryAgain(policy.backoff.delay(told.spent, chance) if delay is None else delay, told)
 
 
-def _unknown(story: Story, attempt: Attempt, policy: Policy, now_ms: int) -> Outcome:
+def _unknown(story: Story, attempt: Attempt, policy: Policy, now_ms: int, chance: float) -> Outcome:
     """Let it rest for a worker that knows it: during a deploy there are old and new ones."""
     since = story.unknown_since_ms or now_ms
     if now_ms - since > policy.unknown_task_ttl * 1000:
         return End(State.DEAD, "unknown_task", story)
     if not story.unknown_since_ms:  # told once: who said so first, and when
         story = msgspec.structs.replace(story.told(attempt), unknown_since_ms=since)
-    return TryAgain(min(UNKNOWN_REST_MAX, UNKNOWN_REST + (now_ms - since) / 1000), story)
+    rest = min(UNKNOWN_REST_MAX, UNKNOWN_REST + (now_ms - since) / 4000)
+    return TryAgain(rest * (0.75 + chance / 2), story)  # at odd times: the same worker must not get it each time

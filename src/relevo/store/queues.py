@@ -13,6 +13,7 @@ from relevo.store.jobs import Claim, read_claim, readable
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
+from relevo.store.scripts import script
 
 #: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
 LISTED_MS = 30 * 86_400_000
@@ -117,17 +118,9 @@ def clear(queue: QueueKeys) -> Generator[Call[Any], Any, int]:
     return removed
 
 
-def register(keys: AppKeys, names: Sequence[str], now_ms: int) -> Call[Any]:
-    """Put queues on the list. `now_ms` by this process' clock: it only tells old entries from new ones."""
-    args: list[Argument] = [b"ZADD", keys.queues]
-    for name in names:
-        args += (now_ms, name)
-    return Call(args)
-
-
-def keep_list(keys: AppKeys) -> Call[Any]:
-    """Let the list of queues live on."""
-    return Call([b"PEXPIRE", keys.queues, LISTED_MS])
+def register(keys: AppKeys, names: Sequence[str], now_ms: int) -> Call[int]:
+    """Put queues on the list, and let the list live on: how many there are."""
+    return Call([now_ms, LISTED_MS, *names], int, script("enlist"), (keys.queues,))
 
 
 def listed(keys: AppKeys) -> Call[list[str]]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from relevo.store.keys import AppKeys
 from relevo.store.plan import Call
+from relevo.store.scripts import script
 
 #: A worker speaks three times in this span; silent for so long, it is gone.
 PRESENT_MS = 45_000
@@ -34,8 +35,7 @@ class WorkerInfo(Struct, frozen=True):
 def present(keys: AppKeys, info: WorkerInfo, now_ms: int) -> Generator[Call[Any], Any, None]:
     """Say that the worker lives."""
     yield Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
-    yield Call([b"ZADD", keys.workers, now_ms, info.id])
-    yield Call([b"PEXPIRE", keys.workers, LISTED_MS])  # each time: a connection may break between the two
+    yield Call([now_ms, LISTED_MS, info.id], int, script("enlist"), (keys.workers,))
 
 
 def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:

@@ -13,7 +13,8 @@ local ended = 0
 for i = 2, #ARGV, 2 do
   local claim = redis.call('HGET', claims, ARGV[i])
   if claim and string.match(claim, '^%d+') == ARGV[i + 1] then
-    ended = ended + redis.call('ZADD', running, 'XX', 'CH', 0, ARGV[i])
+    -- 1, not 0: asked when to look again, others are told this time, and 0 says never
+    ended = ended + redis.call('ZADD', running, 'XX', 'CH', 1, ARGV[i])
   end
 end
 if ended > 0 then
