@@ -24,7 +24,7 @@ from tests.servers import Server, available
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
 SETTINGS = settings(
-    max_examples=2000 if IS_NIGHTLY else 250,
+    max_examples=2000 if IS_NIGHTLY else 200,
     stateful_step_count=60 if IS_NIGHTLY else 40,
     deadline=None,
     print_blob=True,

@@ -1,8 +1,7 @@
 """The inside of a child process: hears of a function, then of attempts to make with it, and answers each.
 
-The parent is `relevo.worker.processes`. Both sides talk msgpack over one pipe, so nothing a job carries or returns is
-ever unpickled. The child imports what its parent resolved and nothing else. It may be killed at any moment, so what a
-job prints and how far it is goes to the parent while it runs, and not only at its end.
+The parent is `relevo.worker.processes`. The child imports what its parent resolved and nothing else. It may be killed
+at any moment, so what a job prints and how far it is goes to the parent while it runs, and not only at its end.
 """
 
 from __future__ import annotations
@@ -26,24 +25,35 @@ from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
 from relevo import context
 from relevo.codec import Signature
 from relevo.context import JobContext
 from relevo.errors import PayloadError
-from relevo.model.job import Attempt
 from relevo.model.options import Errors
 from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.task import Task
 from relevo.worker import capture
 from relevo.worker.capture import Capture
+from relevo.worker.process_messages import (
+    PARENTS_SIGNALS,
+    Answer,
+    Decided,
+    Done,
+    Failed,
+    Function,
+    Order,
+    Output,
+    Progressed,
+    Ready,
+    read_order,
+    write,
+)
 
-#: What the parent decides on. The same signals reach a child by way of its terminal or control group.
-PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 #: Seconds between two messages of a chatty job: the parent has other children to listen to.
 TELL_EVERY = 0.1
 #: So many writes are told at once: those of a job that says little and then hangs or crashes are all there.
@@ -51,86 +61,6 @@ TOLD_AT_ONCE = 200
 PIECE = 65_536  # bytes of output in one message
 MESSAGE_MOST = 2_000  # characters
 TRACEBACK_MOST = 32_000  # characters
-
-
-# From the parent.
-class Function(Struct, frozen=True, tag=True):
-    """Import this function: the attempts that follow are made with it."""
-
-    module: str
-    name: str
-    target: str
-
-
-class Order(Struct, frozen=True, tag=True):
-    """Make one attempt."""
-
-    number: int
-    function: Function
-    args: bytes
-    kwargs: bytes
-    id: str
-    queue: str
-    attempt: int
-    history: tuple[Attempt, ...]
-    worker: str
-    job_name: str
-    group: str
-    tags: tuple[str, ...]
-    #: Bytes a result may have; None: nobody wants it.
-    result_max: int | None
-
-
-# From the child. The first two may come late, from a thread that a job left behind: the number tells.
-class Output(Struct, frozen=True, tag=True):
-    """A job printed or logged."""
-
-    number: int
-    data: bytes
-
-
-class Progressed(Struct, frozen=True, tag=True):
-    """A job said how far it is."""
-
-    number: int
-    fraction: float
-    message: str
-
-
-class Ready(Struct, frozen=True, tag=True):
-    """The child is up, or the function was found: go on."""
-
-
-class Done(Struct, frozen=True, tag=True):
-    """The function returned."""
-
-    result: bytes = b""
-    not_kept: str = ""
-
-
-class Failed(Struct, frozen=True, tag=True):
-    """The function raised, or could not be called."""
-
-    error: str
-    message: str
-    traceback: str
-    permanent: bool = False
-
-
-class Decided(Struct, frozen=True, tag=True):
-    """The function gave its own verdict."""
-
-    kind: Literal["retry", "snooze", "cancel"]
-    reason: str
-    delay: float | None = None
-
-
-Answer: TypeAlias = Ready | Done | Failed | Decided
-read_order: Callable[[bytes], Function | Order] = msgspec.msgpack.Decoder(Function | Order).decode
-read_answer: Callable[[bytes], Output | Progressed | Answer] = msgspec.msgpack.Decoder(
-    Output | Progressed | Answer
-).decode
-write = msgspec.msgpack.Encoder().encode
 
 
 class Wire:

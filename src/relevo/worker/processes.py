@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from multiprocessing import Pipe
 from typing import assert_never
 
-import msgspec
-
 from relevo.model.verdicts import Cancel, Retry, Snooze
-from relevo.worker.process_child import (
+from relevo.worker.process_link import Child, Gone, Late
+from relevo.worker.process_messages import (
     PARENTS_SIGNALS,
     Answer,
     Decided,
@@ -34,8 +29,6 @@ from relevo.worker.process_child import (
     Output,
     Progressed,
     Ready,
-    read_answer,
-    write,
 )
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from relevo.worker.threads import Ended
@@ -46,98 +39,6 @@ log = logging.getLogger("relevo.worker")
 START_PATIENCE = 120.0
 #: Seconds for killed children to be gone when the pool closes. The kernel needs milliseconds.
 CLOSE_PATIENCE = 5.0
-# A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.process_child import main; main()"
-
-
-class _Gone(Exception):
-    """The child has died, or speaks no longer."""
-
-
-class _Late(Exception):
-    """The child did not answer in time."""
-
-
-class Child:
-    """A child process and the pipe to it. Used by one thread; only `kill` is for others."""
-
-    def __init__(self) -> None:
-        self.knows: set[Function] = set()
-        self.is_ready = False
-        self.was_killed = False
-        self._orders = 0
-        self._pipe, theirs = Pipe()
-        fd = theirs.fileno()
-        arguments = [str(fd), str(os.getpid()), str(logging.getLogger().level), *filter(_is_text, sys.path)]
-        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        try:
-            # In a session of its own: Ctrl-C does not reach it, and what its job has started can be killed with it.
-            self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, *flags, "-c", _PROGRAM, *arguments],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(fd,),
-                start_new_session=True,
-            )
-        except BaseException:
-            self._pipe.close()
-            raise
-        finally:
-            theirs.close()
-
-    @property
-    def has_died(self) -> bool:
-        """Whether it ended while it had nothing to do."""
-        return self._process.poll() is not None
-
-    def next_number(self) -> int:
-        """A number for an order, by which late messages of an earlier one are known."""
-        self._orders += 1
-        return self._orders
-
-    def send(self, message: Function | Order) -> None:
-        """Tell it what to do."""
-        try:
-            self._pipe.send_bytes(write(message))
-        except OSError as error:
-            raise _Gone from error
-
-    def receive(self, patience: float | None = None) -> Output | Progressed | Answer:
-        """What it says next."""
-        try:
-            if patience is not None and not self._pipe.poll(patience):
-                raise _Late
-            return read_answer(self._pipe.recv_bytes())
-        except (EOFError, OSError, msgspec.DecodeError) as error:
-            raise _Gone from error
-
-    def kill(self) -> None:
-        """Kill it and what it has started, at once."""
-        self.was_killed = True
-        self._kill()
-
-    def bury(self) -> str:
-        """See that it is gone, and say how it ended."""
-        self._pipe.close()
-        self._kill()  # what it has started; and itself, should it have closed the pipe and live on
-        code = self._process.wait()
-        if self.was_killed:
-            return "was killed by the worker"
-        if code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:  # a real-time signal
-            name = "without a name"
-        hint = "; was memory short?" if -code == signal.SIGKILL else ""
-        return f"was killed by signal {-code} ({name}){hint}"
-
-    def _kill(self) -> None:
-        if self._process.returncode is not None:
-            return  # reaped: its number may be somebody else's by now
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # all of them are gone; some systems say so in the second way
 
 
 class Processes:
@@ -233,13 +134,13 @@ class Processes:
                 child.kill()
         try:
             ended = self._attempt(run, child) if is_wanted else None
-        except _Gone:
+        except Gone:
             self._leave(run)
             how = f"{run.task.target}: the process that ran it {self._bury(child)}"
             if child.is_ready or child.was_killed:
                 return None, (run, None, ProcessDied(how))
             return None, (run, None, _failure(run, f"{how} before it was ready; its standard error says why"))
-        except _Late:
+        except Late:
             self._leave(run)
             child.kill()
             self._bury(child)
@@ -287,7 +188,7 @@ class Processes:
             case Decided(_, reason):
                 return run, None, Cancel(reason)
             case Ready():
-                raise _Gone  # not an answer to this: somebody else wrote to its pipe
+                raise Gone  # not an answer to this: somebody else wrote to its pipe
             case _:
                 assert_never(answer)
 
@@ -370,7 +271,3 @@ def _failure(run: Run, text: str, error: BaseException | None = None) -> RemoteF
 
 def _told(answer: Failed) -> RemoteFailure:
     return RemoteFailure(answer.error, answer.message, answer.traceback, permanent=answer.permanent)
-
-
-def _is_text(entry: object) -> bool:
-    return isinstance(entry, str)

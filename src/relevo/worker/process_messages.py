@@ -1,0 +1,95 @@
+"""What a worker and its child processes say to each other: msgpack over one pipe, so that nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from relevo.model.job import Attempt
+
+#: What the parent decides on. The same signals reach a child by way of its terminal or control group.
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+# From the parent.
+class Function(Struct, frozen=True, tag=True):
+    """Import this function: the attempts that follow are made with it."""
+
+    module: str
+    name: str
+    target: str
+
+
+class Order(Struct, frozen=True, tag=True):
+    """Make one attempt."""
+
+    number: int
+    function: Function
+    args: bytes
+    kwargs: bytes
+    id: str
+    queue: str
+    attempt: int
+    history: tuple[Attempt, ...]
+    worker: str
+    job_name: str
+    group: str
+    tags: tuple[str, ...]
+    #: Bytes a result may have; None: nobody wants it.
+    result_max: int | None
+
+
+# From the child. The first two may come late, from a thread that a job left behind: the number tells.
+class Output(Struct, frozen=True, tag=True):
+    """A job printed or logged."""
+
+    number: int
+    data: bytes
+
+
+class Progressed(Struct, frozen=True, tag=True):
+    """A job said how far it is."""
+
+    number: int
+    fraction: float
+    message: str
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """The child is up, or the function was found: go on."""
+
+
+class Done(Struct, frozen=True, tag=True):
+    """The function returned."""
+
+    result: bytes = b""
+    not_kept: str = ""
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """The function raised, or could not be called."""
+
+    error: str
+    message: str
+    traceback: str
+    permanent: bool = False
+
+
+class Decided(Struct, frozen=True, tag=True):
+    """The function gave its own verdict."""
+
+    kind: Literal["retry", "snooze", "cancel"]
+    reason: str
+    delay: float | None = None
+
+
+Answer: TypeAlias = Ready | Done | Failed | Decided
+read_order: Callable[[bytes], Function | Order] = msgspec.msgpack.Decoder(Function | Order).decode
+read_answer: Callable[[bytes], Output | Progressed | Answer] = msgspec.msgpack.Decoder(
+    Output | Progressed | Answer
+).decode
+write = msgspec.msgpack.Encoder().encode
