@@ -77,15 +77,17 @@ class DeadLetters:
         found: Rows = []
         for name in (yield from self._queues(queue)):
             start = 0
-            kept = 0
-            while kept < offset + limit:
+            kept: set[str] = set()
+            while len(kept) < offset + limit:
                 rows: Page = yield queues.page(self._app.keys_of(name), "dead", start, 100)
                 start += len(rows)
                 for one in rows:
                     row = _dead_row(one, name)
+                    if one.id in kept:  # a new letter came in front and moved this one to the next page
+                        continue
                     if error is None or error.lower() in f"{row.reason} {row.error}".lower():
                         found.append(row)
-                        kept += 1
+                        kept.add(one.id)
                 if not rows:
                     break
         found.sort(key=lambda row: row.ended_ms or 0, reverse=True)

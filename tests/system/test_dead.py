@@ -97,6 +97,23 @@ def test_letters_come_newest_first_and_in_pages(app: Relevo, step: Task[..., int
     assert ended == sorted(ended, reverse=True)
 
 
+def test_no_letter_is_listed_twice_while_others_arrive(app: Relevo, step: Task[..., int]) -> None:
+    queue = app.queue()
+    step.enqueue_many([((number,), {}) for number in range(150)])
+
+    def bury() -> None:
+        while leases := queue.take(1):
+            leases[0].bury("no")
+
+    with ThreadPoolExecutor(1) as threads:
+        burying = threads.submit(bury)
+        while not burying.done():
+            ids = [letter.id for letter in app.dead.list(limit=1000)]
+            assert len(ids) == len(set(ids))
+        burying.result()
+    assert len(app.dead.list(limit=1000)) == 150
+
+
 def test_letters_are_run_again_by_id_by_queue_and_all(app: Relevo, step: Task[..., int], good: set[int]) -> None:
     """R95, R283"""
     jobs = [step.using(queue=f"q{number % 2}").enqueue(number) for number in range(6)]
