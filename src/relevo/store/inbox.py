@@ -8,8 +8,10 @@ record there. A channel keeps nothing: when the connection breaks, everybody who
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import random
 import secrets
 import threading
 import time
@@ -40,6 +42,7 @@ class AsyncInbox:
         self._waiting: dict[str, _Awaited] = {}
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
+        self._broken = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
     async def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
@@ -82,6 +85,7 @@ class AsyncInbox:
                 return
             wire = await self._driver.open(None)
             wire.on_message = self._message
+            wire.on_closed = self._broken.set
             await wire.request((b"SUBSCRIBE", self._channel))
             self._wire = wire
             if self._keeper is None or self._keeper.done():
@@ -90,7 +94,10 @@ class AsyncInbox:
     async def _keep(self) -> None:
         """While somebody waits, see that the connection lives; after a break attach everybody again."""
         while True:
-            await asyncio.sleep(PING_EVERY if self._wire is not None and self._wire.closed is None else 0.2)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PING_EVERY):
+                    await self._broken.wait()
+            self._broken.clear()
             if not self._waiting:
                 continue
             try:
@@ -103,6 +110,8 @@ class AsyncInbox:
                     self._settle(id, await self._driver.perform(attach(awaited.queue, id, self._channel)))
             except StoreError as error:
                 log.debug("inbox: %s", error)
+                await asyncio.sleep(random.uniform(0.1, 0.3))
+                self._broken.set()
 
     async def close(self) -> None:
         """Stop listening."""
