@@ -151,6 +151,12 @@ def spin_for_ever(n: int) -> None:
         pass
 
 
+async def block_for_ever(n: int) -> None:
+    """Stand still on the event loop, beyond its time limit."""
+    effect("start", n)
+    time.sleep(600)
+
+
 def sleep_for_ever(n: int) -> None:
     effect("start", n)
     time.sleep(600)
@@ -178,6 +184,7 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "raise_on_loop": (raise_on_loop, {"retries": 0}),
     "wait_for_ever": (wait_for_ever, {"retries": 0, "timeout": 1}),
     "spin_for_ever": (spin_for_ever, {"retries": 0, "timeout": 1}),
+    "block_for_ever": (block_for_ever, {"retries": 0, "timeout": 1, "max_crashes": 1}),
     "sleep_for_ever": (sleep_for_ever, {"retries": 0, "timeout": 1}),
     "spin_in_process": (spin_in_process, {"retries": 0, "timeout": 1, "executor": "process"}),
 }

@@ -128,6 +128,18 @@ def test_hung_job_is_ended_at_its_time_limit_and_the_others_go_on(server: Server
         assert {effect.pid for effect in site.effects() if effect.n > 1} == {worker.pid}
 
 
+@pytest.mark.slow
+def test_job_that_blocks_the_event_loop_beyond_its_limit_is_ended(server: Server, tmp_path: Path) -> None:
+    """RB41: nothing inside its process can stop it, so the supervisor ends the process."""
+    with Site(server, tmp_path, lease="2s") as site:
+        supervisor = site.start(supervised=True)
+        job = site.enqueue("block_for_ever", 1)
+        eventually(lambda: job.status() is State.DEAD, timeout=20, what="the job is given up")
+        site.enqueue("nap", 2)
+        site.check(ended={1: State.DEAD})
+        assert "hangs 10 s beyond its time limit" in supervisor.log
+
+
 def test_worker_whose_threads_hang_starts_anew(server: Server, tmp_path: Path) -> None:
     """RB41: threads cannot be killed, their process can."""
     with Site(server, tmp_path, lease="3s", grace="1s") as site:
