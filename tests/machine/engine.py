@@ -144,8 +144,10 @@ class Engine:
         return time.monotonic() - self.began > SLACK_MS / 2000
 
     def tick(self) -> None:
-        """Let two milliseconds pass. What happens one after the other never falls in the same one, as it might by chance:
-        a story told again takes the same course."""
+        """Let two milliseconds pass.
+
+        What happens one after the other then never falls in the same one, so a story told again takes the same course.
+        """
         self._ticks += 2
         self.perform(Call([b"SET", CLOCK, self.model.now_ms + self._ticks]))
 

@@ -24,7 +24,7 @@ from tests.servers import Server, available
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
 SETTINGS = settings(
-    max_examples=2000 if IS_NIGHTLY else 200,
+    max_examples=2000 if IS_NIGHTLY else 250,
     stateful_step_count=80 if IS_NIGHTLY else 50,
     deadline=None,
     print_blob=True,
