@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from relevo.store.endpoint import Endpoint
 from relevo.store.plan import Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
-from relevo.store.source import Source, pauses
+from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
 
 T = TypeVar("T")
@@ -35,26 +35,13 @@ class AsyncDriver:
             return cast("T", stop.value)
 
     async def _call(self, call: Call[T], patience: float | None) -> T:
-        repeated = False
-        rest = None
+        tries: Tries | None = None
         while True:
             try:
-                return call.decode(await self._ask(call, repeated))
-            except WrongNode as error:
-                failure: ConnectionLost | NotNow | WrongNode = error
-            except NotNow as error:
-                failure = error
-            except ConnectionLost as error:
-                if error.sent and not call.repeatable:
-                    raise
-                repeated = repeated or error.sent
-                failure = error
-            self._source.forget()
-            rest = rest or pauses(self._source.call_timeout if patience is None else patience)
-            pause = next(rest, None)
-            if pause is None:
-                raise failure
-            await asyncio.sleep(pause)
+                return call.decode(await self._ask(call, tries is not None and tries.repeated))
+            except (ConnectionLost, NotNow, WrongNode) as error:
+                tries = tries or Tries(call, self._source, patience)
+                await asyncio.sleep(tries.pause_after(error))
 
     async def _ask(self, call: Call[T], repeated: bool) -> Any:
         endpoint = self._source.known(call.route)

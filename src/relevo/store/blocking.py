@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from relevo.store.link import Link
 from relevo.store.plan import Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode
-from relevo.store.source import Source, pauses
+from relevo.store.source import Source, Tries
 
 T = TypeVar("T")
 
@@ -41,26 +41,13 @@ class BlockingDriver:
             return cast("T", stop.value)
 
     def _call(self, call: Call[T], patience: float | None) -> T:
-        repeated = False
-        rest = None
+        tries: Tries | None = None
         while True:
             try:
-                return call.decode(self._ask(call, repeated))
-            except WrongNode as error:
-                failure: ConnectionLost | NotNow | WrongNode = error
-            except NotNow as error:
-                failure = error
-            except ConnectionLost as error:
-                if error.sent and not call.repeatable:
-                    raise
-                repeated = repeated or error.sent
-                failure = error
-            self._source.forget()
-            rest = rest or pauses(self._source.call_timeout if patience is None else patience)
-            pause = next(rest, None)
-            if pause is None:
-                raise failure
-            time.sleep(pause)
+                return call.decode(self._ask(call, tries is not None and tries.repeated))
+            except (ConnectionLost, NotNow, WrongNode) as error:
+                tries = tries or Tries(call, self._source, patience)
+                time.sleep(tries.pause_after(error))
 
     def _ask(self, call: Call[T], repeated: bool) -> Any:
         link = self.link(call.route)

@@ -6,9 +6,12 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from relevo.store import embedded
 from relevo.store.endpoint import Endpoint, Location, read_url
+from relevo.store.plan import Call
+from relevo.store.replies import ConnectionLost, NotNow, WrongNode
 from relevo.store.topology import Topology
 
 
@@ -50,6 +53,29 @@ class Source:
             self._topology.forget()
             if self.is_embedded:
                 self._topology = None
+
+
+class Tries:
+    """How often a failed call is made again: as long as that can do no harm, until patience ends."""
+
+    def __init__(self, call: Call[Any], source: Source, patience: float | None) -> None:
+        self._call = call
+        self._source = source
+        self._pauses = pauses(source.call_timeout if patience is None else patience)
+        #: the server may have carried the call out already
+        self.repeated = False
+
+    def pause_after(self, error: ConnectionLost | NotNow | WrongNode) -> float:
+        """Seconds to wait before the next try; raises the error when there is none."""
+        if isinstance(error, ConnectionLost):
+            if error.sent and not self._call.repeatable:
+                raise error
+            self.repeated = self.repeated or error.sent
+        self._source.forget()
+        pause = next(self._pauses, None)
+        if pause is None:
+            raise error
+        return pause
 
 
 def pauses(patience: float) -> Iterator[float]:

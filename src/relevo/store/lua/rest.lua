@@ -8,6 +8,7 @@ ARGV  worker     id    who waits
 GIVES now, when to ask again (0: never), 1 if it may go on waiting (0: it was called, or should have been) ]]
 -- @include now
 -- @include afford
+-- @include next
 local waits = redis.call('ZSCORE', idle, worker) and 1 or 0
 if waits == 1 and redis.call('EXISTS', ready) == 1 then
   -- Jobs wait although we are on the list: the call for them went to a worker that had died. Without this look, nobody
@@ -19,7 +20,4 @@ if waits == 1 then
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
 end
-local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
-local next_lost = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
-local wake_at = math.min(next_due and math.floor(next_due / 1024) or math.huge, next_lost or math.huge)
-return { now, wake_at == math.huge and 0 or wake_at, waits }
+return { now, next_event(), waits }

@@ -24,6 +24,7 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 -- @include place
 -- @include end
 -- @include tally
+-- @include next
 
 local refused = {}
 local at = 11
@@ -256,7 +257,4 @@ if tonumber(idle_ms) > 0 then -- somebody with a loop of his own does not wait f
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
 end
-local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
-local next_lost = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
-local wake_at = math.min(next_due and math.floor(next_due / 1024) or math.huge, next_lost or math.huge)
-return { now, wake_at == math.huge and 0 or wake_at, refused, ids, bodies, again, lost }
+return { now, next_event(), refused, ids, bodies, again, lost }
