@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, reject, settings
+from hypothesis import HealthCheck, Phase, reject, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -28,6 +28,7 @@ SETTINGS = settings(
     stateful_step_count=80 if IS_NIGHTLY else 50,
     deadline=None,
     print_blob=True,
+    phases=[phase for phase in Phase if phase is not Phase.explain],  # minutes for little: the story says it all
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -211,5 +212,16 @@ def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead
     engine.worker(1, "die")
     engine.worker(2, "die in sight")
     engine.pass_time(2)
+    engine.agree()
+    engine.end()
+
+
+def test_an_idle_worker_is_called_for_what_another_gives_back(client: Client) -> None:
+    """RB36: who gives back with a full house does not come for it again."""
+    engine = Engine(client, 0)
+    engine.enqueue([Spec(100)])
+    engine.claim(2, 1)
+    engine.claim(0, 1)
+    engine.finish(0, ["back"], True)
     engine.agree()
     engine.end()
