@@ -151,3 +151,13 @@ def test_abandoning_twice_or_what_has_ended_changes_nothing(desk: Desk) -> None:
     assert desk.run(abandon(desk.keys, [(id, 1), (id, 2)])) == 0
     assert desk.members("running") == []
     assert desk.run(abandon(desk.keys, [])) == 0
+
+
+def test_a_worker_that_leaves_passes_an_unread_call_on(desk: Desk) -> None:
+    desk.wait("stays")
+    desk.wait("leaves")
+    for _ in range(3):
+        desk.push_one()
+    desk.run(leave(desk.keys, "leaves"))
+    assert desk.bell("stays"), "somebody must hear of the jobs"
+    desk.drain()
