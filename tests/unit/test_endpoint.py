@@ -111,7 +111,7 @@ def test_nonsense_is_refused_with_what_to_write(url: str, says: str) -> None:
         read_url(url)
 
 
-@pytest.mark.parametrize("secret", ["se/cret", "se?cret", "se#cret", "se/cr@et", "[secret", "se:cret/1"])
+@pytest.mark.parametrize("secret", ["se/cret", "se?cret", "se#cret", "se/cr@et", "se:cret/1"])
 def test_a_password_with_bare_signs_is_refused_and_not_shown(secret: str) -> None:
     for user in ("", "shop"):
         with pytest.raises(SettingsError) as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
@@ -110,10 +111,7 @@ def read_url(url: str) -> Location:
             "write redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// (or valkey…)"
         )
     kind, secure = _SCHEMES[scheme]
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # its text would quote the URL, and with it perhaps a password
-        raise SettingsError("the server URL's host cannot be read; IPv6 is written redis://[::1]:6379/0") from None
+    parts = _Parts(url)
     userinfo, _, hosts = parts.netloc.rpartition("@")
     # A password with a bare / ? or # ends the host too early. What is behind it must not show up in a message.
     if parts.fragment or (not userinfo and "@" in parts.query) or (scheme != "unix" and "@" in parts.path):
@@ -154,6 +152,16 @@ def read_url(url: str) -> Location:
     return Location(kind, seeds, primary, options.get("sentinel_username"), options.get("sentinel_password"))
 
 
+class _Parts:
+    """A URL, cut up. By hand: urllib knows one host per URL, and its releases differ in what they do with several."""
+
+    def __init__(self, url: str) -> None:
+        rest, _, self.fragment = url.partition("://")[2].partition("#")
+        rest, _, self.query = rest.partition("?")
+        self.netloc, slash, path = rest.partition("/")
+        self.path = slash + path
+
+
 def _options(query: str) -> dict[str, str]:
     found = dict(parse_qsl(query, keep_blank_values=True))
     for name in found:
@@ -178,9 +186,11 @@ def _tls(options: dict[str, str]) -> Tls:
 def _host(text: str, usual_port: int) -> tuple[str, int]:
     if not text:
         raise SettingsError("the server URL has an empty host: there is a comma too many")
-    if text.startswith("["):  # [::1]:6379
-        host, _, rest = text[1:].partition("]")
-        port = rest.removeprefix(":")
+    if "[" in text or "]" in text:  # [::1]:6379
+        address = re.fullmatch(r"\[([0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%.+)?)\](?::(.*))?", text)
+        if address is None:
+            raise SettingsError("the server URL's host cannot be read; IPv6 is written redis://[::1]:6379/0")
+        host, port = address[1], address[2] or ""
     else:
         host, _, port = text.partition(":")
     return unquote(host) or "localhost", _number("port", port, 1, 65535) if port else usual_port
