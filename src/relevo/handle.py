@@ -71,7 +71,6 @@ class Job(Generic[R]):
         app: Relevo,
         id: str,
         queue: str,
-        *,
         decode: Callable[[bytes], Any] | None = None,
         created: bool = True,
     ) -> None:

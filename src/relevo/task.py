@@ -96,21 +96,25 @@ class Task(Generic[P, R]):
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, a thousand per round trip, in order: `[((7,), {"cents": 990}), …]`."""
         ids, plan = self._many(calls)
-        owners = self.app.run(plan)
-        return [self._job(id, owner) for id, owner in zip(ids, owners, strict=True)]
+        return self._jobs(ids, self.app.run(plan))
 
     async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """`enqueue_many` for async code."""
         ids, plan = self._many(calls)
-        owners = await self.app.arun(plan)
-        return [self._job(id, owner) for id, owner in zip(ids, owners, strict=True)]
+        return self._jobs(ids, await self.app.arun(plan))
 
     def _keys(self) -> QueueKeys:
         return self.app.keys_of(self.options.queue)  # asked each time: the app may be bound elsewhere for a test
 
     def _job(self, id: str, owner: str | int) -> Job[R]:
         known = id if isinstance(owner, int) else owner
-        return Job(self.app, known, self.options.queue, decode=self.signature.decode_result, created=known == id)
+        return Job(self.app, known, self.options.queue, self.signature.decode_result, known == id)
+
+    def _jobs(self, ids: list[str], owners: list[str]) -> list[Job[R]]:
+        app, queue, decode = self.app, self.options.queue, self.signature.decode_result
+        if owners is ids:  # all are new
+            return [Job(app, id, queue, decode) for id in ids]
+        return [Job(app, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True)]
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)

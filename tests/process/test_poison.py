@@ -100,7 +100,7 @@ def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(serv
     """RB22"""
     with Site(server, tmp_path, lease="1.5s") as site:
         site.start(supervised=True)
-        site.enqueue("hold_python", 1, 26)
+        site.enqueue("hold_python", 1, 5)
         began = site.wait_effect("start", 1).when
         other = site.start()
         site.wait_idle(other)
