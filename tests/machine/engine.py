@@ -187,7 +187,7 @@ class Engine:
     def _push_call(self, jobs: list[Job]) -> Call[Any]:
         if all(job.is_plain for job in jobs):
             return push_plain(self.queue, [(job.id, job.priority, job.body) for job in jobs], LEASE_MS)
-        return push_rich(self.queue, [_new(job) for job in jobs], LEASE_MS)
+        return push_rich(self.queue, [_new(job) for job in jobs])
 
     def _push(self, jobs: list[Job], *, lost: bool = False, again: bool = False) -> None:
         waits_for_nobody = not self.model.ids("ready")

@@ -35,7 +35,7 @@ class Desk:
     def push_one(self, body: str = "{}", *, priority: int = 100, id: str = "", **rich: Any) -> str:
         """Store one job with times, groups or names; the id that has its name."""
         job = NewJob(id or new_id(), priority, body.encode(), **rich)
-        owners: list[str] = self.run(push_rich(self.keys, [job], LEASE_MS))
+        owners: list[str] = self.run(push_rich(self.keys, [job]))
         return owners[0]
 
     def turn(

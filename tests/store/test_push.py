@@ -66,7 +66,7 @@ def test_jobs_stay_in_order_when_ids_are_not(desk: Desk) -> None:
 def test_a_push_of_mixed_jobs_is_cut_and_keeps_their_order(desk: Desk) -> None:
     jobs = [NewJob(new_id(), 100, b"{}", name=f"n{n}" if n == CHUNK + 5 else "") for n in range(CHUNK + 10)]
     calls = list(calls_of(desk, jobs))
-    assert calls == ["plain", "rich"]
+    assert calls == ["push", "push_rich"]
     order = [id.decode() for id in desk.turn(CHUNK).ids] + [id.decode() for id in desk.turn(CHUNK).ids]
     assert order == [job.id for job in jobs]
     for job in jobs:
@@ -74,13 +74,14 @@ def test_a_push_of_mixed_jobs_is_cut_and_keeps_their_order(desk: Desk) -> None:
 
 
 def calls_of(desk: Desk, jobs: Sequence[NewJob]) -> list[str]:
-    """Carry a push out and say of which shapes its calls were."""
+    """Carry a push out and say by which scripts."""
     steps = push(desk.keys, jobs, LEASE_MS)
     shapes: list[str] = []
     try:
         call = next(steps)
         while True:
-            shapes.append(str(call.args[3]))
+            assert call.script is not None
+            shapes.append(call.script.name)
             call = steps.send(desk.run(call))
     except StopIteration:
         return shapes
@@ -326,7 +327,7 @@ def test_a_name_whose_job_has_gone_is_taken_over(desk: Desk) -> None:
 @pytest.mark.parametrize("scope", ["until_done", "queued", "60000"])
 def test_a_repeated_push_of_a_name_finds_its_own_job(desk: Desk, scope: str) -> None:
     job = NewJob(new_id(), 100, b"{}", name="n", scope=scope)
-    call = push_rich(desk.keys, [job], LEASE_MS)
+    call = push_rich(desk.keys, [job])
     assert desk.run(call) == [job.id]
     assert desk.run(repeated(call)) == [job.id]
     assert desk.stats().totals == {"enqueued": 1}
@@ -340,7 +341,7 @@ def test_a_repeated_push_of_a_name_finds_its_own_job(desk: Desk, scope: str) -> 
 
 def test_names_of_one_call_are_seen_by_the_same_call(desk: Desk) -> None:
     jobs = [NewJob(new_id(), 100, b"{}", name=name, scope="until_done") for name in ("a", "b", "a")]
-    owners = desk.run(push_rich(desk.keys, jobs, LEASE_MS))
+    owners = desk.run(push_rich(desk.keys, jobs))
     assert owners == [jobs[0].id, jobs[1].id, jobs[0].id]
     assert desk.members("ready") == [jobs[0].id, jobs[1].id]
 
@@ -392,7 +393,7 @@ def test_groups_get_shares_by_their_weights(desk: Desk) -> None:
         for _ in range(many)
     ]
     for start in range(0, len(jobs), 100):
-        desk.run(push_rich(desk.keys, jobs[start : start + 100], LEASE_MS))
+        desk.run(push_rich(desk.keys, jobs[start : start + 100]))
     order: list[str] = []
     while (found := desk.turn(5)).ids:
         order += [body.decode() for body in found.bodies]
@@ -405,13 +406,13 @@ def test_groups_get_shares_by_their_weights(desk: Desk) -> None:
 
 def test_a_flooding_group_does_not_delay_a_small_one(desk: Desk) -> None:
     flood = [NewJob(new_id(), 100, b"flood", group="flood") for _ in range(1000)]
-    desk.run(push_rich(desk.keys, flood, LEASE_MS))
+    desk.run(push_rich(desk.keys, flood))
     for _ in range(5):
         desk.finish(desk.claim(50))
     small = desk.push_one("small", group="small")
     assert small in desk.claim(3)
     desk.finish([small])
-    desk.run(push_rich(desk.keys, [NewJob(new_id(), 100, b"f", group="flood")], LEASE_MS))
+    desk.run(push_rich(desk.keys, [NewJob(new_id(), 100, b"f", group="flood")]))
     again = desk.push_one("small", group="small")
     assert again in desk.claim(3)
 
@@ -454,7 +455,7 @@ def test_the_clock_forgets_groups_that_have_gone_by(desk: Desk) -> None:
         desk.push_one(group="always")
     for turn_number in range(200):
         jobs = [NewJob(new_id(), 100, b"{}", group=f"tenant-{turn_number}-{n}") for n in range(20)]
-        desk.run(push_rich(desk.keys, jobs, LEASE_MS))
+        desk.run(push_rich(desk.keys, jobs))
         desk.finish(desk.claim(20))
     assert desk.ask("HLEN", "clock") < 600  # of 4,000 groups
     desk.finish(desk.drain())

@@ -9,7 +9,7 @@ from relevo.store.push import NewJob, push_rich
 from relevo.store.queues import pause
 from relevo.store.turns import MOST, Moved, Settled, renew
 from tests.servers import Server
-from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
+from tests.store.desk import Desk, kept, moved, new_id, plain
 
 ENDED = ("done", "dead", "cancelled", "expired")
 
@@ -406,7 +406,7 @@ def test_at_most_1000_are_promoted_per_turn_and_none_twice(late_desk: Desk) -> N
     """RB36"""
     jobs = [NewJob(new_id(), 100, b"{}", when="+1000") for _ in range(2500)]
     for start in range(0, 2500, 1000):
-        late_desk.run(push_rich(late_desk.keys, jobs[start : start + 1000], LEASE_MS))
+        late_desk.run(push_rich(late_desk.keys, jobs[start : start + 1000]))
     late_desk.advance(1001)
     found = late_desk.turn(1)
     stats = late_desk.stats()

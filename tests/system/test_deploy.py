@@ -30,9 +30,25 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 #: What each role does: its scripts, and its plain commands.
 ROLES = {
-    "producer": ({"push", "look", "attach"}, {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"}),
+    "producer": (
+        {"push", "push_rich", "enlist", "look", "attach"},
+        {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
+    ),
     "worker": (
-        {"push", "look", "attach", "turn", "renew", "rest", "leave", "abandon", "note", "cancel"},
+        {
+            "push",
+            "push_rich",
+            "enlist",
+            "look",
+            "attach",
+            "turn",
+            "renew",
+            "rest",
+            "leave",
+            "abandon",
+            "note",
+            "cancel",
+        },
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"},
     ),
     "monitor": ({"count", "page", "look"}, {"ping", "time", "info", "mget", "zrange", "zrem"}),

@@ -32,7 +32,7 @@ def clearing() -> Call[Any]:
 CALLS: list[tuple[Call[Any], int]] = [
     (push_plain(KEYS, [], 1), 0),
     (push_plain(KEYS, [(ID, 100, b"{}")] * 3, 1), 9),
-    (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2, 1), 16),
+    (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2), 16),
     (turns.turn(KEYS, "w", LIMITS, 1, turns.Settled()), 0),
     (
         turns.turn(

@@ -36,23 +36,19 @@ class NewJob(Struct, frozen=True, gc=False):
         return not (self.when or self.group or self.name)
 
 
-def _head(lease_ms: int, shape: str) -> list[Argument]:
-    return [0, lease_ms, KEEP_MS, shape]
-
-
 def push_plain(queue: QueueKeys, jobs: Sequence[tuple[str, int, bytes]], lease_ms: int) -> Call[int]:
     """Store jobs given as (id, priority, body): how many were new."""
     script = queue.script("push")
-    args = _head(lease_ms, "plain")
+    args: list[Argument] = [0, lease_ms, KEEP_MS]
     for job in jobs:
         args += job
     return Call(args, int, script, queue.of(script), again=0)
 
 
-def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Call[list[str]]:
+def push_rich(queue: QueueKeys, jobs: Sequence[NewJob]) -> Call[list[str]]:
     """Store jobs with times, groups or names: for each the id that has its name (its own: it is new)."""
-    script = queue.script("push")
-    args = _head(lease_ms, "rich")
+    script = queue.script("push_rich")
+    args: list[Argument] = [0, KEEP_MS]
     for job in jobs:
         args += (job.id, job.priority, job.body, job.when, job.group, job.weight, job.name, job.scope)
     return Call(args, _texts, script, queue.of(script), again=0)
@@ -67,7 +63,7 @@ def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Generator[C
             yield push_plain(queue, [(job.id, job.priority, job.body) for job in chunk], lease_ms)
             owners += [job.id for job in chunk]
         else:
-            owners += yield push_rich(queue, chunk, lease_ms)
+            owners += yield push_rich(queue, chunk)
     return owners
 
 

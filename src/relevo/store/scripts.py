@@ -55,7 +55,7 @@ def _include(source: str, folder: Traversable) -> str:
     def part(match: re.Match[str]) -> str:
         return folder.joinpath("include", match[1] + ".lua").read_text("utf-8").rstrip("\n")
 
-    return re.sub(r"^-- @include (\w+)$", part, source, flags=re.MULTILINE)
+    return re.sub(r"^ *-- @include (\w+)$", part, source, flags=re.MULTILINE)
 
 
 @cache

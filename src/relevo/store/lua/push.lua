@@ -1,124 +1,88 @@
---[[ Put jobs on their queue, each unless its id or its name is taken.
+--[[ Put plain jobs on their queue: those with nothing but a priority, which are most.
 
 With a worker waiting and nothing queued before it, a single job is claimed for that worker at once and its body put
-on the worker's bell: one round trip saved, and no other worker woken for nothing.
+on the worker's bell: one round trip saved, and no other worker woken for nothing. All else is in push_rich.lua.
 
 KEYS  jobs       hash  bodies of living jobs
       ready      zset  priority and fair tag
-      scheduled  zset  due time * 1024 + priority
       running    zset  lease deadline
       claims     hash  "token worker since" of jobs that were handed out
-      groups     hash  "weight group" of scheduled jobs that have a group
       clock      hash  virtual times of the fair tags
-      names      hash  name -> the living job that has it
-      unique     -     prefix of names held for a time
-      ended      -     prefix of records of finished jobs
       stats      hash  counters
       idle       zset  workers that wait, until when they are believed alive
       bell       -     prefix of the workers' bells
+      ended      -     prefix of records of finished jobs
 ARGV  again      flag  1: the client lost the reply to this very call and repeats it
       lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
-      shape      word  plain: id, priority, body per job; rich: also when, group, weight, name, scope
-GIVES rich: per job the id that has the name (its own: stored); plain: how many were stored ]]
--- @include now
--- @include wake
--- @include place
--- @include tally
-
-local function taken(id) -- only asked of repeated calls: ids are made by the client and never used twice
-  return again == '1' and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1)
-end
-local function hand_over(worker, id, body)
-  redis.call('ZADD', running, now + lease_ms, id)
-  redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. now)
-  ring(worker, 'j' .. id .. body)
-end
-local function wake_for(n)
-  for _ = 1, math.min(n, 64) do
-    local worker = wake()
-    if not worker then return end
-    ring(worker, '')
+                       then per job: id, priority, body
+GIVES how many were stored ]]
+local LEVEL = 8796093022208 -- as in place.lua
+-- The mark of the group without a name never lags behind its level's clock (turn.lua sees to that), so that its next tags
+-- are one addition away.
+local function next_tag(priority, n)
+  local last = redis.call('HINCRBY', clock, priority .. ':', 64 * n)
+  if last >= LEVEL then
+    last = LEVEL - 1
+    redis.call('HSET', clock, priority .. ':', string.format('%.0f', last))
   end
+  return last
+end
+local function known(id) -- only asked of repeated calls: ids are made by the client and never used twice
+  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
 end
 
-if shape == 'plain' then
-  if #ARGV == 7 then
-    local id, priority, body = ARGV[5], ARGV[6], ARGV[7]
-    if taken(id) then return 0 end
-    redis.call('HSET', jobs, id, body)
-    tally('enqueued', 1)
-    local worker = wake()
-    if worker and redis.call('ZCARD', ready) == 0 then
-      hand_over(worker, id, body)
-    else
-      redis.call('ZADD', ready, place(priority, '', 1), id)
-      keep_marks()
-      if worker then ring(worker, '') end
-    end
+if #ARGV == 6 then
+  local id, priority, body = ARGV[4], ARGV[5], ARGV[6]
+  if again == '1' and known(id) then return 0 end
+  redis.call('HSET', jobs, id, body)
+  if redis.call('HINCRBY', stats, 'enqueued', 1) == 1 then redis.call('PEXPIRE', stats, keep_ms) end
+  local waiting = redis.call('ZPOPMAX', idle)
+  if not waiting[1] then
+    redis.call('ZADD', ready, priority * LEVEL + next_tag(priority, 1), id)
     return 1
   end
-  local bodies, entries, stored = {}, {}, 0
-  for i = 5, #ARGV, 3 do
-    local id = ARGV[i]
-    if not taken(id) then
-      stored = stored + 1
-      bodies[stored * 2 - 1], bodies[stored * 2] = id, ARGV[i + 2]
-      entries[stored * 2 - 1], entries[stored * 2] = place(ARGV[i + 1], '', 1), id
-    end
+  -- @include now
+  -- @include wake
+  local worker = tonumber(waiting[2]) >= now and waiting[1] or wake()
+  if worker and redis.call('EXISTS', ready) == 0 then
+    redis.call('ZADD', running, now + lease_ms, id)
+    redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. now)
+    ring(worker, 'j' .. id .. body)
+  else
+    redis.call('ZADD', ready, priority * LEVEL + next_tag(priority, 1), id)
+    if worker then ring(worker, '') end
   end
-  for i = 1, stored * 2, 4000 do
-    local last = math.min(i + 3999, stored * 2)
-    redis.call('HSET', jobs, unpack(bodies, i, last))
-    redis.call('ZADD', ready, unpack(entries, i, last))
-  end
-  if stored > 0 then
-    keep_marks()
-    tally('enqueued', stored)
-    wake_for(stored)
-  end
-  return stored
+  return 1
 end
 
-local owners, readied, stored = {}, 0, 0
-local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
-for i = 5, #ARGV, 8 do
-  local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
-  local owner = taken(id) and id
-  if name ~= '' and not owner then
-    local for_ms = tonumber(scope)
-    if for_ms then
-      owner = redis.call('GET', unique .. ':' .. name)
-      if not owner then redis.call('SET', unique .. ':' .. name, id, 'PX', for_ms) end
-    else
-      owner = redis.call('HGET', names, name)
-      if owner and redis.call('HEXISTS', jobs, owner) == 0 then owner = false end
-      if owner and scope == 'queued' and redis.call('ZSCORE', running, owner) then owner = false end
-      if not owner then redis.call('HSET', names, name, id) end
-    end
-  end
-  owners[#owners + 1] = owner or id
-  if not owner then
+-- @include now
+-- @include wake
+local bodies, entries, levels, stored = {}, {}, {}, 0
+for i = 4, #ARGV, 3 do
+  if again ~= '1' or not known(ARGV[i]) then
     stored = stored + 1
-    redis.call('HSET', jobs, id, body)
-    local due = 0
-    if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
-    elseif when ~= '' then due = tonumber(when) end
-    if due > now then
-      redis.call('ZADD', scheduled, due * 1024 + priority, id)
-      if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
-    else
-      redis.call('ZADD', ready, place(priority, group, weight), id)
-      readied = readied + 1
-    end
+    bodies[stored * 2 - 1], bodies[stored * 2] = ARGV[i], ARGV[i + 2]
+    entries[stored * 2 - 1], entries[stored * 2] = ARGV[i + 1], ARGV[i]
+    levels[ARGV[i + 1]] = (levels[ARGV[i + 1]] or 0) + 1
   end
 end
-if stored > 0 then
-  keep_marks()
-  tally('enqueued', stored)
-  -- A new earliest due time must reach one idle worker, whose timer was set for a later one.
-  if redis.call('ZRANGE', scheduled, 0, 0)[1] ~= head then readied = math.max(readied, 1) end
-  wake_for(readied)
+if stored == 0 then return 0 end
+for priority, n in pairs(levels) do levels[priority] = priority * LEVEL + next_tag(priority, n) - 64 * n end
+for i = 1, stored * 2, 2 do
+  local priority = entries[i]
+  levels[priority] = levels[priority] + 64
+  entries[i] = levels[priority]
 end
-return owners
+for i = 1, stored * 2, 4000 do
+  local last = math.min(i + 3999, stored * 2)
+  redis.call('HSET', jobs, unpack(bodies, i, last))
+  redis.call('ZADD', ready, unpack(entries, i, last))
+end
+if redis.call('HINCRBY', stats, 'enqueued', stored) == stored then redis.call('PEXPIRE', stats, keep_ms) end
+for _ = 1, math.min(stored, 64) do
+  local worker = wake()
+  if not worker then break end
+  ring(worker, '')
+end
+return stored

@@ -241,7 +241,13 @@ if n > 0 then
     if not more then
       redis.call('DEL', clock) -- this may have been the last turn for long: nothing may stay behind
     else
-      if #tops > 0 then redis.call('HSET', clock, unpack(tops)) end
+      for i = 1, #tops, 2 do
+        redis.call('HSET', clock, tops[i], tops[i + 1])
+        -- The group without a name is never behind: push.lua counts on it, and need not ask.
+        if tonumber(redis.call('HGET', clock, tops[i] .. ':') or 0) < tonumber(tops[i + 1]) then
+          redis.call('HSET', clock, tops[i] .. ':', tops[i + 1])
+        end
+      end
       forget_marks()
     end
     if more or due_for_others() then -- there is more than this worker can take: pass the call on

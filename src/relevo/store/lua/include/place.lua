@@ -21,7 +21,7 @@ local function forget_marks()
   local some, stands, past = redis.call('HRANDFIELD', clock, 32, 'WITHVALUES'), {}, {}
   for i = 1, #some, 2 do
     local level = string.match(some[i], '^(%d+):')
-    if level then
+    if level and some[i] ~= level .. ':' then
       stands[level] = stands[level] or tonumber(redis.call('HGET', clock, level) or 0)
       if tonumber(some[i + 1]) <= stands[level] then past[#past + 1] = some[i] end
     end

@@ -1,0 +1,76 @@
+--[[ Put jobs with a time, a group or a name on their queue, each unless its id or its name is taken.
+
+KEYS  jobs       hash  bodies of living jobs
+      ready      zset  priority and fair tag
+      scheduled  zset  due time * 1024 + priority
+      running    zset  lease deadline
+      groups     hash  "weight group" of scheduled jobs that have a group
+      clock      hash  virtual times of the fair tags
+      names      hash  name -> the living job that has it
+      unique     -     prefix of names held for a time
+      ended      -     prefix of records of finished jobs
+      stats      hash  counters
+      idle       zset  workers that wait, until when they are believed alive
+      bell       -     prefix of the workers' bells
+ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      keep_ms    int   how long the counters live without traffic
+                       then per job: id, priority, body, when, group, weight, name, scope
+GIVES per job the id that has the name (its own: stored) ]]
+-- @include now
+-- @include wake
+-- @include place
+-- @include tally
+
+local function taken(id) -- only asked of repeated calls: ids are made by the client and never used twice
+  return again == '1' and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1)
+end
+local function wake_for(n)
+  for _ = 1, math.min(n, 64) do
+    local worker = wake()
+    if not worker then return end
+    ring(worker, '')
+  end
+end
+
+local owners, readied, stored = {}, 0, 0
+local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
+for i = 3, #ARGV, 8 do
+  local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
+  local owner = taken(id) and id
+  if name ~= '' and not owner then
+    local for_ms = tonumber(scope)
+    if for_ms then
+      owner = redis.call('GET', unique .. ':' .. name)
+      if not owner then redis.call('SET', unique .. ':' .. name, id, 'PX', for_ms) end
+    else
+      owner = redis.call('HGET', names, name)
+      if owner and redis.call('HEXISTS', jobs, owner) == 0 then owner = false end
+      if owner and scope == 'queued' and redis.call('ZSCORE', running, owner) then owner = false end
+      if not owner then redis.call('HSET', names, name, id) end
+    end
+  end
+  owners[#owners + 1] = owner or id
+  if not owner then
+    stored = stored + 1
+    redis.call('HSET', jobs, id, body)
+    local due = 0
+    if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
+    elseif when ~= '' then due = tonumber(when) end
+    if due > now then
+      redis.call('ZADD', scheduled, due * 1024 + priority, id)
+      if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
+    else
+      redis.call('ZADD', ready, place(priority, group, weight), id)
+      readied = readied + 1
+    end
+  end
+end
+if stored > 0 then
+  keep_marks()
+  tally('enqueued', stored)
+  -- A new earliest due time must reach one idle worker, whose timer was set for a later one.
+  if redis.call('ZRANGE', scheduled, 0, 0)[1] ~= head then readied = math.max(readied, 1) end
+  wake_for(readied)
+end
+return owners
