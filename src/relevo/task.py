@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from relevo.codec import Signature
@@ -14,8 +15,8 @@ from relevo.handle import Job
 from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Options, changed
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call, Plan
-from relevo.store.push import NewJob, push, push_plain
+from relevo.store.plan import Ahead, Call, Plan
+from relevo.store.push import CHUNK, NewJob, push, push_plain
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -139,27 +140,27 @@ class Task(Generic[P, R]):
         if not isinstance(calls, Iterable):
             raise PayloadError(f"{self.target}: enqueue_many takes a list of (args, kwargs) pairs, found {calls!r:.80}")
         for call in calls:
-            match call:
-                case (tuple() | list() as args, dict() as kwargs):
-                    fragments.append(encode(tuple(args), kwargs, limit=limit))
-                    ids.append(new_id())
-                case _:
-                    raise PayloadError(
-                        f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
-                        f"found {call!r:.80}"
-                    )
+            try:
+                args, kwargs = call
+            except (TypeError, ValueError):
+                args = kwargs = None
+            if not (isinstance(args, tuple | list) and isinstance(kwargs, dict)):
+                raise PayloadError(
+                    f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
+                    f"found {call!r:.80}"
+                )
+            fragments.append(encode(tuple(args), kwargs, limit=limit))
+            ids.append(new_id())
         return ids, self._store_many(ids, fragments)
 
-    def _store_many(self, ids: list[str], fragments: list[bytes]) -> Generator[Call[Any], Any, list[str]]:
+    def _store_many(self, ids: list[str], fragments: list[bytes]) -> Generator[Call[Any] | Ahead[Any], Any, list[str]]:
         yield from self.app.list_queue(self.options.queue)
         if self._plain:
             head, priority = self._head, self.options.priority
-            for start in range(0, len(ids), 1000):
-                rows = [
-                    (id, priority, head + b"," + fragment + b"}" if fragment else head + b"}")
-                    for id, fragment in zip(ids[start : start + 1000], fragments[start : start + 1000], strict=True)
-                ]
-                yield push_plain(self._keys(), rows, self.app.lease_ms)
+            bodies = (head + b"," + fragment + b"}" if fragment else head + b"}" for fragment in fragments)
+            rows = ((id, priority, body) for id, body in zip(ids, bodies, strict=True))
+            keys, lease_ms = self._keys(), self.app.lease_ms
+            yield Ahead(push_plain(keys, chunk, lease_ms) for chunk in iter(lambda: [*islice(rows, CHUNK)], []))
             return ids
         now_ms = 0
         if self.options.expires is not None:

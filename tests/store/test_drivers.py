@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreEr
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call, Plan
+from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.push import push_plain
 from relevo.store.queues import server_time
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
@@ -259,6 +259,39 @@ def test_a_lost_reply_of_a_push_makes_one_job(
     assert proxy.replies_to_drop == 0
     assert own_server.command("ZRANGE", keys.key("ready"), 0, -1)[1:] == [id.encode()]
     assert own_server.command("HGET", keys.key("stats"), "enqueued") == b"2"
+
+
+def in_advance(keys: QueueKeys, ids: list[str]) -> Generator[Ahead[int], list[int], list[int]]:
+    """Pushes of ten jobs each, of which the next is made while the server works on the one before."""
+    tens = (ids[start : start + 10] for start in range(0, len(ids), 10))
+    return (yield Ahead(push_plain(keys, [(id, 100, b"{}") for id in ten], 1000) for ten in tens))
+
+
+@pytest.mark.parametrize("trouble", ["none", "lost reply", "flushed scripts"])
+def test_calls_made_ahead_are_all_made_once_and_in_order(
+    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys, trouble: str
+) -> None:
+    store, ids = line(proxy.url), [new_id() for _ in range(200)]
+    store.run(one_job(keys, ids[0]))
+    steps = in_advance(keys, ids[1:])
+    if trouble == "lost reply":
+        proxy.drop_replies(1)
+    if trouble == "flushed scripts":
+        own_server.command("SCRIPT", "FLUSH")
+    assert sum(store.run(steps)) in (199, 189)  # ten may have been stored by a call whose reply was lost
+    assert own_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode() for id in ids]
+
+
+def test_a_server_that_is_full_refuses_calls_made_ahead_and_leaves_the_line_in_order(
+    line: OpenLine, own_server: Server, keys: QueueKeys
+) -> None:
+    store = line(own_server.url)
+    store.run(one_job(keys))
+    own_server.command("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(OutOfMemory):
+        store.run(in_advance(keys, [new_id() for _ in range(50)]))
+    own_server.command("CONFIG", "SET", "maxmemory", "0")
+    assert sum(store.run(in_advance(keys, [new_id() for _ in range(50)]))) == 50
 
 
 def test_a_lost_reply_of_a_turn_is_told_to_the_caller(

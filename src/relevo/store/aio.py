@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from relevo.store.endpoint import Endpoint
-from relevo.store.plan import Call, Plan
+from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
 from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
 
 T = TypeVar("T")
+
+
+async def _landed(call: Call[T], reply: asyncio.Future[Any]) -> T:
+    found = await reply
+    if isinstance(found, Exception):
+        raise refusal(str(found))
+    return call.decode(found)
 
 
 class AsyncDriver:
@@ -28,20 +37,40 @@ class AsyncDriver:
             return await self._call(plan, patience)
         steps = plan
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
-                call = steps.send(await self._call(call, patience))
+                doing = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
+                step = steps.send(await doing)
         except StopIteration as stop:
             return cast("T", stop.value)
 
-    async def _call(self, call: Call[T], patience: float | None) -> T:
+    async def _call(self, call: Call[T], patience: float | None, *, sent: bool = False) -> T:
         tries: Tries | None = None
         while True:
             try:
-                return call.decode(await self._ask(call, tries is not None and tries.repeated))
+                return call.decode(await self._ask(call, sent or (tries is not None and tries.repeated)))
             except (ConnectionLost, NotNow, WrongNode) as error:
                 tries = tries or Tries(call, self._source, patience)
                 await asyncio.sleep(tries.pause_after(error))
+
+    async def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
+        calls = iter(ahead.calls)
+        results = [await self._call(call, patience) for call in islice(calls, 1)]  # finds the server, loads the script
+        flying: deque[tuple[Call[T], asyncio.Future[Any]]] = deque()
+        try:
+            for call in calls:
+                wire = await self._wire(call.route)
+                flying.append((call, wire.send(call.command())))
+                if len(flying) > 1:
+                    results.append(await _landed(*flying[0]))
+                    flying.popleft()
+            while flying:
+                results.append(await _landed(*flying[0]))
+                flying.popleft()
+        except (ConnectionLost, NotNow, WrongNode, ScriptMissing):
+            results += [await self._call(call, patience, sent=True) for call, _ in flying]
+            results += [await self._call(call, patience) for call in calls]
+        return results
 
     async def _ask(self, call: Call[T], repeated: bool) -> Any:
         endpoint = self._source.known(call.route)

@@ -6,10 +6,12 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from relevo.store.link import Link
-from relevo.store.plan import Call, Plan
+from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode
 from relevo.store.source import Source, Tries
 
@@ -34,20 +36,46 @@ class BlockingDriver:
             return self._call(plan, patience)
         steps = plan
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
-                call = steps.send(self._call(call, patience))
+                done = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
+                step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
 
-    def _call(self, call: Call[T], patience: float | None) -> T:
+    def _call(self, call: Call[T], patience: float | None, *, sent: bool = False) -> T:
         tries: Tries | None = None
         while True:
             try:
-                return call.decode(self._ask(call, tries is not None and tries.repeated))
+                return call.decode(self._ask(call, sent or (tries is not None and tries.repeated)))
             except (ConnectionLost, NotNow, WrongNode) as error:
                 tries = tries or Tries(call, self._source, patience)
                 time.sleep(tries.pause_after(error))
+
+    def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
+        calls = iter(ahead.calls)
+        results = [self._call(call, patience) for call in islice(calls, 1)]  # finds the server, and loads the script
+        flying: deque[Call[T]] = deque()
+        link: Link | None = None
+        try:
+            for call in calls:
+                flying.append(call)
+                link = self.link(call.route)
+                link.send(call.command())
+                if len(flying) > 1:
+                    results.append(flying[0].decode(link.reply()))
+                    flying.popleft()
+            if link is not None:
+                results.append(flying[0].decode(link.reply()))
+        except BaseException as error:
+            if link is not None:  # replies that nobody read must not be taken for those to the next calls
+                link.close()
+                self._links().pop(link.endpoint, None)
+            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing):
+                raise
+            results += [self._call(call, patience, sent=True) for call in flying]
+            results += [self._call(call, patience) for call in calls]
+        return results
 
     def _ask(self, call: Call[T], repeated: bool) -> Any:
         link = self.link(call.route)

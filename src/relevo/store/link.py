@@ -42,15 +42,15 @@ class Link:
 
     def request(self, command: Sequence[Argument], *, timeout: float | None = None) -> Any:
         """Send a command and read its reply; an error reply is raised."""
-        reply = self.exchange(command, timeout=timeout)
-        if isinstance(reply, Exception):
-            raise refusal(str(reply))
-        return reply
-
-    def exchange(self, command: Sequence[Argument], *, timeout: float | None = None) -> Any:
-        """Send a command and give its reply, also when it is an error."""
         self.send(command)
-        return self.read(timeout=timeout)
+        return self.reply(timeout=timeout)
+
+    def reply(self, *, timeout: float | None = None) -> Any:
+        """The next reply; an error reply is raised."""
+        found = self.read(timeout=timeout)
+        if isinstance(found, Exception):
+            raise refusal(str(found))
+        return found
 
     def send(self, command: Sequence[Argument]) -> None:
         """Send without waiting."""

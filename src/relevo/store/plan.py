@@ -7,7 +7,7 @@ asyncio (`aio.py`), so that no logic is written twice and no event loop hides be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -54,4 +54,13 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
         return self.args[1] if len(self.args) > 1 and isinstance(self.args[1], bytes) else None
 
 
-Plan: TypeAlias = Call[T] | Generator[Call[Any], Any, T]
+class Ahead(Struct, Generic[T], frozen=True):
+    """Many calls to one queue, of which the next is made while the server works on the one before.
+
+    Gives a list of their results. All of them must be repeatable: after a broken connection those under way are.
+    """
+
+    calls: Iterator[Call[T]]
+
+
+Plan: TypeAlias = Call[T] | Generator[Call[Any] | Ahead[Any], Any, T]
