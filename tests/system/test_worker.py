@@ -216,6 +216,18 @@ async def test_a_burst_ends_when_nothing_is_left(app: Relevo) -> None:
     assert (again.done, again.failed) == (0, 0)
 
 
+async def test_a_worker_with_more_room_than_a_turn_can_give_takes_all(app: Relevo) -> None:
+    """A turn hands out a thousand jobs at most; that many is not a sign of an empty queue."""
+
+    @app.task(name="step", result_ttl=0)
+    async def step(number: int) -> None: ...
+
+    await step.aenqueue_many([((number,), {}) for number in range(2_500)])
+    worker = await drain(app, concurrency=2_000)
+    assert worker.done == 2_500
+    assert (await app.queue().astats()).living == 0
+
+
 async def test_a_burst_over_a_paused_queue_ends(app: Relevo) -> None:
     @app.task
     async def step() -> None: ...

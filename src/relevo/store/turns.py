@@ -77,7 +77,7 @@ class Turn(Struct, gc=False):
 
 
 def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Settled) -> Call[Turn]:
-    """Settle, promote, take back, claim: one round trip."""
+    """Settle, promote, take back, claim: one round trip. Gives MOST jobs at the most."""
     script = queue.script("turn")
     args: list[Argument] = [
         worker,

@@ -23,7 +23,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
-from relevo.store.turns import Limits, Settled, Turn, leave, note, rest, turn
+from relevo.store.turns import MOST, Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker import faults
 from relevo.worker.run import Run
 from relevo.worker.telling import result_ttl
@@ -113,7 +113,8 @@ class Lane:
         worker = self._worker
         while True:
             # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
-            want = worker.room() if not self._resting or self.settled.moved else 0
+            # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
+            want = min(MOST, worker.room()) if not self._resting or self.settled.moved else 0
             if not want and not len(self.settled):
                 if worker.is_stopping and not worker.in_hand:
                     return
