@@ -22,9 +22,9 @@ from relevo.context import JobContext
 from relevo.model.job import Attempt, read_envelope
 from relevo.store.settlement import Held
 from relevo.worker.capture import Capture
+from relevo.worker.outbox import Ended
 from relevo.worker.processes import Processes
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
-from relevo.worker.threads import Ended
 from tests.eventually import aeventually, eventually
 from tests.process import process_tasks as tasks
 

@@ -128,11 +128,6 @@ def listed(keys: AppKeys) -> Call[list[str]]:
     return Call([b"ZRANGE", keys.queues, 0, -1], lambda reply: sorted(name.decode() for name in reply))
 
 
-def unlist(keys: AppKeys, name: str) -> Call[Any]:
-    """Take a queue off the list."""
-    return Call([b"ZREM", keys.queues, name])
-
-
 def server_time() -> Call[int]:
     """The server's clock, in milliseconds."""
     return Call([b"TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)

@@ -17,9 +17,10 @@ from relevo.model.verdicts import Retry, Snooze
 from relevo.worker import capture, faults
 from relevo.worker.intake import Intake
 from relevo.worker.ledger import Ledger
+from relevo.worker.outbox import Ended
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run, Stopped
 from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
-from relevo.worker.threads import Ended, Threads
+from relevo.worker.threads import Threads
 
 if TYPE_CHECKING:
     from relevo.worker.lane import Lane

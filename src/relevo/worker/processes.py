@@ -6,17 +6,16 @@ in the place of one that died. The children themselves are `relevo.worker.proces
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
 from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.worker.outbox import Ended, Outbox
 from relevo.worker.process_link import Child, Gone, Late
 from relevo.worker.process_messages import (
     PARENTS_SIGNALS,
@@ -31,7 +30,6 @@ from relevo.worker.process_messages import (
     Ready,
 )
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
-from relevo.worker.threads import Ended
 
 log = logging.getLogger("relevo.worker")
 
@@ -47,11 +45,8 @@ class Processes:
     def __init__(self, size: int, on_start: Callable[[Run], None], on_end: Callable[[Ended], None]) -> None:
         self._size = size
         self._on_start = on_start
-        self._on_end = on_end
-        self._loop = asyncio.get_running_loop()
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._outbox: deque[Ended] = deque()
-        self._told = False
+        self._outbox = Outbox(on_end)
         self._threads: list[threading.Thread] = []
         # Guards what follows: a child is killed only while it is known to be at work, and not yet reaped.
         self._lock = threading.Lock()
@@ -80,7 +75,9 @@ class Processes:
                 child.kill()
                 return
             del self._places[run]
-        self._tell((run, None, ProcessDied(f"{run.task.target}: it was stopped before a process was free for it")))
+        self._outbox.put(
+            (run, None, ProcessDied(f"{run.task.target}: it was stopped before a process was free for it"))
+        )
 
     def abandon(self, run: Run) -> None:
         """The same as stop: a child never stays behind."""
@@ -109,7 +106,7 @@ class Processes:
                     self._places.pop(run, None)
                 continue
             child, ended = self._one(run, child)
-            if ended is not None and not self._tell(ended):
+            if ended is not None and not self._outbox.put(ended):
                 break  # the loop is closed: the worker has gone
         if child is not None:
             self._bury(child)
@@ -213,22 +210,6 @@ class Processes:
         with self._lock:
             self._children.discard(child)
         return child.bury()
-
-    def _tell(self, ended: Ended) -> bool:
-        self._outbox.append(ended)
-        if not self._told:
-            self._told = True
-            try:
-                self._loop.call_soon_threadsafe(self._collect)
-            except RuntimeError:
-                return False
-        return True
-
-    # on the loop
-    def _collect(self) -> None:
-        self._told = False
-        while self._outbox:
-            self._on_end(self._outbox.popleft())
 
 
 def _function_of(run: Run) -> Function | RemoteFailure:

@@ -10,16 +10,12 @@ import ctypes
 import inspect
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from relevo import context
 from relevo.worker import capture
+from relevo.worker.outbox import Ended, Outbox
 from relevo.worker.run import Run
-
-#: What a thread gives back: the run, and its result or error.
-Ended = tuple[Run, Any, BaseException | None]
 
 
 class TimeIsUp(BaseException):
@@ -32,11 +28,8 @@ class Threads:
     def __init__(self, size: int, on_start: Callable[[Run], None], on_end: Callable[[Ended], None]) -> None:
         self._size = size
         self._on_start = on_start
-        self._on_end = on_end
-        self._loop = asyncio.get_running_loop()
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._outbox: deque[Ended] = deque()
-        self._told = False
+        self._outbox = Outbox(on_end)
         self._threads: set[threading.Thread] = set()
         self.abandoned = 0
 
@@ -84,15 +77,8 @@ class Threads:
                 run.thread = None
             except TimeIsUp:
                 continue  # came a moment too late for its run; the thread itself is fine
-            self._outbox.append(ended)
-            if not self._told:
-                self._told = True
-                try:
-                    self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:
-                    return  # the loop is closed: the worker has gone
-            if me not in self._threads:
-                return  # abandoned meanwhile
+            if not self._outbox.put(ended) or me not in self._threads:
+                return  # the worker has gone, or this thread was abandoned meanwhile
 
     def _one(self, run: Run) -> Ended:
         job = context.running.set(run.context)
@@ -108,8 +94,3 @@ class Threads:
         finally:
             context.running.reset(job)
             capture.current.reset(output)
-
-    def _collect(self) -> None:
-        self._told = False
-        while self._outbox:
-            self._on_end(self._outbox.popleft())
