@@ -95,7 +95,7 @@ class Telling:
     grip: int
     what: str
     has_record: bool
-    row: Moved | tuple[str, int] | tuple[str, int, int, bytes]
+    row: Moved | tuple[str] | tuple[str, int, bytes]
 
 
 @dataclass
@@ -243,11 +243,12 @@ class Engine:
                 case Moved() as row:
                     settled.moved.append(row)
                     kinds[2].append(telling)
-                case (_, _) as row:
-                    settled.plain += row
+                case (id,):
+                    settled.plain.append(id)
                     kinds[0].append(telling)
-                case row:
-                    settled.kept += row
+                case (id, ttl_ms, record):
+                    settled.kept.append(id)
+                    settled.records += (ttl_ms, record)
                     kinds[1].append(telling)
         refused = [telling.id for kind in kinds for telling in kind if not self._settles(telling)]
         found = self.perform(turn(self.queue, worker.name, worker.limits, want, settled))
@@ -310,12 +311,12 @@ class Engine:
         assert held.envelope is not None
         if hand.is_lost:
             what = "cancelled" if held.cancel_asked else "lost"
-        row: Moved | tuple[str, int] | tuple[str, int, int, bytes]
-        if what == "ok" and hand.is_fresh and not held.envelope.name:
+        row: Moved | tuple[str] | tuple[str, int, bytes]
+        if what == "ok" and held.token == 1 and not held.envelope.name:
             if has_record:
-                row = (held.id, held.token, HOUR, done_record(held, self.now_ms, b"1"))
+                row = (held.id, HOUR, done_record(held, self.now_ms, b"1"))
             else:
-                row = (held.id, held.token)
+                row = (held.id,)
         else:
             attempt = Attempt(what, worker.name, held.since_ms, self.now_ms)
             handler = held.envelope.on_failure

@@ -115,12 +115,16 @@ class Desk:
 
 def plain(ids: Sequence[str], token: int = 1) -> Settled:
     """Done, and nothing is kept."""
-    return Settled(plain=[part for id in ids for part in (id, token)])
+    if token != 1:
+        return Settled(moved=[row for id in ids for row in moved(id, "done", token, ms=0).moved])
+    return Settled(plain=[*ids])
 
 
 def kept(ids: Sequence[str], token: int = 1, *, ttl_ms: int = 60_000, record: bytes = b'{"state":"done"}') -> Settled:
     """Done, and a record is kept."""
-    return Settled(kept=[part for id in ids for part in (id, token, ttl_ms, record)])
+    if token != 1:
+        return Settled(moved=[row for id in ids for row in moved(id, "done", token, ms=ttl_ms, text=record).moved])
+    return Settled(kept=[*ids], records=[ttl_ms, record] * len(ids))
 
 
 def moved(id: str, verb: str, token: int = 1, *, ms: int = 60_000, text: bytes = b"", **more: Any) -> Settled:

@@ -55,7 +55,7 @@ def test_without_memory_no_job_is_taken_but_work_goes_on(own_desk: Desk) -> None
     assert own_desk.stats().living == 11
 
     assert own_desk.run(renew(own_desk.keys, [(id, 1) for id in held], 90_000)) == ([], [])
-    settled = Settled(plain([held[0]]).plain, kept([held[1]]).kept, moved(held[2], "retry", ms=60_000).moved)
+    settled = Settled([held[0]], [held[1]], [60_000, b"{}"], moved(held[2], "retry", ms=60_000).moved)
     assert own_desk.turn(0, settled).refused == []
     assert own_desk.turn(0, moved(held[3], "dead", text=b'{"state":"dead"}')).refused == []
     assert own_desk.claim(2) == ids[4:6]

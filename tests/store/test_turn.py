@@ -234,7 +234,7 @@ def test_a_wrong_token_is_refused_and_changes_nothing(desk: Desk, verb: str) -> 
 def test_settling_twice_is_refused_the_second_time(desk: Desk) -> None:
     a, b, c = desk.push("{}", "{}", "{}")
     desk.claim(3)
-    settled = Settled(plain=[a, 1], kept=[b, 1, 60_000, b"{}"], moved=moved(c, "dead", text=b"{}").moved)
+    settled = Settled(plain=[a], kept=[b], records=[60_000, b"{}"], moved=moved(c, "dead", text=b"{}").moved)
     assert desk.turn(0, settled).refused == []
     totals = desk.stats().totals
     assert desk.turn(0, settled).refused == [a.encode(), b.encode(), c.encode()]
@@ -257,6 +257,7 @@ def test_a_thousand_of_each_kind_fit_in_one_turn(desk: Desk) -> None:
     settled = Settled(
         plain(a).plain,
         kept(b, record=b"{}").kept,
+        kept(b, record=b"{}").records,
         [Moved(id, 1, "dead", 100, f"g{n}", 1.0, 60_000, b"{}") for n, id in enumerate(c)],
     )
     assert desk.turn(0, settled, done_max=10).refused == []

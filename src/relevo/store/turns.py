@@ -44,22 +44,26 @@ class Moved(Struct, frozen=True, gc=False):
 class Settled(Struct, gc=False):
     """What a worker finished since its last turn."""
 
-    plain: list[Argument] = []  # id, token, …
-    kept: list[Argument] = []  # id, token, ttl, record, …
+    #: Ids of jobs that went well at the first go (token 1) and leave nothing.
+    plain: list[Argument] = []
+    #: The same for those that leave a record: their ids; ttl, record, …
+    kept: list[Argument] = []
+    records: list[Argument] = []
     moved: list[Moved] = []
 
     def __len__(self) -> int:
-        return len(self.plain) // 2 + len(self.kept) // 4 + len(self.moved)
+        return len(self.plain) + len(self.kept) + len(self.moved)
 
     def cut(self) -> Settled:
         """Take away what fits in one turn."""
-        part = Settled(self.plain[: MOST * 2], self.kept[: MOST * 4], self.moved[:MOST])
-        del self.plain[: MOST * 2], self.kept[: MOST * 4], self.moved[:MOST]
+        part = Settled(self.plain[:MOST], self.kept[:MOST], self.records[: MOST * 2], self.moved[:MOST])
+        del self.plain[:MOST], self.kept[:MOST], self.records[: MOST * 2], self.moved[:MOST]
         return part
 
     def put_back(self, part: Settled) -> None:
         """A turn failed: its settlements must be told again, before the newer ones."""
-        self.plain[:0], self.kept[:0], self.moved[:0] = part.plain, part.kept, part.moved
+        self.plain[:0], self.kept[:0], self.records[:0] = part.plain, part.kept, part.records
+        self.moved[:0] = part.moved
 
 
 class Turn(Struct, gc=False):
@@ -87,12 +91,13 @@ def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Sett
         KEEP_MS,
         limits.done_max,
         limits.dead_max,
-        len(settled.plain) // 2,
-        len(settled.kept) // 4,
+        len(settled.plain) + len(settled.kept),
+        len(settled.kept),
         len(settled.moved),
+        *settled.plain,
+        *settled.kept,
+        *settled.records,
     ]
-    args += settled.plain
-    args += settled.kept
     for one in settled.moved:
         args += (one.id, one.token, one.verb, one.priority, one.group, one.weight)
         args += (one.ms, one.text, one.name, one.follow_id, one.follow_priority, one.follow_body)

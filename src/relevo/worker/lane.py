@@ -266,10 +266,10 @@ class Lane:
         """Settle a run. The short way for the many that simply went well."""
         held = run.held
         envelope = held.envelope
-        if isinstance(happened, Returned) and held.story is _NEW and envelope is not None and not envelope.name:
+        if isinstance(happened, Returned) and held.token == 1 and envelope is not None and not envelope.name:
             ttl = result_ttl(run)
             if ttl <= 0:
-                self.settled.plain += (held.id, held.token)
+                self.settled.plain.append(held.id)
             else:
                 record = b'{"state":"done","target":%b,"started_ms":%d,"ended_ms":%d,"worker":%b' % (
                     write(envelope.target),
@@ -278,7 +278,8 @@ class Lane:
                     self._name,
                 )
                 record += b',"result":%b}' % result if result else b',"not_kept":%b}' % write(not_kept)
-                self.settled.kept += (held.id, held.token, max(1, round(ttl * 1000)), record)
+                self.settled.kept.append(held.id)
+                self.settled.records += (max(1, round(ttl * 1000)), record)
             self._kick.set()
             return None
         return self._conclude(held, happened, result, not_kept)

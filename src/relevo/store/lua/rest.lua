@@ -20,4 +20,4 @@ if waits == 1 then
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
 end
-return { now, next_event(), waits }
+return { now, sooner(due_first(), lease_first()), waits }

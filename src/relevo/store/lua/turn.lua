@@ -11,89 +11,85 @@ ARGV  worker     id    who asks
       keep_ms    int   how long the counters live without traffic
       done_max   int   entries kept in the index of done jobs
       dead_max   int   dead letters kept
-      plain      int   jobs that are done and leave nothing: id, token
-      kept       int   jobs that are done and leave a record: id, token, ttl, record
+      first      int   jobs that are done at the first go, token 1, which are most: id
+      kept       int   the last so many of them leave a record: ttl, record
       moved      int   all others: id, token, verb, priority, group, weight, ms, text, name, follow id, priority, body
                        verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
                        done, dead, cancelled, expired: ended with the record `text` for `ms`
 GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
       [index, claim, story] of those handed out before, [id, claim, body, story] of those taken back ]]
 -- @include now
--- @include afford
 -- @include wake
 -- @include place
 -- @include end
 -- @include tally
 -- @include next
 
+-- Numbers are given to commands as text, made once: the server would print each of them with 17 digits.
+local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)
 local refused = {}
-local at = 11
+first, kept, moved = tonumber(first), tonumber(kept), tonumber(moved)
+local at = 11 + first -- what comes after the ids
 
-local function held_by_us(n, stride) -- which of the n entries at `at` still carry the token we were given
-  local ids = {}
-  for i = 1, n do ids[i] = ARGV[at + (i - 1) * stride] end
-  local held, ours = redis.call('HMGET', claims, unpack(ids)), {}
-  for i = 1, n do
-    if held[i] and string.match(held[i], '^%d+') == ARGV[at + (i - 1) * stride + 1] then
-      ours[#ours + 1] = i
-    else
-      refused[#refused + 1] = ids[i]
-      ids[i] = false
+if first > 0 then
+  local held = redis.call('HMGET', claims, unpack(ARGV, 11, at - 1))
+  local ours, seen, counts = first, nil, false
+  for i = 1, first do
+    local claim = held[i]
+    if claim ~= seen then -- one turn's jobs carry one claim: looked at once
+      seen = claim
+      counts = claim and string.sub(claim, 1, 2) == '1 '
+    end
+    if not counts then
+      refused[#refused + 1] = ARGV[10 + i]
+      held[i] = false
+      ours = ours - 1
     end
   end
-  return ids, ours
-end
-
-local function remove(ids, ours)
-  local gone = {}
-  for x, i in ipairs(ours) do gone[x] = ids[i] end
-  redis.call('ZREM', running, unpack(gone))
-  redis.call('HDEL', jobs, unpack(gone))
-  redis.call('HDEL', claims, unpack(gone))
-  return gone
-end
-
-plain, kept, moved = tonumber(plain), tonumber(kept), tonumber(moved)
-local finished = 0
-if plain > 0 then
-  local ids, ours = held_by_us(plain, 2)
-  if #ours > 0 then
-    local gone = remove(ids, ours)
-    finished = finished + #gone
-    if awaited then for _, id in ipairs(gone) do tell(id, '{"state":"done"}') end end
-  end
-  at = at + plain * 2
-end
-if kept > 0 then
-  local ids, ours = held_by_us(kept, 4)
-  if #ours > 0 then
-    remove(ids, ours)
-    finished = finished + #ours
+  if ours > 0 then
+    local done_ids, from, to = ARGV, 11, at - 1
+    if ours < first then
+      done_ids, from, to = {}, 1, ours
+      for i = 1, first do if held[i] then done_ids[#done_ids + 1] = ARGV[10 + i] end end
+    end
+    redis.call('ZREM', running, unpack(done_ids, from, to))
+    redis.call('HDEL', jobs, unpack(done_ids, from, to))
+    redis.call('HDEL', claims, unpack(done_ids, from, to))
+    redis.call('HINCRBY', stats, 'done', ours)
+    if somebody_waits() then
+      for i = 1, first - kept do if held[i] then tell(ARGV[10 + i], '{"state":"done"}') end end
+    end
     local entries, longest = {}, 0
-    for x, i in ipairs(ours) do
-      local row = at + (i - 1) * 4
-      local id, ttl, record = ARGV[row], tonumber(ARGV[row + 2]), ARGV[row + 3]
-      redis.call('SET', ended .. ':' .. id, record, 'PX', ttl)
-      entries[x * 2 - 1], entries[x * 2] = now, id
-      longest = math.max(longest, ttl)
-      tell(id, record)
+    for i = first - kept + 1, first do
+      if held[i] then
+        local id, row = ARGV[10 + i], at + (i - first + kept - 1) * 2
+        local ttl, record = ARGV[row], ARGV[row + 1]
+        redis.call('SET', ended .. ':' .. id, record, 'PX', ttl)
+        entries[#entries + 1] = now_text
+        entries[#entries + 1] = id
+        longest = math.max(longest, ttl)
+        tell(id, record)
+      end
     end
-    redis.call('ZADD', done, unpack(entries))
-    redis.call('ZREMRANGEBYRANK', done, 0, -done_max - 1)
-    outlive(done, longest)
+    if #entries > 0 then
+      redis.call('ZADD', done, unpack(entries))
+      redis.call('ZREMRANGEBYRANK', done, 0, -done_max - 1)
+      outlive(done, longest)
+    end
   end
-  at = at + kept * 4
+  at = at + kept * 2
 end
-if finished > 0 then redis.call('HINCRBY', stats, 'done', finished) end
 
 local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired }
 local readied, postponed = 0, {}
 if moved > 0 then
-  local ids, ours = held_by_us(moved, 12)
-  local heard = {}
-  for _, i in ipairs(ours) do
+  local ids, heard = {}, {}
+  for i = 1, moved do ids[i] = ARGV[at + (i - 1) * 12] end
+  local held = redis.call('HMGET', claims, unpack(ids))
+  for i = 1, moved do
     -- A job that went back keeps its token until it is handed out again: the same word told twice must not count twice.
-    if redis.call('ZREM', running, ids[i]) == 1 then heard[#heard + 1] = i else refused[#refused + 1] = ids[i] end
+    local ours = held[i] and string.match(held[i], '^%d+') == ARGV[at + (i - 1) * 12 + 1]
+    if ours and redis.call('ZREM', running, ids[i]) == 1 then heard[#heard + 1] = i else refused[#refused + 1] = ids[i] end
   end
   for _, i in ipairs(heard) do
     local row = at + (i - 1) * 12
@@ -137,7 +133,10 @@ local function due_for_others()
 end
 
 want = tonumber(want)
-if plain + kept + moved > 0 then redis.call('PEXPIRE', stats, keep_ms) end
+if first + moved > #refused then redis.call('PEXPIRE', stats, keep_ms)
+else
+  -- @include afford
+end
 if want <= 0 or redis.call('EXISTS', paused) == 1 then
   keep_marks()
   if want > 0 then redis.call('HSET', paused, worker, now) -- resuming rings everybody who asked
@@ -148,8 +147,10 @@ if want <= 0 or redis.call('EXISTS', paused) == 1 then
   return { now, 0, refused, {}, {}, {}, {} }
 end
 
-local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
-if #due > 0 then
+-- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
+local due_at, lease_end = due_first(), lease_first()
+if due_at and due_at <= now then
+  local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
   local ids, entries = {}, {}
   for i = 1, #due, 2 do ids[(i + 1) / 2] = due[i] end
   redis.call('ZREM', scheduled, unpack(ids))
@@ -164,11 +165,13 @@ if #due > 0 then
     entries[i * 2 - 1], entries[i * 2] = place(string.format('%d', due[i * 2] % 1024), group, weight), id
   end
   redis.call('ZADD', ready, unpack(entries))
+  due_at = due_first()
 end
 keep_marks()
 
 local lost = {}
-for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, 20)) do
+local overdue = lease_end and lease_end <= now and redis.call('ZRANGE', running, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, 20)
+for _, id in ipairs(overdue or lost) do
   local body = redis.call('HGET', jobs, id)
   if body then
     -- A claim that is missing or that a stranger wrote must not stop the turn: what it did so far would stay half done.
@@ -178,7 +181,7 @@ for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT
     -- becomes of the job is the caller; if the caller dies too, this lease ends and the next one is asked.
     local claim = string.format('%d', token + 1) .. rest
     redis.call('HSET', claims, id, claim)
-    redis.call('ZADD', running, now + lease_ms, id)
+    redis.call('ZADD', running, lease_text, id)
     lost[#lost + 1] = { id, claim, body, redis.call('HGET', story, id) or '' }
   else
     redis.call('ZREM', running, id)
@@ -187,28 +190,31 @@ for _, id in ipairs(redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT
   end
 end
 if #lost > 0 then tally('lost', #lost) end
+if overdue then lease_end = lease_first() end
 
-local got = redis.call('ZPOPMIN', ready, want)
-local n = #got / 2
-local ids, bodies, again = {}, {}, {}
-if n > 0 then
-  local level, top = -1, 0
-  local tops = {}
-  for i = 1, n do ids[i] = got[i * 2 - 1] end
-  for i = n, 1, -1 do -- the last of each level carries its largest tag, which is where the level's clock stands now
-    local score = tonumber(got[i * 2])
-    local of = math.floor(score / LEVEL)
-    if of ~= level then
-      level, top = of, score - of * LEVEL
-      if top > 0 then
-        tops[#tops + 1] = of
-        tops[#tops + 1] = string.format('%.0f', top)
-      end
+local ids = redis.call('ZRANGE', ready, 0, want - 1)
+local n, bodies, again = #ids, {}, {}
+local tops = {} -- level, largest tag handed out: where the level's clock stands now
+if n == want then
+  local top = tonumber(redis.call('ZSCORE', ready, ids[n]))
+  while top do
+    local level = math.floor(top / LEVEL)
+    if top > level * LEVEL then
+      tops[#tops + 1] = level
+      tops[#tops + 1] = string.format('%.0f', top - level * LEVEL)
     end
+    -- all of the levels before the last one's go: the next top is the last entry below that level
+    local below = '(' .. string.format('%.0f', level * LEVEL)
+    top = tonumber(redis.call('ZRANGE', ready, below, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2])
   end
+end
+if n > 0 then
+  redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
   bodies = redis.call('HMGET', jobs, unpack(ids))
   local before = redis.call('HMGET', claims, unpack(ids))
-  local fresh = '1 ' .. worker .. ' ' .. now
+  -- Filled up to more than 64 bytes, so that the server keeps claims as a table: in its compact form it would walk
+  -- through all of them to find one, and a turn asks for hundreds.
+  local fresh = '1 ' .. worker .. ' ' .. now_text .. string.rep(' ', 64)
   local leases, stamps, m = {}, {}, 0
   for i = 1, n do
     if bodies[i] then
@@ -217,13 +223,12 @@ if n > 0 then
       local claim = fresh
       if before[i] then
         local token, flag = string.match(before[i], '^(%d+) %S+ %S+(.*)$')
-        claim = string.format('%d', (token or 0) + 1) .. ' ' .. worker .. ' ' .. now .. (flag or '')
+        claim = string.format('%d', (token or 0) + 1) .. ' ' .. worker .. ' ' .. now_text .. (flag or '')
         again[#again + 1] = m - 1
         again[#again + 1] = claim
         again[#again + 1] = redis.call('HGET', story, id) or ''
       end
-      ids[m], bodies[m] = id, bodies[i]
-      leases[m * 2 - 1], leases[m * 2] = now + lease_ms, id
+      if m < i then ids[m], bodies[m] = id, bodies[i] end
       stamps[m * 2 - 1], stamps[m * 2] = id, claim
     end
   end
@@ -232,12 +237,15 @@ if n > 0 then
     for i = n, m + 1, -1 do ids[i], bodies[i] = nil, nil end
   end
   if m > 0 then
+    -- the last first: an entry that goes before all others finds its place at once
+    for i = 1, m do leases[i * 2 - 1], leases[i * 2] = lease_text, ids[m + 1 - i] end
     redis.call('ZADD', running, unpack(leases))
     redis.call('HSET', claims, unpack(stamps))
+    lease_end = lease_end or now + lease_ms
   end
   if n == want then
     redis.call('ZREM', idle, worker)
-    local more = redis.call('ZCARD', ready) > 0
+    local more = redis.call('EXISTS', ready) == 1
     if not more then
       redis.call('DEL', clock) -- this may have been the last turn for long: nothing may stay behind
     else
@@ -263,4 +271,4 @@ if tonumber(idle_ms) > 0 then -- somebody with a loop of his own does not wait f
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
 end
-return { now, next_event(), refused, ids, bodies, again, lost }
+return { now, sooner(due_at, lease_end), refused, ids, bodies, again, lost }

@@ -1,7 +1,11 @@
 -- A job's end: its record under a time limit, its place in the index of its state, and word to those who wait for it.
-local awaited = redis.call('EXISTS', waiters) == 1
+local awaited -- asked once, when the first job ends
+local function somebody_waits()
+  if awaited == nil then awaited = redis.call('EXISTS', waiters) == 1 end
+  return awaited
+end
 local function tell(id, record)
-  if not awaited then return end
+  if not somebody_waits() then return end
   local inboxes = redis.call('HGET', waiters, id)
   if not inboxes then return end
   redis.call('HDEL', waiters, id)
