@@ -13,7 +13,7 @@ from relevo.codec import Signature
 from relevo.errors import OptionError, PayloadError, TargetError
 from relevo.handle import Job
 from relevo.model.job import Envelope, write
-from relevo.model.options import TASK_ONLY, Options, changed
+from relevo.model.options import TASK_ONLY, Executor, Options, changed
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.push import CHUNK, NewJob, push, push_plain
@@ -57,6 +57,10 @@ class Task(Generic[P, R]):
         self.is_async = any(map(inspect.iscoroutinefunction, (func, getattr(func, "__call__", None))))  # noqa: B004
         if any(map(_yields, (func, getattr(func, "__call__", None)))):  # noqa: B004
             raise TargetError(f"{target} is a generator: called, it would do nothing; return the values as a list")
+        #: where workers run it
+        self.executor: Executor = options.executor
+        if options.executor in ("auto", "loop"):
+            self.executor = "loop" if self.is_async else "thread"
         self._own = own or options
         self._head = self._envelope_head()
         app.keys_of(options.queue)  # refuses a name that cannot be one

@@ -243,11 +243,11 @@ class Engine:
                 case Moved() as row:
                     settled.moved.append(row)
                     kinds[2].append(telling)
-                case (id,):
-                    settled.plain.append(id)
+                case (one,):
+                    settled.plain.append(one)
                     kinds[0].append(telling)
-                case (id, ttl_ms, record):
-                    settled.kept.append(id)
+                case (one, ttl_ms, record):
+                    settled.kept.append(one)
                     settled.records += (ttl_ms, record)
                     kinds[1].append(telling)
         refused = [telling.id for kind in kinds for telling in kind if not self._settles(telling)]

@@ -50,9 +50,9 @@ class Pool:
         self.ended: dict[Run, asyncio.Future[Ended]] = {}
         self.processes = Processes(size, self.started.append, self._end)
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, run: Run, result: Any, error: BaseException | None) -> None:
         asyncio.get_running_loop()  # told on the loop, else this raises
-        self.ended[ended[0]].set_result(ended)
+        self.ended[run].set_result((run, result, error))
 
     def submit(self, run: Run) -> None:
         self.ended[run] = asyncio.get_running_loop().create_future()

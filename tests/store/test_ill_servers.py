@@ -14,7 +14,7 @@ from relevo.store.queues import clear
 from relevo.store.turns import Settled, abandon, leave, renew, rest
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.store.desk import Desk, kept, moved, plain
+from tests.store.desk import Desk, moved
 
 
 @pytest.fixture

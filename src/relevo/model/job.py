@@ -36,6 +36,10 @@ PRIORITY_DEFAULT = 100
 PRIORITY_MAX = 1023
 
 
+#: What a body without keyword arguments is read to: this very object, so that nobody need read it again.
+NO_KWARGS = Raw(b"{}")
+
+
 class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     """A job's body. Short keys and omitted defaults: a million of these may be queued.
 
@@ -48,7 +52,7 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
 
     target: str = field(name="t")
     args: Raw = field(name="a", default=Raw(b"[]"))
-    kwargs: Raw = field(name="k", default=Raw(b"{}"))
+    kwargs: Raw = field(name="k", default=NO_KWARGS)
     priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = field(name="p", default=PRIORITY_DEFAULT)
     group: str = field(name="g", default="")
     weight: Annotated[float, Meta(ge=0.01, le=64)] = field(name="w", default=1.0)

@@ -24,7 +24,7 @@ class Claim(Struct, frozen=True):
 
 def read_claim(text: bytes) -> Claim | None:
     """Read an entry of `claims`."""
-    match text.decode(errors="replace").split(" "):
+    match text.decode(errors="replace").split():
         case [token, worker, since, *flags] if token.isdigit() and since.isdigit():
             return Claim(int(token), worker, int(since), flags == ["c"])
     return None

@@ -118,6 +118,9 @@ async def work(app: Relevo, order: Order) -> int:
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
     )
+    # All that was imported stays for good. Set aside, it costs nothing when the collector looks for garbage.
+    gc.collect()
+    gc.freeze()
     warning = asyncio.create_task(_warn_of_an_ill_server(app))
     try:
         await worker.run()

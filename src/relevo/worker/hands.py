@@ -17,7 +17,6 @@ from relevo.model.verdicts import Retry, Snooze
 from relevo.worker import capture, faults
 from relevo.worker.intake import Intake
 from relevo.worker.ledger import Ledger
-from relevo.worker.outbox import Ended
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run, Stopped
 from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
 from relevo.worker.threads import Threads
@@ -60,11 +59,11 @@ class Hands:
         if self.are_closing:
             self.give_back(run)
             return
-        executor = run.task.options.executor
-        run.is_apart = executor == "process" or _is_suspect(run)
-        if run.is_apart:
+        executor = run.task.executor
+        if executor == "process" or (run.held.story.crashes and _is_suspect(run)):
+            run.is_apart = True
             self._pool().submit(run)
-        elif executor == "thread" or not run.task.is_async:
+        elif executor == "thread":
             self._threads.submit(run)
         elif self._on_loop < self._concurrency:
             self._start(run)
@@ -86,9 +85,8 @@ class Hands:
     def _begin(self, run: Run) -> None:
         """It starts now. Also called from the threads of the executors."""
         now = run.started = time.monotonic()
-        limit = self._intake.time_limit(run)
-        if limit:
-            run.deadline = now + limit
+        if run.limit:
+            run.deadline = now + run.limit
         if self.ledger is not None:
             run.cell = self.ledger.write(run.lane.number, run.held.token, run.held.id, now, run.deadline)
         if faults.ACTIVE:
@@ -106,15 +104,14 @@ class Hands:
             except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
                 error = raised
         self._on_loop -= 1
-        self._ended((run, result, error))
+        self._ended(run, result, error)
         while self._waiting and self._on_loop < self._concurrency:
             following = self._waiting.popleft()
             if not following.settled:
                 self._start(following)
 
     # out
-    def _ended(self, ended: Ended) -> None:
-        run, result, error = ended
+    def _ended(self, run: Run, result: Any, error: BaseException | None) -> None:
         if faults.ACTIVE:
             faults.at("returned")
         if run.settled:
@@ -129,8 +126,7 @@ class Hands:
     def _what_happened(self, run: Run, error: BaseException) -> Happened:
         match run.stopped:
             case "timeout":
-                limit = self._intake.time_limit(run)
-                return TimedOut(told(run, "timed_out", error, f"took longer than {limit:g} s"))
+                return TimedOut(told(run, "timed_out", error, f"took longer than {run.limit:g} s"))
             case "cancel":
                 return CancelAsked()
             case "shutdown":
@@ -154,7 +150,8 @@ class Hands:
                 report(run, outcome)
         if run.capture.changed or isinstance(happened, TOLD):
             lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
-        lane.note_progress(run, "")
+        if run.context._progress is not None:
+            lane.note_progress(run, "")
         self._on_settled()
 
     def forget(self, runs: Iterable[Run]) -> None:
@@ -213,7 +210,7 @@ class Hands:
         log.error("%s: job %s does not stop; it is left behind", run.task.target, run.held.id)
         if run.future is not None and run.future.done():
             self._on_loop -= 1  # stopped before its first step: it never came to count itself out
-        self._ended((run, None, TimeoutError("told to stop, and did not")))
+        self._ended(run, None, TimeoutError("told to stop, and did not"))
         if run.thread is not None:
             self._threads.abandon(run)
         return self._threads.abandoned * 4 >= self._threads_size
@@ -232,7 +229,7 @@ def _is_suspect(run: Run) -> bool:
     and one that is not lives.
     """
     crashes = run.held.story.crashes
-    if not crashes or crashes + 1 < run.task.options.max_crashes:
+    if crashes + 1 < run.task.options.max_crashes:
         return False
     func = run.task.func
     if func.__module__ == "__main__" or "<locals>" in func.__qualname__:

@@ -8,14 +8,12 @@ from typing import Any
 from relevo.app import Relevo
 from relevo.context import JobContext
 from relevo.errors import PayloadError
-from relevo.model.job import Attempt, Envelope, Story
+from relevo.model.job import NO_KWARGS, Attempt
 from relevo.model.outcome import CancelAsked, Happened, TooLate, UnknownTarget, Unrunnable
 from relevo.store.settlement import Held
 from relevo.task import Task
 from relevo.worker.capture import Capture
 from relevo.worker.run import Run
-
-_NEW = Story()
 
 
 class Intake:
@@ -24,6 +22,7 @@ class Intake:
     def __init__(self, app: Relevo, worker: str) -> None:
         self._app = app
         self._worker = worker
+        self._log_max = app.settings.log_max
         self._functions: dict[str, Task[..., Any]] = {}
 
     def run_of(self, lane: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
@@ -42,30 +41,35 @@ class Intake:
                 return found
             task = found
         try:
-            args, kwargs = task.signature.decode(envelope.args, envelope.kwargs)
+            args, kwargs = task.signature.decode(
+                envelope.args, None if envelope.kwargs is NO_KWARGS else envelope.kwargs
+            )
         except PayloadError as error:
             return Unrunnable("bad_arguments", self._attempt("refused", now_ms, str(error), "PayloadError"))
-        story = held.story
-        attempt = 1 if story is _NEW else len(story.attempts) + 1
+        history, options = held.story.attempts, task.options
         context = JobContext(
             held.id,
             queue,
             envelope.target,
-            attempt=attempt,
-            history=story.attempts,
-            worker=self._worker,
-            name=envelope.name,
-            group=envelope.group,
-            tags=envelope.tags,
+            len(history) + 1,
+            history,
+            self._worker,
+            envelope.name,
+            envelope.group,
+            envelope.tags,
         )
-        return Run(lane, held, task, args, kwargs, context, Capture(self._app.settings.log_max))
-
-    def time_limit(self, run: Run) -> float:
-        """Seconds the run may take; 0: no limit."""
-        envelope: Envelope | None = run.held.envelope
-        if envelope is not None and envelope.timeout is not None:
-            return envelope.timeout
-        return run.task.options.timeout or 0.0
+        limit, ttl = envelope.timeout, envelope.result_ttl  # what the caller chose, else what the task says
+        return Run(
+            lane,
+            held,
+            task,
+            args,
+            kwargs,
+            context,
+            Capture(self._log_max),
+            (options.timeout or 0.0) if limit is None else limit,
+            options.result_ttl if ttl is None else ttl,
+        )
 
     def _function(self, target: str, now_ms: int) -> Task[..., Any] | Happened:
         known = self._functions.get(target)

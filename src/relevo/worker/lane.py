@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relevo.errors import OutOfMemory, StoreError
-from relevo.model.job import Story, read_envelope, write
+from relevo.model.job import Record, State, Story, write
 from relevo.model.outcome import GiveBack, Happened, Outcome, Returned, decide
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
@@ -26,7 +26,6 @@ from relevo.store.settlement import Held, settle
 from relevo.store.turns import MOST, Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker import faults
 from relevo.worker.run import Run
-from relevo.worker.telling import result_ttl
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
@@ -53,6 +52,8 @@ class Lane:
         self.keys = app.keys_of(queue)
         self.settled = Settled()
         self._worker = worker
+        self._hands = worker.hands
+        self._intake = worker.intake
         self._driver = driver
         self._limits = Limits(app.lease_ms, IDLE_MS, app.settings.done_max, app.settings.dead_max)
         longest = max(app.settings.result_ttl, app.settings.failure_ttl)
@@ -70,7 +71,8 @@ class Lane:
         self._is_full = False
         #: server's clock minus ours, ms
         self._skew_ms = 0
-        self._name = write(worker.id)
+        self._heads: dict[str, bytes] = {}
+        self._heads_at = (0, 0)
 
     @property
     def is_resting(self) -> bool:
@@ -98,9 +100,10 @@ class Lane:
             if faults.ACTIVE:
                 faults.at("handed_over")
             id, body = message[1:21], message[21:]
-            self._take(Held(id.decode(), 1, body, readable(body), _NEW, self._worker.id, self.now_ms()))
+            now_ms = self.now_ms()
+            self._take(Held(id.decode(), 1, body, readable(body), _NEW, self._worker.id, now_ms), now_ms)
         elif kind == b"c":
-            self._worker.cancel(message[1:].decode())
+            self._hands.cancel(message[1:].decode())
         self._kick.set()
 
     def now_ms(self) -> int:
@@ -134,25 +137,23 @@ class Lane:
                     self._recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms)
                 except Exception:  # one strange entry must not keep the others from being settled and started
                     log.exception("%s: job %.60r cannot be taken back", self.queue, row[0])
-            for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
-                try:
-                    self._take(self._held(found, index, id, body))
-                except Exception:
-                    log.exception("%s: job %.60r cannot be taken", self.queue, id)
+            self._take_all(found)
             if want and len(found.ids) < want and calls == self._calls:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             if found.ids:
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
 
-    def _held(self, found: Turn, index: int, id: bytes, body: bytes) -> Held:
-        if index in found.again:
-            claim, story = found.again[index]
-            return held_of(id, claim, body, story)
-        try:
-            envelope = read_envelope(body)
-        except Exception:  # noqa: BLE001  # any bytes may be there
-            envelope = None
-        return Held(id.decode(), 1, body, envelope, _NEW, self._worker.id, found.now_ms)
+    def _take_all(self, found: Turn) -> None:
+        me, now_ms, again = self._worker.id, found.now_ms, found.again
+        for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+            try:
+                if index in again:
+                    held = held_of(id, again[index][0], body, again[index][1])
+                else:
+                    held = Held(id.decode(), 1, body, readable(body), _NEW, me, now_ms)
+                self._take(held, now_ms)
+            except Exception:  # any bytes may be there
+                log.exception("%s: job %.60r cannot be taken", self.queue, id)
 
     async def _turn(self, want: int) -> Turn | None:
         part = self.settled.cut()
@@ -241,10 +242,10 @@ class Lane:
             self.wake()
 
     # jobs in and out
-    def _take(self, held: Held) -> None:
-        run = self._worker.intake.run_of(self, self.queue, held, self.now_ms())
+    def _take(self, held: Held, now_ms: int) -> None:
+        run = self._intake.run_of(self, self.queue, held, now_ms)
         if isinstance(run, Run):
-            self._worker.accept(run)
+            self._hands.accept(run)
         else:
             self._conclude(held, run)
 
@@ -267,22 +268,30 @@ class Lane:
         held = run.held
         envelope = held.envelope
         if isinstance(happened, Returned) and held.token == 1 and envelope is not None and not envelope.name:
-            ttl = result_ttl(run)
-            if ttl <= 0:
+            if run.result_ttl <= 0:
                 self.settled.plain.append(held.id)
             else:
-                record = b'{"state":"done","target":%b,"started_ms":%d,"ended_ms":%d,"worker":%b' % (
-                    write(envelope.target),
-                    held.since_ms,
-                    self.now_ms(),
-                    self._name,
-                )
-                record += b',"result":%b}' % result if result else b',"not_kept":%b}' % write(not_kept)
+                told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
                 self.settled.kept.append(held.id)
-                self.settled.records += (max(1, round(ttl * 1000)), record)
+                self.settled.records += (
+                    max(1, round(run.result_ttl * 1000)),
+                    self._done_head(envelope.target, held.since_ms) + told + b"}",
+                )
             self._kick.set()
             return None
         return self._conclude(held, happened, result, not_kept)
+
+    def _done_head(self, target: str, since_ms: int) -> bytes:
+        """A record up to the result. Jobs that came together mostly also end in the same millisecond."""
+        now_ms = self.now_ms()
+        if self._heads_at != (since_ms, now_ms):
+            self._heads_at = (since_ms, now_ms)
+            self._heads.clear()
+        head = self._heads.get(target)
+        if head is None:
+            record = Record(State.DONE, target, started_ms=since_ms, ended_ms=now_ms, worker=self._worker.id)
+            head = self._heads[target] = write(record)[:-1]
+        return head
 
     def handing_back(self, runs: Sequence[Run]) -> Call[Turn]:
         """A turn that hands jobs back as if they had not been taken, for the keeper, who does not wait for the loop."""

@@ -11,12 +11,13 @@ from relevo.worker.run import Run
 
 #: What an executor gives back: the run, and its result or error.
 Ended = tuple[Run, Any, BaseException | None]
+OnEnd = Callable[[Run, Any, BaseException | None], None]
 
 
 class Outbox:
     """Filled by threads, emptied on the loop that made it."""
 
-    def __init__(self, on_end: Callable[[Ended], None]) -> None:
+    def __init__(self, on_end: OnEnd) -> None:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._ended: deque[Ended] = deque()
@@ -36,4 +37,4 @@ class Outbox:
     def _collect(self) -> None:
         self._told = False
         while self._ended:
-            self._on_end(self._ended.popleft())
+            self._on_end(*self._ended.popleft())

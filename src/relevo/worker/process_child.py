@@ -130,27 +130,29 @@ class _Told(Capture, kw_only=True, eq=False, gc=False):
                 self.wire.send(Output(self.number, bytes(data[start : start + PIECE])))
 
 
-class _Context(JobContext):
+class _Context(JobContext, kw_only=True, eq=False):
     """A job's context whose progress reaches the parent."""
 
-    __slots__ = ("_last", "_number", "_told", "_wire")
+    _number: int
+    _wire: Wire
+    _told: tuple[float, str] | None = None
+    _last: float = 0.0
 
-    def __init__(self, order: Order, wire: Wire) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, order: Order, wire: Wire) -> _Context:
+        return cls(
             order.id,
             order.queue,
             order.function.target,
-            attempt=order.attempt,
-            history=order.history,
-            worker=order.worker,
-            name=order.job_name,
-            group=order.group,
-            tags=order.tags,
+            order.attempt,
+            order.history,
+            order.worker,
+            order.job_name,
+            order.group,
+            order.tags,
+            _number=order.number,
+            _wire=wire,
         )
-        self._number = order.number
-        self._wire = wire
-        self._told: tuple[float, str] | None = None
-        self._last = 0.0
 
     def progress(self, fraction: float, message: str = "") -> None:
         super().progress(fraction, message)
@@ -197,7 +199,7 @@ def _prepare(function: Function) -> Ready | Failed:
 
 def _attempt(order: Order, wire: Wire) -> Answer:
     found = _find(order.function)
-    told, job = _Told(0, wire=wire, number=order.number), _Context(order, wire)
+    told, job = _Told(0, wire=wire, number=order.number), _Context.of(order, wire)
     capture.current.set(told)
     context.running.set(job)
     try:

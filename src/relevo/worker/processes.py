@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from relevo.model.verdicts import Cancel, Retry, Snooze
-from relevo.worker.outbox import Ended, Outbox
+from relevo.worker.outbox import Ended, OnEnd, Outbox
 from relevo.worker.process_link import Child, Gone, Late
 from relevo.worker.process_messages import (
     PARENTS_SIGNALS,
@@ -42,7 +42,7 @@ CLOSE_PATIENCE = 5.0
 class Processes:
     """A pool of child processes, with the interface of `Threads`."""
 
-    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: Callable[[Ended], None]) -> None:
+    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: OnEnd) -> None:
         self._size = size
         self._on_start = on_start
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()

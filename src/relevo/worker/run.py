@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from relevo.context import JobContext
 from relevo.store.settlement import Held
@@ -15,64 +17,37 @@ from relevo.worker.capture import Capture
 Stopped = Literal["", "timeout", "cancel", "shutdown", "lost"]
 
 
-class Run:
+class Run(Struct, eq=False):
     """One attempt. Mutable on purpose: it is where loop, threads and keeper meet."""
 
-    __slots__ = (
-        "args",
-        "capture",
-        "cell",
-        "context",
-        "deadline",
-        "entered",
-        "future",
-        "held",
-        "is_apart",
-        "kwargs",
-        "lane",
-        "settled",
-        "started",
-        "stopped",
-        "stopped_at",
-        "task",
-        "thread",
-        "told_progress",
-    )
-
-    def __init__(
-        self,
-        lane: Any,
-        held: Held,
-        task: Task[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        context: JobContext,
-        capture: Capture,
-    ) -> None:
-        self.lane = lane
-        self.held = held
-        self.task = task
-        self.args = args
-        self.kwargs = kwargs
-        self.context = context
-        self.capture = capture
-        #: monotonic time when it began; 0: still waits for a slot
-        self.started = 0.0
-        #: monotonic time by which it must end; 0: no limit
-        self.deadline = 0.0
-        self.stopped: Stopped = ""
-        self.stopped_at = 0.0
-        #: its outcome is decided; whatever its function still does is ignored
-        self.settled = False
-        self.future: asyncio.Task[None] | None = None
-        #: on the loop: its coroutine has taken its first step
-        self.entered = False
-        #: it runs in a process of its own
-        self.is_apart = False
-        self.thread: threading.Thread | None = None
-        #: its place in the ledger; -1: none
-        self.cell = -1
-        self.told_progress: tuple[float, str] | None = None
+    lane: Any
+    held: Held
+    task: Task[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    context: JobContext
+    capture: Capture
+    #: seconds it may take; 0: no limit
+    limit: float = 0.0
+    #: seconds its result is kept; 0: not at all
+    result_ttl: float = 0.0
+    #: monotonic time when it began; 0: still waits for a slot
+    started: float = 0.0
+    #: monotonic time by which it must end; 0: no limit
+    deadline: float = 0.0
+    stopped: Stopped = ""
+    stopped_at: float = 0.0
+    #: its outcome is decided; whatever its function still does is ignored
+    settled: bool = False
+    future: asyncio.Task[None] | None = None
+    #: on the loop: its coroutine has taken its first step
+    entered: bool = False
+    #: it runs in a process of its own
+    is_apart: bool = False
+    thread: threading.Thread | None = None
+    #: its place in the ledger; -1: none
+    cell: int = -1
+    told_progress: tuple[float, str] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -80,7 +55,7 @@ class Run:
         return not (self.started if self.future is None else self.entered)
 
 
-class Encoded(NamedTuple):
+class Encoded(Struct, frozen=True, gc=False):
     """A result that was encoded where the function ran, in another process."""
 
     result: bytes

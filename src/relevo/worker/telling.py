@@ -80,18 +80,11 @@ def report(run: Run, outcome: Outcome) -> None:
             pass
 
 
-def result_ttl(run: Run) -> float:
-    """Seconds the result is kept; 0: not at all."""
-    envelope = run.held.envelope
-    chosen = envelope.result_ttl if envelope is not None else None
-    return run.task.options.result_ttl if chosen is None else chosen
-
-
 def encoded(run: Run, result: Any, limit: int) -> Encoded:
     """The result as it is stored, or why it is not."""
     if isinstance(result, Encoded):
         return result
-    if result_ttl(run) <= 0:
+    if run.result_ttl <= 0:
         return NOTHING
     try:
         return Encoded(run.task.signature.encode_result(result, limit=limit))

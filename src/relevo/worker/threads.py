@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from relevo import context
 from relevo.worker import capture
-from relevo.worker.outbox import Ended, Outbox
+from relevo.worker.outbox import Ended, OnEnd, Outbox
 from relevo.worker.run import Run
 
 
@@ -25,7 +25,7 @@ class TimeIsUp(BaseException):
 class Threads:
     """A pool of daemon threads. A hung one cannot be killed, so it is abandoned and replaced."""
 
-    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: Callable[[Ended], None]) -> None:
+    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: OnEnd) -> None:
         self._size = size
         self._on_start = on_start
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()

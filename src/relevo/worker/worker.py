@@ -27,7 +27,6 @@ from relevo.worker.intake import Intake
 from relevo.worker.keeper import Keeper
 from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
-from relevo.worker.run import Run
 from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
@@ -82,6 +81,8 @@ class Worker:
         self._ledger = ledger
         self._started_ms = int(time.time() * 1000)
         self._reserved = 0
+        #: a lane wanted to ask and found no room
+        self._is_starving = False
         self._stop = asyncio.Event()
         self._stop_fast = asyncio.Event()
         self._hands: Hands | None = None
@@ -217,6 +218,7 @@ class Worker:
         ahead = min(AHEAD_MOST, int(self._watch.rate * AHEAD)) if self._watch else 0
         free = self._slots + ahead - len(self.hands.runs) - self._reserved
         if free <= 0:
+            self._is_starving = True
             return 0
         hungry = sum(not lane.is_resting for lane in self.lanes) or 1
         return -(-free // hungry)
@@ -224,16 +226,8 @@ class Worker:
     def reserve(self, n: int) -> None:
         """Room that a turn under way will fill (or, negative, has filled or left to others)."""
         self._reserved += n
-        if n < 0 and len(self.lanes) > 1:
+        if n < 0:
             self._wake_hungry()
-
-    def accept(self, run: Run) -> None:
-        """A lane has a job to run."""
-        self.hands.accept(run)
-
-    def cancel(self, id: str) -> None:
-        """Somebody wants a job to stop."""
-        self.hands.cancel(id)
 
     def lane_is_quiet(self) -> None:
         """A lane has nothing to ask or tell. In burst mode, when all are quiet, the work is done."""
@@ -247,9 +241,11 @@ class Worker:
 
     def _wake_hungry(self) -> None:
         """There is room again: lanes that had to wait for it may ask."""
-        for lane in self.lanes:
-            if not lane.is_resting:
-                lane.settle_soon()
+        if self._is_starving:
+            self._is_starving = False
+            for lane in self.lanes:
+                if not lane.is_resting:
+                    lane.settle_soon()
 
     def _on_hanging(self) -> None:
         log.error("too many threads hang; the worker starts anew")
