@@ -313,10 +313,7 @@ class Engine:
             what = "cancelled" if held.cancel_asked else "lost"
         row: Moved | tuple[str] | tuple[str, int, bytes]
         if what == "ok" and held.token == 1 and not held.envelope.name:
-            if has_record:
-                row = (held.id, HOUR, done_record(held, self.now_ms, b"1"))
-            else:
-                row = (held.id,)
+            row = (held.id, HOUR, done_record(held, self.now_ms, b"1")) if has_record else (held.id,)
         else:
             attempt = Attempt(what, worker.name, held.since_ms, self.now_ms)
             handler = held.envelope.on_failure

@@ -33,8 +33,14 @@ def test_a_claim_lends_the_job_for_the_lease(desk: Desk) -> None:
     found = desk.turn(1, worker="w1", lease_ms=20_000)
     assert (found.ids, found.bodies, found.again) == ([id.encode()], [b"body"], {})
     assert desk.score("running", id) == found.now_ms + 20_000
-    assert desk.ask("HGET", "claims", id) == f"1 w1 {found.now_ms}".encode()
+    assert desk.ask("HGET", "claims", id).rstrip() == f"1 w1 {found.now_ms}".encode()
     assert desk.finish([id], worker="w1") == []
+
+
+def test_claims_are_kept_where_one_is_found_without_walking_through_all(desk: Desk) -> None:
+    desk.push(*["{}"] * 10)
+    desk.claim(10)
+    assert desk.server.command("OBJECT", "ENCODING", desk.keys.key("claims")) == b"hashtable"
 
 
 def test_no_more_than_wanted_is_handed_out(desk: Desk) -> None:
@@ -65,7 +71,7 @@ def test_a_job_handed_out_again_comes_with_its_claim_and_story(desk: Desk) -> No
     assert decoded(found.ids) == [first, second]
     claim, story = found.again[0]
     assert list(found.again) == [0]
-    assert claim == f"2 w2 {found.now_ms}".encode()
+    assert claim.rstrip() == f"2 w2 {found.now_ms}".encode()
     assert story == b'{"spent":1}'
 
 
@@ -436,7 +442,8 @@ def test_a_lost_job_is_taken_back_under_a_higher_token(late_desk: Desk) -> None:
     late_desk.advance(1001)
     found = late_desk.turn(1, worker="w2", lease_ms=7000)
     assert found.ids == []
-    assert found.lost == [[id.encode(), f"2 gone {began}".encode(), b"body", b""]]
+    ((lost, claim, body, story),) = found.lost
+    assert (lost, claim.rstrip(), body, story) == (id.encode(), f"2 gone {began}".encode(), b"body", b"")
     assert late_desk.score("running", id) == found.now_ms + 7000
     assert late_desk.stats().totals["lost"] == 1
 

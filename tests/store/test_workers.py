@@ -5,7 +5,7 @@ from __future__ import annotations
 from relevo import Relevo
 from relevo.store.jobs import cancel
 from relevo.store.turns import MOST, abandon, leave, renew, rest
-from relevo.store.workers import WorkerInfo, gone, living, present
+from relevo.store.workers import WorkerInfo, gone, listed, living, present
 from tests.eventually import eventually
 from tests.store.desk import Desk, moved, new_id
 
@@ -110,7 +110,8 @@ def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk:
 def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     for _ in range(2):
-        app.run(present(app.keys, info, 1000))
+        app.run(present(app.keys, info))
+        app.run(listed(app.keys, info.id, 1000))
     assert app.run(living(app.keys)) == ([info], [])
     app.run(gone(app.keys, "w1"))
     app.run(gone(app.keys, "w1"))
@@ -118,7 +119,8 @@ def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
 
 
 def test_a_worker_that_fell_silent_is_reported_once(app: Relevo, desk: Desk) -> None:
-    app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1), 1000))
+    app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
+    app.run(listed(app.keys, "w1", 1000))
     desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
     eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
     assert app.run(living(app.keys)) == ([], ["w1"])

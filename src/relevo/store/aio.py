@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 from relevo.store.endpoint import Endpoint
-from relevo.store.plan import Ahead, Call, Plan
+from relevo.store.plan import Ahead, Call, Plan, Steps
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
 from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
@@ -31,11 +32,11 @@ class AsyncDriver:
         self._wires: dict[Endpoint, Wire] = {}
         self._opening = asyncio.Lock()
 
-    async def perform(self, plan: Plan[T], *, patience: float | None = None) -> T:
+    def perform(self, plan: Plan[T], *, patience: float | None = None) -> Coroutine[Any, Any, T]:
         """Carry a plan out. `patience`: seconds to go on trying while the server is away."""
-        if isinstance(plan, Call):
-            return await self._call(plan, patience)
-        steps = plan
+        return self._call(plan, patience) if isinstance(plan, Call) else self._steps(plan, patience)
+
+    async def _steps(self, steps: Steps[T], patience: float | None) -> T:
         try:
             step = next(steps)
             while True:
@@ -48,10 +49,21 @@ class AsyncDriver:
         tries: Tries | None = None
         while True:
             try:
-                return call.decode(await self._ask(call, sent or (tries is not None and tries.repeated)))
-            except (ConnectionLost, NotNow, WrongNode) as error:
+                repeated = sent or (tries is not None and tries.repeated)
+                endpoint = self._source.known(call.route)
+                wire = self._wires.get(endpoint) if endpoint is not None else None
+                if wire is None or wire.closed is not None:
+                    wire = await self._wire(call.route)
+                reply = await wire.send(call.command(repeated=repeated))
+                if isinstance(reply, Exception):
+                    error = refusal(str(reply))
+                    if not isinstance(error, ScriptMissing):
+                        raise error
+                    reply = await wire.request(call.command(repeated=repeated, text=True))
+                return call.decode(reply)
+            except (ConnectionLost, NotNow, WrongNode) as failure:
                 tries = tries or Tries(call, self._source, patience)
-                await asyncio.sleep(tries.pause_after(error))
+                await asyncio.sleep(tries.pause_after(failure))
 
     async def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
@@ -71,19 +83,6 @@ class AsyncDriver:
             results += [await self._call(call, patience, sent=True) for call, _ in flying]
             results += [await self._call(call, patience) for call in calls]
         return results
-
-    async def _ask(self, call: Call[T], repeated: bool) -> Any:
-        endpoint = self._source.known(call.route)
-        wire = self._wires.get(endpoint) if endpoint is not None else None
-        if wire is None or wire.closed is not None:
-            wire = await self._wire(call.route)
-        reply = await wire.send(call.command(repeated=repeated))
-        if isinstance(reply, Exception):
-            error = refusal(str(reply))
-            if not isinstance(error, ScriptMissing):
-                raise error
-            return await wire.request(call.command(repeated=repeated, text=True))
-        return reply
 
     async def _wire(self, route: bytes | None) -> Wire:
         async with self._opening:

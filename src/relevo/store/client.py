@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from relevo.model.job import Record
 from relevo.store.aio import AsyncDriver
@@ -43,17 +43,17 @@ class Client:
         """Carry a plan out and block meanwhile."""
         return self.blocking.perform(plan, patience=patience)
 
-    async def arun(self, plan: Plan[T], *, patience: float | None = None) -> T:
+    def arun(self, plan: Plan[T], *, patience: float | None = None) -> Coroutine[Any, Any, T]:
         """Carry a plan out on the running event loop."""
-        return await self._here().driver.perform(plan, patience=patience)
+        return self._here().driver.perform(plan, patience=patience)
 
     def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
         """Block until a job has ended."""
         return self._inbox.wait(queue, id, timeout)
 
-    async def await_end(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
+    def await_end(self, queue: QueueKeys, id: str, timeout: float | None) -> Coroutine[Any, Any, Record]:
         """Wait on the running event loop until a job has ended."""
-        return await self._here().inbox.wait(queue, id, timeout)
+        return self._here().inbox.wait(queue, id, timeout)
 
     def driver(self) -> AsyncDriver:
         """The driver of the running event loop."""

@@ -40,6 +40,7 @@ class AsyncInbox:
         self._driver = driver
         self._channel = keys.inbox(f"{os.getpid():x}{secrets.token_hex(4)}")
         self._waiting: dict[str, _Awaited] = {}
+        self._loop = asyncio.get_running_loop()
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
         self._broken = asyncio.Event()
@@ -49,30 +50,33 @@ class AsyncInbox:
         """The record of a job when it has ended."""
         if self._wire is None or self._wire.closed is not None:
             await self._open()
+        future: asyncio.Future[Record] = self._loop.create_future()
         awaited = self._waiting.setdefault(id, _Awaited(queue))
-        awaited.waiters += 1
+        awaited.futures.append(future)
+        timer: asyncio.TimerHandle | None = None
         try:
             self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
-            async with asyncio.timeout(timeout):
-                return await asyncio.shield(awaited.future)
-        except TimeoutError:
-            raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on") from None
+            if timeout is not None and not future.done():
+                timer = self._loop.call_later(timeout, _too_late, future, id, timeout)
+            return await future
         finally:
-            awaited.waiters -= 1
-            if not awaited.waiters:  # whoever gives up first must not take the others along
+            if timer is not None:
+                timer.cancel()
+            awaited.futures.remove(future)
+            if not awaited.futures:
                 del self._waiting[id]
 
     def _settle(self, id: str, found: Record | bool | None) -> None:
         """What attaching said: a record, True (wait), or None (no such job)."""
         if found is True or id not in self._waiting:
             return
-        future = self._waiting[id].future
-        if future.done():
-            return
-        if isinstance(found, Record):
-            future.set_result(found)
-        else:
-            future.set_exception(UnknownJob(f"no job {id}: it never was, or its record has ended"))
+        for future in self._waiting[id].futures:
+            if future.done():
+                continue
+            if isinstance(found, Record):
+                future.set_result(found)
+            else:
+                future.set_exception(UnknownJob(f"no job {id}: it never was, or its record has ended"))
 
     def _message(self, _channel: bytes, payload: bytes) -> None:
         id = payload[:ID_LENGTH].decode()
@@ -125,12 +129,17 @@ class AsyncInbox:
 class _Awaited:
     """A job that somebody on this loop waits for."""
 
-    __slots__ = ("future", "queue", "waiters")
+    __slots__ = ("futures", "queue")
 
     def __init__(self, queue: QueueKeys) -> None:
         self.queue = queue
-        self.future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self.waiters = 0
+        #: One for each who waits: whoever gives up first must not take the others along.
+        self.futures: list[asyncio.Future[Record]] = []
+
+
+def _too_late(future: asyncio.Future[Record], id: str, timeout: float) -> None:
+    if not future.done():
+        future.set_exception(ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on"))
 
 
 class BlockingInbox:

@@ -63,4 +63,5 @@ class Ahead(Struct, Generic[T], frozen=True):
     calls: Iterator[Call[T]]
 
 
-Plan: TypeAlias = Call[T] | Generator[Call[Any] | Ahead[Any], Any, T]
+Steps: TypeAlias = Generator[Call[Any] | Ahead[Any], Any, T]
+Plan: TypeAlias = Call[T] | Steps[T]

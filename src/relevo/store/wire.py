@@ -31,13 +31,18 @@ class Wire(asyncio.Protocol):
         self.closed: ConnectionLost | None = None
         #: Called with (channel, payload) for messages of a subscription.
         self.on_message: Callable[[bytes, bytes], None] | None = None
+        #: Called with the reply to a command that was posted.
+        self.on_reply: Callable[[Any], None] | None = None
         #: Called once when the connection is gone.
         self.on_closed: Callable[[], None] | None = None
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=Ellipsis)
-        self._waiting: deque[asyncio.Future[Any]] = deque()
+        #: Who gets the next reply; None: `on_reply`.
+        self._waiting: deque[asyncio.Future[Any] | None] = deque()
         self._out: list[bytes] = []
+        #: uvloop itself gathers what is written in one turn; asyncio makes a system call of each write.
+        self._is_joined_below = type(self._loop).__module__.startswith("uvloop")
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._replies = 0
@@ -48,13 +53,25 @@ class Wire(asyncio.Protocol):
         if self.closed is not None:
             raise ConnectionLost(str(self.closed), sent=False)
         future: asyncio.Future[Any] = self._loop.create_future()
+        self._put(command, future)
+        return future
+
+    def post(self, command: Sequence[Argument]) -> None:
+        """Send a command whose reply is for `on_reply`, at once and without a task to wake. Nothing if it is closed."""
+        if self.closed is None:
+            self._put(command, None)
+
+    def _put(self, command: Sequence[Argument], future: asyncio.Future[Any] | None) -> None:
+        packed = hiredis.pack_command(command)  # type: ignore[arg-type]
         self._waiting.append(future)
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]
+        if self._is_joined_below and self._transport is not None:
+            self._transport.write(packed)
+        else:
+            if not self._out:
+                self._loop.call_soon(self._flush)
+            self._out.append(packed)
         if self._watch is None:
             self._start_watch()
-        return future
 
     async def request(self, command: Sequence[Argument]) -> Any:
         """Send a command and wait for its reply; an error reply is raised."""
@@ -92,7 +109,10 @@ class Wire(asyncio.Protocol):
                     self.on_message(reply[1], reply[2])
                     continue
                 future = waiting.popleft()
-                if not future.done():  # its task may have been cancelled
+                if future is None:
+                    if self.on_reply is not None:
+                        self.on_reply(reply)
+                elif not future.done():  # its task may have been cancelled
                     future.set_result(reply)
         except (hiredis.HiredisError, IndexError) as error:
             self._lost(f"unreadable reply: {error}")
@@ -114,7 +134,7 @@ class Wire(asyncio.Protocol):
         if self._watch is not None:
             self._watch.cancel()
         for future in self._waiting:
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_exception(self.closed)
         self._waiting.clear()
         if self.on_closed is not None:

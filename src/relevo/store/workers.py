@@ -13,7 +13,7 @@ from relevo.store.plan import Call
 from relevo.store.scripts import script
 
 #: A worker speaks three times in this span; silent for so long, it is gone.
-PRESENT_MS = 45_000
+PRESENT_MS = 60_000
 LISTED_MS = 86_400_000
 
 
@@ -32,10 +32,14 @@ class WorkerInfo(Struct, frozen=True):
     version: str = ""
 
 
-def present(keys: AppKeys, info: WorkerInfo, now_ms: int) -> Generator[Call[Any], Any, None]:
+def present(keys: AppKeys, info: WorkerInfo) -> Call[Any]:
     """Say that the worker lives."""
-    yield Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
-    yield Call([now_ms, LISTED_MS, info.id], int, script("enlist"), (keys.workers,))
+    return Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
+
+
+def listed(keys: AppKeys, worker: str, now_ms: int) -> Call[int]:
+    """Put it on the list of workers, by which it is found."""
+    return Call([now_ms, LISTED_MS, worker], int, script("enlist"), (keys.workers,))
 
 
 def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:

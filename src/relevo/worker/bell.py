@@ -14,9 +14,9 @@ from relevo.worker.lane import Lane
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds one read blocks. With the margin, a second to notice and one before the next connection, a worker whose
-#: connections went silent works again within 13 s.
-BLOCK = 8
+#: Seconds one read blocks. With the margin and up to a second before the next connection, a worker whose connections
+#: went silent works again within 14 s.
+BLOCK = 10
 MARGIN = 3.0
 
 
@@ -26,32 +26,51 @@ class Bell:
     def __init__(self, driver: AsyncDriver, worker: str, lanes: Sequence[Lane]) -> None:
         self._driver = driver
         self._lanes = {lane.keys.bell(worker): lane for lane in lanes}
+        self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._lanes, BLOCK)
+        self._loop = asyncio.get_running_loop()
+        self._wire: Wire | None = None
 
     async def run(self) -> None:
         """Listen until cancelled."""
-        keys = list(self._lanes)
-        wire: Wire | None = None
         try:
             while True:
                 try:
-                    if wire is None or wire.closed is not None:
-                        wire = await self._driver.open(keys[0], timeout=BLOCK + MARGIN)
-                        self._ask_all()  # what was rung while nobody listened
-                    rung = await wire.request((b"BLPOP", *keys, BLOCK))
+                    await self._listen()
                 except StoreError as error:
                     log.debug("bell: %s", error)
-                    if wire is not None:
-                        wire.close()
-                    wire = None
-                    self._driver.forget()
-                    await asyncio.sleep(random.uniform(0.1, 1.0))
-                    continue
-                if rung is not None:
-                    self._lanes[rung[0]].bell(rung[1])
+                self._driver.forget()
+                await asyncio.sleep(random.uniform(0.1, 1.0))
         finally:
-            if wire is not None:
-                wire.close()
+            if self._wire is not None:
+                self._wire.close()
 
-    def _ask_all(self) -> None:
+    async def _listen(self) -> None:
+        """Until the connection breaks."""
+        hung_up = asyncio.Event()
+        wire = self._wire = await self._driver.open(next(iter(self._lanes)), timeout=BLOCK + MARGIN)
+        wire.on_reply = self._rung
+        wire.on_closed = hung_up.set
+        wire.post(self._read)
         for lane in self._lanes.values():
-            lane.wake()
+            lane.wake()  # what was rung while nobody listened
+        if wire.closed is None:
+            await hung_up.wait()
+
+    def _rung(self, reply: list[bytes] | Exception | None) -> None:
+        """Called by the connection itself: a job that was handed over starts without a detour by a task of ours."""
+        assert self._wire is not None
+        if isinstance(reply, Exception):
+            log.debug("bell: %s", reply)
+            self._wire.close()
+            return
+        if reply is not None:
+            try:
+                self._lanes[reply[0]].bell(reply[1])
+            except Exception:  # a strange message must not end the connection
+                log.exception("bell: %.60r cannot be taken", reply)
+        if reply is not None and reply[1][:1] == b"j":
+            # Nobody hands us another job before the next turn has put us back on the list. That turn, which tells the
+            # result of a short job, shall leave first.
+            self._loop.call_later(0.001, self._wire.post, self._read)
+        else:
+            self._wire.post(self._read)

@@ -35,10 +35,10 @@ log = logging.getLogger("relevo.worker")
 _NEW = Story()
 #: How long the server believes an idle worker waits, and how often the worker says so. Between the two lies the
 #: time in which a killed idle worker may still be handed one job, which then has to wait for its lease to end.
-#: Saying so is also how an idle worker hears of leases that began since: less than a lease, so that it is there when
-#: one runs out.
+#: Saying so is also how an idle worker hears of leases that began since: no more than a lease (of the default length),
+#: so that it is there when one runs out.
 IDLE_MS = 40_000
-REST_EVERY = 10.0
+REST_EVERY = 12.0
 
 
 class Lane:
@@ -58,14 +58,16 @@ class Lane:
         self._limits = Limits(app.lease_ms, IDLE_MS, app.settings.done_max, app.settings.dead_max)
         longest = max(app.settings.result_ttl, app.settings.failure_ttl)
         self._notes_ttl_ms = max(60_000, round(longest * 1000))
+        self._loop = asyncio.get_running_loop()
         self._kick = asyncio.Event()
         self._called = asyncio.Event()
         self._resting = False
         #: Goes up whenever somebody calls. The bell has a connection of its own, so it may ring before the answer that
         #: we were put on the list of idle workers: by then we are off it again, and nobody would call us any more.
         self._calls = 0
-        self._rest_until = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        #: it is time to tell the server that we still wait
+        self._is_rest_due = False
+        self._alarm: asyncio.TimerHandle | None = None
         self._notes: list[tuple[str, int | str, str, str]] = []
         self._away_since = 0.0
         self._is_full = False
@@ -204,29 +206,23 @@ class Lane:
                 await self._called.wait()
 
     def _rest(self, wake_in_ms: int | None) -> None:
-        """The server has put us on its list of idle workers."""
+        """The server has put us on its list of idle workers; it will need us by itself at `wake_in_ms`."""
         self._resting = True
-        self._rest_until = time.monotonic() + REST_EVERY
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if wake_in_ms is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0005, wake_in_ms / 1000), self.wake)
+        self._is_rest_due = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        wake_in = REST_EVERY if wake_in_ms is None else max(0.0005, wake_in_ms / 1000)
+        action = self.wake if wake_in < REST_EVERY else self._say_soon
+        self._alarm = self._loop.call_later(min(wake_in, REST_EVERY), action)
+
+    def _say_soon(self) -> None:
+        self._is_rest_due = True
+        self._kick.set()
 
     async def _sleep(self) -> None:
-        if self._kick.is_set():
-            self._kick.clear()
-            return
-        left = max(0.0, self._rest_until - time.monotonic()) if self._resting else REST_EVERY
-        if left > 0:
-            handle = asyncio.get_running_loop().call_later(left, self._kick.set)
-            try:
-                await self._kick.wait()
-            finally:
-                handle.cancel()
-            self._kick.clear()
-        if self._resting and time.monotonic() >= self._rest_until and not self._worker.is_stopping:
+        await self._kick.wait()
+        self._kick.clear()
+        if self._is_rest_due and self._resting and not self._worker.is_stopping:
             await self._say_resting()
 
     async def _say_resting(self) -> None:

@@ -19,7 +19,7 @@ from relevo.app import Relevo
 from relevo.errors import OptionError, StoreError
 from relevo.model.ids import Ids
 from relevo.store.aio import AsyncDriver
-from relevo.store.workers import WorkerInfo, gone, present
+from relevo.store.workers import WorkerInfo, gone, listed, present
 from relevo.worker import capture, faults
 from relevo.worker.bell import Bell
 from relevo.worker.hands import Hands
@@ -31,8 +31,9 @@ from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between signs of life.
-PRESENT_EVERY = 15.0
+#: Seconds between signs of life, and after how many of them the worker is listed anew, should the list have been lost.
+PRESENT_EVERY = 20.0
+LISTED_EVERY = 6
 #: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server.
 AHEAD = 0.02
 AHEAD_MOST = 1000
@@ -261,6 +262,7 @@ class Worker:
         from relevo import __version__
 
         driver = self.app.client.driver()
+        unlisted = LISTED_EVERY
         while True:
             info = WorkerInfo(
                 self.id,
@@ -275,7 +277,11 @@ class Worker:
                 __version__,
             )
             with contextlib.suppress(StoreError):
-                await driver.perform(present(self.app.keys, info, int(time.time() * 1000)), patience=0)
+                await driver.perform(present(self.app.keys, info), patience=0)
+                unlisted += 1
+                if unlisted > LISTED_EVERY:
+                    await driver.perform(listed(self.app.keys, self.id, int(time.time() * 1000)), patience=0)
+                    unlisted = 1
             await asyncio.sleep(PRESENT_EVERY)
 
 

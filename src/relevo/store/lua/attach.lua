@@ -10,10 +10,10 @@ local record = redis.call('GET', ended .. ':' .. id)
 if record then return { 'ended', record } end
 -- @include afford
 if redis.call('HEXISTS', jobs, id) == 0 then return { 'unknown', '' } end
-local inboxes = redis.call('HGET', waiters, id)
-if not inboxes then
-  redis.call('HSET', waiters, id, inbox)
-elseif not string.find(' ' .. inboxes .. ' ', ' ' .. inbox .. ' ', 1, true) then
-  redis.call('HSET', waiters, id, inboxes .. ' ' .. inbox)
+if redis.call('HSETNX', waiters, id, inbox) == 0 then
+  local inboxes = redis.call('HGET', waiters, id)
+  if not string.find(' ' .. inboxes .. ' ', ' ' .. inbox .. ' ', 1, true) then
+    redis.call('HSET', waiters, id, inboxes .. ' ' .. inbox)
+  end
 end
 return { 'waits', '' }

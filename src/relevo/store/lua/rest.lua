@@ -1,5 +1,6 @@
---[[ An idle worker says that it still waits, and learns when it is needed next.
-KEYS  ready      zset  priority and fair tag
+--[[ An idle worker says that it still waits, and learns when it is needed next. Few commands, for it is said all day.
+KEYS  jobs       hash  bodies of living jobs
+      ready      zset  priority and fair tag
       running    zset  lease deadline
       scheduled  zset  due time * 1024 + priority
       idle       zset  workers that wait, until when they are believed alive
@@ -7,17 +8,15 @@ ARGV  worker     id    who waits
       idle_ms    int   how long it is believed to wait
 GIVES now, when to ask again (0: never), 1 if it may go on waiting (0: it was called, or should have been) ]]
 -- @include now
--- @include afford
 -- @include next
-local waits = redis.call('ZSCORE', idle, worker) and 1 or 0
+redis.call('PEXPIRE', idle, idle_ms * 2) -- the first write: a server at its memory limit refuses ZADD unless one was made
+local waits = redis.call('ZADD', idle, 'XX', 'CH', now + idle_ms, worker)
+if waits == 0 and redis.call('ZSCORE', idle, worker) then waits = 1 end -- said twice in one millisecond
+if redis.call('EXISTS', jobs) == 0 then return { now, 0, waits } end
 if waits == 1 and redis.call('EXISTS', ready) == 1 then
   -- Jobs wait although we are on the list: the call for them went to a worker that had died. Without this look, nobody
   -- would ask for them before the next push.
   redis.call('ZREM', idle, worker)
   waits = 0
-end
-if waits == 1 then
-  redis.call('ZADD', idle, now + idle_ms, worker)
-  redis.call('PEXPIRE', idle, idle_ms * 2)
 end
 return { now, sooner(due_first(), lease_first()), waits }

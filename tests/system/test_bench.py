@@ -1,0 +1,216 @@
+"""The benchmarks: a run tells its numbers and whether every job ran, and ends without leaving anything behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.compare import Change, changes, spread
+from bench.figures import FIGURES
+from bench.measures import MEASURES
+from bench.probe import Probe
+from bench.products import PRODUCTS
+from bench.run import failures
+from bench.targets import TARGETS, judge
+
+from tests.eventually import eventually
+from tests.servers import available
+from tests.system.shell import Told
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*arguments: str) -> Told:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=90
+    )
+    return Told(done.returncode, done.stdout, done.stderr)
+
+
+def server_of(engine: str) -> tuple[str, str]:
+    binary = available(engine)
+    assert binary is not None
+    return "--server", binary
+
+
+# Runs
+
+
+def test_a_run_tells_what_it_measured_and_that_every_job_ran_once(engine: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "results.json")
+    quick = ("--scale", "0.02", "--repeat", "1", "--json", file, *server_of(engine))
+
+    told = bench("--measures", "one,drain,idle", *quick)
+
+    assert told.code == 0, told.err
+    found = json.loads(Path(file).read_text())
+    assert found["machine"].keys() >= {"date", "processor", "cores", "python", "server", "commit"}
+    assert list(found["products"]) == ["relevo", "relevo-blocking"]
+    for product in found["products"].values():
+        assert product["about"]["versions"]["relevo"] and product["about"]["recovers"]
+        assert product["one"]["jobs_per_s"] > 0
+        drain = product["drain"]
+        assert drain["n"] == drain["ran"] >= 500
+        assert (drain["twice"], drain["lost"]) == (0, 0)
+        assert drain["jobs_per_s"] > 0 and drain["server_us_per_job"] > 0 and drain["commands_per_job"] > 0
+        assert 0 < product["idle"]["p50_ms"] <= product["idle"]["p99_ms"]
+        assert product["idle"]["lost"] == 0
+    assert re.search(r"- relevo, drain: ([\d,]+) of \1 jobs ran, 0 of them more than once", told.out)
+
+    # A later run adds to the file, and the file makes a page.
+    assert bench("--only", "relevo", "--measures", "memory", *quick).code == 0
+    merged = json.loads(Path(file).read_text())["products"]
+    assert merged["relevo"]["memory"]["bytes_per_job"] > 0
+    assert merged["relevo"]["drain"] == found["products"]["relevo"]["drain"]
+    page = bench("--report", file).out
+    assert re.search(r"^\| relevo \| [\d,]+ ", page, re.MULTILINE)
+    assert "### Cost" in page and "Reliability: lease per job" in page
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository, not only its files")
+def test_two_commits_are_compared_in_turns(engine: str) -> None:
+    trees = _git("worktree", "list")
+
+    told = bench("--compare", "HEAD", "--measures", "one", "--scale", "0.05", "--rounds", "2", *server_of(engine))
+
+    assert told.code == 0, told.err
+    head, row = told.out.splitlines()
+    assert re.fullmatch(r" +HEAD \(\w{8}\)  this tree  new/old +spread *", head)
+    assert re.match(r"enqueue one by one, jobs/s +[\d,]+ +[\d,]+ +\d\.\d{3} +\d\.\d{3} – \d\.\d{3}  \w", row)
+    assert _git("worktree", "list") == trees
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_ctrl_c_leaves_no_process_behind(engine: str) -> None:
+    command = [sys.executable, "-m", "bench", "--only", "relevo", "--measures", "idle_cost", *server_of(engine)]
+    running = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        # The server, the driver, the worker's supervisor and its worker.
+        started = eventually(lambda: found if len(found := _descendants(running.pid)) >= 4 else None, timeout=20)
+        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+    finally:
+        running.kill()
+        running.wait()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), what="all have ended")
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+    return children + [below for child in children for below in _descendants(child)]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--measures", "drian"), "unknown measure 'drian', did you mean 'drain'?"),
+        (("--peers", "dramatic"), "unknown peer 'dramatic', did you mean 'dramatiq'?"),
+        (("--only", "relevo-blockin"), "unknown product 'relevo-blockin', did you mean 'relevo-blocking'?"),
+        (("--scale", "0"), "a number above 0 is needed, found 0"),
+        (("--profile", "f", "--only", "huey"), "--only is relevo or relevo-blocking"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_what_was_meant(arguments: tuple[str, ...], said: str) -> None:
+    told = bench(*arguments)
+    assert (told.code, told.out) == (2, "")
+    assert said in told.err
+
+
+def test_a_peer_that_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
+    told = bench("--only", "huey", "--venvs", str(tmp_path))
+    assert told.code == 1
+    assert "not installed: huey; to install: python -m bench --setup --peers huey" in told.err
+
+
+def test_a_name_that_is_no_commit_is_refused() -> None:
+    told = bench("--compare", "no-such-commit", "--measures", "one")
+    assert (told.code, told.out) == (1, "")
+    assert "'no-such-commit' is not a commit of this repository" in told.err
+
+
+# What is counted
+
+
+def test_the_probe_knows_which_jobs_ran_and_which_ran_twice(tmp_path: Path) -> None:
+    probe = Probe(str(tmp_path / "probe"), 10)
+    of_another_process = Probe(str(tmp_path / "probe"))
+    assert not probe.any_ran(4)
+    for i in (2, 0, 2, 9):
+        of_another_process.hit(i)
+    assert probe.any_ran(4)
+    assert (probe.ran(4), probe.twice(4), probe.ran(10)) == (2, 1, 3)
+    assert probe.starts(4) == [probe.started(2), probe.started(0)]
+    assert probe.started(1) == 0
+
+
+def test_jobs_that_did_not_run_are_a_failure() -> None:
+    drain = {"n": 500, "ran": 497, "twice": 0, "lost": 3, "jobs_per_s": 9}
+    assert failures({"relevo": {"drain": drain}}) == ["relevo, drain: 3 of 500 jobs DID NOT RUN"]
+    assert failures({"relevo": {"drain": {**drain, "ran": 500, "lost": 0}}}) == []
+    assert failures({"relevo": {"idle": {"error": "no"}}}) == ["relevo, idle: no"]
+
+
+def test_targets_are_judged_against_the_right_peers() -> None:
+    def product(one: float, memory: float, **about: Any) -> dict[str, Any]:
+        return {"about": about, "one": {"jobs_per_s": one}, "memory": {"bytes_per_job": memory}}
+
+    found = judge(
+        {
+            "relevo": product(150, 260),
+            "huey": product(200, 100, is_async=False, recovers=False, cleans_up=True),
+            "taskiq-stream": product(90, 90, is_async=True, recovers=True, cleans_up=False),
+            "streaq": product(100, 250, is_async=True, recovers=True, cleans_up=True),
+            "bullmq-node": product(900, 1, is_async=True, recovers=True, cleans_up=True),
+        }
+    )
+    assert [(one.target.against, one.peer, one.ratio, one.is_met) for one in found] == [
+        ("async", "streaq", 1.5, True),
+        ("huey", "huey", 0.75, False),
+        ("safe", "streaq", 1.04, True),
+    ]
+
+
+def test_every_target_is_about_a_known_figure_of_a_known_measure() -> None:
+    assert {target.figure for target in TARGETS} <= set(FIGURES)
+    assert {target.flavour for target in TARGETS} <= set(PRODUCTS)
+    assert {key.partition(".")[0] for key in FIGURES} <= set(MEASURES)
+
+
+def test_a_difference_is_claimed_only_if_chance_does_not_explain_it() -> None:
+    assert spread([0.9, 1.0, 1.1, 1.2, 1.3]) == (0.9, 1.3)  # five turns: all of them
+    assert (
+        spread([0.5, *[1.1 + i / 100 for i in range(9)], 3.0])[0] > 1
+    )  # eleven: one odd turn on each side is left out
+
+    def compared(*ratios: float) -> Change:
+        turns = [({"drain": {"jobs_per_s": 100}}, {"drain": {"jobs_per_s": 100 * ratio}}) for ratio in ratios]
+        return changes(turns)[0]
+
+    assert compared(1.2, 1.1, 1.3, 1.2, 1.1).verdict == "better"
+    assert compared(0.9, 0.8, 0.9, 0.7, 0.9).verdict == "WORSE"
+    assert compared(1.2, 0.9, 1.3, 1.2, 1.1).verdict == "no difference seen"
+    assert compared(1.2, 0.9, 1.3, 1.2, 1.1).ratio == pytest.approx(1.2)
+
+
+def test_every_measure_and_every_option_is_documented() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert listed == list(MEASURES)
+    options = set(re.findall(r"--[a-z-]+", bench("--help").out))
+    assert {option for option in options if option not in page} == {"--help"}
