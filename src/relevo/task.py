@@ -28,6 +28,9 @@ R = TypeVar("R")
 _CARRIED_IF_CHANGED = ("retries", "backoff", "result_ttl", "failure_ttl", "on_failure")
 
 
+_ROW = (tuple, list)
+
+
 def _yields(func: Any) -> bool:
     return inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func)
 
@@ -63,6 +66,7 @@ class Task(Generic[P, R]):
             self.executor = "loop" if self.is_async else "thread"
         self._own = own or options
         self._head = self._envelope_head()
+        self._head_and_comma = self._head + b","
         app.keys_of(options.queue)  # refuses a name that cannot be one
         self._plain = not (
             options.delay
@@ -125,8 +129,8 @@ class Task(Generic[P, R]):
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
         id = self.app.new_id()
         if self._plain and self.app.is_listed(self.options.queue):
-            body = self._head + b"," + fragment + b"}" if fragment else self._head + b"}"
-            return id, push_plain(self._keys(), [(id, self.options.priority, body)], self.app.lease_ms)
+            body = self._body(fragment)
+            return id, push_plain(self._keys(), [(id, body)], self.options.priority, self.app.lease_ms)
         return id, self._new_slowly(id, fragment)
 
     def _new_slowly(self, id: str, fragment: bytes) -> Generator[Call[Any], Any, str]:
@@ -138,8 +142,7 @@ class Task(Generic[P, R]):
         return owners[0]
 
     def _many(self, calls: Iterable[Any]) -> tuple[list[str], Plan[list[str]]]:
-        encode, limit, new_id = self.signature.encode, self.app.settings.max_payload, self.app.new_id
-        ids: list[str] = []
+        encode, limit = self.signature.encode, self.app.settings.max_payload
         fragments: list[bytes] = []
         if not isinstance(calls, Iterable):
             raise PayloadError(f"{self.target}: enqueue_many takes a list of (args, kwargs) pairs, found {calls!r:.80}")
@@ -148,29 +151,31 @@ class Task(Generic[P, R]):
                 args, kwargs = call
             except (TypeError, ValueError):
                 args = kwargs = None
-            if not (isinstance(args, tuple | list) and isinstance(kwargs, dict)):
+            if not (isinstance(args, _ROW) and isinstance(kwargs, dict)):
                 raise PayloadError(
                     f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
                     f"found {call!r:.80}"
                 )
             fragments.append(encode(tuple(args), kwargs, limit=limit))
-            ids.append(new_id())
+        ids = self.app.new_id.many(len(fragments))
         return ids, self._store_many(ids, fragments)
 
     def _store_many(self, ids: list[str], fragments: list[bytes]) -> Generator[Call[Any] | Ahead[Any], Any, list[str]]:
         yield from self.app.list_queue(self.options.queue)
         if self._plain:
-            head, priority = self._head, self.options.priority
-            bodies = (head + b"," + fragment + b"}" if fragment else head + b"}" for fragment in fragments)
-            rows = ((id, priority, body) for id, body in zip(ids, bodies, strict=True))
-            keys, lease_ms = self._keys(), self.app.lease_ms
-            yield Ahead(push_plain(keys, chunk, lease_ms) for chunk in iter(lambda: [*islice(rows, CHUNK)], []))
+            rows = zip(ids, map(self._body, fragments), strict=True)
+            keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
+            chunks = iter(lambda: [*islice(rows, CHUNK)], [])
+            yield Ahead(push_plain(keys, chunk, priority, lease_ms) for chunk in chunks)
             return ids
         now_ms = 0
         if self.options.expires is not None:
             now_ms = yield from self.app.now_ms()
         jobs = [self._new_job(id, fragment, now_ms) for id, fragment in zip(ids, fragments, strict=True)]
         return (yield from push(self._keys(), jobs, self.app.lease_ms))
+
+    def _body(self, fragment: bytes) -> bytes:
+        return self._head_and_comma + fragment + b"}" if fragment else self._head + b"}"
 
     def _new_job(self, id: str, fragment: bytes, now_ms: int) -> NewJob:
         options = self.options

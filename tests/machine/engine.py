@@ -185,8 +185,8 @@ class Engine:
 
     # pushing
     def _push_call(self, jobs: list[Job]) -> Call[Any]:
-        if all(job.is_plain for job in jobs):
-            return push_plain(self.queue, [(job.id, job.priority, job.body) for job in jobs], LEASE_MS)
+        if _in_short_form(jobs):
+            return push_plain(self.queue, [(job.id, job.body) for job in jobs], jobs[0].priority, LEASE_MS)
         return push_rich(self.queue, [_new(job) for job in jobs])
 
     def _push(self, jobs: list[Job], *, lost: bool = False, again: bool = False) -> None:
@@ -198,7 +198,7 @@ class Engine:
         if lost or again:
             call = self._push_call(jobs)
             said = self.perform(Call(call.command(repeated=again, text=True), call.decode))
-            assert said == (len(stored) if all(job.is_plain for job in jobs) else owners)
+            assert said == (len(stored) if _in_short_form(jobs) else owners)
         else:
             assert self.perform(push(self.queue, [_new(job) for job in jobs], LEASE_MS)) == owners
         if idle:
@@ -590,6 +590,10 @@ class Engine:
 
 def _pick(some: Sequence[T], number: int) -> T:
     return some[number % len(some)]
+
+
+def _in_short_form(jobs: list[Job]) -> bool:
+    return all(job.is_plain and job.priority == jobs[0].priority for job in jobs)
 
 
 def _new(job: Job) -> NewJob:

@@ -28,8 +28,8 @@ class Desk:
     # scripts
     def push(self, *bodies: str, priority: int = 100) -> list[str]:
         """Store jobs in one call; their ids."""
-        rows = [(new_id(), priority, body.encode()) for body in bodies or ("{}",)]
-        assert self.run(push_plain(self.keys, rows, LEASE_MS)) == len(rows)
+        rows = [(new_id(), body.encode()) for body in bodies or ("{}",)]
+        assert self.run(push_plain(self.keys, rows, priority, LEASE_MS)) == len(rows)
         return [row[0] for row in rows]
 
     def push_one(self, body: str = "{}", *, priority: int = 100, id: str = "", **rich: Any) -> str:

@@ -114,7 +114,7 @@ def keys() -> QueueKeys:
 
 
 def one_job(keys: QueueKeys, id: str | None = None) -> Call[int]:
-    return push_plain(keys, [(id or new_id(), 100, b"{}")], LEASE_MS)
+    return push_plain(keys, [(id or new_id(), b"{}")], 100, LEASE_MS)
 
 
 def a_turn(keys: QueueKeys, want: int = 1) -> Call[Any]:
@@ -264,7 +264,7 @@ def test_a_lost_reply_of_a_push_makes_one_job(
 def in_advance(keys: QueueKeys, ids: list[str]) -> Generator[Ahead[int], list[int], list[int]]:
     """Pushes of ten jobs each, of which the next is made while the server works on the one before."""
     tens = (ids[start : start + 10] for start in range(0, len(ids), 10))
-    return (yield Ahead(push_plain(keys, [(id, 100, b"{}") for id in ten], 1000) for ten in tens))
+    return (yield Ahead(push_plain(keys, [(id, b"{}") for id in ten], 100, 1000) for ten in tens))
 
 
 @pytest.mark.parametrize("trouble", ["none", "lost reply", "flushed scripts"])

@@ -59,7 +59,7 @@ def test_jobs_stay_in_order_when_ids_are_not(desk: Desk) -> None:
     ids = [new_id() for _ in range(50)]
     shuffled = random.sample(ids, len(ids))
     for id in shuffled:
-        desk.run(push_plain(desk.keys, [(id, 100, b"{}")], LEASE_MS))
+        desk.run(push_plain(desk.keys, [(id, b"{}")], 100, LEASE_MS))
     assert desk.drain(7) == shuffled
 
 
@@ -88,7 +88,7 @@ def calls_of(desk: Desk, jobs: Sequence[NewJob]) -> list[str]:
 
 
 def test_a_repeated_push_stores_nothing_twice(desk: Desk) -> None:
-    call = push_plain(desk.keys, [(id := new_id(), 100, b"{}")], LEASE_MS)
+    call = push_plain(desk.keys, [(id := new_id(), b"{}")], 100, LEASE_MS)
     assert desk.run(call) == 1
     assert desk.run(repeated(call)) == 0
     assert desk.run(repeated(call)) == 0
@@ -97,7 +97,7 @@ def test_a_repeated_push_stores_nothing_twice(desk: Desk) -> None:
 
 
 def test_a_repeated_push_stores_nothing_while_the_job_runs(desk: Desk) -> None:
-    call = push_plain(desk.keys, [(id := new_id(), 100, b"{}")], LEASE_MS)
+    call = push_plain(desk.keys, [(id := new_id(), b"{}")], 100, LEASE_MS)
     desk.run(call)
     assert desk.claim() == [id]
     assert desk.run(repeated(call)) == 0
@@ -106,7 +106,7 @@ def test_a_repeated_push_stores_nothing_while_the_job_runs(desk: Desk) -> None:
 
 
 def test_a_repeated_push_stores_nothing_after_the_job_ended(desk: Desk) -> None:
-    call = push_plain(desk.keys, [(id := new_id(), 100, b"{}")], LEASE_MS)
+    call = push_plain(desk.keys, [(id := new_id(), b"{}")], 100, LEASE_MS)
     desk.run(call)
     desk.turn(0, kept(desk.claim()))
     assert desk.run(repeated(call)) == 0
@@ -115,10 +115,10 @@ def test_a_repeated_push_stores_nothing_after_the_job_ended(desk: Desk) -> None:
 
 
 def test_a_repeated_bulk_stores_only_what_is_missing(desk: Desk) -> None:
-    rows = [(new_id(), 100, b"{}") for _ in range(5)]
-    assert desk.run(push_plain(desk.keys, rows[1:3], LEASE_MS)) == 2
-    assert desk.run(repeated(push_plain(desk.keys, rows, LEASE_MS))) == 3
-    assert desk.run(repeated(push_plain(desk.keys, rows, LEASE_MS))) == 0
+    rows = [(new_id(), b"{}") for _ in range(5)]
+    assert desk.run(push_plain(desk.keys, rows[1:3], 100, LEASE_MS)) == 2
+    assert desk.run(repeated(push_plain(desk.keys, rows, 100, LEASE_MS))) == 3
+    assert desk.run(repeated(push_plain(desk.keys, rows, 100, LEASE_MS))) == 0
     assert desk.stats().totals == {"enqueued": 5}
     assert sorted(desk.drain()) == [row[0] for row in rows]
 

@@ -37,7 +37,7 @@ def push(app: Relevo, body: bytes, queue: str = "default") -> str:
     """A body that somebody else wrote."""
     id = app.new_id()
     app.run(app.list_queue(queue))
-    app.run(push_plain(app.keys_of(queue), [(id, 100, body)], 1000))
+    app.run(push_plain(app.keys_of(queue), [(id, body)], 100, 1000))
     return id
 
 

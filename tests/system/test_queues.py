@@ -372,7 +372,7 @@ def test_takers_are_not_bothered_with_what_cannot_be_done(app: Relevo) -> None:
     expired = step.using(expires=0.001).enqueue()
     eventually(lambda: app.run(app.now_ms()) > expired.info().enqueued_ms + 20)
     unreadable = app.new_id()
-    app.run(push_plain(app.keys_of("default"), [(unreadable, 100, b"\xff not an envelope")], 1000))
+    app.run(push_plain(app.keys_of("default"), [(unreadable, b"\xff not an envelope")], 100, 1000))
     fine = step.enqueue()
     assert [lease.id for lease in queue.take(10)] == [fine.id]
     assert expired.status() is State.EXPIRED

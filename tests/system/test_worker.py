@@ -35,7 +35,7 @@ def push(app: Relevo, target: str, *args: Any) -> Job[Any]:
     """A job that somebody else wrote, with whatever target."""
     id = app.new_id()
     app.run(app.list_queue("default"))
-    app.run(push_plain(app.keys_of("default"), [(id, 100, json.dumps({"t": target, "a": args}).encode())], 12_000))
+    app.run(push_plain(app.keys_of("default"), [(id, json.dumps({"t": target, "a": args}).encode())], 100, 12_000))
     return Job(app, id, "default")
 
 
@@ -384,7 +384,7 @@ async def test_a_thousand_bad_records_stop_nobody(app: Relevo) -> None:
     bad = [b"garbage", b'{"t":"os:system","a":["true"]}', b'{"t":"unknown"}', b'{"x":1}', b"null"]
     keys = app.keys_of("default")
     app.run(app.list_queue("default"))
-    app.run(push_plain(keys, [(app.new_id(), 0, bad[n % len(bad)]) for n in range(1000)], 12_000))
+    app.run(push_plain(keys, [(app.new_id(), bad[n % len(bad)]) for n in range(1000)], 0, 12_000))
     job = await fine.aenqueue(7)
     async with working(app):
         assert await job.aresult(timeout=20) == 7

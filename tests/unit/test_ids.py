@@ -50,6 +50,14 @@ def test_ids_stay_sorted_and_unique_when_the_counter_starts_over() -> None:
     assert len(set(ids)) == 1000
 
 
+def test_many_ids_made_at_once_are_sorted_and_unique_also_when_the_counter_starts_over() -> None:
+    ids = Ids()
+    made = [*ids.many(0), *ids.many(1), *ids.many(1_100_000), ids()]
+    assert len(made) == 1_100_002
+    assert made == sorted(set(made))
+    assert all(map(looks_like_id, made[:100]))
+
+
 def test_a_clock_that_steps_back_does_not_step_the_order_back(monkeypatch: pytest.MonkeyPatch) -> None:
     make = Ids()
     now = time.time_ns()

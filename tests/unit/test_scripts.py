@@ -30,8 +30,8 @@ def clearing() -> Call[Any]:
 
 #: Every way of building a call, with the number of variable arguments it was given.
 CALLS: list[tuple[Call[Any], int]] = [
-    (push_plain(KEYS, [], 1), 0),
-    (push_plain(KEYS, [(ID, 100, b"{}")] * 3, 1), 9),
+    (push_plain(KEYS, [], 100, 1), 0),
+    (push_plain(KEYS, [(ID, b"{}")] * 3, 100, 1), 6),
     (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2), 16),
     (turns.turn(KEYS, "w", LIMITS, 1, turns.Settled()), 0),
     (

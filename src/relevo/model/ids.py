@@ -51,10 +51,28 @@ class Ids:
             self._ms = ms
             self._prefix = _text(ms, 9) + self._process
         count = next(self._counter) & 0xFFFFF
-        if not count:  # the counter starts over: move on in time rather than repeat an id of this millisecond
-            self._ms += 1
-            self._prefix = _text(self._ms, 9) + self._process
+        if not count:
+            self._move_on()
         return self._prefix + _PAIRS[count >> 10] + _PAIRS[count & 1023]
+
+    def many(self, n: int) -> list[str]:
+        """So many ids at once, in order."""
+        if not n:
+            return []
+        ids = [self()]  # looks at the clock, for all that follow
+        prefix = self._prefix
+        for number in itertools.islice(self._counter, n - 1):
+            count = number & 0xFFFFF
+            if not count:
+                prefix = self._move_on()
+            ids.append(prefix + _PAIRS[count >> 10] + _PAIRS[count & 1023])
+        return ids
+
+    def _move_on(self) -> str:
+        """The counter starts over: move on in time rather than repeat an id of this millisecond."""
+        self._ms += 1
+        self._prefix = _text(self._ms, 9) + self._process
+        return self._prefix
 
 
 def made_ms(id: str) -> int:

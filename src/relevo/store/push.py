@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -36,10 +36,10 @@ class NewJob(Struct, frozen=True, gc=False):
         return not (self.when or self.group or self.name)
 
 
-def push_plain(queue: QueueKeys, jobs: Sequence[tuple[str, int, bytes]], lease_ms: int) -> Call[int]:
-    """Store jobs given as (id, priority, body): how many were new."""
+def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: int, lease_ms: int) -> Call[int]:
+    """Store jobs given as (id, body), at most CHUNK: how many were new."""
     script = queue.script("push")
-    args: list[Argument] = [0, lease_ms, KEEP_MS]
+    args: list[Argument] = [0, lease_ms, KEEP_MS, priority]
     for job in jobs:
         args += job
     return Call(args, int, script, queue.of(script), again=0)
@@ -59,8 +59,8 @@ def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Generator[C
     owners: list[str] = []
     for start in range(0, len(jobs), CHUNK):
         chunk = jobs[start : start + CHUNK]
-        if all(job.is_plain for job in chunk):
-            yield push_plain(queue, [(job.id, job.priority, job.body) for job in chunk], lease_ms)
+        if all(job.is_plain and job.priority == chunk[0].priority for job in chunk):
+            yield push_plain(queue, [(job.id, job.body) for job in chunk], chunk[0].priority, lease_ms)
             owners += [job.id for job in chunk]
         else:
             owners += yield push_rich(queue, chunk)

@@ -41,8 +41,8 @@ class Wire(asyncio.Protocol):
         #: Who gets the next reply; None: `on_reply`.
         self._waiting: deque[asyncio.Future[Any] | None] = deque()
         self._out: list[bytes] = []
-        #: uvloop itself gathers what is written in one turn; asyncio makes a system call of each write.
-        self._is_joined_below = type(self._loop).__module__.startswith("uvloop")
+        #: how many commands left together of late
+        self._crowd = 0
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._replies = 0
@@ -64,8 +64,8 @@ class Wire(asyncio.Protocol):
     def _put(self, command: Sequence[Argument], future: asyncio.Future[Any] | None) -> None:
         packed = hiredis.pack_command(command)  # type: ignore[arg-type]
         self._waiting.append(future)
-        if self._is_joined_below and self._transport is not None:
-            self._transport.write(packed)
+        if len(self._waiting) == 1 and self._crowd < 2 and self._transport is not None:
+            self._transport.write(packed)  # somebody alone need not wait for others
         else:
             if not self._out:
                 self._loop.call_soon(self._flush)
@@ -124,6 +124,7 @@ class Wire(asyncio.Protocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
+        self._crowd = len(out)
         if self._transport is not None and out:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
