@@ -1,1 +1,1 @@
-"""How fast relevo is on this machine: `python -m bench`."""
+"""How fast relevo is on this machine, alone or beside its peers: `python -m bench`."""
