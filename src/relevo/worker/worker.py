@@ -34,9 +34,10 @@ log = logging.getLogger("relevo.worker")
 #: Seconds between signs of life, and after how many of them the worker is listed anew, should the list have been lost.
 PRESENT_EVERY = 20.0
 LISTED_EVERY = 6
-#: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server.
+#: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server; no more than
+#: the server hands out in about a millisecond, for nobody else is served meanwhile.
 AHEAD = 0.02
-AHEAD_MOST = 1000
+AHEAD_MOST = 300
 
 
 class Worker:

@@ -150,19 +150,28 @@ end
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
 local due_at, lease_end = due_first(), lease_first()
 if due_at and due_at <= now then
-  local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
-  local ids, entries = {}, {}
-  for i = 1, #due, 2 do ids[(i + 1) / 2] = due[i] end
-  redis.call('ZREM', scheduled, unpack(ids))
-  local of = redis.call('EXISTS', groups) == 1 and redis.call('HMGET', groups, unpack(ids)) or {}
-  if #of > 0 then redis.call('HDEL', groups, unpack(ids)) end
+  -- No more than takes a millisecond: the first of a burst shall start, and others be answered, before all are moved.
+  local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, 250, 'WITHSCORES')
+  local ids, entries, of, levels = {}, {}, {}, {}
+  for i = 1, #due / 2 do ids[i] = due[i * 2 - 1] end
+  redis.call('ZREMRANGEBYRANK', scheduled, 0, #ids - 1)
+  if redis.call('EXISTS', groups) == 1 then
+    of = redis.call('HMGET', groups, unpack(ids))
+    redis.call('HDEL', groups, unpack(ids))
+  end
   for i, id in ipairs(ids) do
+    local number = due[i * 2] % 1024
+    local priority = levels[number]
+    if not priority then
+      priority = string.format('%d', number)
+      levels[number] = priority
+    end
     local weight, group = 1, ''
     if of[i] then
       local share, name = string.match(of[i], '^(%S+) (.*)$')
       weight, group = tonumber(share) or 1, name or ''
     end
-    entries[i * 2 - 1], entries[i * 2] = place(string.format('%d', due[i * 2] % 1024), group, weight), id
+    entries[i * 2 - 1], entries[i * 2] = place(priority, group, weight), id
   end
   redis.call('ZADD', ready, unpack(entries))
   due_at = due_first()

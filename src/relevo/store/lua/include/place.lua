@@ -12,7 +12,7 @@ local function place(priority, group, weight)
   -- At the end of the number range all tags become equal; order then falls back to the ids, which are ordered by time.
   last = math.min(last + math.max(1, math.floor(64 / tonumber(weight))), LEVEL - 1)
   marks[field] = last
-  return priority * LEVEL + last
+  return string.format('%d', priority * LEVEL + last) -- text: the server would print the number with 17 digits
 end
 -- A group's last tag says nothing once its level's clock has passed it. Where groups come and go and the queue never runs
 -- empty, a few are looked at in each turn and forgotten, so that there are never many more than groups in the queue.
