@@ -6,7 +6,7 @@ import inspect
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -306,9 +306,9 @@ class Relevo:
         """Carry a plan of the store out and block meanwhile."""
         return self.client.run(plan)
 
-    def arun(self, plan: Plan[T]) -> Coroutine[Any, Any, T]:
+    async def arun(self, plan: Plan[T]) -> T:
         """Carry a plan of the store out on the running event loop."""
-        return self.client.arun(plan)
+        return await self.client.arun(plan)
 
     def close(self) -> None:
         """Close the blocking connections. They open again when needed."""

@@ -98,7 +98,7 @@ class Task(Generic[P, R]):
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
         id, plan = self._new(args, kwargs)
-        return self._job(id, await self.app.arun(plan))
+        return self._job(id, await self.app.client.arun(plan))
 
     delay = enqueue  # the word people coming from Celery type
 
