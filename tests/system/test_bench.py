@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from bench.compare import Change, changes, spread
 from bench.figures import FIGURES
-from bench.measures import MEASURES
+from bench.measures import FAMILIES, MEASURES
+from bench.measures.doing import against, middle
+from bench.measures.scaling import arithmetic
 from bench.probe import Probe
 from bench.products import PRODUCTS
 from bench.run import failures
@@ -71,6 +73,34 @@ def test_a_run_tells_what_it_measured_and_that_every_job_ran_once(engine: str, t
     page = bench("--report", file).out
     assert re.search(r"^\| relevo \| [\d,]+ ", page, re.MULTILINE)
     assert "### Cost" in page and "Reliability: lease per job" in page
+
+
+@pytest.mark.slow
+def test_real_work_is_told_beside_what_arithmetic_says(engine: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "results.json")
+
+    told = bench("--measures", "work", "--scale", "0.02", "--repeat", "1", "--json", file, *server_of(engine))
+
+    assert told.code == 0, told.err
+    assert "takes no part in these measures: relevo-blocking" in told.err
+    (product,) = json.loads(Path(file).read_text())["products"].values()
+    assert set(product) == {"about", *FAMILIES["work"]}
+    for name in FAMILIES["work"]:
+        measure = product[name]
+        assert measure["n"] == measure["ran"] >= 100, name
+        assert (measure["twice"], measure["lost"]) == (0, 0), name
+        assert re.search(rf"- relevo, {name}: ([\d,]+) of \1 jobs ran, 0 of them more than once", told.out)
+    shown_figures = [figure for key, figure in FIGURES.items() if key.partition(".")[0] in FAMILIES["work"]]
+    assert [figure.key for figure in shown_figures if figure.of(product) is None] == []
+    for key in ("work_await.1ms", "work_cpu.plain", "work_large.bulk", "work_slow.async", "scaling.noop_2"):
+        assert FIGURES[f"{key}.jobs_per_s"].of(product) and FIGURES[f"{key}.of_arithmetic"].of(product), key
+    assert product["work_priorities"]["urgent"]["n"] > 0 < product["work_priorities"]["normal"]["n"]
+    scaling, sharing = product["scaling"], product["sharing"]
+    assert (scaling["refused"], scaling["taken_back"], scaling["unsettled"]) == (0, 0, 0)
+    # With groups all get their share from the start; without, who came first has all of it.
+    assert (sharing["few"]["fairness"], sharing["few"]["without_fairness"]) == (1, 0)
+    page = bench("--report", file).out
+    assert "### Scaling" in page and re.search(r"^\| no-op, processes: 4, jobs/s \| [\d,]+ \|$", page, re.MULTILINE)
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository, not only its files")
@@ -138,6 +168,12 @@ def test_a_peer_that_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: 
     assert "not installed: huey; to install: python -m bench --setup --peers huey" in told.err
 
 
+def test_a_peer_is_not_asked_for_what_only_relevo_does() -> None:
+    told = bench("--only", "huey", "--measures", "work_cpu")
+    assert told.code == 1
+    assert "takes no part in these measures: huey" in told.err
+
+
 def test_a_name_that_is_no_commit_is_refused() -> None:
     told = bench("--compare", "no-such-commit", "--measures", "one")
     assert (told.code, told.out) == (1, "")
@@ -157,6 +193,29 @@ def test_the_probe_knows_which_jobs_ran_and_which_ran_twice(tmp_path: Path) -> N
     assert (probe.ran(4), probe.twice(4), probe.ran(10)) == (2, 1, 3)
     assert probe.starts(4) == [probe.started(2), probe.started(0)]
     assert probe.started(1) == 0
+    assert probe.times(1, 3) == [0, probe.started(2), 0]
+
+
+def test_the_run_in_the_middle_is_told_with_the_deliveries_of_all() -> None:
+    def run(per_s: int, lost: int) -> dict[str, int]:
+        return {"jobs_per_s": per_s, "n": 10, "ran": 10 - lost, "twice": 1, "lost": lost}
+
+    found = middle([run(300, 0), run(100, 2), run(200, 0)], "jobs_per_s")
+    assert found == {"jobs_per_s": 200, "n": 30, "ran": 28, "twice": 3, "lost": 2, "runs": [300, 100, 200]}
+    assert against(30, 40) == {"arithmetic": 40, "of_arithmetic": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("processes", "cores", "most"),
+    [
+        (1, 2, 50_000),  # the worker's own core
+        (2, 2, 80_000),  # both cores: 25 µs of each job have to be done by two
+        (2, 8, 100_000),  # two workers
+        (9, 8, 200_000),  # the server, which is on one core alone
+    ],
+)
+def test_more_processes_help_until_the_server_or_the_machine_is_busy(processes: int, cores: int, most: float) -> None:
+    assert arithmetic(5, 20, processes, cores) == pytest.approx(most)
 
 
 def test_jobs_that_did_not_run_are_a_failure() -> None:

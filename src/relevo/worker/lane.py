@@ -39,6 +39,9 @@ _NEW = Story()
 #: so that it is there when one runs out.
 IDLE_MS = 40_000
 REST_EVERY = 12.0
+#: Jobs that the first turn after a rest asks for: the first job of a burst starts before the others are handed out, and
+#: other workers that were called find some, too.
+AT_FIRST = 32
 
 
 class Lane:
@@ -62,6 +65,8 @@ class Lane:
         self._kick = asyncio.Event()
         self._called = asyncio.Event()
         self._resting = False
+        #: we were called and have not asked since
+        self._is_called = False
         #: Goes up whenever somebody calls. The bell has a connection of its own, so it may ring before the answer that
         #: we were put on the list of idle workers: by then we are off it again, and nobody would call us any more.
         self._calls = 0
@@ -85,6 +90,7 @@ class Lane:
     def wake(self) -> None:
         """There may be work: ask."""
         self._resting = False
+        self._is_called = True
         self._calls += 1
         self._kick.set()
         self._called.set()
@@ -106,6 +112,8 @@ class Lane:
             self._take(Held(id.decode(), 1, body, readable(body), _NEW, self._worker.id, now_ms), now_ms)
         elif kind == b"c":
             self._hands.cancel(message[1:].decode())
+        else:
+            self._is_called = True
         self._kick.set()
 
     def now_ms(self) -> int:
@@ -126,6 +134,9 @@ class Lane:
                 worker.lane_is_quiet()
                 await self._sleep()
                 continue
+            if self._is_called:
+                self._is_called = False
+                want = min(want, AT_FIRST)
             worker.reserve(want)
             calls = self._calls
             try:
@@ -140,7 +151,8 @@ class Lane:
                 except Exception:  # one strange entry must not keep the others from being settled and started
                     log.exception("%s: job %.60r cannot be taken back", self.queue, row[0])
             self._take_all(found)
-            if want and len(found.ids) < want and calls == self._calls:
+            is_needed_now = 0 < found.wake_ms <= found.now_ms  # more is due than one turn moves
+            if want and len(found.ids) < want and calls == self._calls and not is_needed_now:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             if found.ids:
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn

@@ -150,8 +150,9 @@ end
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
 local due_at, lease_end = due_first(), lease_first()
 if due_at and due_at <= now then
-  -- No more than takes a millisecond: the first of a burst shall start, and others be answered, before all are moved.
-  local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, 250, 'WITHSCORES')
+  -- No more than takes half a millisecond: the first of a burst shall start, and others be answered, before all are moved.
+  local most = math.max(100, math.min(want, 250))
+  local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
   local ids, entries, of, levels = {}, {}, {}, {}
   for i = 1, #due / 2 do ids[i] = due[i * 2 - 1] end
   redis.call('ZREMRANGEBYRANK', scheduled, 0, #ids - 1)
