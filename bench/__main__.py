@@ -12,14 +12,14 @@ from typing import NoReturn
 
 from bench import report
 from bench.compare import compare
-from bench.measures import MEASURES
+from bench.measures import FAMILIES, MEASURES
 from bench.measures.measure import Measure
 from bench.processes import ProductFailed, end_leftovers, refuse_other_systems
 from bench.products import BLOCKING, PEERS, PRODUCTS, RELEVO, Product
 from bench.profiling import profile
 from bench.progress import say
 from bench.results import Results, machine, read
-from bench.run import Plan, failures, run
+from bench.run import Plan, failures, run, takes_part
 from bench.server import Server
 from bench.venvs import default_folder, install, program_of
 from relevo.errors import RelevoError
@@ -29,6 +29,7 @@ EPILOG = """\
 examples:
   python -m bench                                    relevo alone, some minutes
   python -m bench --measures drain,idle --scale 0.3  a quick look
+  python -m bench --measures work                    relevo under real work: against plain arithmetic
   python -m bench --setup --peers huey,dramatiq      install these two, each in an environment of its own
   python -m bench --peers huey,dramatiq --json f     relevo and these two; added to what f holds
   python -m bench --report f                         f as Markdown
@@ -57,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _perform(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
-    measures = [MEASURES[name] for name in _known(parser, "measure", args.measures, MEASURES)]
+    named = _known(parser, "measure", args.measures, [*MEASURES, *FAMILIES])
+    measures = [MEASURES[one] for name in named for one in FAMILIES.get(name, (name,))]
     products = _products(parser, args)
     if args.list:
         return _list(args.venvs)
@@ -83,6 +85,10 @@ def _perform(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, products: list[Product], measures: list[Measure]) -> int:
+    idle = [product for product in products if not any(takes_part(product, measure) for measure in measures)]
+    if idle:
+        say(f"takes no part in these measures: {', '.join(product.name for product in idle)}")
+    products = [product for product in products if product not in idle]
     missing = [product.name for product in products if program_of(product, args.venvs) is None]
     advice = f"not installed: {', '.join(missing)}; to install: python -m bench --setup --peers {','.join(missing)}"
     if missing:
@@ -123,6 +129,8 @@ def _list(venvs: Path) -> int:
     print("measures:")
     for measure in MEASURES.values():
         print(f"  {measure.name:16} {measure.about}{' (only when named)' if measure.only_asked else ''}")
+    for name, members in FAMILIES.items():
+        print(f"  {name:16} all of: {', '.join(members)}")
     print("products:")
     for product in PRODUCTS.values():
         where = "this tree" if product.is_ours else "installed" if program_of(product, venvs) else "not installed"
@@ -162,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--peers", default="", metavar="NAMES", help="measure these as well, with commas, or all")
     add("--only", default="", metavar="NAMES", help="measure exactly these products")
-    add("--measures", default="", metavar="NAMES", help="take only these measures, with commas")
+    add("--measures", default="", metavar="NAMES", help="take only these measures, with commas; work: relevo's own")
     add("--scale", type=_more_than_zero, default=1.0, help="shorter (0.3) or longer (2) runs")
     add("--repeat", type=_at_least_one, default=3, help="runs of each throughput measure; the median counts")
     add("--json", metavar="FILE", help="add the results to a file; - prints them instead of tables")

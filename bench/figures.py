@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 class Figure(NamedTuple):
     """One number of a product."""
 
-    #: `measure.field`
+    #: `measure.field`, or `measure.part.field`
     key: str
     title: str
     unit: str
@@ -21,8 +21,9 @@ class Figure(NamedTuple):
 
     def of(self, product: dict[str, Any]) -> float | None:
         """Its value, or None where it was not measured."""
-        measure, _, field = self.key.partition(".")
-        found = (product.get(measure) or {}).get(field)
+        found: Any = product
+        for name in self.key.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
         return float(found) if isinstance(found, int | float) else None
 
 
@@ -62,12 +63,87 @@ TABLES: dict[str, tuple[Figure, ...]] = {
         Figure("delayed.jobs_per_s", "due at one instant", "jobs/s", True),
         Figure("delayed.stall_ms", "longest server stall", "ms", False),
     ),
+    "Work": (
+        Figure("work_await.1ms.jobs_per_s", "jobs that wait 1 ms", "jobs/s", True),
+        Figure("work_await.1ms.of_arithmetic", "– of a bare event loop", "×", True),
+        Figure("work_await.1ms.of_core", "– of what one core allows", "×", True),
+        Figure("work_await.1ms.p50_ms", "– start at a pace, p50", "ms", False),
+        Figure("work_await.1ms.p99_ms", "– start at a pace, p99", "ms", False),
+        Figure("work_await.10ms.jobs_per_s", "jobs that wait 10 ms", "jobs/s", True),
+        Figure("work_await.10ms.of_arithmetic", "– of a bare event loop", "×", True),
+        Figure("work_await.10ms.p50_ms", "– start at a pace, p50", "ms", False),
+        Figure("work_await.10ms.p99_ms", "– start at a pace, p99", "ms", False),
+        Figure("work_cpu.async.jobs_per_s", "jobs that compute for 1 ms, async", "jobs/s", True),
+        Figure("work_cpu.async.of_arithmetic", "– of a bare loop", "×", True),
+        Figure("work_cpu.async.p50_ms", "– start at a pace, p50", "ms", False),
+        Figure("work_cpu.async.p99_ms", "– start at a pace, p99", "ms", False),
+        Figure("work_cpu.plain.jobs_per_s", "the same in threads", "jobs/s", True),
+        Figure("work_cpu.plain.of_arithmetic", "– of a bare loop", "×", True),
+        Figure("work_cpu.plain.p50_ms", "– start at a pace, p50", "ms", False),
+        Figure("work_cpu.plain.p99_ms", "– start at a pace, p99", "ms", False),
+        Figure("work_large.one.jobs_per_s", "10 KB, enqueue one by one", "jobs/s", True),
+        Figure("work_large.one.mb_per_s", "– bytes", "MB/s", True),
+        Figure("work_large.one.of_arithmetic", "– of small job and bare bytes", "×", True),
+        Figure("work_large.bulk.jobs_per_s", "10 KB, enqueue in bulk", "jobs/s", True),
+        Figure("work_large.bulk.mb_per_s", "– bytes", "MB/s", True),
+        Figure("work_large.bulk.of_arithmetic", "– of small job and bare bytes", "×", True),
+        Figure("work_large.bulk.slowest_command_ms", "– longest command of the server", "ms", False),
+        Figure("work_large.drain.jobs_per_s", "10 KB, drain", "jobs/s", True),
+        Figure("work_large.drain.mb_per_s", "– bytes", "MB/s", True),
+        Figure("work_large.drain.of_arithmetic", "– of small job and bare bytes", "×", True),
+        Figure("work_large.drain.slowest_command_ms", "– longest command of the server", "ms", False),
+        Figure("work_priorities.jobs_per_s", "busy queue, enqueued and drained", "jobs/s", True),
+        Figure("work_priorities.enqueued_per_s", "– enqueued meanwhile", "jobs/s", True),
+        Figure("work_priorities.urgent.p50_ms", "– urgent jobs start after, p50", "ms", False),
+        Figure("work_priorities.urgent.p99_ms", "– urgent jobs start after, p99", "ms", False),
+        Figure("work_priorities.of_arithmetic", "– p99 of what is claimed ahead", "×", False),
+        Figure("work_priorities.normal.p50_ms", "– normal jobs start after, p50", "ms", False),
+        Figure("work_priorities.normal.p99_ms", "– normal jobs start after, p99", "ms", False),
+        Figure("work_slow.async.jobs_per_s", "fast jobs beside a slow one, async", "jobs/s", True),
+        Figure("work_slow.async.of_arithmetic", "– of the same without it", "×", True),
+        Figure("work_slow.async.p99_ms", "– start at a pace, p99", "ms", False),
+        Figure("work_slow.async.without_p99_ms", "– without the slow one, p99", "ms", False),
+        Figure("work_slow.plain.jobs_per_s", "the same in threads", "jobs/s", True),
+        Figure("work_slow.plain.of_arithmetic", "– of the same without it", "×", True),
+        Figure("work_slow.plain.p99_ms", "– start at a pace, p99", "ms", False),
+        Figure("work_slow.plain.without_p99_ms", "– without the slow one, p99", "ms", False),
+    ),
+    "Scaling": (
+        *(
+            Figure(f"scaling.{kind}_{processes}.{field}", title, unit, more)
+            for kind, named in (("noop", "no-op"), ("cpu", "1 ms of computing"))
+            for processes in (1, 2, 4)
+            for field, title, unit, more in (
+                ("jobs_per_s", f"{named}, processes: {processes}", "jobs/s", True),
+                ("of_arithmetic", "– of costs and cores", "×", True),
+                ("server_busy", "– server busy", "cores", False),
+                ("cores_busy", "– server and workers busy", "cores", False),
+                ("worker_us_per_job", "– worker time per job", "µs", False),
+            )
+        ),
+        Figure("scaling.refused", "outcomes refused", "", False),
+        Figure("scaling.taken_back", "jobs taken back from living workers", "", False),
+    ),
+    "Sharing": tuple(
+        Figure(f"sharing.{part}.{field}", title, unit, more)
+        for part, groups in (("few", "100"), ("many", "10,000"))
+        for field, title, unit, more in (
+            ("jobs_per_s", f"{groups} groups, drain", "jobs/s", True),
+            ("cost", "– time per job against none", "×", False),
+            ("server_cost", "– server time per job against none", "×", False),
+            ("enqueue_cost", "– server time per enqueue against none", "×", False),
+            ("fairness", "– least served group, of its share", "×", True),
+        )
+    ),
     "Floor": (
         Figure("floor.round_trips_per_s", "raw round trips", "1/s", True),
         Figure("floor.start_p50_ms", "raw start, p50", "ms", False),
         Figure("floor.result_p50_ms", "raw answer, p50", "ms", False),
     ),
 }
+
+#: Tables with a row for each number, for they are about relevo alone.
+OWN = ("Work", "Scaling", "Sharing")
 
 FIGURES = {figure.key: figure for table in TABLES.values() for figure in table}
 

@@ -44,6 +44,10 @@ class Probe:
         """When job `i` started, in monotonic nanoseconds; 0 if it has not."""
         return self._times[i]
 
+    def times(self, first: int, n: int) -> list[int]:
+        """The same for `n` jobs from `first` on."""
+        return list(self._times[first : first + n])
+
     def any_ran(self, n: int) -> bool:
         """Whether one of the first `n` jobs has started."""
         return bytes(self._runs[:n]).find(1) >= 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.figures import FIGURES, TABLES, Figure, shown
+from bench.figures import FIGURES, OWN, TABLES, Figure, shown
 from bench.products import PRODUCTS
 from bench.targets import Verdict, judge
 
@@ -44,7 +44,10 @@ def markdown(machine: dict[str, Any], products: Products) -> str:
     for title, figures in TABLES.items():
         measured = _measured(figures, products)
         with_some = [name for name in names if any(figure.of(products[name]) is not None for figure in measured)]
-        if measured:
+        if measured and title in OWN:
+            rows = [[figure.label, *(shown(figure.of(products[name])) for name in with_some)] for figure in measured]
+            parts += [f"### {title}", _table(["", *with_some], rows)]
+        elif measured:
             head = ["product", *(figure.label for figure in measured)]
             rows = [[name, *(shown(figure.of(products[name])) for figure in measured)] for name in with_some]
             parts += [f"### {title}", _table(head, rows)]

@@ -104,13 +104,19 @@ class Rig:
 
     @contextmanager
     def worker(
-        self, *, results: bool = False, delayed: bool = False, gently: bool = True, extra: Sequence[str] = ()
+        self,
+        *,
+        results: bool = False,
+        delayed: bool = False,
+        gently: bool = True,
+        extra: Sequence[str] = (),
+        on: set[int] | None = None,
     ) -> Iterator[Process]:
         """One worker. Not `gently`: it is killed in the end, for what it holds then is of no interest."""
         worker = Process(
             [*self.about["worker"], *extra],
             log=self.log,
-            on=cores()[1],
+            on=on or cores()[1],
             env=self.environment(results=results, delayed=delayed),
             cwd=self.folder,
         )
@@ -134,7 +140,14 @@ class Rig:
         if driver("starts", first=0, n=5, gap=(0.0, 0.02), timeout=15, within=90)["lost"]:
             raise ProductFailed("the jobs that warm up were not run")
 
+    def log_size(self) -> int:
+        """How much driver and workers wrote so far."""
+        return (self.folder / "log").stat().st_size
+
+    def logged(self, since: int = 0) -> str:
+        """What they wrote since it was so much."""
+        return (self.folder / "log").read_bytes()[since:].decode(errors="replace")
+
     def log_tail(self) -> str:
-        """The end of what driver and workers wrote."""
-        self.log.flush()
-        return (self.folder / "log").read_text(errors="replace")[-1500:]
+        """The end of it."""
+        return self.logged()[-1500:]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -89,6 +92,15 @@ class Server:
                     raise ProductFailed(f"{self.binary} did not start: {told}") from None
                 time.sleep(0.02)
 
+    @contextmanager
+    def on_any_core(self) -> Iterator[None]:
+        """Leave the placing of the server to the system inside `with`."""
+        os.sched_setaffinity(self._process.pid, os.sched_getaffinity(0))
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(self._process.pid, cores()[0])
+
     def flush(self) -> None:
         """Empty it: it is ours alone."""
         self.ask("FLUSHALL")
@@ -97,6 +109,15 @@ class Server:
         """Bytes in use, without the buffers of connections: those grow and shrink with what went over them lately."""
         found = self.ask.info("memory")
         return int(found["used_memory"]) - int(found.get("mem_clients_normal", 0))
+
+    def watch_slow(self) -> None:
+        """From now on, note commands that take long."""
+        self.ask("CONFIG", "SET", "slowlog-log-slower-than", 200)  # microseconds
+        self.ask("SLOWLOG", "RESET")
+
+    def slowest_ms(self) -> float:
+        """How long the longest took since then; 0 where all were short."""
+        return float(max((entry[2] for entry in self.ask("SLOWLOG", "GET", 500)), default=0) / 1e3)
 
     def counters(self) -> Counters:
         """The counters now."""

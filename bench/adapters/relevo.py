@@ -6,26 +6,9 @@ import datetime
 import sys
 from typing import Any
 
-from bench.adapters.contract import CONCURRENCY, KEEPS_RESULTS, URL, Adapter
-from bench.probe import hit
-from relevo import Relevo
-
-app = Relevo("bench", url=URL, env="bench")
-_TTL = "10m" if KEEPS_RESULTS else 0
-
-
-@app.task(name="noop", result_ttl=_TTL)
-async def noop(i: int, s: str) -> int:
-    """Runs on the worker's loop."""
-    hit(i)
-    return i
-
-
-@app.task(name="noop_plain", result_ttl=_TTL)
-def noop_plain(i: int, s: str) -> int:
-    """Runs in a thread of the worker."""
-    hit(i)
-    return i
+from bench.adapters.contract import CONCURRENCY, Adapter
+from bench.adapters.relevo_tasks import app, noop, noop_plain
+from bench.adapters.relevo_work import Work
 
 
 def _calls(jobs: list[tuple[int, str]]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -38,20 +21,20 @@ def _eta(when: float) -> datetime.datetime:
 
 class _Relevo(Adapter):
     distribution = "relevo"
-    bulk = 10_000  # lists that are longer than one round trip's thousand are packed while the server works
-    bulk_at = 10_000
+    bulk = 1_000
+    bulk_at = 1_000
     reliability = "lease per job, renewed and fenced; a dead worker's job runs again within 15 s"
     recovers = True
 
     def worker(self) -> list[str]:
-        command = [sys.executable, "-m", "relevo.cli.main", "worker", "bench.adapters.relevo:app"]
+        command = [sys.executable, "-m", "relevo.cli.main", "worker", "bench.adapters.relevo_tasks:app"]
         return [*command, "-c", str(CONCURRENCY), "--log-level", "WARNING"]
 
 
-class Async(_Relevo):
+class Async(Work, _Relevo):
     """`await task.aenqueue(…)`, async tasks."""
 
-    settings = "async API, async tasks; relevo worker -c 100, uvloop; lists of 10,000 in bulk"
+    settings = "async API, async tasks; relevo worker -c 100, uvloop; lists of 1,000 in bulk"
 
     async def close(self) -> None:
         await app.aclose()
@@ -80,7 +63,7 @@ class Blocking(_Relevo):
     """`task.enqueue(…)`, plain functions in threads."""
 
     is_async = False
-    settings = "blocking API, plain functions in threads; relevo worker -c 100, uvloop; lists of 10,000 in bulk"
+    settings = "blocking API, plain functions in threads; relevo worker -c 100, uvloop; lists of 1,000 in bulk"
 
     def close(self) -> None:
         app.close()

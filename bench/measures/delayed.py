@@ -29,8 +29,7 @@ def delayed(rig: Rig) -> Result:
     when = float(int(time.time() + n / per_s * 1.4 + EARLY) + 1)
     filled = driver("fill_at", n=n, seconds=FILLING, when=when)
     n = filled["n"]
-    rig.server.ask("CONFIG", "SET", "slowlog-log-slower-than", 200)  # microseconds
-    rig.server.ask("SLOWLOG", "RESET")
+    rig.server.watch_slow()
     with rig.worker(delayed=True) as worker:
         time.sleep(max(0.0, when - 0.5 - time.time()))
         with watched(rig) as stall:
@@ -39,7 +38,6 @@ def delayed(rig: Rig) -> Result:
             due = time.monotonic() + when - time.time()
             rig.wait_until(lambda: rig.probe.any_ran(n), worker, within=30, what="the first job")
             found = wait_delivered(rig, worker, n, within=120)
-    slowest = max((entry[2] for entry in rig.server.ask("SLOWLOG", "GET", 500)), default=0)
     return {
         **found.told(),
         "early": early,
@@ -48,7 +46,7 @@ def delayed(rig: Rig) -> Result:
         "done_after_s": round(found.end - due, 3),
         "jobs_per_s": round(found.ran / (found.end - due)),
         "stall_ms": round(stall.ms, 2),
-        "slowest_command_ms": slowest / 1e3,
+        "slowest_command_ms": rig.server.slowest_ms(),
     }
 
 

@@ -69,8 +69,11 @@ def size_of(rate: float, seconds: float) -> int:
 def drain_once(rig: Rig, n: int, *, results: bool) -> Result:
     """Fill the queue, start a worker, and wait until all is acknowledged."""
     rig.reset()
-    driver = rig.driver(results=results)
-    n = driver("fill", n=n, seconds=20)["n"]
+    return emptied(rig, rig.driver(results=results)("fill", n=n, seconds=20)["n"], results=results)
+
+
+def emptied(rig: Rig, n: int, *, results: bool = False) -> Result:
+    """Start a worker on a queue that holds `n` jobs, and wait until all is acknowledged."""
     before = rig.server.counters()
     with rig.worker(results=results, gently=False) as worker:
         rig.wait_until(lambda: rig.probe.any_ran(n), worker, within=30, what="the first job")
