@@ -6,7 +6,6 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from relevo.codec import Signature
@@ -16,7 +15,7 @@ from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Executor, Options, changed
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Plan
-from relevo.store.push import CHUNK, NewJob, push, push_plain
+from relevo.store.push import NewJob, chunks, push, push_plain
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -163,10 +162,11 @@ class Task(Generic[P, R]):
     def _store_many(self, ids: list[str], fragments: list[bytes]) -> Generator[Call[Any] | Ahead[Any], Any, list[str]]:
         yield from self.app.list_queue(self.options.queue)
         if self._plain:
-            rows = zip(ids, map(self._body, fragments), strict=True)
             keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
-            chunks = iter(lambda: [*islice(rows, CHUNK)], [])
-            yield Ahead(push_plain(keys, chunk, priority, lease_ms) for chunk in chunks)
+            yield Ahead(
+                push_plain(keys, zip(ids[part], map(self._body, fragments[part]), strict=True), priority, lease_ms)
+                for part in chunks(map(len, fragments))
+            )
             return ids
         now_ms = 0
         if self.options.expires is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
@@ -10,8 +12,9 @@ from msgspec import Struct
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
-#: Jobs per call: large enough to make the round trip cheap, small enough to keep the server answering others.
+#: Jobs and bytes per call: enough to make the round trip cheap, few enough to keep the server answering others.
 CHUNK = 1000
+CHUNK_BYTES = 512 * 1024
 #: Counters of a queue without any traffic are forgotten after a week.
 KEEP_MS = 7 * 86_400_000
 
@@ -36,6 +39,16 @@ class NewJob(Struct, frozen=True, gc=False):
         return not (self.when or self.group or self.name)
 
 
+def chunks(sizes: Iterable[int]) -> Iterator[slice]:
+    """How to cut jobs of these sizes into calls."""
+    ends = list(accumulate(sizes))
+    start = before = 0
+    while start < len(ends):
+        end = max(start + 1, bisect_right(ends, before + CHUNK_BYTES, start, min(start + CHUNK, len(ends))))
+        yield slice(start, end)
+        start, before = end, ends[end - 1]
+
+
 def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: int, lease_ms: int) -> Call[int]:
     """Store jobs given as (id, body), at most CHUNK: how many were new."""
     script = queue.script("push")
@@ -57,8 +70,8 @@ def push_rich(queue: QueueKeys, jobs: Sequence[NewJob]) -> Call[list[str]]:
 def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Generator[Call[Any], Any, list[str]]:
     """Store any number of jobs in order: for each the id that has its name (its own: it is new)."""
     owners: list[str] = []
-    for start in range(0, len(jobs), CHUNK):
-        chunk = jobs[start : start + CHUNK]
+    for part in chunks(len(job.body) for job in jobs):
+        chunk = jobs[part]
         if all(job.is_plain and job.priority == chunk[0].priority for job in chunk):
             yield push_plain(queue, [(job.id, job.body) for job in chunk], chunk[0].priority, lease_ms)
             owners += [job.id for job in chunk]

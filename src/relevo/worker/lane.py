@@ -42,6 +42,8 @@ REST_EVERY = 12.0
 #: Jobs that the first turn after a rest asks for: the first job of a burst starts before the others are handed out, and
 #: other workers that were called find some, too.
 AT_FIRST = 32
+#: Bytes of bodies that one turn asks for, as far as the last bodies tell: no turn shall keep the server from others.
+TURN_BYTES = 512 * 1024
 
 
 class Lane:
@@ -65,6 +67,8 @@ class Lane:
         self._kick = asyncio.Event()
         self._called = asyncio.Event()
         self._resting = False
+        #: jobs that a turn asks for at the most
+        self._most = MOST
         #: we were called and have not asked since
         self._is_called = False
         #: Goes up whenever somebody calls. The bell has a connection of its own, so it may ring before the answer that
@@ -127,7 +131,7 @@ class Lane:
         while True:
             # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
             # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
-            want = min(MOST, worker.room()) if not self._resting or self.settled.moved else 0
+            want = min(self._most, worker.room()) if not self._resting or self.settled.moved else 0
             if not want and not len(self.settled):
                 if worker.is_stopping and not worker.in_hand:
                     return
@@ -155,6 +159,8 @@ class Lane:
             if want and len(found.ids) < want and calls == self._calls and not is_needed_now:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             if found.ids:
+                mean = sum(map(len, found.bodies)) // len(found.ids)
+                self._most = min(MOST, max(AT_FIRST, TURN_BYTES // (mean + 1)))
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
 
     def _take_all(self, found: Turn) -> None:

@@ -32,7 +32,8 @@ local function wake_for(n)
   end
 end
 
-local owners, readied, stored = {}, 0, 0
+local owners, stored = {}, 0
+local bodies, entries, timed, new = {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
 for i = 3, #ARGV, 8 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
@@ -45,7 +46,7 @@ for i = 3, #ARGV, 8 do
       if not owner then redis.call('SET', unique .. ':' .. name, id, 'PX', for_ms) end
     else
       owner = redis.call('HGET', names, name)
-      if owner and redis.call('HEXISTS', jobs, owner) == 0 then owner = false end
+      if owner and not new[owner] and redis.call('HEXISTS', jobs, owner) == 0 then owner = false end
       if owner and scope == 'queued' and redis.call('ZSCORE', running, owner) then owner = false end
       if not owner then redis.call('HSET', names, name, id) end
     end
@@ -53,24 +54,30 @@ for i = 3, #ARGV, 8 do
   owners[#owners + 1] = owner or id
   if not owner then
     stored = stored + 1
-    redis.call('HSET', jobs, id, body)
+    new[id] = true
+    bodies[#bodies + 1] = id
+    bodies[#bodies + 1] = body
     local due = 0
     if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
     elseif when ~= '' then due = tonumber(when) end
     if due > now then
-      redis.call('ZADD', scheduled, due * 1024 + priority, id)
+      timed[#timed + 1] = string.format('%d', due * 1024 + priority)
+      timed[#timed + 1] = id
       if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
     else
-      redis.call('ZADD', ready, place(priority, group, weight), id)
-      readied = readied + 1
+      entries[#entries + 1] = place(priority, group, weight)
+      entries[#entries + 1] = id
     end
   end
 end
 if stored > 0 then
+  redis.call('HSET', jobs, unpack(bodies))
+  if #entries > 0 then redis.call('ZADD', ready, unpack(entries)) end
+  if #timed > 0 then redis.call('ZADD', scheduled, unpack(timed)) end
   keep_marks()
   tally('enqueued', stored)
   -- A new earliest due time must reach one idle worker, whose timer was set for a later one.
-  if redis.call('ZRANGE', scheduled, 0, 0)[1] ~= head then readied = math.max(readied, 1) end
-  wake_for(readied)
+  local first = #timed > 0 and redis.call('ZRANGE', scheduled, 0, 0)[1] ~= head
+  wake_for(math.max(#entries / 2, first and 1 or 0))
 end
 return owners
