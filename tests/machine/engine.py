@@ -81,8 +81,6 @@ class Hand:
 
     held: Held
     grip: int
-    #: Never handed out before: the short way to settle it is open.
-    is_fresh: bool = False
     #: Taken back from a silent worker, to decide on.
     is_lost: bool = False
 
@@ -272,7 +270,7 @@ class Engine:
             claim, story = found.again.get(index, (f"1 {worker.name} {found.now_ms}".encode(), b""))
             held = held_of(id, claim, body, story)
             assert held.worker == worker.name and held.since_ms == found.now_ms
-            hands.append(self._lent(held, is_fresh=index not in found.again))
+            hands.append(self._lent(held))
         if len(found.ids) < want:
             self._expect_wake(found.wake_ms)
         worker.is_resting = len(found.ids) < want and worker.idle_ms > 0 and not lost
@@ -292,14 +290,14 @@ class Engine:
             self.model.push([Job(row.follow_id, row.follow_priority, body=row.follow_body)])
         return True
 
-    def _lent(self, held: Held, *, is_fresh: bool = False, is_lost: bool = False) -> Hand:
+    def _lent(self, held: Held, *, is_lost: bool = False) -> Hand:
         job = self.model.jobs[held.id]
         grip = self.model.lend(job, LEASE_MS)
         self._next_token(held.id, held.token)
         assert held.body == job.body
         assert held.cancel_asked == job.cancel_asked
         assert _counts(held.story) == (job.spent, job.crashes, job.attempts)
-        return Hand(held, grip, is_fresh, is_lost)
+        return Hand(held, grip, is_lost)
 
     def _next_token(self, id: str, token: int) -> None:
         before = self.tokens.get(id, 0)
@@ -404,7 +402,7 @@ class Engine:
             body = text[20:]
             assert body == self.model.jobs[id].body
             held = Held(id, 1, body, read_envelope(body), Story(), worker.name, self.now_ms)
-            worker.hands.append(Hand(held, grip, is_fresh=True))
+            worker.hands.append(Hand(held, grip))
         worker.rung = []
         worker.is_resting = worker.is_resting and not messages
 

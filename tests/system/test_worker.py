@@ -300,6 +300,30 @@ async def test_a_worker_that_stops_finishes_what_runs(app: Relevo) -> None:
 # what it does not know
 
 
+async def test_a_worker_of_several_queues_stops_as_soon_as_its_last_job_has_ended(app: Relevo) -> None:
+    """Whose queue the job was must not matter: the others wait for the same end, and the grace is 30 s."""
+    go_on = asyncio.Event()
+
+    @app.task(queue="busy")
+    async def step() -> None:
+        await go_on.wait()
+
+    @app.task(queue="quiet")
+    async def other() -> None:
+        pass
+
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    job = await step.aenqueue()
+    await aeventually(lambda: is_running(job))
+    worker.stop()
+    await aeventually(lambda: worker.is_stopping)
+    go_on.set()
+    await asyncio.wait_for(running, 5)
+    assert await job.astatus() is State.DONE
+    await app.aclose()
+
+
 async def test_a_job_of_an_unknown_task_rests_until_somebody_knows_it(app_factory: AppFactory) -> None:
     """RB23"""
     new = app_factory()

@@ -15,7 +15,6 @@ from relevo.app import Relevo
 from relevo.model.outcome import CancelAsked, Failed, Happened, Interrupted, LeaseLost, Raised, Returned, TimedOut
 from relevo.model.verdicts import Retry, Snooze
 from relevo.worker import capture, faults
-from relevo.worker.intake import Intake
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run, Stopped
 from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
@@ -31,11 +30,8 @@ log = logging.getLogger("relevo.worker")
 class Hands:
     """Runs attempts on the loop, in threads, in processes. Everything but `begin` happens on the loop."""
 
-    def __init__(
-        self, app: Relevo, intake: Intake, *, concurrency: int, threads: int, on_settled: Callable[[], None]
-    ) -> None:
+    def __init__(self, app: Relevo, *, concurrency: int, threads: int, on_settled: Callable[[], None]) -> None:
         self._app = app
-        self._intake = intake
         self._concurrency = concurrency
         self._on_settled = on_settled
         self._loop = asyncio.get_running_loop()
@@ -119,7 +115,7 @@ class Hands:
         if error is None:
             self._settle(run, _RETURNED, encoded(run, result, self._app.settings.max_payload))
         elif run.stopped == "lost":
-            self._forget(run)
+            self.forget([run])
         else:
             self._settle(run, self._what_happened(run, error))
 
@@ -155,9 +151,10 @@ class Hands:
         self._on_settled()
 
     def forget(self, runs: Iterable[Run]) -> None:
-        """They were handed back while the loop was blocked."""
+        """They are not ours any more: somebody else has them, or they were handed back while the loop was blocked."""
         for run in runs:
             self._forget(run)
+        self._on_settled()
 
     def _forget(self, run: Run) -> None:
         run.settled = True
@@ -185,7 +182,7 @@ class Hands:
             if run.started:
                 self.interrupt(run, "lost")
             else:
-                self._forget(run)
+                self.forget([run])
 
     def interrupt(self, run: Run, why: Stopped) -> None:
         """Tell a run to stop."""

@@ -160,7 +160,7 @@ class Lane:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             if found.ids:
                 mean = sum(map(len, found.bodies)) // len(found.ids)
-                self._most = min(MOST, max(AT_FIRST, TURN_BYTES // (mean + 1)))
+                self._most = min(MOST, max(1, TURN_BYTES // (mean + 1)))
                 await asyncio.sleep(0)  # let what needs no waiting finish before the next turn
 
     def _take_all(self, found: Turn) -> None:

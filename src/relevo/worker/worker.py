@@ -127,7 +127,7 @@ class Worker:
         """Work until stopped (in burst mode: until nothing is left to do)."""
         driver = self.app.client.driver()
         hands = self._hands = Hands(
-            self.app, self.intake, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
+            self.app, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
         )
         hands.ledger = self._ledger
         self.lanes = [Lane(self, queue, number, driver) for number, queue in enumerate(self.queues)]
@@ -216,6 +216,7 @@ class Worker:
     def room(self) -> int:
         """How many more jobs one lane may claim now."""
         if self.is_stopping:
+            self._is_starving = True  # it wants to hear when the last job has ended, whoever's it is
             return 0
         ahead = min(AHEAD_MOST, int(self._watch.rate * AHEAD)) if self._watch else 0
         free = self._slots + ahead - len(self.hands.runs) - self._reserved
