@@ -192,7 +192,8 @@ class Task(Generic[P, R]):
         if options.eta_ms is not None:
             when = str(options.eta_ms)
         elif options.delay:
-            when = f"+{round(options.delay * 1000)}"
+            # One more: the server's clock is cut to whole milliseconds, and a delay may be longer but not shorter.
+            when = f"+{round(options.delay * 1000) + 1}"
         return NewJob(
             id,
             options.priority,
