@@ -14,6 +14,7 @@ print(job.result(timeout=10))
 
 from relevo.app import Relevo
 from relevo.context import JobContext, current_job
+from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
 from relevo.handle import Job, JobInfo, Progress
 from relevo.model.backoff import Backoff
 from relevo.model.job import State
@@ -41,5 +42,10 @@ __all__ = [
     "Snooze",
     "State",
     "Task",
+    "Workflow",
+    "WorkflowInfo",
+    "WorkflowProgress",
+    "chain",
     "current_job",
+    "group",
 ]

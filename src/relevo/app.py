@@ -14,10 +14,13 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from relevo.context import current_job
 from relevo.dead import DeadLetters
 from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
+from relevo.flow.storing import GATHER
+from relevo.flow.workflow import Workflow
 from relevo.handle import Job
-from relevo.model.ids import Ids, looks_like_id
+from relevo.model.ids import LENGTH, Ids, looks_like_id
 from relevo.model.job import Envelope, State
 from relevo.model.names import task_queue
 from relevo.model.nearest import did_you_mean
@@ -25,10 +28,11 @@ from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
 from relevo.queue import Queue
 from relevo.settings import Settings, load
-from relevo.store import jobs, queues
+from relevo.store import flows, jobs, queues
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Call, Plan
+from relevo.store.relay import relay
 from relevo.store.settlement import Terms
 from relevo.task import Task
 
@@ -71,6 +75,8 @@ class Relevo:
             failure_ttl=self.settings.failure_ttl,
             max_crashes=self.settings.max_crashes,
         )
+        #: tasks that every app has
+        self.built_in: dict[str, Task[..., Any]] = {GATHER: Task(self, _gather, GATHER, self._defaults)}
 
     def _bind(self, settings: Settings, clock_key: str) -> None:
         """Everything that depends on which server and which names are used."""
@@ -223,6 +229,30 @@ class Relevo:
         where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
         raise UnknownJob(f"no job {id} {where}: it never was, or its record has ended")
 
+    def workflow(self, id: str | None = None, *, queue: str | None = None) -> Workflow[Any]:
+        """A workflow by its id; without one, that of the job that runs here. UnknownJob if there is none."""
+        return self._own_workflow() if id is None else self.run(self._find_workflow(id, queue))
+
+    async def aworkflow(self, id: str | None = None, *, queue: str | None = None) -> Workflow[Any]:
+        """`workflow` for async code."""
+        return self._own_workflow() if id is None else await self.arun(self._find_workflow(id, queue))
+
+    def _own_workflow(self) -> Workflow[Any]:
+        me = current_job()
+        if not me.flow:
+            raise UnknownJob(f"job {me.id} belongs to no workflow")
+        return Workflow(self, me.flow[:LENGTH], me.flow[LENGTH:])
+
+    def _find_workflow(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Workflow[Any]]:
+        if not looks_like_id(id):
+            raise UnknownJob(f"{id!r:.60} is not the id of a workflow: those have 20 letters and digits")
+        names: list[str] = [queue] if queue is not None else (yield queues.listed(self.keys))
+        for name in names:
+            if (yield flows.look(self.keys_of(name), id)) is not None:
+                return Workflow(self, id, name)
+        where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
+        raise UnknownJob(f"no workflow {id} {where}: it never was, or its record has ended")
+
     @property
     def dead(self) -> DeadLetters:
         """The dead letters."""
@@ -255,7 +285,16 @@ class Relevo:
             yield queues.register(self.keys, [queue], time.time_ns() // 1_000_000)
             self._listed[queue] = time.monotonic() + LIST_AGAIN
 
+    def relay(self, *queues: str) -> Generator[Call[Any], Any, int]:
+        """Tell what depends on jobs of these queues of their ends: how many ended. Workers do so by themselves."""
+        return relay(self.keys_of, queues, self.settings.dead_max)
+
     # how jobs end
+    def failure_ms(self, envelope: Envelope | None) -> int:
+        """How long the record of a job is kept that does not go well."""
+        own = None if envelope is None else envelope.failure_ttl
+        return max(1, round((self.settings.failure_ttl if own is None else own) * 1000))
+
     def terms_of(self, envelope: Envelope | None, queue: str) -> tuple[Policy, Terms]:
         """What a job's failure and end mean: its own options, else its task's, else the app's."""
         task = self.tasks.get(envelope.target) if envelope else None
@@ -334,6 +373,11 @@ class _Decorator:  # only for type checkers: what @app.task(...) gives keeps the
 
 
 _NOTHING = Envelope("")
+
+
+async def _gather(results: list[Any]) -> list[Any]:
+    """Gives the list of results that it gets, for several jobs that take it."""
+    return results
 
 
 def data_directory(name: str) -> Path:

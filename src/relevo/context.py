@@ -26,6 +26,8 @@ class JobContext(Struct, eq=False):
     name: str = ""
     group: str = ""
     tags: tuple[str, ...] = ()
+    #: The workflow it belongs to: its id, and the queue in which that is kept; '': none.
+    flow: str = ""
     _progress: tuple[float, str] | None = None
     _stop_asked: bool = False
 

@@ -123,8 +123,10 @@ class DeadLetters:
         if seen.state is not State.DEAD:
             return 0
         if discard:
-            gone: int = yield jobs.discard(keys, [id])
-            return gone
+            gone, posted = yield jobs.discard(keys, [id])
+            if posted:
+                yield from self._app.relay(queue)
+            return int(gone)
         if jobs.readable(seen.body) is None:  # cannot run again: it stays where it is
             return 0
         return int((yield from Job(self._app, id, queue)._retry()))

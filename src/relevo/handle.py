@@ -10,13 +10,10 @@ from msgspec import Struct
 
 from relevo.errors import JobCancelled, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
 from relevo.model.durations import Duration, seconds
-from relevo.model.ids import made_ms
+from relevo.model.ids import LENGTH, made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
-from relevo.model.outcome import End
 from relevo.store import jobs
 from relevo.store.plan import Call
-from relevo.store.queues import server_time
-from relevo.store.settlement import Held, ended_record
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -55,6 +52,10 @@ class JobInfo(Struct, frozen=True):
     attempts: tuple[Attempt, ...] = ()
     progress: Progress | None = None
     result: Any = None
+    #: Of a waiting job: how many jobs it still waits for.
+    waits_for: int = 0
+    #: The workflow it belongs to, if any.
+    workflow: str = ""
 
 
 class Job(Generic[R]):
@@ -172,21 +173,17 @@ class Job(Generic[R]):
         return await self._app.arun(self._cancel())
 
     def _cancel(self) -> Generator[Call[Any], Any, bool]:
-        keys, settings = self._app.keys_of(self.queue), self._app.settings
+        app = self._app
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
         if seen.state.has_ended:
             return False
-        envelope = seen.envelope
-        held = Held(self.id, 0, seen.body, envelope)
-        ended = End(State.CANCELLED, "cancelled", seen.story)
-        now_ms = yield server_time()
-        record = msgspec.json.encode(ended_record(held, ended, now_ms, seen.state.value))
-        ttl = settings.failure_ttl if envelope is None or envelope.failure_ttl is None else envelope.failure_ttl
-        name = envelope.name if envelope else ""
-        said = yield jobs.cancel(keys, self.id, record, max(1, round(ttl * 1000)), name, settings.dead_max)
-        return bool(said != "unknown")
+        row = (self.id, app.failure_ms(seen.envelope), seen.envelope.name if seen.envelope else "")
+        said, posted = yield jobs.cancel(app.keys_of(self.queue), [row], app.settings.dead_max)
+        if posted:
+            yield from app.relay(self.queue)
+        return bool(said[0] != "unknown")
 
     def retry(self) -> bool:
         """Run a dead, cancelled or expired job again, from the start. False if somebody just did."""
@@ -205,8 +202,10 @@ class Job(Generic[R]):
             return False
         if envelope is None:
             raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
-        revived: bool = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
-        return revived
+        revived: int = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
+        if revived == 2:
+            yield from self._app.relay(self.queue)
+        return revived > 0
 
 
 def _info(seen: jobs.Seen, queue: str) -> JobInfo:
@@ -237,6 +236,8 @@ def _info(seen: jobs.Seen, queue: str) -> JobInfo:
         seen.story.attempts,
         _progress(seen),
         result,
+        seen.open,
+        envelope.flow[:LENGTH],
     )
 
 

@@ -28,6 +28,7 @@ from relevo.model.outcome import (
     decide,
 )
 from relevo.store import queues
+from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import read_claim, readable, story_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -96,11 +97,17 @@ class Queue:
 
     def clear(self) -> int:
         """Remove all jobs that have not started; what runs goes on. How many there were."""
-        return self._app.run(queues.clear(self._keys))
+        return self._app.run(self._clear())
 
     async def aclear(self) -> int:
         """`clear` for async code."""
-        return await self._app.arun(queues.clear(self._keys))
+        return await self._app.arun(self._clear())
+
+    def _clear(self) -> Generator[Call[Any], Any, int]:
+        removed, posted = yield from queues.clear(self._keys)
+        if posted:
+            yield from self._app.relay(self.name)
+        return removed
 
     def jobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
         """A page of jobs in one state: those that wait in the order they will run, ended ones newest first."""
@@ -149,10 +156,18 @@ class Queue:
                 claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
                 held = held_of(id, claim, body, story)
                 verdict = self._unfit(held, found.now_ms)
+                if verdict is None and held.envelope is not None and held.envelope.takes:
+                    try:
+                        envelope = yield from with_inputs(self._keys, held.id, held.envelope)
+                        held = msgspec.structs.replace(held, envelope=envelope)
+                    except InputLacking as lacking:
+                        verdict = self._lacking(held, found.now_ms, str(lacking))
                 if verdict is not None:
                     settled.moved.append(verdict)
                 else:
                     leases.append(Lease(self, held, limits))
+            if 0 < found.errand_ms <= found.now_ms:
+                yield from self._app.relay(self.name)
             if not settled.moved:
                 return leases
 
@@ -177,11 +192,19 @@ class Queue:
             return None
         return settle(held, outcome, terms, now_ms)
 
+    def _lacking(self, held: Held, now_ms: int, why: str) -> Moved:
+        policy, terms = self._app.terms_of(held.envelope, self.name)
+        attempt = Attempt("refused", held.worker, now_ms, now_ms, "InputLacking", why[:2000])
+        outcome = decide(held.story, Unrunnable("input_lacking", attempt), policy, now_ms, 0.5)
+        return settle(held, outcome, terms, now_ms)
+
     def _settle(self, held: Held, outcome: Outcome, limits: Limits, result: bytes) -> Generator[Call[Any], Any, bool]:
         now_ms = yield queues.server_time()
         _, terms = self._app.terms_of(held.envelope, self.name)
         row = settle(held, outcome, terms, now_ms, result)
         answer: Turn = yield turn(self._keys, held.worker, limits, 0, Settled(moved=[row]))
+        if 0 < answer.errand_ms <= answer.now_ms:
+            yield from self._app.relay(self.name)
         return not answer.refused
 
 

@@ -6,13 +6,18 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
+
+import msgspec
 
 from relevo.codec import Signature
 from relevo.errors import OptionError, PayloadError, TargetError
+from relevo.flow.steps import Receiver, Step
 from relevo.handle import Job
 from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Executor, Options, changed
+from relevo.store.dependents import needs_of, push_dependents
+from relevo.store.edges import Policy
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.push import NewJob, chunks, push, push_plain
@@ -22,12 +27,16 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+Q = ParamSpec("Q")
+T = TypeVar("T")
 
 #: Options a job carries only when they differ from its task's, so that a deploy also changes queued jobs.
 _CARRIED_IF_CHANGED = ("retries", "backoff", "result_ttl", "failure_ttl", "on_failure")
 
 
 _ROW = (tuple, list)
+_POLICIES: dict[str, Policy] = {"cancel": "c", "run": "r", "wait": "w"}
 
 
 def _yields(func: Any) -> bool:
@@ -74,7 +83,11 @@ class Task(Generic[P, R]):
             or options.name
             or options.unique
             or options.expires is not None
+            or options.depends_on
         )
+        for parent in options.depends_on:
+            if parent.app != app.name:
+                raise OptionError(f"depends_on: job {parent.id} is one of the app {parent.app!r}, not of {app.name!r}")
         functools.update_wrapper(self, func)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -111,6 +124,23 @@ class Task(Generic[P, R]):
         ids, plan = self._many(calls)
         return self._jobs(ids, await self.app.arun(plan))
 
+    # steps of workflows
+    @overload
+    def s(self: Receiver[A, Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Step[A, T]: ...
+    @overload
+    def s(self, /, *args: P.args, **kwargs: P.kwargs) -> Step[Never, R]: ...
+
+    def s(self, /, *args: Any, **kwargs: Any) -> Step[Any, Any]:
+        """This call as a step of a workflow. Behind another step it gets that one's result as its first argument.
+
+        >>> chain(price.s(7), discount.s(percent=10)).enqueue()      # discount(price(7), percent=10)  # doctest: +SKIP
+        """
+        return Step(self, args, kwargs)
+
+    def si(self, /, *args: P.args, **kwargs: P.kwargs) -> Step[object, R]:
+        """The same with all its arguments: it waits for what is before it and takes nothing from there."""
+        return Step(self, args, kwargs, False)
+
     def _keys(self) -> QueueKeys:
         return self.app.keys_of(self.options.queue)  # asked each time: the app may be bound elsewhere for a test
 
@@ -137,8 +167,18 @@ class Task(Generic[P, R]):
         now_ms = 0
         if self.options.expires is not None:
             now_ms = yield from self.app.now_ms()
-        owners = yield from push(self._keys(), [self._new_job(id, fragment, now_ms)], self.app.lease_ms)
+        owners = yield from self._push([self._new_job(id, fragment, now_ms)])
         return owners[0]
+
+    def _push(self, jobs: list[NewJob]) -> Generator[Call[Any], Any, list[str]]:
+        if not self.options.depends_on:
+            return (yield from push(self._keys(), jobs, self.app.lease_ms))
+        parents: dict[str, list[tuple[str, Policy]]] = {}
+        for parent in self.options.depends_on:
+            parents.setdefault(parent.queue, []).append((parent.id, _POLICIES[parent.when_it_fails]))
+        return (
+            yield from push_dependents(self.app.keys_of, self.options.queue, jobs, parents, self.app.settings.dead_max)
+        )
 
     def _many(self, calls: Iterable[Any]) -> tuple[list[str], Plan[list[str]]]:
         encode, limit = self.signature.encode, self.app.settings.max_payload
@@ -172,14 +212,19 @@ class Task(Generic[P, R]):
         if self.options.expires is not None:
             now_ms = yield from self.app.now_ms()
         jobs = [self._new_job(id, fragment, now_ms) for id, fragment in zip(ids, fragments, strict=True)]
-        return (yield from push(self._keys(), jobs, self.app.lease_ms))
+        return (yield from self._push(jobs))
 
     def _body(self, fragment: bytes) -> bytes:
         return self._head_and_comma + fragment + b"}" if fragment else self._head + b"}"
 
-    def _new_job(self, id: str, fragment: bytes, now_ms: int) -> NewJob:
+    def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:
+        """A job of a workflow. Its name is only a label: one that is found instead of a new one cannot be a member."""
+        job = self._new_job(id, fragment, now_ms, extra)
+        return msgspec.structs.replace(job, name="", scope="", needs=needs, edges=edges)
+
+    def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"") -> NewJob:
         options = self.options
-        head = self._head
+        head = self._head + extra
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
         if scope == "no":
             name = scope = ""  # it stands in the body, and nobody holds it
@@ -203,7 +248,13 @@ class Task(Generic[P, R]):
             options.weight,
             name,
             str(max(1, round(scope * 1000))) if isinstance(scope, float) else scope,
+            needs_of(len(options.depends_on), self.failure_ms, gated=True) if options.depends_on else "",
         )
+
+    @property
+    def failure_ms(self) -> int:
+        """How long the record of a job is kept that does not go well."""
+        return max(1, round(self.options.failure_ttl * 1000))
 
     def _envelope_head(self) -> bytes:
         """The body up to the arguments: the same for all jobs made from this task with these options."""

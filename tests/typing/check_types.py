@@ -5,9 +5,10 @@ A wrong call carries a `type: ignore`, which mypy reports as needless should the
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import Any, Never, assert_type
 
 from relevo import Job, JobInfo, Lease, Progress, Relevo, State, Task
+from relevo.flow import Chain, Flow, Group, Step, chain, group
 
 app = Relevo("shop")
 
@@ -106,3 +107,107 @@ def handles_are_typed() -> None:
     assert_type(job.progress(), Progress | None)
     assert_type(job.cancel(), bool)
     assert_type(app.queue().take(), list[Lease])
+
+
+@app.task
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+@app.task
+def total(numbers: list[int], *, scale: int = 1) -> int:
+    return sum(numbers) * scale
+
+
+@app.task
+def mixed(parts: list[int | str]) -> None: ...
+
+
+@app.task
+def greet(name: str = "you", *, loud: bool = False) -> str:
+    return f"hello {name}"
+
+
+@app.task
+def stop() -> None: ...
+
+
+@app.task
+def named(*, key: int) -> None: ...
+
+
+def steps_know_what_they_take_and_give() -> None:
+    assert_type(add.s(1), Step[int, int])
+    assert_type(add.s(y=1), Step[int, int])
+    assert_type(ship.s(), Step[str, bytes])
+    assert_type(total.s(scale=2), Step[list[int], int])
+    assert_type(price.using(priority=5).s(pieces=2), Step[int, int])
+    # with all arguments there is no place for a result
+    assert_type(add.s(1, 2), Step[Never, int])
+    assert_type(refund.s(7), Step[Never, list[str]])
+    assert_type(stop.s(), Step[Never, None])
+    assert_type(named.s(key=1), Step[Never, None])
+    # behind everything, for it takes nothing
+    assert_type(add.si(1, 2), Step[object, int])
+    add.s("1")  # type: ignore[call-overload]
+    add.s(1, 2, 3)  # type: ignore[call-overload]
+    total.s(scle=2)  # type: ignore[call-overload]
+    add.si(1)  # type: ignore[call-arg]
+    add.si("1", 2)  # type: ignore[arg-type]
+
+
+def chains_hand_on_results() -> None:
+    assert_type(chain(add.s(1, 2)), Chain[Never, int])
+    assert_type(chain(add.s(1, 2), price.s(pieces=2), charge.s()), Chain[Never, str])
+    assert_type(add.s(1, 2) | price.s(pieces=2) | charge.s() | ship.s(), Chain[Never, bytes])
+    assert_type(add.s(1, 2).then(charge.s()), Chain[Never, str])
+    assert_type(price.s() | charge.s(), Chain[int, str])
+    assert_type(add.s(1, 2) | (price.s() | charge.s()), Chain[Never, str])
+    assert_type(ship.s("a") | add.si(1, 2) | stop.si(), Chain[Never, None])
+    assert_type(greet.s() | ship.s(), Chain[str, bytes])  # in front it greets you
+    chain(charge.s(7), price.s())  # type: ignore[misc]
+    chain(add.s(1, 2), charge.s(), price.s())  # type: ignore[misc]
+    charge.s(7) | price.s()  # type: ignore[operator]
+    charge.s(7).then(price.s())  # type: ignore[arg-type]
+    charge.s(7) | (price.s() | charge.s())  # type: ignore[operator]
+    add.s(1, 2) | add.s(1, 2)  # type: ignore[operator]
+    add.s(1, 2) | stop.s()  # type: ignore[operator]
+    add.s(1, 2) | named.s(key=1)  # type: ignore[operator]
+    add.s(1, 2) | price  # type: ignore[operator]
+    price | add.s(1)  # type: ignore[operator]
+    chain(add.s(1, 2), price)  # type: ignore[call-overload]
+    chain()  # type: ignore[call-overload]
+
+
+def groups_give_lists() -> None:
+    assert_type(group(price.s(i) for i in range(9)), Group[Never, list[int]])
+    assert_type(group([charge.s(), charge.s()]), Group[int, list[str]])
+    assert_type(group(price.s(1), add.s(1, 2)), Group[Never, list[int]])
+    assert_type(group(price.s(1), charge.s(1)), Group[Never, list[int | str]])
+    assert_type(group(price.s(1), price.s(2), price.s(3), price.s(4)), Group[Never, list[int]])
+    assert_type(group(group(price.s(1)), group(price.s(2))), Group[Never, list[list[int]]])
+    assert_type(group(price.s(i) for i in range(9)).then(total.s()), Chain[Never, int])
+    assert_type(group(price.s(1), charge.s(1)) | mixed.s(), Chain[Never, None])
+    assert_type(group() | total.s(), Chain[object, int])
+    assert_type(add.s(1, 2) | group(price.s(), charge.s()), Chain[Never, list[int | str]])
+    assert_type(group(price.s(1), price.s(2)) | group(total.s(), total.s()) | total.s(), Chain[Never, int])
+    group(price.s(i) for i in range(9)) | price.s()  # type: ignore[operator]
+    group(charge.s(i) for i in range(9)).then(total.s())  # type: ignore[arg-type]
+    charge.s(7) | group(price.s(), ship.s())  # type: ignore[arg-type]
+    group(price, price)  # type: ignore[call-overload]
+
+
+def flows_of_unknown_length_are_typed() -> None:
+    steps = [price.s(), price.s(pieces=2)]
+    assert_type(chain(*steps), Chain[int, Any])
+    assert_type(group(*steps), Group[int, list[int]])
+    flow: Chain[Any, int] = chain(add.s(1, 2))
+    for step in steps:
+        flow = flow | step
+    whole: Flow[Any, int] = flow.on_success(stop.si()).on_failure(stop.si()).on_complete(stop.si())
+    assert_type(whole.then(charge.s()), Chain[Any, str])
+
+
+def tasks_of_unknown_type_fit_everywhere(task: Task[..., Any]) -> None:
+    assert_type(task.s(1, a=2), Step[Any, Any])
+    assert_type(charge.s(7) | task.s() | price.s(), Chain[Never, int])

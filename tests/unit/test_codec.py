@@ -460,6 +460,117 @@ def test_what_has_no_signature_is_no_target() -> None:
         Signature(max)
 
 
+# -- without the first argument ----------------------------------------------------------------------
+
+
+def rest(signature: Signature, *args: Any, **kwargs: Any) -> bytes:
+    return signature.encode_rest(args, kwargs, limit=ROOMY)
+
+
+def behind(signature: Signature, first: bytes, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as a worker would get them when another job's result is put in front of the encoded ones."""
+    envelope = msgspec.json.decode(b"{" + rest(signature, *args, **kwargs) + b"}", type=dict[str, msgspec.Raw])
+    values = msgspec.json.decode(envelope.get("a", b"[]"), type=list[msgspec.Raw])
+    return signature.decode(msgspec.json.encode([msgspec.Raw(first), *values]), envelope.get("k"))
+
+
+def refusal_of_rest(signature: Signature, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises(PayloadError) as refused:
+        rest(signature, *args, **kwargs)
+    return str(refused.value)
+
+
+def test_the_first_argument_can_be_left_out_for_the_result_of_another_job() -> None:
+    signature = Signature(charge)
+    assert rest(signature, cents=990) == b'"k":{"cents":990}'
+    assert behind(signature, b"7", cents=990) == ((7,), {"cents": 990})
+
+    def task(a: int = 1, b: int = 2, *, c: int = 3) -> None: ...
+
+    assert rest(Signature(task)) == b""
+    assert rest(Signature(task), 5) == b'"a":[5]'
+    assert rest(Signature(task), 5, c=6) == b'"a":[5],"k":{"c":6}'
+    assert behind(Signature(task), b"4", 5, c=6) == ((4, 5), {"c": 6})
+    assert behind(Signature(task), b"4", b=5) == ((4,), {"b": 5})
+
+
+def test_the_others_are_typed_by_their_own_parameters() -> None:
+    def task(a: dt.date, /, b: bytes, *rest: Color, c: frozenset[int], **others: tuple[int, int]) -> None: ...
+
+    signature = Signature(task)
+    kwargs = {"c": frozenset({1}), "anything": (1, 2), "a": (3, 4)}
+    day = dt.date(2026, 1, 1)
+    assert behind(signature, b'"2026-01-01"', b"x", Color.RED, **kwargs) == ((day, b"x", Color.RED), kwargs)
+    assert "argument 'b': expected `bytes`, got `int`" in refusal_of_rest(signature, 5, c={1})
+    assert "argument '*rest'[1]: invalid enum value" in refusal_of_rest(signature, b"", Color.RED, "green", c={1})
+    assert "argument 'more': expected `array`" in refusal_of_rest(signature, b"", c={1}, more=5)
+    assert "argument 'value'[0]: nan has no JSON form" in refusal_of_rest(
+        Signature(lambda first, value: None), [math.nan]
+    )
+
+
+def test_a_rest_of_arguments_takes_the_first_as_well() -> None:
+    def task(*days: dt.date, scale: int = 1) -> None: ...
+
+    day = dt.date(2026, 1, 1)
+    assert behind(Signature(task), b'"2026-01-01"', day, scale=2) == ((day, day), {"scale": 2})
+    assert behind(Signature(task), b'"2026-01-01"') == ((day,), {})
+    assert "argument '*days'[0]: expected `date`" in refusal_of_rest(Signature(task), 5)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "named"),
+    [
+        ((), {}, "'cents'"),
+        ((8,), {"cents": 1}, "too many positional arguments"),
+        ((), {"cents": 1, "tip": 2}, "'tip'"),
+    ],
+)
+def test_missing_and_surplus_arguments_are_refused_with_a_word_on_the_first(
+    args: tuple[Any, ...], kwargs: dict[str, Any], named: str
+) -> None:
+    message = refusal_of_rest(Signature(charge), *args, **kwargs)
+    assert message.startswith("charge(): ")
+    assert named in message
+    assert "(invoice: 'int', *, cents: 'int')" in message
+    assert "the first of which is the result of what comes before" in message
+
+
+def test_the_argument_that_is_left_out_cannot_be_given_by_name() -> None:
+    def task(value: Any, **others: Any) -> None: ...
+
+    assert "argument 'invoice' is given" in refusal_of_rest(Signature(charge), invoice=7, cents=1)
+    assert "argument 'value' is given" in refusal_of_rest(Signature(task), value=7)
+
+
+def test_a_function_without_a_first_argument_is_refused() -> None:
+    def nothing() -> None: ...
+    def named(*, value: int) -> None: ...
+    def others(**values: int) -> None: ...
+
+    for func in (nothing, named, others, functools.partial(charge, invoice=7)):
+        message = refusal_of_rest(Signature(func))
+        assert "() takes no argument for the result of what comes before; use .si(…)" in message
+        assert Signature(func).first is None
+
+
+def test_a_first_argument_that_is_known_is_put_in_front_and_checked() -> None:
+    def task(days: tuple[dt.date, ...], *scales: int, unit: str = "") -> None: ...
+
+    signature = Signature(task)
+    assert signature.encode_rest((), {}, limit=ROOMY, first=b"[]") == b'"a":[[]]'
+    assert signature.encode_rest((2, 3), {}, limit=ROOMY, first=b"[]") == b'"a":[[],2,3]'
+    assert signature.encode_rest((2,), {"unit": "m"}, limit=ROOMY, first=b"[]") == b'"a":[[],2],"k":{"unit":"m"}'
+    assert signature.encode_rest((), {"unit": "m"}, limit=ROOMY, first=b"[]") == b'"a":[[]],"k":{"unit":"m"}'
+    with pytest.raises(PayloadError, match=r"^task\(\): argument 'days'\[0\]: invalid RFC3339"):
+        signature.encode_rest((), {}, limit=ROOMY, first=b'["yesterday"]')
+
+
+def test_the_limit_holds_without_the_first_argument_too() -> None:
+    with pytest.raises(PayloadTooLarge, match=r"^<lambda>\(\): arguments: 106 bytes"):
+        Signature(lambda first, value: None).encode_rest(("x" * 98,), {}, limit=105)
+
+
 # -- at the worker -----------------------------------------------------------------------------------
 
 
@@ -638,6 +749,22 @@ def test_typed_values_come_back_equal(
         assert "argument 'b'" in str(refused) or "argument 'c'" in str(refused)
     else:
         assert back == ((a, b, c), {"d": d, "e": e})
+
+
+@given(JSON.filter(is_carried_by_json), st.lists(ODD, max_size=2), st.dictionaries(st.sampled_from("bcxy"), ODD))
+def test_arguments_behind_the_first_come_back_equal_or_are_refused_as_with_it(
+    first: Any, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    signature = Signature(lambda a, b=0, *rest, c=1, **others: 0)
+    raw = msgspec.json.encode(first)
+    try:
+        expected = through(signature, first, *args, **kwargs)
+    except PayloadError:
+        assert refusal_of_rest(signature, *args, **kwargs).startswith("<lambda>(): ")
+    else:
+        assert behind(signature, raw, *args, **kwargs) == expected
+        whole = signature.encode((first, *args), kwargs, limit=ROOMY)
+        assert signature.encode_rest(tuple(args), kwargs, limit=ROOMY, first=raw) == whole
 
 
 SHAPES = [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -29,16 +30,28 @@ class Signature:
         signature.decode(b"[7]", b'{"cents":990}')                 # ((7,), {"cents": 990})
     """
 
-    __slots__ = ("_name", "_read", "_read_known", "_read_result", "_result", "_signature", "_slots")
+    __slots__ = ("_read", "_read_known", "_read_result", "_rest", "_signature", "_slots", "_taking", "name", "result")
 
     def __init__(self, func: Callable[..., Any]) -> None:
-        self._signature, parameters, self._result = read_signature(func)
+        self._describe(*read_signature(func))
         origin = origin_of(func)
-        self._name = getattr(origin, "__name__", type(origin).__name__)
+        self.name: str = getattr(origin, "__name__", type(origin).__name__)
+
+    def _describe(self, signature: inspect.Signature, parameters: Sequence[Slot], result: Slot) -> None:
+        self._signature = signature
         self._slots = {slot.name: slot for slot in parameters}
+        self.result = result
+        self._taking = ""
+        self._rest: Signature | None = None  # made when met: few tasks are steps
         reader = ArgumentReader(parameters)
         self._read, self._read_known = reader.read, reader.read_known
-        self._read_result = msgspec.json.Decoder(self._result.type).decode
+        self._read_result = msgspec.json.Decoder(result.type).decode
+
+    @property
+    def first(self) -> Slot | None:
+        """Where the first argument goes when it is not named; None if all must be named, or there are none."""
+        slot = next(iter(self._slots.values()), None)
+        return None if slot is None or slot.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) else slot
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
         """The arguments as members of a JSON object, `"a":[...],"k":{...}`; b"" if there are none."""
@@ -52,7 +65,7 @@ class Signature:
                 fragment = b'"a":%b,"k":%b' % (values, named) if values is not None else b'"k":' + named
             size = len(fragment)
             if size > limit:
-                raise PayloadTooLarge(f"{self._name}(): arguments", size, limit)
+                raise PayloadTooLarge(f"{self.name}(): arguments", size, limit)
             if size > SHALLOW_SIZE:
                 _check_depth(fragment, _MAX_DEPTH_OF_ARGUMENTS)
             args_back, kwargs_back = self._read_known(values, named)
@@ -63,6 +76,43 @@ class Signature:
         except Exception as exc:  # noqa: BLE001 - encoding and comparing run the user's code
             cause = exc
         raise self._refuse_arguments(args, kwargs) from cause
+
+    def encode_rest(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int, first: bytes = b"") -> bytes:
+        """The same for all arguments but the first, which is put in front of them later, or is `first` if that is JSON.
+
+        add.encode_rest((2,), {}, limit=1_000_000)                  # b'"a":[2]', for add(x, y)
+        add.encode_rest((2,), {}, limit=1_000_000, first=b"1")      # b'"a":[1,2]'
+        """
+        rest = self._rest or self._without_first()
+        slot = self.first
+        if slot and slot.kind is Parameter.POSITIONAL_OR_KEYWORD and slot.name in kwargs:
+            twice = f"argument {slot.name!r} is given, and is the result of what comes before, too"
+            raise PayloadError(f"{self.name}(): {twice}; leave it out, or use .si(…) for a call that takes nothing")
+        fragment = rest.encode(args, kwargs, limit=limit)
+        if not first:
+            return fragment
+        if slot and (fault := find_misfit(first, slot)):
+            raise self._refusal(f"argument {slot.name!r}", fault)
+        if args:
+            return b'"a":[%b,' % first + fragment.removeprefix(b'"a":[')
+        return b'"a":[%b]' % first + (b"," + fragment if fragment else b"")
+
+    def _without_first(self) -> Signature:
+        """The signature that the other arguments have to fit."""
+        first = self.first
+        if first is None:
+            raise PayloadError(
+                f"{self.name}() takes no argument for the result of what comes before; "
+                f"use .si(…) for a call that only waits. It takes {self._signature}"
+            )
+        taken = 0 if first.kind is Parameter.VAR_POSITIONAL else 1
+        others = list(self._signature.parameters.values())[taken:]
+        rest = Signature.__new__(Signature)
+        rest.name = self.name
+        rest._describe(self._signature.replace(parameters=others), list(self._slots.values())[taken:], self.result)
+        rest._taking = f"{self._signature}, the first of which is the result of what comes before (.si(…) takes none)"
+        self._rest = rest
+        return rest
 
     def decode(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
         """The arguments to call the function with; they fit its signature as it is now."""
@@ -83,7 +133,7 @@ class Signature:
         try:
             raw = _encode(value)
             if len(raw) > limit:
-                raise PayloadTooLarge(f"{self._name}(): result", len(raw), limit)
+                raise PayloadTooLarge(f"{self.name}(): result", len(raw), limit)
             _check_depth(raw, MAX_DEPTH)
             if self._read_result(raw) == value:
                 return raw
@@ -91,7 +141,7 @@ class Signature:
             raise
         except Exception as exc:  # noqa: BLE001 - as for arguments
             cause = exc
-        raise self._refuse_result(find_fault(value, self._result)) from cause
+        raise self._refuse_result(find_fault(value, self.result)) from cause
 
     def decode_result(self, raw: Buffer) -> Any:
         """The result in these bytes."""
@@ -103,11 +153,11 @@ class Signature:
         except RecursionError as exc:
             raise self._refuse_result(("", TOO_DEEP)) from exc
         except Exception as exc:
-            raise self._refuse_result(find_misfit(raw, self._result)) from exc
+            raise self._refuse_result(find_misfit(raw, self.result)) from exc
 
     def _refuse_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PayloadError:
         if why := self._misbound(args, kwargs):
-            return PayloadError(f"{self._name}(): {why}; it takes {self._signature}")
+            return PayloadError(f"{self.name}(): {why}; it takes {self._taking or self._signature}")
         for label, slot, value in self._places(args, kwargs):
             if fault := find_fault(value, slot):
                 return self._refusal(label, fault)
@@ -122,7 +172,7 @@ class Signature:
             return self._refusal("stored arguments", ("", f"not readable: {exc}"))
         if why := self._misbound(values, named):
             now = f"the function now takes {self._signature}. Was the job enqueued for another version of it?"
-            return PayloadError(f"{self._name}(): the stored arguments do not fit: {why}; {now}")
+            return PayloadError(f"{self.name}(): the stored arguments do not fit: {why}; {now}")
         for label, slot, raw in self._places(values, named):
             if fault := find_misfit(raw, slot):
                 return self._refusal(label, fault)
@@ -133,7 +183,7 @@ class Signature:
 
     def _refusal(self, label: str, fault: Fault) -> PayloadError:
         path, why = fault
-        return PayloadError(f"{self._name}(): {label}{path}: {why}")
+        return PayloadError(f"{self.name}(): {label}{path}: {why}")
 
     def _misbound(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
         try:

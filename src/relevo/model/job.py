@@ -65,6 +65,13 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     result_ttl: Seconds | None = field(name="rt", default=None)
     failure_ttl: Seconds | None = field(name="ft", default=None)
     on_failure: str | None = field(name="f", default=None)
+    #: It receives the one result ("one") or the list of results ("list") of its parents as its first argument;
+    #: "taken", in a worker's hands: it is there.
+    takes: str = field(name="i", default="")
+    #: Something takes its result, so it is passed on even where none is kept.
+    passes: bool = field(name="y", default=False)
+    #: The workflow it belongs to: its id, and the queue in which that is kept.
+    flow: str = field(name="wf", default="")
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

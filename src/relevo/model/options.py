@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,18 @@ LAST_YEAR = 2200
 Executor = Literal["auto", "loop", "thread", "process"]
 Errors = tuple[type[BaseException], ...]
 Unique = Literal["", "no", "queued", "until_done"] | float
+WhenItFails = Literal["cancel", "run", "wait"]
+
+
+class Parent(Struct, frozen=True):
+    """A job (or workflow) that another one waits for."""
+
+    id: str
+    queue: str
+    app: str
+    #: What becomes of the other one if this one dies, is cancelled or expires: it is cancelled, it runs all the same,
+    #: or it waits until this one was retried and went well.
+    when_it_fails: WhenItFails = "cancel"
 
 
 class Priority(IntEnum):
@@ -70,6 +82,8 @@ class Options(Struct, frozen=True, kw_only=True):
     #: How long the name (without one: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
     #: Without it a name is held until the job is done; False: the name is only a label.
     unique: Unique = ""
+    #: It starts when these are done.
+    depends_on: tuple[Parent, ...] = ()
 
 
 def _number(low: float, high: float, kind: str = "a number") -> Callable[[str, Any], float]:
@@ -173,6 +187,29 @@ def _on_failure(what: str, value: Any) -> str | None:
     raise OptionError(f"{what}: a task of the app or its name is needed, found {value!r}")
 
 
+def _depends_on(what: str, value: Any) -> tuple[Parent, ...]:
+    if value is None:
+        return ()
+    given = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str):  # one pair, not a list of two
+        given = [value]
+    parents: dict[tuple[str, str], Parent] = {}
+    for one in given:
+        job, when = one if isinstance(one, tuple) and len(one) == 2 else (one, "cancel")
+        job = getattr(job, "job", job)  # what Enqueue of relevo.compat returned
+        id, queue, app = (getattr(job, name, None) for name in ("id", "queue", "_app"))
+        if not isinstance(id, str) or not isinstance(queue, str) or app is None:
+            raise OptionError(
+                f"{what}: jobs as enqueue() returned them are needed, found {one!r:.80}; app.job(id) finds them by id"
+            )
+        if when not in ("cancel", "run", "wait"):
+            raise OptionError(
+                f"{what}: what becomes of this job if {id} fails is 'cancel', 'run' or 'wait', found {when!r:.80}"
+            )
+        parents[queue, id] = Parent(id, queue, app.name, cast("WhenItFails", when))
+    return tuple(parents.values())
+
+
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "queue": _text(empty=False),
     "priority": _whole(0, PRIORITY_MAX),
@@ -194,11 +231,12 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "eta": _eta,
     "name": _text(255),
     "unique": _unique,
+    "depends_on": _depends_on,
 }
 #: Other words for the same, for people who come from elsewhere.
 ALIASES = {"countdown": "delay", "tenant": "group"}
 #: What `@app.task` does not take: these belong to one job.
-ONE_JOB_ONLY = frozenset({"delay", "eta", "name"})
+ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
 #: What `.using` does not take: a worker reads these from the task itself.
 TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "executor"})
 

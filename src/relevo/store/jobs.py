@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -43,6 +44,8 @@ class Seen(Struct, frozen=True):
     story: Story = Story()
     record: Record | None = None
     notes: dict[str, str] = {}
+    #: Of a waiting job: how many jobs it still waits for.
+    open: int = 0
 
 
 def look(queue: QueueKeys, id: str) -> Call[Seen]:
@@ -52,7 +55,7 @@ def look(queue: QueueKeys, id: str) -> Call[Seen]:
 
 
 def _seen(id: str, reply: list[Any]) -> Seen:
-    state, score, body, claim, story, record, notes = reply
+    state, score, body, claim, story, record, notes, waits_for = reply
     written = {notes[i].decode(): notes[i + 1].decode(errors="replace") for i in range(0, len(notes), 2)}
     if state == b"ended":
         ended = read_record(record)
@@ -69,6 +72,7 @@ def _seen(id: str, reply: list[Any]) -> Seen:
         read_claim(claim),
         story_of(story),
         notes=written,
+        open=waits_for,
     )
 
 
@@ -104,21 +108,24 @@ def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None
     return Call([id, inbox], decode, script, queue.of(script))
 
 
-def cancel(queue: QueueKeys, id: str, record: bytes, ttl_ms: int, name: str, dead_max: int) -> Call[str]:
-    """'cancelled', 'asked' (its worker was told), or 'unknown'."""
+def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int) -> Call[tuple[list[str], bool]]:
+    """Cancel (id, ttl of its record in ms, name)s: 'cancelled', 'asked' or 'unknown' of each; whether to relay."""
     script = queue.script("cancel")
-    return Call([id, record, ttl_ms, name, 0, dead_max, KEEP_MS], bytes.decode, script, queue.of(script))
+    args: list[Argument] = [0, dead_max, KEEP_MS]
+    for job in jobs:
+        args += job
+    return Call(args, lambda r: ([one.decode() for one in r[:-1]], bool(r[-1])), script, queue.of(script))
 
 
-def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[bool]:
-    """Put an ended job back in its queue; False if somebody else did so before."""
+def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[int]:
+    """Put an ended job back in its queue; 0 if somebody else did so before, 2 if there is something to relay now."""
     script = queue.script("revive")
     args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, envelope.name, KEEP_MS]
     # A repeated call would answer 0 although the first one, whose reply was lost, did it.
-    return Call(args, bool, script, queue.of(script), repeatable=False)
+    return Call(args, int, script, queue.of(script), repeatable=False)
 
 
-def discard(queue: QueueKeys, ids: list[str]) -> Call[int]:
-    """Forget ended jobs: how many there were."""
+def discard(queue: QueueKeys, ids: list[str]) -> Call[tuple[int, bool]]:
+    """Forget ended jobs: how many there were; whether to relay."""
     script = queue.script("discard")
-    return Call([KEEP_MS, *ids], int, script, queue.of(script))
+    return Call([KEEP_MS, *ids], lambda r: (r[0], bool(r[1])), script, queue.of(script))

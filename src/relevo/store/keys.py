@@ -3,6 +3,7 @@
 A queue's address in braces is the hash tag of all its keys, so a queue lives in one slot and every script is
 single-slot. A queue has this fixed set of keys however many jobs it holds; only a finished job's record, a job's notes,
 a name held for a time and a worker's bell are keys of their own, and each of those carries a time limit from birth.
+What a job carries with it (results of its parents, checkpoints) is removed in the step that ends the job.
 """
 
 from __future__ import annotations
@@ -15,20 +16,26 @@ QUEUE_KEYS = {
     "ready": "empties with the jobs",
     "scheduled": "empties with the jobs",
     "running": "empties with the jobs",
+    "waiting": "empties with the jobs",
     "claims": "empties with the jobs",
     "story": "empties with the jobs",
     "groups": "empties with the jobs",
     "names": "empties with the jobs",
     "waiters": "empties with the jobs",
+    "errands": "empties as letters are delivered and schedules removed",
+    "letters": "empties as letters are delivered",
+    "schedules": "permanent until a schedule is removed",
     "clock": "removed when nothing is queued",
     "idle": "time limit, renewed by idle workers",
     "paused": "permanent until the queue is resumed",
     "stats": "time limit, renewed by traffic",
+    "flows": "time limit, renewed by new workflows",
     "done": "time limit of its longest record",
     "dead": "time limit of its longest record",
     "cancelled": "time limit of its longest record",
     "expired": "time limit of its longest record",
-    # prefixes of keys that carry a time limit each
+    # prefixes of keys of their own
+    "carried": "removed with its job or workflow; a time limit once that has failed or ended",
     "ended": "result_ttl or failure_ttl",
     "notes": "as long as the record",
     "unique": "the time the name is held",

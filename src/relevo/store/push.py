@@ -15,6 +15,10 @@ from relevo.store.plan import Argument, Call
 #: Jobs and bytes per call: enough to make the round trip cheap, few enough to keep the server answering others.
 CHUNK = 1000
 CHUNK_BYTES = 512 * 1024
+#: A job whose maker dies before all is in place (parents told, all members stored) is cancelled after this.
+GATE_MS = 600_000
+#: The list of a queue's workflows is forgotten a month after the last one began.
+FLOWS_MS = 30 * 86_400_000
 #: Counters of a queue without any traffic are forgotten after a week.
 KEEP_MS = 7 * 86_400_000
 
@@ -32,11 +36,15 @@ class NewJob(Struct, frozen=True, gc=False):
     name: str = ""
     #: How long the name is held: 'queued', 'until_done', or milliseconds.
     scope: str = ""
+    #: What it waits for, as push_rich.lua reads it: see `needs_of` and `founding` in flows.py.
+    needs: str = ""
+    #: What depends on it: see edges.py.
+    edges: str = ""
 
     @property
     def is_plain(self) -> bool:
         """Whether it has nothing but a priority: the short form is enough."""
-        return not (self.when or self.group or self.name)
+        return not (self.when or self.group or self.name or self.needs or self.edges)
 
 
 def chunks(sizes: Iterable[int]) -> Iterator[slice]:
@@ -58,16 +66,22 @@ def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: in
     return Call(args, int, script, queue.of(script), again=0)
 
 
-def push_rich(queue: QueueKeys, jobs: Sequence[NewJob]) -> Call[list[str]]:
-    """Store jobs with times, groups or names: for each the id that has its name (its own: it is new)."""
+def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "", start: str = "") -> Call[list[str]]:
+    """Store jobs that are more than plain: for each the id that has its name (its own: it is new).
+
+    `label` is the queue as edges name it, needed where a job is gated; `start` a letter that opens gates.
+    """
     script = queue.script("push_rich")
-    args: list[Argument] = [0, KEEP_MS]
+    args: list[Argument] = [0, KEEP_MS, label, GATE_MS, FLOWS_MS, start]
     for job in jobs:
         args += (job.id, job.priority, job.body, job.when, job.group, job.weight, job.name, job.scope)
+        args += (job.needs, job.edges)
     return Call(args, _texts, script, queue.of(script), again=0)
 
 
-def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Generator[Call[Any], Any, list[str]]:
+def push(
+    queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: str = ""
+) -> Generator[Call[Any], Any, list[str]]:
     """Store any number of jobs in order: for each the id that has its name (its own: it is new)."""
     owners: list[str] = []
     for part in chunks(len(job.body) for job in jobs):
@@ -76,7 +90,7 @@ def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int) -> Generator[C
             yield push_plain(queue, [(job.id, job.body) for job in chunk], chunk[0].priority, lease_ms)
             owners += [job.id for job in chunk]
         else:
-            owners += yield push_rich(queue, chunk)
+            owners += yield push_rich(queue, chunk, label)
     return owners
 
 

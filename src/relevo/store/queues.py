@@ -17,7 +17,7 @@ from relevo.store.scripts import script
 
 #: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
 LISTED_MS = 30 * 86_400_000
-_STATES = ("ready", "scheduled", "running", "done", "dead", "cancelled", "expired")
+_STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
 class QueueStats(Struct, frozen=True):
@@ -27,11 +27,12 @@ class QueueStats(Struct, frozen=True):
     ready: int
     scheduled: int
     running: int
+    waiting: int
     done: int
     dead: int
     cancelled: int
     expired: int
-    #: Living jobs: always ready + scheduled + running.
+    #: Living jobs: always ready + scheduled + running + waiting.
     living: int
     idle_workers: int
     paused: bool
@@ -102,20 +103,21 @@ def pause(queue: QueueKeys, pause: bool) -> Call[bool]:
     return Call([int(pause)], bool, script, queue.of(script))
 
 
-def clear(queue: QueueKeys) -> Generator[Call[Any], Any, int]:
-    """Remove all jobs that have not started, in bounded steps: how many."""
+def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
+    """Remove all jobs that have not started, in bounded steps: how many; whether to relay."""
     script = queue.script("clear")
-    removed = 0
-    for state in ("ready", "scheduled"):
+    removed, relay = 0, False
+    for state in ("waiting", "ready", "scheduled"):
         while True:
             listed: list[Listed] = yield page(queue, state, 0, 500)
             if not listed:
                 break
-            args: list[Argument] = [KEEP_MS]
+            args: list[Argument] = [KEEP_MS, "cancelled", 0, 0]
             for job in listed:
                 args += (job.id, job.envelope.name if job.envelope else "")
-            removed += yield Call(args, int, script, queue.of(script))
-    return removed
+            gone, posted = yield Call(args, list, script, queue.of(script))
+            removed, relay = removed + gone, relay or bool(posted)
+    return removed, relay
 
 
 def register(keys: AppKeys, names: Sequence[str], now_ms: int) -> Call[int]:

@@ -53,7 +53,8 @@ def contract(source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _include(source: str, folder: Traversable) -> str:
     def part(match: re.Match[str]) -> str:
-        return folder.joinpath("include", match[1] + ".lua").read_text("utf-8").rstrip("\n")
+        text = folder.joinpath("include", match[1] + ".lua").read_text("utf-8").rstrip("\n")
+        return _include(text, folder)
 
     return re.sub(r"^ *-- @include (\w+)$", part, source, flags=re.MULTILINE)
 

@@ -78,6 +78,8 @@ class Turn(Struct, gc=False):
     again: dict[int, tuple[bytes, bytes]]
     #: (id, claim, body, story) of jobs whose worker fell silent, ours to decide on now.
     lost: list[list[bytes]]
+    #: When the next errand (a letter, a schedule) is due; 0: there is none.
+    errand_ms: int = 0
 
 
 def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Settled) -> Call[Turn]:
@@ -105,9 +107,9 @@ def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Sett
 
 
 def _turn(reply: list[Any]) -> Turn:
-    now, wake, refused, ids, bodies, again, lost = reply
+    now, wake, refused, ids, bodies, again, lost, errand = reply
     before = {again[i]: (again[i + 1], again[i + 2]) for i in range(0, len(again), 3)} if again else {}
-    return Turn(now, wake, refused, ids, bodies, before, lost)
+    return Turn(now, wake, refused, ids, bodies, before, lost, errand)
 
 
 def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> Call[tuple[list[str], list[str]]]:
@@ -128,10 +130,10 @@ def abandon(queue: QueueKeys, held: Sequence[tuple[str, int]]) -> Call[int]:
     return Call(args, int, script, queue.of(script))
 
 
-def rest(queue: QueueKeys, worker: str, idle_ms: int) -> Call[tuple[int, int, bool]]:
-    """Still waiting: (now, when to ask again or 0, whether we are on the list)."""
+def rest(queue: QueueKeys, worker: str, idle_ms: int) -> Call[tuple[int, int, bool, int]]:
+    """Still waiting: (now, when to ask again or 0, whether we are on the list, when an errand is due or 0)."""
     script = queue.script("rest")
-    return Call([worker, idle_ms], lambda r: (r[0], r[1], bool(r[2])), script, queue.of(script))
+    return Call([worker, idle_ms], lambda r: (r[0], r[1], bool(r[2]), r[3]), script, queue.of(script))
 
 
 def leave(queue: QueueKeys, worker: str) -> Call[list[bytes]]:

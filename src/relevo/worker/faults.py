@@ -11,7 +11,18 @@ import os
 import signal
 from typing import Literal
 
-Point = Literal["turn_sent", "claimed", "handed_over", "started", "returned", "settled", "renewing", "stopping"]
+Point = Literal[
+    "turn_sent",
+    "claimed",
+    "handed_over",
+    "started",
+    "returned",
+    "settled",
+    "renewing",
+    "stopping",
+    "errand_taken",
+    "errand_done",
+]
 
 _NAME, _, _COUNT = os.environ.get("RELEVO_FAULT", "").partition(":")
 ACTIVE = bool(_NAME)

@@ -34,7 +34,7 @@ class Intake:
             return CancelAsked()
         if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
             return TooLate()
-        task = self._app.tasks.get(envelope.target)
+        task = self._app.tasks.get(envelope.target) or self._app.built_in.get(envelope.target)
         if task is None:
             found = self._function(envelope.target, now_ms)
             if not isinstance(found, Task):
@@ -59,7 +59,8 @@ class Intake:
             envelope.tags,
         )
         limit, ttl = envelope.timeout, envelope.result_ttl  # what the caller chose, else what the task says
-        return Run(
+        kept = options.result_ttl if ttl is None else ttl
+        run = Run(
             lane,
             held,
             task,
@@ -68,8 +69,12 @@ class Intake:
             context,
             Capture(self._log_max),
             (options.timeout or 0.0) if limit is None else limit,
-            options.result_ttl if ttl is None else ttl,
+            kept,
         )
+        if envelope.flow:
+            context.flow = envelope.flow
+            run.carries = envelope.takes != "" or (envelope.passes and kept <= 0)
+        return run
 
     def _function(self, target: str, now_ms: int) -> Task[..., Any] | Happened:
         known = self._functions.get(target)

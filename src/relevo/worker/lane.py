@@ -15,16 +15,20 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from relevo.errors import OutOfMemory, StoreError
-from relevo.model.job import Record, State, Story, write
-from relevo.model.outcome import GiveBack, Happened, Outcome, Returned, decide
+from relevo.model.job import Attempt, Envelope, Record, State, Story, write
+from relevo.model.outcome import GiveBack, Happened, Interrupted, Outcome, Returned, Unrunnable, decide
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
+from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import MOST, Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker import faults
+from relevo.worker.errands import Errands
 from relevo.worker.run import Run
 
 if TYPE_CHECKING:
@@ -82,6 +86,9 @@ class Lane:
         self._is_full = False
         #: server's clock minus ours, ms
         self._skew_ms = 0
+        self.errands = Errands(app, queue, driver, self._errands_done)
+        #: jobs whose inputs are being fetched
+        self.gathering: dict[str, asyncio.Task[None]] = {}
         self._heads: dict[str, bytes] = {}
         self._heads_at = (0, 0)
 
@@ -134,6 +141,7 @@ class Lane:
             want = min(self._most, worker.room()) if not self._resting or self.settled.moved else 0
             if not want and not len(self.settled):
                 if worker.is_stopping and not worker.in_hand:
+                    await self.errands.finish()
                     return
                 worker.lane_is_quiet()
                 await self._sleep()
@@ -155,6 +163,7 @@ class Lane:
                 except Exception:  # one strange entry must not keep the others from being settled and started
                     log.exception("%s: job %.60r cannot be taken back", self.queue, row[0])
             self._take_all(found)
+            self.errands.heed(found.errand_ms, found.now_ms)
             is_needed_now = 0 < found.wake_ms <= found.now_ms  # more is due than one turn moves
             if want and len(found.ids) < want and calls == self._calls and not is_needed_now:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
@@ -246,22 +255,49 @@ class Lane:
     async def _say_resting(self) -> None:
         calls = self._calls
         try:
-            now, wake, waits = await self._driver.perform(rest(self.keys, self._worker.id, IDLE_MS), patience=0)
+            now, wake, waits, errand = await self._driver.perform(rest(self.keys, self._worker.id, IDLE_MS), patience=0)
         except StoreError as error:
             await self._away(error)
             return
+        self.errands.heed(errand, now)
         if waits and calls == self._calls:
             self._rest(wake - now if wake else None)
         else:
             self.wake()
 
+    def _errands_done(self) -> None:
+        if self._worker.burst:  # what they let go may be ours to run: ask before the work is taken for done
+            for lane in self._worker.lanes:
+                lane.wake()
+
     # jobs in and out
     def _take(self, held: Held, now_ms: int) -> None:
+        envelope = held.envelope
+        if envelope is not None and envelope.takes in ("one", "list") and not held.cancel_asked:
+            task = self._loop.create_task(self._gather(held, envelope), name=f"relevo inputs of {held.id}")
+            self.gathering[held.id] = task
+            return
         run = self._intake.run_of(self, self.queue, held, now_ms)
         if isinstance(run, Run):
             self._hands.accept(run)
         else:
             self._conclude(held, run)
+
+    async def _gather(self, held: Held, envelope: Envelope) -> None:
+        """Fetch what the job takes from its parents, then run it."""
+        try:
+            envelope = await self._driver.perform(with_inputs(self.keys, held.id, envelope), patience=0)
+            self._take(msgspec.structs.replace(held, envelope=envelope), self.now_ms())
+        except InputLacking as lacking:
+            now_ms = self.now_ms()
+            attempt = Attempt("refused", self._worker.id, now_ms, now_ms, "InputLacking", str(lacking)[:2000])
+            self._conclude(held, Unrunnable("input_lacking", attempt))
+        except StoreError as error:
+            log.warning("%s: the inputs of job %s cannot be had: %s", self.queue, held.id, error)
+            self._conclude(held, Interrupted())
+        finally:
+            del self.gathering[held.id]
+            self._kick.set()
 
     def _recover(self, held: Held, now_ms: int) -> None:
         """A worker fell silent with this job; we were asked to decide on it."""
@@ -281,7 +317,13 @@ class Lane:
         """Settle a run. The short way for the many that simply went well."""
         held = run.held
         envelope = held.envelope
-        if isinstance(happened, Returned) and held.token == 1 and envelope is not None and not envelope.name:
+        if (
+            isinstance(happened, Returned)
+            and held.token == 1
+            and envelope is not None
+            and not envelope.name
+            and not run.carries
+        ):
             if run.result_ttl <= 0:
                 self.settled.plain.append(held.id)
             else:

@@ -150,6 +150,7 @@ class _Context(JobContext, kw_only=True, eq=False):
             order.job_name,
             order.group,
             order.tags,
+            order.flow,
             _number=order.number,
             _wire=wire,
         )

@@ -39,6 +39,7 @@ class Order(Struct, frozen=True, tag=True):
     job_name: str
     group: str
     tags: tuple[str, ...]
+    flow: str
     #: Bytes a result may have; None: nobody wants it.
     result_max: int | None
 

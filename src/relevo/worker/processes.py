@@ -227,7 +227,6 @@ def _function_of(run: Run) -> Function | RemoteFailure:
 def _order_of(run: Run, function: Function, number: int) -> Order:
     envelope, job = run.held.envelope, run.context
     assert envelope is not None, "a run has been read"
-    result_ttl = run.task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
     return Order(
         number,
         function,
@@ -241,7 +240,8 @@ def _order_of(run: Run, function: Function, number: int) -> Order:
         job.name,
         job.group,
         job.tags,
-        run.task.app.settings.max_payload if result_ttl > 0 else None,
+        job.flow,
+        run.task.app.settings.max_payload if run.result_ttl > 0 or run.passes else None,
     )
 
 

@@ -45,9 +45,16 @@ class Run(Struct, eq=False):
     #: it runs in a process of its own
     is_apart: bool = False
     thread: threading.Thread | None = None
+    #: it took results of its parents, passes its own on although none is kept, or has written checkpoints
+    carries: bool = False
     #: its place in the ledger; -1: none
     cell: int = -1
     told_progress: tuple[float, str] | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether something takes its result."""
+        return self.held.envelope is not None and self.held.envelope.passes
 
     @property
     def is_waiting(self) -> bool:

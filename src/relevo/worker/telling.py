@@ -84,7 +84,7 @@ def encoded(run: Run, result: Any, limit: int) -> Encoded:
     """The result as it is stored, or why it is not."""
     if isinstance(result, Encoded):
         return result
-    if run.result_ttl <= 0:
+    if run.result_ttl <= 0 and not run.passes:
         return NOTHING
     try:
         return Encoded(run.task.signature.encode_result(result, limit=limit))

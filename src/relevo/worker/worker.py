@@ -211,7 +211,7 @@ class Worker:
     @property
     def in_hand(self) -> int:
         """Jobs claimed and not yet settled here."""
-        return len(self.hands.runs)
+        return len(self.hands.runs) + sum(len(lane.gathering) for lane in self.lanes)
 
     def room(self) -> int:
         """How many more jobs one lane may claim now."""
@@ -234,7 +234,9 @@ class Worker:
 
     def lane_is_quiet(self) -> None:
         """A lane has nothing to ask or tell. In burst mode, when all are quiet, the work is done."""
-        if self.burst and not self.in_hand and all(lane.is_resting and not len(lane.settled) for lane in self.lanes):
+        if not self.burst or self.in_hand or any(lane.errands.is_busy for lane in self.lanes):
+            return
+        if all(lane.is_resting and not len(lane.settled) for lane in self.lanes):
             self.stop()
 
     def _on_settled(self) -> None:

@@ -2,6 +2,7 @@
 KEYS  jobs       hash  bodies of living jobs
       waiters    hash  id -> inboxes, parted by spaces
       running    zset  lease deadline
+      carried    -     prefix of what jobs carry with them; a workflow has nothing else
       ended      -     prefix of records of finished jobs
 ARGV  id         id    the job
       inbox      name  channel of the waiting process
@@ -9,7 +10,7 @@ GIVES 'waits', or 'ended' and the record, or 'unknown' ]]
 local record = redis.call('GET', ended .. ':' .. id)
 if record then return { 'ended', record } end
 -- @include afford
-if redis.call('HEXISTS', jobs, id) == 0 then return { 'unknown', '' } end
+if redis.call('HEXISTS', jobs, id) == 0 and redis.call('EXISTS', carried .. ':' .. id) == 0 then return { 'unknown', '' } end
 if redis.call('HSETNX', waiters, id, inbox) == 0 then
   local inboxes = redis.call('HGET', waiters, id)
   if not string.find(' ' .. inboxes .. ' ', ' ' .. inbox .. ' ', 1, true) then

@@ -1,36 +1,47 @@
---[[ End a job that has not started, or ask the worker that runs it to stop.
-KEYS  jobs ready scheduled running claims story groups clock names waiters stats bell
+--[[ End jobs that have not started, or ask the workers that run them to stop.
+KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats bell errands letters
       ended done cancelled
-ARGV  id         id    the job
-      record     json  its record, should it end here
-      ttl        int   how long the record is kept, ms
-      name       text  the name it holds, or ''
-      done_max   int   unused for this state
+ARGV  done_max   int   unused for this state
       dead_max   int   records kept
       keep_ms    int   how long the counters live without traffic
-GIVES 'cancelled', 'asked' (it runs; its worker was told), or 'unknown' ]]
+                       then per job: id, ttl of its record in ms, the name it holds or ''
+GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown'; last 1 if there is something to relay ]]
 -- @include now
 -- @include afford
 -- @include end
+-- @include cancelled
 -- @include tally
-if redis.call('HEXISTS', jobs, id) == 0 then return 'unknown' end
-if redis.call('ZSCORE', running, id) then
+-- @include next
+local function cancel(id, ttl, name)
+  local body = redis.call('HGET', jobs, id)
+  if not body then return 'unknown' end
   local claim = redis.call('HGET', claims, id)
-  if string.sub(claim, -2) ~= ' c' then redis.call('HSET', claims, id, claim .. ' c') end -- survives the worker's death
-  local list = bell .. ':' .. string.match(claim, '^%d+ (%S+)')
-  redis.call('RPUSH', list, 'c' .. id)
-  redis.call('PEXPIRE', list, 60000)
-  return 'asked'
+  if redis.call('ZSCORE', running, id) then
+    if string.sub(claim, -2) ~= ' c' then redis.call('HSET', claims, id, claim .. ' c') end -- survives the worker's death
+    local list = bell .. ':' .. string.match(claim, '^%d+ (%S+)')
+    redis.call('RPUSH', list, 'c' .. id)
+    redis.call('PEXPIRE', list, 60000)
+    return 'asked'
+  end
+  local from = redis.call('ZREM', ready, id) == 1 and 'ready' or redis.call('ZREM', scheduled, id) == 1 and 'scheduled'
+    or redis.call('ZREM', waiting, id) == 1 and 'waiting' or ''
+  local told = redis.call('HGET', story, id) or ''
+  redis.call('HDEL', jobs, id)
+  redis.call('HDEL', claims, id)
+  redis.call('HDEL', story, id)
+  redis.call('HDEL', groups, id)
+  redis.call('PEXPIRE', carried .. ':' .. id, ttl)
+  release(name, id)
+  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim or '0', '^%d+'))
+  return 'cancelled'
 end
-redis.call('ZREM', ready, id)
+local said, ended_now = {}, 0
+for i = 4, #ARGV, 3 do
+  said[#said + 1] = cancel(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  if said[#said] == 'cancelled' then ended_now = ended_now + 1 end
+end
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
-redis.call('ZREM', scheduled, id)
-redis.call('HDEL', jobs, id)
-local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+')
-redis.call('HDEL', claims, id)
-redis.call('HDEL', story, id)
-redis.call('HDEL', groups, id)
-release(name, id)
-file(cancelled, id, record, tonumber(ttl), token)
-tally('cancelled', 1)
-return 'cancelled'
+if ended_now > 0 then tally('cancelled', ended_now) end
+local first = errand_first()
+said[#said + 1] = first and first <= now and 1 or 0
+return said

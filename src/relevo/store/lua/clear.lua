@@ -1,26 +1,31 @@
 --[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
-KEYS  jobs ready scheduled claims story groups clock names waiters stats
+KEYS  jobs ready scheduled waiting carried claims story groups clock names waiters stats errands letters ended done
 ARGV  keep_ms    int   how long the counters live without traffic
+      state      word  what those are told that depend on them: cancelled, or lapsed (as if they had never been)
+      done_max   int   unused here
+      dead_max   int   unused here
                        then per job: id, name
-GIVES how many were removed ]]
+GIVES how many were removed, 1 if there is something to relay ]]
+-- @include now
 -- @include tally
+-- @include end
+-- @include next
 local removed = 0
-for i = 2, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
-  if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) > 0 then
+  if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
+    local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+')
     redis.call('HDEL', jobs, id)
     redis.call('HDEL', claims, id)
     redis.call('HDEL', story, id)
     redis.call('HDEL', groups, id)
-    local inboxes = redis.call('HGET', waiters, id)
-    if inboxes then
-      redis.call('HDEL', waiters, id)
-      for inbox in string.gmatch(inboxes, '%S+') do redis.call('PUBLISH', inbox, id .. '{"state":"cancelled","reason":"cleared"}') end
-    end
-    if name ~= '' and redis.call('HGET', names, name) == id then redis.call('HDEL', names, name) end
+    redis.call('DEL', carried .. ':' .. id)
+    release(name, id)
+    tell(id, state, '{"state":"cancelled","reason":"cleared"}', token)
     removed = removed + 1
   end
 end
 if removed > 0 then tally('cleared', removed) end
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
-return removed
+local first = errand_first()
+return { removed, first and first <= now and 1 or 0 }

@@ -1,8 +1,8 @@
 --[[ How a queue stands, in one snapshot whose numbers add up.
-KEYS  jobs ready scheduled running done dead cancelled expired idle paused stats
+KEYS  jobs ready scheduled running waiting done dead cancelled expired idle paused stats
       ended      -     prefix of records of finished jobs
 ARGV  sweep      int   at most so many ended entries are checked per state
-GIVES now, sizes (ready, scheduled, running, done, dead, cancelled, expired, jobs), idle workers, paused,
+GIVES now, sizes (ready, scheduled, running, waiting, done, dead, cancelled, expired, jobs), idle workers, paused,
       next due time (0: none), counters as field, value, ... ]]
 -- @include now
 for _, set in ipairs({ done, dead, cancelled, expired }) do
@@ -15,7 +15,7 @@ end
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
 return {
   now,
-  { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', done),
+  { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting), redis.call('ZCARD', done),
     redis.call('ZCARD', dead), redis.call('ZCARD', cancelled), redis.call('ZCARD', expired), redis.call('HLEN', jobs) },
   redis.call('ZCOUNT', idle, now, '+inf'),
   redis.call('EXISTS', paused),

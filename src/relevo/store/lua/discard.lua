@@ -1,13 +1,18 @@
---[[ Forget an ended job.
+--[[ Forget ended jobs.
 KEYS  ended      -     prefix of records of finished jobs
       notes      -     prefix of progress and logs
+      carried    -     prefix of what jobs carry with them
       stats      hash  counters
+      errands    zset  letters, by the time they are to be delivered
+      letters    hash  their texts
       done dead cancelled expired
 ARGV  keep_ms    int   how long the counters live without traffic
                        then the ids
-GIVES how many there were ]]
+GIVES how many there were, 1 if there is something to relay ]]
+-- @include now
 -- @include tally
-local gone = 0
+-- @include post
+local gone, posted = 0, 0
 for i = 2, #ARGV do
   local id = ARGV[i]
   redis.call('ZREM', done, id)
@@ -15,7 +20,17 @@ for i = 2, #ARGV do
   redis.call('ZREM', cancelled, id)
   redis.call('ZREM', expired, id)
   redis.call('DEL', notes .. ':' .. id)
-  gone = gone + redis.call('DEL', ended .. ':' .. id)
+  local record = redis.call('GET', ended .. ':' .. id)
+  if record then
+    -- Forgetting a job that failed does not make it one that went well: what waits for it will never run.
+    local token, edges = string.match(record, '^{"token":(%d+),"edges":"([^"]*)"')
+    if edges and string.find(edges, '>w', 1, true) then
+      announce(id, 'discarded', string.format('%d', token * 2 + 1), edges, '')
+      posted = 1
+    end
+    redis.call('DEL', ended .. ':' .. id, carried .. ':' .. id)
+    gone = gone + 1
+  end
 end
 if gone > 0 then tally('discarded', gone) end
-return gone
+return { gone, posted }

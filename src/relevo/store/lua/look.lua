@@ -1,19 +1,24 @@
 --[[ Everything there is to know about one job, in one consistent look.
-KEYS  jobs ready scheduled running claims story
+KEYS  jobs ready scheduled running waiting carried claims story
       ended      -     prefix of records of finished jobs
       notes      -     prefix of progress and logs
 ARGV  id         id    the job
-GIVES state ('' when unknown), score, body, claim, story, record, notes as field, value, ... ]]
+GIVES state ('' when unknown), score, body, claim, story, record, notes as field, value, ...,
+      how many jobs it still waits for ]]
 local written = redis.call('HGETALL', notes .. ':' .. id)
 local body = redis.call('HGET', jobs, id)
 if not body then
   local record = redis.call('GET', ended .. ':' .. id)
-  return { record and 'ended' or '', '', '', '', '', record or '', written }
+  return { record and 'ended' or '', '', '', '', '', record or '', written, 0 }
 end
 local claim, told = redis.call('HGET', claims, id) or '', redis.call('HGET', story, id) or ''
 local score = redis.call('ZSCORE', running, id)
-if score then return { 'running', score, body, claim, told, '', written } end
+if score then return { 'running', score, body, claim, told, '', written, 0 } end
 score = redis.call('ZSCORE', ready, id)
-if score then return { 'ready', score, body, claim, told, '', written } end
+if score then return { 'ready', score, body, claim, told, '', written, 0 } end
+score = redis.call('ZSCORE', waiting, id)
+if score then
+  return { 'waiting', score, body, claim, told, '', written, tonumber(redis.call('HGET', carried .. ':' .. id, 'open')) or 0 }
+end
 score = redis.call('ZSCORE', scheduled, id)
-return { score and 'scheduled' or '', score or '', body, claim, told, '', written }
+return { score and 'scheduled' or '', score or '', body, claim, told, '', written, 0 }

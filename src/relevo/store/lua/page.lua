@@ -1,12 +1,12 @@
 --[[ A page of jobs in one state.
-KEYS  jobs ready scheduled running claims done dead cancelled expired
+KEYS  jobs ready scheduled running waiting claims done dead cancelled expired
       ended      -     prefix of records of finished jobs
 ARGV  state      word  which set
       offset     int   from here
       limit      int   this many
 GIVES ids, scores, bodies or records, claims ]]
-local set = ({ ready = ready, scheduled = scheduled, running = running, done = done, dead = dead, cancelled = cancelled, expired = expired })[state]
-local living = state == 'ready' or state == 'scheduled' or state == 'running'
+local set = ({ ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done, dead = dead, cancelled = cancelled, expired = expired })[state]
+local living = state == 'ready' or state == 'scheduled' or state == 'running' or state == 'waiting'
 -- what waits is shown in the order in which it will run, what has ended newest first
 local ids, scores, texts, held = {}, {}, {}, {}
 for _ = 1, 10 do -- entries whose record has ended are dropped, and others come in their place

@@ -1,8 +1,15 @@
---[[ Put jobs with a time, a group or a name on their queue, each unless its id or its name is taken.
+--[[ Put jobs that are more than plain on their queue, each unless its id or its name is taken: with a time, a group, a
+name, or with parents to wait for. A workflow is founded here too, in the same step as its first members.
 
 KEYS  jobs       hash  bodies of living jobs
       ready      zset  priority and fair tag
       scheduled  zset  due time * 1024 + priority
+      waiting    zset  jobs that wait for others, since when
+      carried    -     prefix of what jobs carry with them, see include/hear.lua
+      waiters    hash  id -> who is told of its end
+      errands    zset  letters, by the time they are to be delivered
+      letters    hash  their texts
+      flows      zset  workflows, by the time they began
       running    zset  lease deadline
       groups     hash  "weight group" of scheduled jobs that have a group
       clock      hash  virtual times of the fair tags
@@ -14,15 +21,22 @@ KEYS  jobs       hash  bodies of living jobs
       bell       -     prefix of the workers' bells
 ARGV  again      flag  1: the client lost the reply to this very call and repeats it
       keep_ms    int   how long the counters live without traffic
-                       then per job: id, priority, body, when, group, weight, name, scope
+      queue      text  the queue, as edges name it
+      gate_ms    int   gated jobs are cancelled after so long if nobody opens the gate
+      list_ms    int   how long the list of workflows lives without a new one
+      start      text  letter that opens the gates of a workflow, which is the first job here; '': none
+                       then per job: id, priority, body, when, group, weight, name, scope, needs, edges
+                       needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' (a workflow; its results in `group`),
+                       members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
 -- @include now
 -- @include wake
 -- @include place
 -- @include tally
+-- @include post
 
 local function taken(id) -- only asked of repeated calls: ids are made by the client and never used twice
-  return again == '1' and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1)
+  return again == '1' and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id, carried .. ':' .. id) > 0)
 end
 local function wake_for(n)
   for _ = 1, math.min(n, 64) do
@@ -33,11 +47,12 @@ local function wake_for(n)
 end
 
 local owners, stored = {}, 0
-local bodies, entries, timed, new = {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
+local bodies, entries, timed, new, gated = {}, {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
-for i = 3, #ARGV, 8 do
+for i = 7, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
+  local needs, edges = ARGV[i + 8], ARGV[i + 9]
   local owner = taken(id) and id
   if name ~= '' and not owner then
     local for_ms = tonumber(scope)
@@ -53,14 +68,29 @@ for i = 3, #ARGV, 8 do
   end
   owners[#owners + 1] = owner or id
   if not owner then
-    stored = stored + 1
-    new[id] = true
-    bodies[#bodies + 1] = id
-    bodies[#bodies + 1] = body
+    local kind, parents, keep, takes = string.match(needs, '^(%a) (%d+) (%d+) ?(.*)$')
+    if kind ~= 'f' then
+      stored = stored + 1
+      new[id] = true
+      bodies[#bodies + 1] = id
+      bodies[#bodies + 1] = body
+    end
+    if edges ~= '' then redis.call('HSET', waiters, id, edges) end
     local due = 0
     if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
     elseif when ~= '' then due = tonumber(when) end
-    if due > now then
+    if kind == 'f' then
+      redis.call('HSET', carried .. ':' .. id, 'life', 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
+        'number', 0, 'began', string.format('%d', now), 'plan', body,
+        'takes', group)
+      redis.call('ZADD', flows, now, id)
+      redis.call('PEXPIRE', flows, list_ms)
+    elseif kind then
+      redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
+        'place', table.concat({ priority, when, weight, name, group }, '\n'))
+      redis.call('ZADD', waiting, now, id)
+      if kind == 'g' then gated[#gated + 1] = '>c:' .. id .. queue end
+    elseif due > now then
       timed[#timed + 1] = string.format('%d', due * 1024 + priority)
       timed[#timed + 1] = id
       if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
@@ -70,6 +100,10 @@ for i = 3, #ARGV, 8 do
     end
   end
 end
+if #gated > 0 then -- should the caller die before it has put everything in place
+  post(string.sub(gated[1], 4, 23) .. '.gate', 'cancelled 0 gate\n' .. table.concat(gated, ' ') .. '\n', now + gate_ms)
+end
+if start ~= '' then post(ARGV[7] .. '.start', start, now) end
 if stored > 0 then
   redis.call('HSET', jobs, unpack(bodies))
   if #entries > 0 then redis.call('ZADD', ready, unpack(entries)) end

@@ -3,20 +3,23 @@ KEYS  jobs       hash  bodies of living jobs
       ready      zset  priority and fair tag
       running    zset  lease deadline
       scheduled  zset  due time * 1024 + priority
+      errands    zset  letters and schedules, by the time they are due
       idle       zset  workers that wait, until when they are believed alive
 ARGV  worker     id    who waits
       idle_ms    int   how long it is believed to wait
-GIVES now, when to ask again (0: never), 1 if it may go on waiting (0: it was called, or should have been) ]]
+GIVES now, when to ask again (0: never), 1 if it may go on waiting (0: it was called, or should have been),
+      when the next errand is due (0: none) ]]
 -- @include now
 -- @include next
 redis.call('PEXPIRE', idle, idle_ms * 2) -- the first write: a server at its memory limit refuses ZADD unless one was made
 local waits = redis.call('ZADD', idle, 'XX', 'CH', now + idle_ms, worker)
 if waits == 0 and redis.call('ZSCORE', idle, worker) then waits = 1 end -- said twice in one millisecond
-if redis.call('EXISTS', jobs) == 0 then return { now, 0, waits } end
+local errand_at = errand_first()
+if redis.call('EXISTS', jobs) == 0 then return { now, 0, waits, errand_at or 0 } end
 if waits == 1 and redis.call('EXISTS', ready) == 1 then
   -- Jobs wait although we are on the list: the call for them went to a worker that had died. Without this look, nobody
   -- would ask for them before the next push.
   redis.call('ZREM', idle, worker)
   waits = 0
 end
-return { now, sooner(due_first(), lease_first()), waits }
+return { now, sooner(due_first(), lease_first()), waits, errand_at or 0 }

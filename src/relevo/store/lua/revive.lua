@@ -1,5 +1,5 @@
 --[[ Put an ended job back in the queue, once however often this is asked.
-KEYS  jobs ready claims clock names idle bell stats ended dead cancelled expired
+KEYS  jobs ready waiting carried claims clock names waiters idle bell stats errands letters ended dead cancelled expired
 ARGV  id         id    the job
       priority   int   its level
       group      text  its group, or ''
@@ -7,23 +7,30 @@ ARGV  id         id    the job
       body       json  its body, as its record keeps it
       name       text  the name it had, or '': it takes it again if nobody else has
       keep_ms    int   how long the counters live without traffic
-GIVES 1 revived, 0 it is not among the ended any more ]]
+GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more ]]
 -- @include now
 -- @include wake
 -- @include place
 -- @include tally
+-- @include post
+-- @include revival
 local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)
 local record = found > 0 and redis.call('GET', ended .. ':' .. id) -- a result is not ours to remove
 if not record then return 0 end
-redis.call('DEL', ended .. ':' .. id)
-redis.call('HSET', jobs, id, body)
-if name ~= '' then redis.call('HSETNX', names, name, id) end
--- Tokens go on from the last life: an old holder's word must not count in this one.
-local token = string.match(record, '^{"token":(%d+),') or '0'
-if token ~= '0' then redis.call('HSET', claims, id, token .. ' nobody 0') end
-redis.call('ZADD', ready, place(priority, group, weight), id)
+bring_back(id, record, body, name)
+local bag = carried .. ':' .. id
+local known = redis.call('HMGET', bag, 'life', 'open')
+redis.call('PERSIST', bag)
+if known[1] and known[1] ~= 'freed' and tonumber(known[2]) > 0 then
+  redis.call('HSET', bag, 'life', 'waits') -- as before it was cancelled: it runs when its parents let it
+  redis.call('HDEL', bag, 'body')
+  redis.call('ZADD', waiting, now, id)
+else
+  if known[1] then redis.call('HSET', bag, 'life', 'freed') end
+  redis.call('ZADD', ready, place(priority, group, weight), id)
+end
 keep_marks()
 tally('revived', 1)
 local worker = wake()
 if worker then ring(worker, '') end
-return 1
+return redis.call('HEXISTS', waiters, id) == 1 and 2 or 1

@@ -3,7 +3,7 @@ hand out up to `want` jobs. Each part is bounded. A job is settled only by the h
 comes too late and is refused.
 
 KEYS  jobs ready scheduled running claims story groups clock names waiters stats idle bell paused
-      ended done dead cancelled expired
+      carried errands letters ended done dead cancelled expired
 ARGV  worker     id    who asks
       lease_ms   int   how long a job is lent without a renewal
       idle_ms    int   how long the worker is believed to wait
@@ -17,7 +17,8 @@ ARGV  worker     id    who asks
                        verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
                        done, dead, cancelled, expired: ended with the record `text` for `ms`
 GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
-      [index, claim, story] of those handed out before, [id, claim, body, story] of those taken back ]]
+      [index, claim, story] of those handed out before, [id, claim, body, story] of those taken back,
+      when the next errand is due (0: none) ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -57,7 +58,7 @@ if first > 0 then
     redis.call('HDEL', claims, unpack(done_ids, from, to))
     redis.call('HINCRBY', stats, 'done', ours)
     if somebody_waits() then
-      for i = 1, first - kept do if held[i] then tell(ARGV[10 + i], '{"state":"done"}') end end
+      for i = 1, first - kept do if held[i] then tell(ARGV[10 + i], 'done', '{"state":"done"}', 1) end end
     end
     local entries, longest = {}, 0
     for i = first - kept + 1, first do
@@ -68,7 +69,7 @@ if first > 0 then
         entries[#entries + 1] = now_text
         entries[#entries + 1] = id
         longest = math.max(longest, ttl)
-        tell(id, record)
+        tell(id, 'done', record, 1)
       end
     end
     if #entries > 0 then
@@ -101,7 +102,10 @@ if moved > 0 then
       redis.call('HDEL', claims, id)
       redis.call('HDEL', story, id)
       release(ARGV[row + 8], id)
-      file(index, id, text, ms, ARGV[row + 1])
+      file(index, verb, id, text, ms, ARGV[row + 1])
+      -- what it carried with it: inputs and checkpoints, which whoever revives it will need
+      if verb == 'done' then redis.call('UNLINK', carried .. ':' .. id)
+      else redis.call('PEXPIRE', carried .. ':' .. id, ms) end
     else
       if text ~= '' then redis.call('HSET', story, id, text) end
       if verb == 'retry' and ms > 0 then
@@ -133,6 +137,7 @@ local function due_for_others()
 end
 
 want = tonumber(want)
+local errand_at = errand_first() -- what was just posted, or is left from one who could not deliver it
 if first + moved > #refused then redis.call('PEXPIRE', stats, keep_ms)
 else
   -- @include afford
@@ -144,7 +149,7 @@ if want <= 0 or redis.call('EXISTS', paused) == 1 then
     local other = wake()
     if other then ring(other, '') end
   end
-  return { now, 0, refused, {}, {}, {}, {} }
+  return { now, 0, refused, {}, {}, {}, {}, errand_at or 0 }
 end
 
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
@@ -272,7 +277,7 @@ if n > 0 then
       local other = wake()
       if other then ring(other, '') end
     end
-    return { now, 0, refused, ids, bodies, again, lost }
+    return { now, 0, refused, ids, bodies, again, lost, errand_at or 0 }
   end
 end
 
@@ -281,4 +286,4 @@ if tonumber(idle_ms) > 0 then -- somebody with a loop of his own does not wait f
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
 end
-return { now, sooner(due_at, lease_end), refused, ids, bodies, again, lost }
+return { now, sooner(due_at, lease_end), refused, ids, bodies, again, lost, errand_at or 0 }

@@ -1,23 +1,37 @@
--- A job's end: its record under a time limit, its place in the index of its state, and word to those who wait for it.
+-- A job's end: its record under a time limit, its place in the index of its state, and word to all who wait for it.
+-- @include post
 local awaited -- asked once, when the first job ends
 local function somebody_waits()
   if awaited == nil then awaited = redis.call('EXISTS', waiters) == 1 end
   return awaited
 end
-local function tell(id, record)
-  if not somebody_waits() then return end
-  local inboxes = redis.call('HGET', waiters, id)
-  if not inboxes then return end
+-- Processes that wait are told at once. Edges to what depends on the job are given back: they may lead to other slots.
+local function farewell(id, record)
+  local noted = somebody_waits() and redis.call('HGET', waiters, id)
+  if not noted then return '' end
   redis.call('HDEL', waiters, id)
-  for inbox in string.gmatch(inboxes, '%S+') do redis.call('PUBLISH', inbox, id .. record) end
+  local edges = {}
+  for one in string.gmatch(noted, '%S+') do
+    if string.sub(one, 1, 1) == '>' then edges[#edges + 1] = one else redis.call('PUBLISH', one, id .. record) end
+  end
+  return table.concat(edges, ' ')
+end
+local function tell(id, state, record, token)
+  announce(id, state, token * 2, farewell(id, record), record)
 end
 local function outlive(key, ttl) -- an index lives as long as its longest record
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
-local function file(index, id, record, ttl, token)
+local function file(index, state, id, record, ttl, token)
+  local edges = farewell(id, record)
   if ttl > 0 then
-    -- The last token goes with a record that can be revived: who still holds an older one must not settle the next life.
-    local kept = index ~= done and string.gsub(record, '^{"', '{"token":' .. token .. ',"', 1) or record
+    local kept = record
+    if index ~= done then
+      -- What can be revived keeps its last token, since who still holds an older one must not settle the next life, and
+      -- its edges, since what depends on it comes back with it.
+      local known = '{"token":' .. token .. ',' .. (edges ~= '' and '"edges":"' .. edges .. '",' or '') .. '"'
+      kept = known .. string.sub(record, 3)
+    end
     redis.call('SET', ended .. ':' .. id, kept, 'PX', ttl)
     redis.call('ZADD', index, now, id)
     outlive(index, ttl)
@@ -35,7 +49,7 @@ local function file(index, id, record, ttl, token)
       end
     end
   end
-  tell(id, record)
+  announce(id, state, token * 2, edges, record)
 end
 local function release(name, id) -- a name belongs to the living job that took it, nobody else may free it
   if name ~= '' and redis.call('HGET', names, name) == id then redis.call('HDEL', names, name) end

@@ -1,0 +1,65 @@
+"""Whether a result can ever be the argument it is meant for.
+
+Only what is certain is refused: both sides are annotated with plain types of Python, and the JSON of the one is never
+the JSON of the other. All else is found out by the worker, which reads the result by the parameter's annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args, get_origin
+
+from relevo.errors import PayloadError
+from relevo.flow.steps import Step
+
+#: Text may well be bytes in base64, and a float a whole number. A bool is no number for the reader.
+_FORMS: dict[type, str] = {
+    type(None): "null",
+    bool: "bool",
+    int: "number",
+    float: "number",
+    str: "text",
+    bytes: "text",
+    bytearray: "text",
+    list: "array",
+    tuple: "array",
+    set: "array",
+    frozenset: "array",
+    dict: "object",
+}
+
+
+def refuse_misfit(step: Step[Any, Any], givers: Iterable[Step[Any, Any] | None], *, is_list: bool) -> None:
+    """Refuse a step that can do nothing with what these give; None gives a list, nobody knows of what."""
+    first = step.task.signature.first
+    assert first is not None, "whoever asks has encoded the other arguments"
+    results = {one.task.signature: one.task.signature.result for one in givers if one is not None}
+    types = [result.type for result in results.values()] or [list]
+    if never_fits_list(types, first.type) if is_list else never_fits(types[0], first.type):
+        named = " and ".join(f"{giver.name}() -> {result.annotation}" for giver, result in results.items())
+        found = f"the list of results of {named or 'groups'}" if is_list else named or "a list of results"
+        raise PayloadError(
+            f"{step.task.signature.name}(): argument {first.name!r} is annotated `{first.annotation}`, and never fits "
+            f"what comes before: {found}. Use .si(…) for a call that takes nothing from there"
+        )
+
+
+def never_fits(given: Any, wanted: Any) -> bool:
+    """Whether no value of the type `given` can be read as the type `wanted`."""
+    one, other = _form(given), _form(wanted)
+    return "" not in (one, other) and one != other
+
+
+def never_fits_list(given: Iterable[Any], wanted: Any) -> bool:
+    """The same for a list of values of these types."""
+    if never_fits(list, wanted):
+        return True
+    if get_origin(wanted) in (list, set, frozenset):
+        (item,) = get_args(wanted)
+        return any(never_fits(one, item) for one in given)
+    return False
+
+
+def _form(hint: Any) -> str:
+    plain = get_origin(hint) or hint
+    return _FORMS.get(plain, "") if isinstance(plain, type) else ""

@@ -1,0 +1,60 @@
+"""What a job carries with it: the results of its parents, which it takes as its first argument."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from relevo.model.ids import LENGTH
+from relevo.model.job import Envelope
+from relevo.store.edges import LACKING
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+
+#: Results fetched per call.
+_PART = 500
+
+
+class InputLacking(Exception):
+    """A result that the job takes as its argument was not kept."""
+
+
+def bag(queue: QueueKeys, id: str) -> bytes:
+    """The hash of what a job or a workflow carries with it; see include/hear.lua."""
+    return queue.key("carried") + b":" + id.encode()
+
+
+def results(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, list[bytes]]:
+    """The results of its parents, in order. Those of members that never came to be are left out."""
+    key = bag(queue, id)
+    takes, late = yield Call([b"HMGET", key, b"takes", b"late"])
+    names: list[str] = []
+    if takes is not None:
+        names = [f"#{i}" for i in range(1 if takes == b"one" else int(takes or 0))]
+    if takes != b"one":
+        joined = (late or b"").decode()
+        names += ["#" + joined[i : i + LENGTH] for i in range(0, len(joined), LENGTH)]
+    found: list[bytes] = []
+    for start in range(0, len(names), _PART):
+        found += [raw for raw in (yield Call([b"HMGET", key, *names[start : start + _PART]])) if raw is not None]
+    return found
+
+
+def with_inputs(queue: QueueKeys, id: str, envelope: Envelope) -> Generator[Call[Any], Any, Envelope]:
+    """The envelope with the results of the job's parents as its first argument."""
+    found = yield from results(queue, id)
+    for raw in found:
+        if raw.startswith(LACKING):
+            raise InputLacking(raw.removeprefix(LACKING).decode(errors="replace"))
+    if envelope.takes == "one":
+        if not found:
+            raise InputLacking("the result of the job before it is gone")
+        first = found[0]
+    else:
+        first = b"[" + b",".join(found) + b"]"
+    others = bytes(envelope.args)[1:]
+    args = Raw(b"[" + first + (others if others == b"]" else b"," + others))
+    return msgspec.structs.replace(envelope, args=args, takes="taken")

@@ -1,0 +1,103 @@
+"""Jobs that depend on others: stored behind a gate, announced to their parents, then let go.
+
+A child may live in another slot than its parents, so it cannot be stored and announced in one step. It is stored first,
+behind a gate that only its maker opens; a maker that dies meanwhile leaves a letter behind that cancels it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from relevo.errors import UnknownJob
+from relevo.store.edges import Edge, Policy, Report, label
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS, NewJob, chunks, push_rich
+from relevo.store.relay import REPORTS, KeysOf, hear, opened, relay
+
+
+def needs_of(parents: int, keep_ms: int, *, takes: str = "", gated: bool = False) -> str:
+    """What a job waits for, as push_rich.lua reads it: its gate counts as one more parent."""
+    return f"{'g' if gated else 'w'} {parents + gated} {keep_ms} {takes}"
+
+
+def gate_of(first: str) -> str:
+    """The letter that cancels what a call stored behind a gate; `first`: the first gated job of that call."""
+    return first + ".gate"
+
+
+def follow(queue: QueueKeys, edges: Sequence[tuple[str, Edge]]) -> Call[list[tuple[str, int]]]:
+    """Note edges with their parents in this queue: state and number of each parent, '' while it lives, or 'unknown'."""
+    script = queue.script("follow")
+    args: list[Argument] = []
+    for parent, edge in edges:
+        args += (parent, str(edge))
+
+    def decode(reply: list[Any]) -> list[tuple[str, int]]:
+        return [(reply[i].decode(), reply[i + 1]) for i in range(0, len(reply), 2)]
+
+    # Said twice, an edge would only lead to the same report twice.
+    return Call(args, decode, script, queue.of(script))
+
+
+def forget(queue: QueueKeys, jobs: Sequence[NewJob]) -> Call[Any]:
+    """Remove jobs that were stored behind a gate, without a trace."""
+    script = queue.script("clear")
+    args: list[Argument] = [KEEP_MS, "lapsed", 0, 0]
+    for job in jobs:
+        args += (job.id, job.name)
+    return Call(args, list, script, queue.of(script))
+
+
+def push_dependents(
+    keys_of: KeysOf,
+    queue: str,
+    jobs: Sequence[NewJob],
+    parents: Mapping[str, Sequence[tuple[str, Policy]]],
+    dead_max: int,
+) -> Generator[Call[Any], Any, list[str]]:
+    """Store gated jobs that depend on (id, policy)s, given by queue: for each the id that has its name."""
+    owners: list[str] = []
+    for part in chunks(len(job.body) for job in jobs):
+        owners += yield from _chunk(keys_of, queue, jobs[part], parents, dead_max)
+    return owners
+
+
+def _chunk(
+    keys_of: KeysOf,
+    queue: str,
+    jobs: Sequence[NewJob],
+    parents: Mapping[str, Sequence[tuple[str, Policy]]],
+    dead_max: int,
+) -> Generator[Call[Any], Any, list[str]]:
+    keys = keys_of(queue)
+    owners: list[str] = yield push_rich(keys, jobs, label(queue))
+    new = [job for job, owner in zip(jobs, owners, strict=True) if owner == job.id]
+    if not new:
+        return owners
+    reports: list[Report] = []
+    for home, named in parents.items():
+        edges = [(parent, Edge(job.id, queue, policy)) for job in new for parent, policy in named]
+        for start in range(0, len(edges), REPORTS):
+            part = edges[start : start + REPORTS]
+            found: list[tuple[str, int]] = yield follow(keys_of(home), part)
+            for (parent, edge), (state, number) in zip(part, found, strict=True):
+                if state == "unknown":
+                    yield forget(keys, new)
+                    yield hear(keys, [], dead_max, gates=[gate_of(new[0].id)])
+                    raise UnknownJob(
+                        f"depends_on: no job {parent} on {home}: it never was, or its record has ended (a job with "
+                        "result_ttl=0 leaves none). Nothing was enqueued"
+                    )
+                if state:
+                    reports.append(Report(edge.child, parent, number, state, edge.policy))
+    reports += opened([job.id for job in new])
+    more = False
+    for start in range(0, len(reports), REPORTS):
+        is_last = start + REPORTS >= len(reports)
+        gates = [gate_of(new[0].id)] if is_last else []
+        more |= yield hear(keys, reports[start : start + REPORTS], dead_max, gates)
+    if more:
+        yield from relay(keys_of, [queue], dead_max)
+    return owners

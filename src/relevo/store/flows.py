@@ -1,0 +1,166 @@
+"""Workflows as the store keeps them: founded with a plan, told of every member's end, looked at, left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.model.ids import LENGTH
+from relevo.store.carried import bag
+from relevo.store.edges import Edge
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.push import NewJob
+
+#: A workflow that went well is kept so long at least: whoever waits for it must be able to fetch what it gave.
+KEPT_MS = 60_000
+
+
+class Plan(Struct, frozen=True, omit_defaults=True):
+    """What a workflow is made of, in as few bytes as ten thousand members allow."""
+
+    #: All ids, one behind the other.
+    ids: str
+    queues: list[str]
+    targets: list[str]
+    #: Of each member: its queue and its task, as places in the two lists.
+    at: list[int]
+    what: list[int]
+    outputs: list[int]
+    is_list: bool
+    shape: Any
+    #: kind, id, queue, task of each callback
+    callbacks: list[tuple[str, str, str, str]] = []
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def id(self, i: int) -> str:
+        """The id of a member."""
+        return self.ids[i * LENGTH : (i + 1) * LENGTH]
+
+    def queue(self, i: int) -> str:
+        """Where it is."""
+        return self.queues[self.at[i]]
+
+    def target(self, i: int) -> str:
+        """What it calls."""
+        return self.targets[self.what[i]]
+
+
+class Heard(Struct, frozen=True):
+    """What a workflow has heard of a member."""
+
+    state: str
+    when_ms: int
+
+
+class Flow(Struct, frozen=True):
+    """A workflow as one look found it."""
+
+    life: str
+    state: str
+    open: int
+    began_ms: int
+    ended_ms: int | None
+    #: members by the states in which they ended
+    ends: dict[str, int]
+    takes: str
+    plan: Plan | None = None
+    #: by id, those that have ended
+    heard: dict[str, Heard] = {}
+    #: id -> queue and task of members that joined later
+    joined: dict[str, tuple[str, str]] = {}
+
+
+_READ_PLAN = msgspec.json.Decoder(Plan).decode
+_ENDS = ("n:done", "n:dead", "n:cancelled", "n:expired", "n:lapsed")
+_SHORT = ("life", "state", "open", "began", "ended", "takes", *_ENDS)
+
+
+def founding(id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int) -> NewJob:
+    """The row that founds a workflow; see push_rich.lua."""
+    needs = f"f {len(plan)} {keep_ms} {max(KEPT_MS, kept_ms)}"
+    takes = str(len(plan.outputs)) if plan.is_list else "one"
+    return NewJob(id, 0, msgspec.json.encode(plan), group=takes, needs=needs, edges=" ".join(map(str, edges)))
+
+
+def look(queue: QueueKeys, id: str) -> Call[Flow | None]:
+    """How a workflow stands, without its members; None: there is none."""
+    return Call([b"HMGET", bag(queue, id), *_SHORT], lambda reply: _flow(dict(zip(_SHORT, reply, strict=True))))
+
+
+def look_closely(queue: QueueKeys, id: str) -> Call[Flow | None]:
+    """A workflow with its plan and what it has heard of each member; O(members)."""
+
+    def decode(reply: list[bytes]) -> Flow | None:
+        return _flow({reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2) if reply[i][:1] != b"#"})
+
+    return Call([b"HGETALL", bag(queue, id)], decode)
+
+
+def plan_of(queue: QueueKeys, id: str) -> Call[Plan | None]:
+    """What a workflow is made of."""
+    return Call([b"HGET", bag(queue, id), b"plan"], lambda text: _READ_PLAN(text) if text else None)
+
+
+def _flow(fields: dict[str, Any]) -> Flow | None:
+    if fields.get("life") not in (b"open", b"closed"):
+        return None
+    heard = {}
+    for name, text in fields.items():
+        if name.startswith("h:"):
+            _, _, _, state, when = text.decode().split()
+            if state not in ("expected", "revived"):
+                heard[name[2:]] = Heard(state, int(when))
+    ended, plan = fields.get("ended"), fields.get("plan")
+    return Flow(
+        fields["life"].decode(),
+        (fields.get("state") or b"").decode(),
+        int(fields["open"]),
+        int(fields["began"]),
+        int(ended) if ended else None,
+        {name[2:]: int(text) for name, text in fields.items() if name.startswith("n:") and text and int(text)},
+        (fields["takes"] or b"").decode(),
+        _READ_PLAN(plan) if plan else None,
+        heard,
+        {name[2:]: msgspec.json.decode(text) for name, text in fields.items() if name.startswith("x:")},
+    )
+
+
+def expect(queue: QueueKeys, child: str, parent: str, members: Sequence[tuple[str, str, str]]) -> Call[bool]:
+    """Announce late members (id, queue, task) that `parent` brings: False if it is too late for them."""
+    script = queue.script("expect")
+    args: list[Argument] = [child, parent]
+    for id, home, target in members:
+        args += (id, msgspec.json.encode((home, target)))
+    return Call(args, bool, script, queue.of(script))
+
+
+def edges_from(queue: QueueKeys, id: str) -> Call[str]:
+    """What depends on a living job, as edges.py reads it."""
+    return Call([b"HGET", queue.key("waiters"), id], lambda text: (text or b"").decode())
+
+
+def listed(queue: QueueKeys, limit: int) -> Generator[Call[Any], Any, list[tuple[str, Flow]]]:
+    """The workflows of a queue that are still there, newest first."""
+    found: list[tuple[str, Flow]] = []
+    start = 0
+    while len(found) < limit:
+        ids: list[bytes] = yield Call([b"ZREVRANGE", queue.key("flows"), start, start + 99])
+        if not ids:
+            break
+        gone: list[bytes] = []
+        for id in ids:
+            flow: Flow | None = yield look(queue, id.decode())
+            if flow is None:
+                gone.append(id)
+            elif len(found) < limit:
+                found.append((id.decode(), flow))
+        start += len(ids) - len(gone)
+        if gone:  # their time limit has passed; the list follows in passing
+            yield Call([b"ZREM", queue.key("flows"), *gone])
+    return found

@@ -1,0 +1,30 @@
+--[[ Take what is to be done for this queue besides its jobs: letters to other queues, and schedules whose tick has come.
+Who takes one has it for a moment; if it is not reported as finished by then, somebody else gets it.
+KEYS  errands letters schedules
+ARGV  lease_ms   int   how long they are ours
+      most       int   how many
+      ticks      flag  1: schedules, too (entries `@name`)
+                       then the ids of letters that are finished
+GIVES now, ids, texts, when the next one is due (0: there is none) ]]
+-- @include now
+redis.call('ZREM', errands, '') -- as in include/afford.lua: letters must be delivered on a full server, too
+for i = 4, #ARGV do
+  redis.call('ZREM', errands, ARGV[i])
+  redis.call('HDEL', letters, ARGV[i])
+end
+local ids, texts = {}, {}
+local due = redis.call('ZRANGE', errands, '-inf', now, 'BYSCORE', 'LIMIT', 0, most)
+for _, id in ipairs(due) do
+  local is_tick = string.sub(id, 1, 1) == '@'
+  if not is_tick or ticks == '1' then
+    local text
+    if is_tick then text = redis.call('HGET', schedules, string.sub(id, 2)) else text = redis.call('HGET', letters, id) end
+    if text then
+      ids[#ids + 1], texts[#texts + 1] = id, text
+      redis.call('ZADD', errands, now + lease_ms, id)
+    else
+      redis.call('ZREM', errands, id)
+    end
+  end
+end
+return { now, ids, texts, tonumber(redis.call('ZRANGE', errands, 0, 0, 'WITHSCORES')[2]) or 0 }

@@ -1,0 +1,126 @@
+-- What waits for other jobs hears of their ends. All it knows is in its bag, the hash carried:<id>:
+--   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: open | closed
+--   open    parents it still waits for          bad   parents that forbid it to run
+--   place   priority, when, weight, name and group, a line each: where it goes when it may run
+--   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
+--   late    ids of those that joined late, in order                 #<id> the result of one of them
+--   keep    ms its record is kept when it fails        body  of one that was cut, to bring it back
+--   h:<parent>  number, open, bad, state, when: what was heard last of a parent. An older number is old news.
+-- A policy in capitals is that of a member that joined later: its word counts only if it was announced (expect.lua).
+-- Whatever comes twice, late or in another order ends the same.
+
+-- Whether a parent in this state is still waited for, and whether it forbids to run.
+-- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members)
+local function weigh(state, policy)
+  if state == 'revived' then return 1, 0 end
+  if state == 'lapsed' then return 0, 0 end -- it never came to be: as if nobody had named it
+  local well = state == 'done'
+  if policy == 'n' then return 0, well and 0 or 1 end
+  if policy == 'f' then return well and 1 or 0, well and 1 or 0 end
+  if well or policy == 'r' then return 0, 0 end
+  if policy == 'w' and state ~= 'discarded' then return 1, 0 end
+  return 1, 1
+end
+local function hear(child, parent, number, state, policy, index, input)
+  local bag = carried .. ':' .. child
+  local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
+  if not known[1] or known[1] == 'freed' then return false end
+  local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
+  if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return false end
+  if was == 'done' then return false end -- what is done stays done, whoever says something else
+  if policy ~= string.lower(policy) then
+    if not last then return false end
+    policy = string.lower(policy)
+  end
+  local is_open, is_bad = weigh(state, policy)
+  redis.call('HSET', bag, 'open', string.format('%d', known[2] + is_open - (was_open or 1)),
+    'bad', string.format('%d', known[3] + is_bad - (was_bad or 0)),
+    'h:' .. parent, string.format('%d', number) .. ' ' .. is_open .. ' ' .. is_bad .. ' ' .. state .. ' ' .. string.format('%d', now))
+  if state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
+  if policy == 'n' then -- a workflow counts its members by their states
+    if was and was ~= 'revived' and was ~= 'expected' then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
+    if state ~= 'revived' then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
+  end
+  return true
+end
+
+local readied, cancelled_now = 0, 0
+local function free(child, bag)
+  local known = redis.call('HMGET', bag, 'place', 'takes')
+  local priority, when, weight, name, group = string.match(known[1], '^(%d+)\n(.-)\n(.-)\n(.-)\n(.*)$')
+  redis.call('ZREM', waiting, child)
+  if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed') end
+  local due = 0
+  if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
+  elseif when ~= '' then due = tonumber(when) end
+  if due > now then
+    redis.call('ZADD', scheduled, string.format('%d', due * 1024 + priority), child)
+    if group ~= '' then redis.call('HSET', groups, child, weight .. ' ' .. group) end
+  else
+    redis.call('ZADD', ready, place(priority, group, weight), child)
+  end
+  readied = readied + 1
+end
+local function cut(child, bag, why, state)
+  local body = redis.call('HGET', jobs, child)
+  if not body then return end
+  local known = redis.call('HMGET', bag, 'place', 'keep')
+  local told, claim = redis.call('HGET', story, child) or '', redis.call('HGET', claims, child) or '0'
+  redis.call('ZREM', waiting, child)
+  redis.call('HDEL', jobs, child)
+  redis.call('HDEL', claims, child)
+  redis.call('HDEL', story, child)
+  release(string.match(known[1], '^%d+\n.-\n.-\n(.-)\n'), child)
+  local keep = tonumber(known[2])
+  file(cancelled, state, child, cancelled_record(body, told, 'waiting', 'dependency_failed', why), keep, string.match(claim, '^%d+'))
+  redis.call('HSET', bag, 'life', 'cut', 'body', body)
+  redis.call('PEXPIRE', bag, keep)
+  cancelled_now = cancelled_now + 1
+end
+local function uncut(child, bag)
+  local record = redis.call('GET', ended .. ':' .. child)
+  if not record or redis.call('ZREM', cancelled, child) == 0 then return false end
+  local known = redis.call('HMGET', bag, 'place', 'body')
+  bring_back(child, record, known[2], string.match(known[1], '^%d+\n.-\n.-\n(.-)\n'))
+  redis.call('HDEL', bag, 'body')
+  redis.call('HSET', bag, 'life', 'waits')
+  redis.call('PERSIST', bag)
+  redis.call('ZADD', waiting, now, child)
+  tally('revived', 1)
+  return true
+end
+-- A workflow ends when all its members have, in the worst of their states.
+local function close(flow, bag)
+  local n = redis.call('HMGET', bag, 'n:dead', 'n:expired', 'n:cancelled', 'keep', 'kept')
+  local state, ttl = 'done', tonumber(n[5])
+  for i, one in ipairs({ 'dead', 'expired', 'cancelled' }) do
+    if state == 'done' and tonumber(n[i] or 0) > 0 then state, ttl = one, tonumber(n[4]) end
+  end
+  local record = '{"state":"' .. state .. '","target":"workflow","ended_ms":' .. string.format('%d', now) .. ',"runs":0}'
+  local edges = farewell(flow, record)
+  redis.call('SET', ended .. ':' .. flow, record, 'PX', ttl)
+  redis.call('HSET', bag, 'life', 'closed', 'state', state, 'edges', edges, 'ended', string.format('%d', now))
+  redis.call('PEXPIRE', bag, ttl)
+  announce(flow, state, redis.call('HINCRBY', bag, 'number', 1), edges, '')
+end
+local function reopen(flow, bag)
+  local edges = redis.call('HGET', bag, 'edges') or ''
+  redis.call('DEL', ended .. ':' .. flow)
+  redis.call('HDEL', bag, 'state', 'edges', 'ended')
+  redis.call('HSET', bag, 'life', 'open')
+  redis.call('PERSIST', bag)
+  if edges ~= '' then redis.call('HSET', waiters, flow, edges) end
+  announce(flow, 'revived', redis.call('HINCRBY', bag, 'number', 1), edges, '')
+end
+local function judge(child, why, state)
+  local bag = carried .. ':' .. child
+  local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
+  local life, open, bad = known[1], tonumber(known[2]), tonumber(known[3])
+  if life == 'waits' and redis.call('ZSCORE', waiting, child) then
+    if bad > 0 then cut(child, bag, why, state) elseif open == 0 then free(child, bag) end
+  elseif life == 'cut' and bad == 0 then
+    if uncut(child, bag) and open == 0 then free(child, bag) end
+  elseif life == 'open' and open == 0 then close(child, bag)
+  elseif life == 'closed' and open > 0 then reopen(child, bag)
+  end
+end

@@ -1,0 +1,14 @@
+-- An ended job lives again: its body and its edges are back, and what was cancelled because of it will be, too.
+local function bring_back(id, record, body, name)
+  redis.call('DEL', ended .. ':' .. id)
+  redis.call('HSET', jobs, id, body)
+  if name ~= '' then redis.call('HSETNX', names, name, id) end
+  -- Tokens go on from the last life: an old holder's word must not count in this one.
+  local token = tonumber(string.match(record, '^{"token":(%d+),') or 0) + 1
+  redis.call('HSET', claims, id, string.format('%d', token) .. ' nobody 0')
+  local edges = string.match(record, '^{"token":%d+,"edges":"([^"]*)"')
+  if edges then
+    redis.call('HSET', waiters, id, edges)
+    announce(id, 'revived', string.format('%d', token * 2 - 1), edges, '')
+  end
+end

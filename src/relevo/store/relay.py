@@ -1,0 +1,139 @@
+"""The relay: carries letters from the queue in which something ended to the queues that must hear of it.
+
+A letter is written in the step that causes it and removed after it was delivered, so it is delivered at least once,
+whoever dies in between, and hearing it twice changes nothing. Any process may relay: the worker that settled a job, a
+client that cancelled one, and whoever comes by later if they could not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from relevo.store.edges import Report, edges_of, label, letter_of
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
+
+log = logging.getLogger("relevo.relay")
+
+#: How long a taken errand is ours. Short: delivering takes milliseconds, and when the taker dies, nobody comes sooner.
+ERRAND_MS = 2_000
+#: Letters per round, and reports per call: no script is long.
+LETTERS = 100
+REPORTS = 250
+
+#: Parent of every gated job, until its maker is done.
+GATE = "gate"
+
+
+#: How a letter begins that starts a workflow.
+STARTS = b"start\n"
+
+KeysOf = Callable[[str], QueueKeys]
+
+
+class Errands(Struct, frozen=True):
+    """What was taken from a queue's errands."""
+
+    now_ms: int
+    ids: list[str]
+    texts: list[bytes]
+    #: When the next one is due; 0: there is none.
+    next_ms: int
+
+
+def take_errands(queue: QueueKeys, finished: Sequence[str] = (), *, ticks: bool = False) -> Call[Errands]:
+    """Report letters as delivered and take the next; `ticks`: schedules whose time has come, too, as `@name`."""
+    script = queue.script("errands")
+
+    def decode(reply: list[Any]) -> Errands:
+        now, ids, texts, following = reply
+        return Errands(now, [id.decode() for id in ids], texts, following)
+
+    return Call([ERRAND_MS, LETTERS, int(ticks), *finished], decode, script, queue.of(script))
+
+
+def hear(queue: QueueKeys, reports: Sequence[Report], dead_max: int, gates: Sequence[str] = ()) -> Call[bool]:
+    """Tell children in this queue of their parents (REPORTS at the most): whether there is more to relay from here."""
+    script = queue.script("hear")
+    args: list[Argument] = [KEEP_MS, 0, dead_max, len(gates), *gates]
+    for one in reports:
+        args += (one.child, one.parent, one.number, one.state, one.policy, one.index, one.input)
+    return Call(args, bool, script, queue.of(script))
+
+
+def opened(ids: Sequence[str]) -> list[Report]:
+    """The reports that open the gates of jobs."""
+    return [Report(id, GATE, 1, "done") for id in ids]
+
+
+def open_gates(keys_of: KeysOf, gates: Sequence[tuple[str, str]], dead_max: int) -> Generator[Call[Any], Any, set[str]]:
+    """Let go what waits behind (queue, letter)s: queues from which there is something to relay now."""
+    onward = set()
+    for queue, letter in gates:
+        keys = keys_of(queue)
+        text: bytes | None = yield Call([b"HGET", keys.key("letters"), letter])
+        if text is None:
+            continue  # somebody has done it
+        reports = opened([edge.child for edge in edges_of(text.split(b"\n", 2)[1].decode())])
+        for start in range(0, len(reports), REPORTS):
+            is_last = start + REPORTS >= len(reports)
+            if (yield hear(keys, reports[start : start + REPORTS], dead_max, [letter] if is_last else [])):
+                onward.add(queue)
+    return onward
+
+
+def start_letter(gates: Sequence[tuple[str, str]]) -> str:
+    """The letter that opens (queue, letter)s, once all members of a workflow are stored."""
+    return STARTS.decode() + " ".join(f"{letter} {label(queue)}" for queue, letter in gates)
+
+
+def _gates(text: bytes) -> list[tuple[str, str]]:
+    words = text.removeprefix(STARTS).decode().split()
+    return [(unquote(queue), letter) for letter, queue in zip(words[::2], words[1::2], strict=True)]
+
+
+def deliver(
+    keys_of: KeysOf, letters: Iterable[tuple[str, bytes]], dead_max: int
+) -> Generator[Call[Any], Any, tuple[list[str], set[str]]]:
+    """Carry letters to where they lead: ids of those that are finished, queues with more to relay now."""
+    finished: list[str] = []
+    by_queue: dict[str, list[Report]] = {}
+    onward: set[str] = set()
+    for id, text in letters:
+        try:
+            if text.startswith(STARTS):
+                onward |= yield from open_gates(keys_of, _gates(text), dead_max)
+            else:
+                for queue, report in letter_of(text).reports():
+                    by_queue.setdefault(queue, []).append(report)
+        except ValueError:  # somebody else wrote it; it must not be in the way of the others for ever
+            log.error("letter %s cannot be read and is dropped: %.200r", id, text)
+        finished.append(id)
+    for queue, reports in by_queue.items():
+        keys = keys_of(queue)
+        for start in range(0, len(reports), REPORTS):
+            if (yield hear(keys, reports[start : start + REPORTS], dead_max)):
+                onward.add(queue)
+    return finished, onward
+
+
+def relay(keys_of: KeysOf, queues: Iterable[str], dead_max: int) -> Generator[Call[Any], Any, int]:
+    """Deliver all letters of these queues that are due, and those that this causes elsewhere: how many there were."""
+    pending, delivered = set(queues), 0
+    while pending:
+        queue = pending.pop()
+        finished: list[str] = []
+        while True:
+            taken: Errands = yield take_errands(keys_of(queue), finished)
+            if not taken.ids:
+                break
+            finished, onward = yield from deliver(keys_of, zip(taken.ids, taken.texts, strict=True), dead_max)
+            pending |= onward - {queue}
+            delivered += len(finished)
+    return delivered
