@@ -21,6 +21,7 @@ from relevo.model.job import State
 from relevo.model.options import Priority
 from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.queue import Lease, Queue
+from relevo.schedules import Schedule, ScheduleInfo
 from relevo.store.settlement import Failure
 from relevo.task import Task
 
@@ -39,6 +40,8 @@ __all__ = [
     "Queue",
     "Relevo",
     "Retry",
+    "Schedule",
+    "ScheduleInfo",
     "Snooze",
     "State",
     "Task",

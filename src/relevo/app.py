@@ -16,7 +16,8 @@ import msgspec
 
 from relevo.context import current_job
 from relevo.dead import DeadLetters
-from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
+from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
+from relevo.flow.steps import Step
 from relevo.flow.storing import GATHER
 from relevo.flow.workflow import Workflow
 from relevo.handle import Job
@@ -26,7 +27,10 @@ from relevo.model.names import task_queue
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
+from relevo.model.schedule import TIMES
+from relevo.model.schedule import Schedule as Timed
 from relevo.queue import Queue
+from relevo.schedules import Schedule, Schedules, described, registering
 from relevo.settings import Settings, load
 from relevo.store import flows, jobs, queues
 from relevo.store.client import Client
@@ -63,6 +67,8 @@ class Relevo:
         self.name = name
         clock_key = settings.pop("_clock_key", "")
         self.tasks: dict[str, Task[..., Any]] = {}
+        #: schedules that decorators name
+        self.timetable: dict[str, Timed] = {}
         self.new_id = Ids()
         self._lock = threading.Lock()
         self._bind(load(arguments=settings), clock_key)
@@ -118,7 +124,8 @@ class Relevo:
         """Register a function as a task: `@app.task` or `@app.task(retries=5, timeout="30s", …)`.
 
         Its name is `module.function` unless `name` says otherwise; workers find it by that name, so it must be the
-        same where jobs are made and where they run.
+        same where jobs are made and where they run. With `cron="30 2 * * *", tz="Europe/Madrid"` or `every="10s"`
+        workers run it by the clock; see `schedule` for what else can be said about that.
         """
         if func is not None:
             return self._register(func, name, options)
@@ -132,10 +139,13 @@ class Relevo:
         target = f"{_module_of(func)}.{_own_name(func)}" if name is None else name
         if not _is_task_name(target):
             raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
+        times = {option: options.pop(option) for option in TIMES & options.keys()}
         before = self.tasks.get(target)
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
         task: Task[..., Any] = Task(self, func, target, changed(self._defaults, options, refuse=ONE_JOB_ONLY))
+        if times:
+            self.timetable[target] = described(self, target, task, times, "code")
         self.tasks[target] = task
         return task
 
@@ -252,6 +262,61 @@ class Relevo:
                 return Workflow(self, id, name)
         where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
         raise UnknownJob(f"no workflow {id} {where}: it never was, or its record has ended")
+
+    # schedules
+    @property
+    def schedules(self) -> Schedules:
+        """All schedules: decorated, from settings, and made at run time."""
+        return Schedules(self)
+
+    def schedule(self, name: str, call: Any, /, *, run_now: bool = False, **options: Any) -> Schedule:
+        """Run a task, or a call such as `report.s(7)`, by the clock. Said again, it changes the schedule of that name.
+
+        Give `cron` (five fields, or six with seconds in front, or "@daily") and the `tz` it is meant in, or `every`.
+        `overlap`: "skip" a tick while the run before still goes on (the default), "queue" it behind that, or "allow"
+        both. `missed`: ticks that no worker fired in time are made up for "once" (the default), "all" up to
+        `missed_limit`, or "skip"ped. `jitter` spreads the starts. All other options are those of the task's jobs.
+        It first runs at its next tick; with `run_now`, at once too when it is new.
+        """
+        return self.run(self._schedule(name, call, run_now, options))
+
+    async def aschedule(self, name: str, call: Any, /, *, run_now: bool = False, **options: Any) -> Schedule:
+        """`schedule` for async code."""
+        return await self.arun(self._schedule(name, call, run_now, options))
+
+    def _schedule(
+        self, name: str, call: Any, run_now: bool, options: dict[str, Any]
+    ) -> Generator[Call[Any], Any, Schedule]:
+        said = yield from registering(self, described(self, name, call, options, "call"))
+        handle = Schedule(self, name)
+        if run_now and said == "new":
+            yield from handle._run_now()
+        return handle
+
+    def register_schedules(self) -> Generator[Call[Any], Any, None]:
+        """Register what decorators and settings name; workers do so when they start, and now and then."""
+        for schedule in self.timetable.values():
+            yield from registering(self, schedule)
+        wrong: ConfigurationError | None = None
+        for name, table in self.settings.schedules.items():
+            try:
+                schedule = self._of_settings(name, table)
+            except (ConfigurationError, PayloadError) as error:  # the others shall run all the same
+                wrong = ConfigurationError(f"schedule {name!r} of the settings: {error}")
+            else:
+                yield from registering(self, schedule)
+        if wrong is not None:
+            raise wrong
+
+    def _of_settings(self, name: str, table: dict[str, Any]) -> Timed:
+        options = {key: value for key, value in table.items() if key not in ("task", "args", "kwargs")}
+        task = self.tasks.get(table["task"])
+        if task is None:
+            raise ConfigurationError(self.unknown_task(table["task"]))
+        call: Step[Any, Any] = Step(
+            task, tuple(table.get("args", ())), dict(table.get("kwargs", {})), takes_result=False
+        )
+        return described(self, name, call, options, "settings")
 
     @property
     def dead(self) -> DeadLetters:

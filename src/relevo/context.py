@@ -28,6 +28,8 @@ class JobContext(Struct, eq=False):
     tags: tuple[str, ...] = ()
     #: The workflow it belongs to: its id, and the queue in which that is kept; '': none.
     flow: str = ""
+    #: The tick of the schedule that made it, in milliseconds of Unix time.
+    tick_ms: int | None = None
     _progress: tuple[float, str] | None = None
     _stop_asked: bool = False
 

@@ -14,6 +14,7 @@
     │   ├── PayloadError            values that would not come back as they are
     │   │   └── PayloadTooLarge         more bytes than the limit
     │   ├── UnknownJob              no such job, or its record has ended
+    │   ├── UnknownSchedule         no such schedule
     │   ├── ResultTimeout           still not finished after the time you gave
     │   ├── ResultNotKept           finished, but its result was not stored
     │   ├── JobFailed               given up: a dead letter
@@ -89,6 +90,10 @@ class PayloadTooLarge(PayloadError):
 
 class UnknownJob(JobError):
     """No such job: it never existed, or its record has ended."""
+
+
+class UnknownSchedule(JobError):
+    """No such schedule: it never was, or it was removed."""
 
 
 class ResultTimeout(JobError, TimeoutError):

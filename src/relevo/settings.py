@@ -20,6 +20,7 @@ import msgspec
 from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
 from relevo.model.nearest import did_you_mean
+from relevo.model.schedule import TIMES, schedule_of
 
 Read = Callable[[str, Any], Any]
 """Takes a setting's name and what was given for it, and gives its value or raises OptionError."""
@@ -96,6 +97,25 @@ def _modules(name: str, given: Any) -> tuple[str, ...]:
         if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
             raise OptionError(f'{name}: a module such as "shop.mails" is needed, found {module!r}.')
     return tuple(found)
+
+
+def _schedules(name: str, given: Any) -> dict[str, dict[str, Any]]:
+    if isinstance(given, str):  # a variable holds nothing but text
+        try:
+            given = msgspec.json.decode(given)
+        except msgspec.DecodeError as error:
+            raise OptionError(f"{name}: JSON is needed in a variable, found {given!r:.80}: {error}") from error
+    if not isinstance(given, dict):
+        raise OptionError(f"{name}: a table for each schedule is needed, found {given!r:.80}.")
+    for schedule, table in given.items():
+        if not isinstance(table, dict) or not isinstance(table.get("task"), str):
+            raise OptionError(f'{name}.{schedule}: a table with task = "shop.report" is needed, found {table!r:.80}.')
+        times = {key: value for key, value in table.items() if key in TIMES}
+        try:
+            schedule_of(name=schedule, target=table["task"], **times)
+        except OptionError as error:
+            raise OptionError(f"{name}.{schedule}: {error}") from error
+    return given
 
 
 # Below a millisecond the store would see zero, and zero means "at once" or "for ever" to the server.
@@ -176,6 +196,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Seconds to open a connection: room for one lost packet, which is sent again after a second.
     connect_timeout: Annotated[float, _SPAN] = 3.0
+
+    # Schedules by name, for what an operator may change without touching code:
+    # [schedules.nightly] task = "shop.report", cron = "30 2 * * *", tz = "Europe/Madrid".
+    schedules: Annotated[dict[str, dict[str, Any]], _schedules] = {}
 
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()

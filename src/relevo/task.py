@@ -158,7 +158,7 @@ class Task(Generic[P, R]):
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
         id = self.app.new_id()
         if self._plain and self.app.is_listed(self.options.queue):
-            body = self._body(fragment)
+            body = self.body(fragment)
             return id, push_plain(self._keys(), [(id, body)], self.options.priority, self.app.lease_ms)
         return id, self._new_slowly(id, fragment)
 
@@ -204,7 +204,7 @@ class Task(Generic[P, R]):
         if self._plain:
             keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
             yield Ahead(
-                push_plain(keys, zip(ids[part], map(self._body, fragments[part]), strict=True), priority, lease_ms)
+                push_plain(keys, zip(ids[part], map(self.body, fragments[part]), strict=True), priority, lease_ms)
                 for part in chunks(map(len, fragments))
             )
             return ids
@@ -214,7 +214,8 @@ class Task(Generic[P, R]):
         jobs = [self._new_job(id, fragment, now_ms) for id, fragment in zip(ids, fragments, strict=True)]
         return (yield from self._push(jobs))
 
-    def _body(self, fragment: bytes) -> bytes:
+    def body(self, fragment: bytes) -> bytes:
+        """The body of a job with these encoded arguments."""
         return self._head_and_comma + fragment + b"}" if fragment else self._head + b"}"
 
     def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:

@@ -72,6 +72,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     passes: bool = field(name="y", default=False)
     #: The workflow it belongs to: its id, and the queue in which that is kept.
     flow: str = field(name="wf", default="")
+    #: The tick of the schedule that made it.
+    tick_ms: int | None = field(name="tk", default=None)
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

@@ -25,6 +25,7 @@ QUEUE_KEYS = {
     "errands": "empties as letters are delivered and schedules removed",
     "letters": "empties as letters are delivered",
     "schedules": "permanent until a schedule is removed",
+    "ticks": "permanent until a schedule is removed",
     "clock": "removed when nothing is queued",
     "idle": "time limit, renewed by idle workers",
     "paused": "permanent until the queue is resumed",
@@ -40,6 +41,7 @@ QUEUE_KEYS = {
     "notes": "as long as the record",
     "unique": "the time the name is held",
     "bell": "a minute",
+    "runs": "a month, renewed by each tick; removed with its schedule",
 }
 
 
@@ -85,6 +87,11 @@ class AppKeys:
     def queues(self) -> bytes:
         """zset: queue name, when it was last used; time limit, renewed by use."""
         return (self._tag + "queues").encode()
+
+    @property
+    def schedules(self) -> bytes:
+        """hash: schedule -> the queue in which it is kept; permanent until it is removed."""
+        return (self._tag + "schedules").encode()
 
     @property
     def workers(self) -> bytes:

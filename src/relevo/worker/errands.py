@@ -10,6 +10,7 @@ from typing import Any
 
 from relevo.app import Relevo
 from relevo.errors import StoreError
+from relevo.schedules import fire_due
 from relevo.store.aio import AsyncDriver
 from relevo.store.relay import Errands as Taken
 from relevo.store.relay import deliver, relay, take_errands
@@ -88,7 +89,12 @@ class Errands:
                 return done, taken.next_ms, taken.now_ms
             if faults.ACTIVE:
                 faults.at("errand_taken")
-            letters = [(id, text) for id, text in zip(taken.ids, taken.texts, strict=True) if not id.startswith("@")]
+            letters = []
+            for id, text in zip(taken.ids, taken.texts, strict=True):
+                if id.startswith("@"):
+                    await self._perform(fire_due(app, self._queue, id[1:], text, taken.now_ms))
+                else:
+                    letters.append((id, text))
             finished, onward = await self._perform(deliver(app.keys_of, letters, dead_max))
             if faults.ACTIVE:
                 faults.at("errand_done")

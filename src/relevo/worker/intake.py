@@ -74,6 +74,8 @@ class Intake:
         if envelope.flow:
             context.flow = envelope.flow
             run.carries = envelope.takes != "" or (envelope.passes and kept <= 0)
+        if envelope.tick_ms is not None:
+            context.tick_ms = envelope.tick_ms
         return run
 
     def _function(self, target: str, now_ms: int) -> Task[..., Any] | Happened:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relevo.app import Relevo
-from relevo.errors import OptionError, StoreError
+from relevo.errors import ConfigurationError, OptionError, StoreError
 from relevo.model.ids import Ids
 from relevo.store.aio import AsyncDriver
 from relevo.store.workers import WorkerInfo, gone, listed, present
@@ -262,6 +262,12 @@ class Worker:
         for id in lost:
             self.hands.lose(id)
 
+    async def _register_schedules(self) -> None:
+        try:
+            await self.app.client.arun(self.app.register_schedules(), patience=0)
+        except ConfigurationError as error:
+            log.error("%s", error)
+
     async def _say_present(self) -> None:
         from relevo import __version__
 
@@ -284,6 +290,7 @@ class Worker:
                 await driver.perform(present(self.app.keys, info), patience=0)
                 unlisted += 1
                 if unlisted > LISTED_EVERY:
+                    await self._register_schedules()
                     await driver.perform(listed(self.app.keys, self.id, int(time.time() * 1000)), patience=0)
                     unlisted = 1
             await asyncio.sleep(PRESENT_EVERY)

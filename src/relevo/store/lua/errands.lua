@@ -1,11 +1,11 @@
 --[[ Take what is to be done for this queue besides its jobs: letters to other queues, and schedules whose tick has come.
 Who takes one has it for a moment; if it is not reported as finished by then, somebody else gets it.
-KEYS  errands letters schedules
+KEYS  errands letters schedules ticks
 ARGV  lease_ms   int   how long they are ours
       most       int   how many
-      ticks      flag  1: schedules, too (entries `@name`)
+      timed      flag  1: schedules, too (entries `@name`)
                        then the ids of letters that are finished
-GIVES now, ids, texts, when the next one is due (0: there is none) ]]
+GIVES now, ids, texts (of a schedule: the tick it waits for, then its record), when the next one is due (0: never) ]]
 -- @include now
 redis.call('ZREM', errands, '') -- as in include/afford.lua: letters must be delivered on a full server, too
 for i = 4, #ARGV do
@@ -16,9 +16,14 @@ local ids, texts = {}, {}
 local due = redis.call('ZRANGE', errands, '-inf', now, 'BYSCORE', 'LIMIT', 0, most)
 for _, id in ipairs(due) do
   local is_tick = string.sub(id, 1, 1) == '@'
-  if not is_tick or ticks == '1' then
+  if not is_tick or timed == '1' then
     local text
-    if is_tick then text = redis.call('HGET', schedules, string.sub(id, 2)) else text = redis.call('HGET', letters, id) end
+    if is_tick then
+      local name = string.sub(id, 2)
+      local record = redis.call('HGET', schedules, name)
+      text = record and (redis.call('HGET', ticks, 'due:' .. name) or '0') .. '\n' .. record
+    else text = redis.call('HGET', letters, id)
+    end
     if text then
       ids[#ids + 1], texts[#texts + 1] = id, text
       redis.call('ZADD', errands, now + lease_ms, id)

@@ -13,6 +13,7 @@ GIVES 1 if there is something to relay from this queue now, else 0 ]]
 -- @include afford
 -- @include wake
 -- @include place
+-- @include put
 -- @include tally
 -- @include end
 -- @include cancelled

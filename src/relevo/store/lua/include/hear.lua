@@ -50,15 +50,7 @@ local function free(child, bag)
   local priority, when, weight, name, group = string.match(known[1], '^(%d+)\n(.-)\n(.-)\n(.-)\n(.*)$')
   redis.call('ZREM', waiting, child)
   if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed') end
-  local due = 0
-  if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
-  elseif when ~= '' then due = tonumber(when) end
-  if due > now then
-    redis.call('ZADD', scheduled, string.format('%d', due * 1024 + priority), child)
-    if group ~= '' then redis.call('HSET', groups, child, weight .. ' ' .. group) end
-  else
-    redis.call('ZADD', ready, place(priority, group, weight), child)
-  end
+  put(child, priority, when, group, weight)
   readied = readied + 1
 end
 local function cut(child, bag, why, state)

@@ -1,0 +1,209 @@
+"""A schedule: its record as it is stored, and what is due of it."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from hashlib import blake2b
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from relevo.errors import OptionError
+from relevo.model.cron import Cron, Every, When, next_after, shortest_ms, ticks_between
+from relevo.model.durations import LONGEST, Duration, milliseconds, spoken
+from relevo.model.job import PRIORITY_DEFAULT, PRIORITY_MAX
+from relevo.model.nearest import did_you_mean
+
+#: What becomes of a tick while the run before it has not ended: "skip" lets it pass, "queue" keeps it until then,
+#: "allow" runs both.
+Overlap = Literal["skip", "queue", "allow"]
+#: What becomes of ticks that nobody fired in time: "skip" drops them, "once" makes one run for all, "all" one for each.
+Missed = Literal["skip", "once", "all"]
+#: Who made it: a decorator, the settings, or a call at run time.
+Origin = Literal["code", "settings", "call"]
+
+#: What says when a schedule fires; all else that is said about one is an option of its jobs.
+TIMES = frozenset({"cron", "every", "tz", "overlap", "missed", "missed_limit", "jitter"})
+
+#: Characters.
+LONGEST_NAME = 200
+#: Runs that may be made up for at once: more would keep a queue busy with the past.
+MISSED_LIMIT_MAX = 1000
+
+#: As long as it may take until a dead worker is noticed. A tick that is late by this much was not missed.
+GRACE_MS = 15_000
+#: How far a clock may step back and be waited for. Up to here, ticks that come again were fired already; beyond it the
+#: clock was wrong before, or the schedule was another, and to wait for it could be to wait for ever.
+STEP_BACK_MS = 600_000
+#: Longer than between any two ticks: the most seldom date comes once in 40 years.
+_NO_TICK_SO_FAR_MS = 51 * 366 * 86_400_000
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """Jobs that come back by the clock, as one record. Made by `schedule_of`, changed with `msgspec.structs.replace`.
+
+    All fields are written, also those left at their default: a later version with other defaults must not change what
+    somebody registered. Unknown fields are those of a newer version and are ignored.
+    """
+
+    name: str
+    target: str
+    when: When
+    queue: str = "default"
+    #: The body of its jobs: their arguments, and the options chosen for them.
+    body: Raw = Raw(b"{}")
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
+    group: str = ""
+    weight: Annotated[float, Meta(ge=0.01, le=64)] = 1.0
+    #: Seconds after its tick at which a job that has not started is not worth starting; None: it always is.
+    expires: float | None = None
+    #: Seconds the record of a job is kept that does not go well.
+    failure_ttl: float = 7 * 86400.0
+    #: A run that takes longer than the interval must not pile up behind itself.
+    overlap: Overlap = "skip"
+    #: After a night without workers the report is wanted, but not one for each hour of the night.
+    missed: Missed = "once"
+    #: With missed="all": the newest so many. Enough for a weekend of half hours.
+    missed_limit: Annotated[int, Meta(ge=1, le=MISSED_LIMIT_MAX)] = 100
+    #: Seconds over which the starts are spread, so that what is due on the hour does not all come at once. 0: none.
+    jitter: Annotated[float, Meta(ge=0)] = 0.0
+    origin: Origin = "call"
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        _name(self.name)
+        if not self.target:
+            raise OptionError(f"target: the name of a task is needed, found {self.target!r}")
+        _choice("overlap", self.overlap, get_args(Overlap))
+        _choice("missed", self.missed, get_args(Missed))
+        _choice("origin", self.origin, get_args(Origin))
+        _number("missed_limit", self.missed_limit, 1, MISSED_LIMIT_MAX, whole=True)
+        _number("priority", self.priority, 0, PRIORITY_MAX, whole=True)
+        _number("weight", self.weight, 0.01, 64)
+        _number("jitter", self.jitter, 0, LONGEST)
+
+
+class Firing(Struct, frozen=True):
+    """What to do about a schedule now."""
+
+    #: The ticks to fire, oldest first. The time of a tick is its identity: one that was fired is not fired again.
+    ticks: tuple[int, ...]
+    #: The tick to wait for.
+    next_ms: int
+    #: Ticks that passed and are not fired.
+    dropped: int = 0
+
+
+def schedule_of(
+    *,
+    name: str,
+    target: str,
+    cron: str | None = None,
+    every: Duration | None = None,
+    tz: str | tzinfo | None = None,
+    jitter: Duration = 0,
+    **others: Any,
+) -> Schedule:
+    """The schedule that somebody described; what is doubtful is refused with `OptionError`.
+
+    Give `cron`, with the zone it is meant in, or `every`. The others are the fields of `Schedule`.
+
+    >>> schedule_of(name="nightly", target="shop.report", cron="30 2 * * *", tz="Europe/Madrid").when
+    Cron(expression='30 2 * * *', tz='Europe/Madrid')
+    """
+    known = {*Schedule.__struct_fields__, "cron", "every", "tz"} - {"when"}
+    for other in others:
+        if other not in known:
+            raise OptionError(f"unknown option {other!r:.60} of a schedule{did_you_mean(other, known)}")
+    when = _when(cron, every, tz)
+    return Schedule(name=name, target=target, when=when, jitter=_jitter(jitter, when), **others)
+
+
+def due(schedule: Schedule, due_ms: int, now_ms: int, *, grace_ms: int = GRACE_MS) -> Firing:
+    """What to fire now, when `due_ms` is the tick that is waited for (0: none yet).
+
+    A tick is fired in time until `grace_ms` after it; the earlier ones were missed:
+
+    - "skip" fires those in time, and drops what was missed.
+    - "once" fires those in time. Only if there is none, the newest that was missed: one run for all.
+    - "all" fires what was missed, too; if that is more than `missed_limit`, the newest.
+
+    Before its time nothing fires, and the same tick is waited for, also when the clock has stepped back a little: the
+    ticks between were fired. If it is not a tick of this schedule, or the clock has stepped back by more than ten
+    minutes, the next one from now is. Nothing was missed while a schedule is paused, nor before its first tick.
+    """
+    when = schedule.when
+    if due_ms <= 0 or schedule.paused:
+        return Firing((), next_after(when, now_ms))
+    if now_ms < due_ms:
+        return Firing((), _awaited(when, due_ms, now_ms))
+    since_ms = max(due_ms, now_ms - grace_ms) - 1
+    in_time = ticks_between(when, since_ms, now_ms, MISSED_LIMIT_MAX)
+    made_up = {"skip": 0, "once": 0 if in_time.times else 1, "all": schedule.missed_limit}
+    late = ticks_between(when, due_ms - 1, since_ms, made_up[schedule.missed])
+    return Firing((*late.times, *in_time.times), next_after(when, now_ms), late.older + in_time.older)
+
+
+def shifted(tick_ms: int, schedule: Schedule) -> int:
+    """When the job of a tick may start: spread over the jitter, and the same whoever asks."""
+    digest = blake2b(f"{schedule.name}:{tick_ms}".encode(), digest_size=8).digest()
+    return tick_ms + (int.from_bytes(digest) * round(schedule.jitter * 1000) >> 64)
+
+
+def _awaited(when: When, due_ms: int, now_ms: int) -> int:
+    """The tick to wait for, when it was `due_ms` that is still to come."""
+    upcoming = next_after(when, now_ms)
+    if due_ms <= upcoming or due_ms - now_ms > _NO_TICK_SO_FAR_MS or next_after(when, due_ms - 1) != due_ms:
+        return upcoming
+    # A tick before it is still to come, by this clock. It was fired, or it would be the one waited for: when that was,
+    # the clock showed its time at least.
+    fired_ms = ticks_between(when, now_ms, due_ms - 1, 1).times[-1]
+    return due_ms if fired_ms - now_ms <= STEP_BACK_MS else upcoming
+
+
+def _when(cron: str | None, every: Duration | None, tz: str | tzinfo | None) -> When:
+    if cron is not None and every is not None:
+        raise OptionError(f"cron and every are two schedules: give one of them, found {cron!r:.60} and {every!r:.60}")
+    if cron is not None:
+        return Cron(cron, "UTC" if tz is None else str(tz) if isinstance(tz, tzinfo) else tz)
+    if every is None:
+        raise OptionError("a schedule needs cron= such as '30 2 * * *', or every= such as '10s'; found neither")
+    if tz is not None:
+        raise OptionError(f"tz: a fixed distance has no time zone, found {tz!r:.60}. Leave it out, or use cron=.")
+    return Every.of(every)
+
+
+def _jitter(value: Duration, when: When) -> float:
+    found_ms = milliseconds(value, what="jitter")
+    if found_ms and found_ms >= (shortest := shortest_ms(when)):
+        raise OptionError(
+            f"jitter: less than the {spoken(shortest / 1000)} between two runs is needed, found {value!r:.60}: "
+            "one run would start after the next"
+        )
+    return found_ms / 1000
+
+
+def _name(value: object) -> None:
+    text = value if isinstance(value, str) and value.isprintable() else ""
+    if not 0 < len(text) <= LONGEST_NAME or " " in text or ":" in text or text.startswith("-"):
+        raise OptionError(
+            f"name: printable text of 1 to {LONGEST_NAME} characters is needed, without spaces and colons and with no "
+            f"dash in front, found {value!r:.80}"
+        )
+
+
+def _choice(what: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        near = did_you_mean(str(value), known)
+        raise OptionError(f"{what}: one of {', '.join(known)} is needed, found {value!r:.60}{near}")
+
+
+def _number(what: str, value: object, low: float, high: float, *, whole: bool = False) -> None:
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        kind = "a whole number" if whole else "a number"
+        raise OptionError(f"{what}: {kind} from {low:g} to {high:g} is needed, found {value!r:.60}")
+
+
+read_schedule = msgspec.json.Decoder(Schedule).decode

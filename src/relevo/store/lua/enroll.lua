@@ -1,0 +1,33 @@
+--[[ Register a schedule, once however often it is said, or change it.
+KEYS  schedules ticks errands idle bell
+ARGV  name       text  the schedule
+      text       json  its record
+      times      text  when it fires, as text: if that is as before, the tick it waits for stays
+      due        int   the tick it waits for, if it is new or its times changed
+      code       text  digest of what the code or the settings say; '': somebody calls at run time, and that counts
+GIVES 'new', 'changed', 'same', and whether it is paused ]]
+-- @include now
+-- @include wake
+local before = redis.call('HMGET', ticks, 'times:' .. name, 'due:' .. name, 'code:' .. name, 'paused:' .. name)
+local old = redis.call('HGET', schedules, name)
+local is_paused = before[4] and 1 or 0
+if code ~= '' then
+  redis.call('HSET', ticks, 'seen:' .. name, string.format('%d', now))
+  -- What somebody changed at run time stands until the code itself changes.
+  if old and before[3] == code then return { 'same', is_paused } end
+  redis.call('HSET', ticks, 'code:' .. name, code)
+end
+if old == text then return { 'same', is_paused } end
+redis.call('HSET', schedules, name, text)
+if not old or before[1] ~= times or not before[2] then
+  redis.call('HSET', ticks, 'times:' .. name, times, 'due:' .. name, due)
+  if is_paused == 0 then
+    redis.call('ZADD', errands, due, '@' .. name)
+    -- It may be the next thing due: one who sleeps must hear of it.
+    if redis.call('ZRANGE', errands, 0, 0)[1] == '@' .. name then
+      local worker = wake()
+      if worker then ring(worker, '') end
+    end
+  end
+end
+return { old and 'changed' or 'new', is_paused }

@@ -1,0 +1,75 @@
+--[[ Fire ticks of a schedule, each once however many workers try: only who names the tick that is waited for may.
+KEYS  schedules ticks errands runs jobs ready scheduled waiting carried waiters groups clock idle bell stats
+ARGV  name       text  the schedule
+      due        int   the tick it waits for; '': run it now, whatever it waits for
+      next       int   the tick it waits for from now on
+      overlap    word  skip, queue or allow: while the last job of this schedule lives
+      dropped    int   ticks that were missed and are not made up for
+      queue      text  this queue, as edges name it
+      keep_ms    int   how long the counters live without traffic
+      fail_ms    int   how long the record of a job is kept that does not go well
+      runs_ms    int   how long the history lives without a new entry
+      runs_max   int   entries kept in the history
+                       then per tick: when it was due, id, priority, body, when, group, weight
+GIVES 'gone', 'other' (somebody else fired it), or 'fired' and the ids that were queued ]]
+-- @include now
+-- @include wake
+-- @include place
+-- @include tally
+-- @include put
+local mark = '@' .. name
+if redis.call('HEXISTS', schedules, name) == 0 then
+  redis.call('ZREM', errands, mark)
+  return { 'gone' }
+end
+local function note(tick, id, what)
+  redis.call('LPUSH', runs .. ':' .. name, '[' .. tick .. ',' .. string.format('%d', now) .. ',"' .. id .. '","' .. what .. '"]')
+end
+if due ~= '' then
+  if redis.call('HGET', ticks, 'due:' .. name) ~= due then return { 'other' } end
+  redis.call('HSET', ticks, 'due:' .. name, next)
+  redis.call('ZADD', errands, next, mark)
+end
+if tonumber(dropped) > 0 then
+  redis.call('HINCRBY', ticks, 'dropped:' .. name, dropped)
+  note(due, '', 'dropped ' .. dropped)
+end
+local last = redis.call('HGET', ticks, 'job:' .. name) or ''
+local queued = {}
+for i = 11, #ARGV, 7 do
+  local tick, id, priority, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local when, group, weight = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
+  local lives = overlap ~= 'allow' and redis.call('HEXISTS', jobs, last) == 1
+  if lives and overlap == 'skip' then
+    redis.call('HINCRBY', ticks, 'skipped:' .. name, 1)
+    note(tick, last, 'skipped')
+  else
+    redis.call('HSET', jobs, id, body)
+    if lives then -- it waits for the one before, however that ends
+      redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', '',
+        'place', table.concat({ priority, when, weight, '', group }, '\n'))
+      redis.call('ZADD', waiting, now, id)
+      local noted = redis.call('HGET', waiters, last)
+      redis.call('HSET', waiters, last, (noted and noted .. ' ' or '') .. '>r:' .. id .. queue)
+    else
+      put(id, priority, when, group, weight)
+    end
+    last = id
+    queued[#queued + 1] = id
+    note(tick, id, 'fired')
+  end
+end
+if #queued > 0 then
+  redis.call('HSET', ticks, 'job:' .. name, last)
+  redis.call('HINCRBY', ticks, 'fired:' .. name, #queued)
+  tally('enqueued', #queued)
+  keep_marks()
+  for _ = 1, math.min(#queued, 64) do
+    local worker = wake()
+    if not worker then break end
+    ring(worker, '')
+  end
+end
+redis.call('LTRIM', runs .. ':' .. name, 0, runs_max - 1)
+redis.call('PEXPIRE', runs .. ':' .. name, runs_ms)
+return { 'fired', unpack(queued) }

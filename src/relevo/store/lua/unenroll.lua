@@ -1,0 +1,10 @@
+--[[ Remove a schedule and its history. Jobs it has queued stay.
+KEYS  schedules ticks errands runs
+ARGV  name       text  the schedule
+GIVES 1 if there was one ]]
+redis.call('ZREM', errands, '@' .. name)
+for _, field in ipairs({ 'times', 'due', 'code', 'paused', 'seen', 'job', 'fired', 'dropped', 'skipped' }) do
+  redis.call('HDEL', ticks, field .. ':' .. name)
+end
+redis.call('DEL', runs .. ':' .. name)
+return redis.call('HDEL', schedules, name)
