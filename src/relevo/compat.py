@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,19 +24,20 @@ import msgspec
 
 from relevo.app import Relevo
 from relevo.errors import ConfigurationError, OptionError, TargetError
+from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.backoff import Backoff
 from relevo.model.job import State
 from relevo.model.nearest import did_you_mean
+from relevo.schedules import Schedule
 from relevo.store.settlement import Failure
 from relevo.task import Task
 from relevo.worker.child import START_ANEW, Order, run_on_loop, work
 
-__all__ = ["Enqueue", "EnqueueOrGet", "QueuedTask", "Worker", "allow", "configure", "current_app"]
+__all__ = ["CronTask", "Enqueue", "EnqueueOrGet", "QueuedTask", "Worker", "allow", "configure", "current_app"]
 
 HANDLER = "relevo.compat.on_failure"
 _ONFAIL = "onfail:"  # tag that carries a job's handler to the one who calls it
-_LATER = {"cron": "schedules", "dependency": "workflows"}
 _OPTIONS = ("cron", "dependency", "name", "onfail", "priority", "retries", "scheduled_time")
 
 
@@ -82,6 +84,32 @@ class QueuedTask:
         return self.job.logs()
 
 
+class CronTask:
+    """A task that comes back by the clock, as `Enqueue(…, cron=…)` returns it."""
+
+    __slots__ = ("id", "name", "schedule")
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.id = self.name = schedule.name
+        self.schedule = schedule
+
+    def __repr__(self) -> str:
+        return f"<CronTask {self.name}>"
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def status(self) -> str:
+        """Whether it goes on: scheduled or paused."""
+        return "scheduled" if self.schedule.info().paused_ms is None else "paused"
+
+    @property
+    def pending(self) -> bool:
+        """Always: it comes back until somebody removes it, however its runs end."""
+        return True
+
+
 class _Current:
     """The app behind the functions of this module, which name none."""
 
@@ -90,16 +118,17 @@ class _Current:
         self._app: Relevo | None = None
         self._tasks: dict[Callable[..., Any], Task[..., Any]] = {}
         self._backoff = Backoff()
+        self.tz = "UTC"
 
-    def use(self, app: Relevo, backoff: Backoff) -> None:
-        self._app, self._backoff, self._tasks = app, backoff, {}
+    def use(self, app: Relevo, backoff: Backoff, tz: str) -> None:
+        self._app, self._backoff, self._tasks, self.tz = app, backoff, {}, tz
         _install_handler(app)
 
     @property
     def app(self) -> Relevo:
         with self._lock:
             if self._app is None:
-                self.use(Relevo("default"), Backoff())
+                self.use(Relevo("default"), Backoff(), "UTC")
             assert self._app is not None
             return self._app
 
@@ -121,15 +150,16 @@ class _Current:
 _current = _Current()
 
 
-def configure(app: Relevo | None = None, *, backoff: Any = None, **settings: Any) -> Relevo:
+def configure(app: Relevo | None = None, *, backoff: Any = None, tz: str = "UTC", **settings: Any) -> Relevo:
     """Say which app `Enqueue`, `EnqueueOrGet` and `Worker` use; or its settings, for an app of their own.
 
     Without it there is one called "default", with the settings of files and environment. `backoff` is the pause before
-    a retry: the default doubles from 2 seconds, `Backoff.exponential("2000m", cap="60d")` is that of the original.
+    a retry: the default doubles from 2 seconds, `Backoff.exponential("2000m", cap="60d")` is that of the original. `tz`
+    is the zone in which `cron` is meant.
     """
     if app is not None and settings:
         raise ConfigurationError(f"an app has its settings already; found also {', '.join(sorted(settings))}")
-    _current.use(app or Relevo("default", **settings), Backoff() if backoff is None else Backoff.of(backoff))
+    _current.use(app or Relevo("default", **settings), Backoff() if backoff is None else Backoff.of(backoff), tz)
     return _current.app
 
 
@@ -150,8 +180,11 @@ class _Enqueue:
     def __init__(self, *, get: bool) -> None:
         self._get = get
 
-    def __call__(self, func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> QueuedTask:
-        """Put a call on the queue. `name`, `priority`, `retries`, `onfail` and `scheduled_time` are options."""
+    def __call__(self, func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> Any:
+        """Put a call on the queue: a QueuedTask; with `cron` on the timetable: a CronTask.
+
+        `name`, `priority`, `retries`, `onfail`, `scheduled_time`, `dependency` and `cron` are options.
+        """
         options = {name: kwarg.pop(name) for name in _OPTIONS if name in kwarg}
         if options:
             own = options.keys() & inspect.signature(func).parameters.keys()
@@ -162,20 +195,22 @@ class _Enqueue:
                 )
         return self._put(options, func, *argv, **kwarg)
 
-    def using(self, **options: Any) -> Callable[..., QueuedTask]:
+    def using(self, **options: Any) -> Callable[..., Any]:
         """The same with options given here; all keywords of the call are then the task's own."""
         for name in options:
             if name not in _OPTIONS:
                 raise OptionError(f"unknown option {name!r}{did_you_mean(name, _OPTIONS)}")
         return partial(self._put, options)
 
-    def _put(self, options: Mapping[str, Any], func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> QueuedTask:
-        for name, part in _LATER.items():
-            if options.get(name) is not None:
-                raise ConfigurationError(f"{name}= comes with {part}, in the next release; nothing was enqueued")
+    def _put(self, options: Mapping[str, Any], func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> Any:
         task = _current.task(func).using(**_read(options))
         name = options.get("name") or ""
         label = name or task.target.replace(":", ".")
+        if options.get("cron") is not None:
+            # One schedule of this name, however often it is set up; its first run is at its next tick.
+            timed = re.sub(r"[\s:]+", "-", label)
+            call: Step[Any, Any] = Step(task, argv, kwarg, takes_result=False)
+            return CronTask(_current.app.schedule(timed, call, cron=options["cron"], tz=_current.tz))
         job = (task.using(name=name) if name else task).enqueue(*argv, **kwarg)
         if name and not job.created and not self._get:
             # Only EnqueueOrGet refrains from a second one. The name stays with the first, so that it is found.
@@ -202,12 +237,21 @@ def Worker() -> None:  # noqa: N802  # the name callers know
 def _read(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by relevo's names."""
     read: dict[str, Any] = {name: options[name] for name in ("priority", "retries") if options.get(name) is not None}
+    if options.get("dependency") is not None:
+        read["depends_on"] = [_job_of(options["dependency"])]
     if options.get("scheduled_time") is not None:
         read["eta"] = options["scheduled_time"]
     if options.get("onfail") is not None:
         read["on_failure"] = HANDLER
         read["tags"] = (_ONFAIL + _path_of(options["onfail"]),)
     return read
+
+
+def _job_of(dependency: Any) -> Any:
+    """The job that a task waits for: what `Enqueue` returned, or its id. One that is not there is refused."""
+    if isinstance(dependency, CronTask):
+        raise OptionError(f"dependency: {dependency.name} comes back again and again, so it is never over")
+    return _current.app.job(dependency) if isinstance(dependency, str) else dependency
 
 
 def _path_of(handler: Any) -> str:

@@ -210,7 +210,7 @@ class Schedule:
         return gone
 
     def _history(self, limit: int) -> Generator[Call[Any], Any, list[store.Ran]]:
-        if not isinstance(limit, int) or not 1 <= limit <= store.RUNS_MAX:
+        if not 1 <= limit <= store.RUNS_MAX:
             raise OptionError(f"history: 1 to {store.RUNS_MAX} entries, found {limit!r:.60}")
         schedule = (yield from self._standing()).schedule
         ran: list[store.Ran] = yield store.history(self._app.keys_of(schedule.queue), self.name, limit)

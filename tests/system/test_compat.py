@@ -18,7 +18,7 @@ import pytest
 import relevo
 from relevo import Backoff, Relevo, compat
 from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask
-from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError
+from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
 from relevo.store.settlement import Failure
 from relevo.testing import TestKit, bind
 from tests.eventually import eventually
@@ -397,15 +397,67 @@ def test_options_and_a_tasks_own_keywords_of_the_same_name_are_kept_apart(
         enqueue.using(nam="x")
 
 
-@pytest.mark.parametrize(("option", "comes_with"), [("cron", "schedules"), ("dependency", "workflows")])
-def test_what_is_not_there_yet_is_refused_and_not_ignored(
-    project: Project, kit: TestKit, option: str, comes_with: str
-) -> None:
-    for enqueue in (Enqueue, EnqueueOrGet):
-        with pytest.raises(ConfigurationError, match=f"{option}= comes with {comes_with}"):
-            enqueue(project.importer.ImportGames, name="x", **{option: "0 */6 * * *"})
-        enqueue(project.importer.ImportGames, **{option: None})
-    assert len(kit.enqueued()) == 2
+def test_a_task_runs_after_the_one_it_depends_on(project: Project, kit: TestKit) -> None:
+    """R210"""
+    first = Enqueue(project.uploads.CloneFile, 1, priority=900)
+    second = Enqueue(project.uploads.CloneFile, 2, priority=1, dependency=first)
+    third = EnqueueOrGet(project.uploads.CloneFile, 3, name="third", priority=0, dependency=second.id)
+    assert (second.status, third.status, third.pending) == ("waiting", "waiting", True)
+    kit.drain()
+    assert [id for _, id in project.uploads.calls] == [1, 2, 3]
+    Enqueue(project.uploads.CloneFile, 4, dependency=first)
+    kit.drain()
+    assert project.uploads.calls[-1] == ("CloneFile", 4)
+
+
+def test_a_failed_dependency_prevents_what_depends_on_it(project: Project, kit: TestKit) -> None:
+    """R210, RB26: at once and in sight; cleaning the failed one up does not turn it into one that went well."""
+    broken = Enqueue(project.uploads.CloneFile, 404, retries=0)
+    child = Enqueue(project.uploads.CloneFile, 5, dependency=broken)
+    grandchild = Enqueue(project.uploads.CloneFile, 6, dependency=child)
+    kit.drain()
+    assert (broken.status, child.status, grandchild.status) == ("dead", "cancelled", "cancelled")
+    kit.app.dead.discard([broken.id])
+    kit.drain()
+    assert [id for _, id in project.uploads.calls] == [404]
+    for missing in (broken, broken.id, "1" * 20, "ImportGames"):
+        with pytest.raises(UnknownJob):
+            Enqueue(project.uploads.CloneFile, 7, dependency=missing)
+    assert kit.enqueued() == []
+
+
+def test_a_cron_task_is_one_schedule_however_often_it_is_set_up(project: Project, kit: TestKit) -> None:
+    """R212, R248, RB27: it keeps its priority, runs first at its next tick, and goes on after a failure."""
+    for _ in range(100):
+        feeds = Enqueue(project.uploads.CloneFile, 404, name="FetchFeeds", cron="*/30 * * * *", priority=75, retries=0)
+    EnqueueOrGet(project.uploads.CloneFile, 8, name="Import games", cron="0 */6 * * *", priority=50)
+    assert (feeds.id, feeds.status, feeds.pending, str(feeds)) == ("FetchFeeds", "scheduled", True, "FetchFeeds")
+    assert [one.name for one in kit.app.schedules.list()] == ["FetchFeeds", "Import-games"]
+    kit.drain()
+    assert project.uploads.calls == []
+    for n in (1, 2):
+        kit.clock.move("30m")
+        kit.drain()
+        assert project.uploads.calls.count(("CloneFile", 404)) == n
+    assert kit.app.schedules.get("FetchFeeds").info().priority == 75
+    kit.clock.move("6h")
+    kit.drain()
+    assert project.uploads.calls.count(("CloneFile", 8)) in (
+        1,
+        2,
+    )  # the first hour may have held one, too
+    with pytest.raises(OptionError, match="minute"):
+        Enqueue(project.uploads.CloneFile, 1, cron="61 * * * *")
+    with pytest.raises(OptionError, match="never over"):
+        Enqueue(project.uploads.CloneFile, 1, dependency=feeds)
+    with pytest.raises(OptionError, match="not of a schedule"):
+        Enqueue(project.uploads.CloneFile, 1, cron="@daily", scheduled_time=datetime.now(UTC))
+
+
+@pytest.mark.parametrize("option", ["cron", "dependency"])
+def test_an_option_that_is_none_is_one_that_was_not_given(project: Project, kit: TestKit, option: str) -> None:
+    Enqueue(project.importer.ImportGames, **{option: None})
+    assert len(kit.enqueued()) == 1
 
 
 def test_what_no_worker_could_run_is_refused_where_it_is_enqueued(project: Project, kit: TestKit) -> None:

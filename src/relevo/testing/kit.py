@@ -120,7 +120,7 @@ class TestKit:
 
     # looking
     def enqueued(self, task: looking.Which = None) -> list[JobInfo]:
-        """Jobs that wait, ready or scheduled, in the order of each queue; of one task, or all."""
+        """Jobs that wait: ready, scheduled, or for other jobs, in the order of each queue; of one task, or all."""
         return looking.waiting(self.app, task)
 
     def assert_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> JobInfo:

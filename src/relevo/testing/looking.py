@@ -27,11 +27,11 @@ _SHOWN = 20
 
 
 def waiting(app: Relevo, which: Which = None) -> list[JobInfo]:
-    """All jobs that are ready or scheduled."""
+    """All jobs that are ready, scheduled, or waiting for others."""
     target = None if which is None else _target(app, which)
     found = []
     for queue in app.queues():
-        for state in ("ready", "scheduled"):
+        for state in ("ready", "scheduled", "waiting"):
             offset = 0
             while page := app.run(queues.page(app.keys_of(queue), state, offset, 1000)):
                 offset += len(page)

@@ -173,6 +173,7 @@ class Worker:
         try:
             for queue in self.queues:
                 await self.app.client.arun(self.app.list_queue(queue), patience=0)
+            await self._register_schedules()
         except StoreError as error:
             log.warning("the server is away at the start: %s", error)  # the lanes go on trying
 
