@@ -57,9 +57,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
     group: str = ""
     weight: Annotated[float, Meta(ge=0.01, le=64)] = 1.0
     #: Seconds after its tick at which a job that has not started is not worth starting; None: it always is.
-    expires: float | None = None
+    expires: Annotated[float, Meta(ge=0)] | None = None
     #: Seconds the record of a job is kept that does not go well.
-    failure_ttl: float = 7 * 86400.0
+    failure_ttl: Annotated[float, Meta(ge=0)] = 7 * 86400.0
     #: A run that takes longer than the interval must not pile up behind itself.
     overlap: Overlap = "skip"
     #: After a night without workers the report is wanted, but not one for each hour of the night.
