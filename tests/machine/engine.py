@@ -15,7 +15,6 @@ from relevo.model.backoff import Backoff
 from relevo.model.job import Attempt, Envelope, State, Story, read_envelope, write
 from relevo.model.outcome import (
     CancelAsked,
-    End,
     Happened,
     Interrupted,
     LeaseLost,
@@ -34,7 +33,7 @@ from relevo.store.client import Client
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call, Plan
 from relevo.store.push import NewJob, push, push_plain, push_rich
-from relevo.store.settlement import Held, Terms, done_record, ended_record, settle
+from relevo.store.settlement import Held, Terms, done_record, settle
 from relevo.store.turns import Limits, Moved, Settled, abandon, leave, renew, rest, turn
 from tests.machine.model import (
     BACKOFF_MS,
@@ -46,7 +45,7 @@ from tests.machine.model import (
     Job,
     Model,
 )
-from tests.machine.snapshot import Snapshot, snapshot
+from tests.machine.snapshot import ABSENT, Snapshot, snapshot
 
 T = TypeVar("T")
 
@@ -251,6 +250,7 @@ class Engine:
         refused = [telling.id for kind in kinds for telling in kind if not self._settles(telling)]
         found = self.perform(turn(self.queue, worker.name, worker.limits, want, settled))
         assert self._is_at(found.now_ms, self.model.now_ms)
+        assert found.errand_ms == 0
         assert sorted(id.decode() for id in found.refused) == sorted(refused)
         if lost:
             self.told += [(worker, telling) for telling in tellings]
@@ -419,7 +419,8 @@ class Engine:
         for worker in self.workers:  # idle workers look up four times a minute
             if worker.is_resting:
                 self.tick()
-                now_ms, wake_ms, waits = self.perform(rest(self.queue, worker.name, IDLE_MS))
+                now_ms, wake_ms, waits, errand_ms = self.perform(rest(self.queue, worker.name, IDLE_MS))
+                assert errand_ms == 0, "nothing depends on a job of this queue"
                 assert self._is_at(now_ms, self.model.now_ms)
                 self._expect_wake(wake_ms)
                 worker.is_resting = waits and not 0 < wake_ms <= now_ms
@@ -440,18 +441,15 @@ class Engine:
             case "look":
                 self._look_at(job)
             case "discard":
-                assert self.perform(store_jobs.discard(self.queue, [job.id])) == self.model.discard(job.id)
+                assert self.perform(store_jobs.discard(self.queue, [job.id])) == (self.model.discard(job.id), False)
 
     def _revive(self, job: Job) -> None:
         said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
         assert said == self.model.revive(job.id)
 
     def _cancel(self, job: Job) -> None:
-        seen = self.perform(store_jobs.look(self.queue, job.id))
-        ended = End(State.CANCELLED, "cancelled", seen.story)
-        record = write(ended_record(Held(job.id, 0, job.body, read_envelope(job.body)), ended, self.now_ms))
-        said = self.perform(store_jobs.cancel(self.queue, job.id, record, 24 * HOUR, job.name, 1000))
-        assert said == self.model.cancel(job.id)
+        said = self.perform(store_jobs.cancel(self.queue, [(job.id, 24 * HOUR, job.name)], 1000))
+        assert said == ([self.model.cancel(job.id)], False)
 
     def _await(self, job: Job) -> None:
         found = self.perform(store_jobs.attach(self.queue, job.id, b"inbox"))
@@ -476,7 +474,7 @@ class Engine:
                 assert self.perform(queues.pause(self.queue, pause)) == (pause != self.model.paused)
                 self.model.paused = pause
             case "cleared":
-                assert self.perform(queues.clear(self.queue)) == self.model.clear()
+                assert self.perform(queues.clear(self.queue)) == (self.model.clear(), False)
             case "without scripts":  # a server that starts anew has forgotten them
                 self.perform(Call([b"SCRIPT", "FLUSH"]))
             case "without counters":  # they end after a week of silence
@@ -488,7 +486,7 @@ class Engine:
         """Compare all the server holds with the model."""
         model = self.model
         stats = self.perform(queues.count(self.queue, "machine"))
-        assert stats.living == stats.ready + stats.scheduled + stats.running
+        assert stats.living == stats.ready + stats.scheduled + stats.running + stats.waiting
         assert stats.paused == model.paused
         found = self.perform(snapshot(self.queue, [worker.name for worker in self.workers], model.jobs))
         self._compare_jobs(found)
@@ -507,6 +505,9 @@ class Engine:
         assert all(model.jobs[id].state in LIVING for id in found.names.values())
         assert found.waiters == {job.id for job in model.of(*LIVING) if job.awaited}
         assert set(found.groups) == {job.id for job in model.of("scheduled") if job.group}
+        assert not found.letters
+        assert not found.sets["waiting"] and not found.sets["errands"]
+        assert not [name for name in ABSENT if name in found.ttls]
         assert found.is_paused == model.paused
         assert found.totals == +model.totals
 

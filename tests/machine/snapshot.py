@@ -12,10 +12,14 @@ from relevo.store.keys import QUEUE_KEYS, QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.scripts import Script
 
-_SETS = ("ready", "scheduled", "running", "done", "dead", "cancelled", "expired", "idle")
-_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused")
-_FIXED = (*_SETS, *_HASHES, "clock")
-assert {*_FIXED, "ended", "notes", "unique", "bell"} == set(QUEUE_KEYS), "a new key must be compared, too"
+_SETS = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired", "idle", "errands")
+_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters")
+#: No job of the machine has dependents, belongs to a workflow or comes from a schedule: these must never be there.
+ABSENT = ("flows", "schedules", "ticks")
+_FIXED = (*_SETS, *_HASHES, "clock", *ABSENT)
+#: Keys of one job, worker, name or schedule each; that none of them stays is seen at the end.
+_OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs")
+assert {*_FIXED, *_OF_ONE} == set(QUEUE_KEYS), "a new key must be compared, too"
 
 _SNAPSHOT = Script(
     "snapshot",
@@ -49,6 +53,7 @@ class Snapshot:
     waiters: set[str]
     totals: dict[str, int]
     is_paused: bool
+    letters: dict[str, bytes]
     bells: dict[str, list[bytes]]
     recorded: set[str]
     #: Keys that exist: their time limits in ms, -1 for none.
@@ -73,6 +78,7 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
             set(of["waiters"]),
             {name: int(count) for name, count in of["stats"].items()},
             "" in of["paused"],
+            of["letters"],
             dict(zip(workers, bells, strict=True)),
             {id for id, found in zip(asked, records, strict=True) if found},
             {name: ttl for name, ttl in zip(_FIXED, ttls, strict=True) if ttl != -2},

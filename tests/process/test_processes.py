@@ -39,7 +39,8 @@ def run_of(task: Task[..., Any], *args: Any, **kwargs: Any) -> Run:
     decoded = task.signature.decode(envelope.args, envelope.kwargs)
     held = Held(tasks.app.new_id(), 1, body, envelope)
     context = JobContext(held.id, "default", task.target, attempt=2, history=(Attempt("failed"),), worker="me")
-    return Run(None, held, task, *decoded, context, Capture(10_000))
+    kept = task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
+    return Run(None, held, task, *decoded, context, Capture(10_000), result_ttl=kept)
 
 
 class Pool:

@@ -77,7 +77,7 @@ class Desk:
     def stats(self) -> QueueStats:
         """How the queue stands; its numbers add up whatever a test has done."""
         stats: QueueStats = self.run(count(self.keys, "default"))
-        assert stats.living == stats.ready + stats.scheduled + stats.running
+        assert stats.living == stats.ready + stats.scheduled + stats.running + stats.waiting
         return stats
 
     # keys

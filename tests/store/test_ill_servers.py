@@ -75,11 +75,11 @@ def test_without_memory_jobs_can_be_removed_and_cancelled(own_desk: Desk) -> Non
     own_desk.claim(2)
     own_desk.turn(0, moved(first, "dead", text=b'{"state":"dead"}'))
     own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
-    assert own_desk.run(cancel(own_desk.keys, second, b"{}", 1000, "", 10)) == "asked"
-    assert own_desk.run(cancel(own_desk.keys, third, b"{}", 1000, "", 10)) == "cancelled"
+    assert own_desk.run(cancel(own_desk.keys, [(second, 1000, "")], 10)) == (["asked"], False)
+    assert own_desk.run(cancel(own_desk.keys, [(third, 1000, "")], 10)) == (["cancelled"], False)
     assert own_desk.run(abandon(own_desk.keys, [(second, 1)])) == 1
-    assert own_desk.run(discard(own_desk.keys, [first])) == 1
-    assert own_desk.run(clear(own_desk.keys)) == 1
+    assert own_desk.run(discard(own_desk.keys, [first])) == (1, False)
+    assert own_desk.run(clear(own_desk.keys)) == (1, False)
 
 
 def test_a_replica_is_waited_for_until_it_becomes_a_primary(own_desk: Desk) -> None:

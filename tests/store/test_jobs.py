@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import redis
 
-from relevo.model.job import Envelope, State
+from relevo.model.job import Envelope, State, read_record
 from relevo.store.jobs import Claim, attach, cancel, discard, look, readable, revive
 from relevo.store.plan import Call
+from relevo.store.push import push_plain
 from relevo.store.turns import Settled, note
 from tests.servers import Server
-from tests.store.desk import Desk, kept, moved, new_id, plain
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
 
 BODY = '{"t":"shop.charge","a":[7]}'
 RECORD = b'{"state":"dead","reason":"permanent","target":"shop.charge","body":' + BODY.encode() + b"}"
@@ -111,37 +112,93 @@ def test_waiting_for_an_unknown_job_leaves_nothing(desk: Desk) -> None:
 # --- cancel
 
 
-def cancelling(desk: Desk, id: str, *, name: str = "", dead_max: int = 1000) -> Call[str]:
-    return cancel(desk.keys, id, b'{"state":"cancelled","reason":"cancelled"}', 60_000, name, dead_max)
+def cancelling(desk: Desk, id: str, *, name: str = "", dead_max: int = 1000) -> str:
+    """Cancel one job on which nothing depends; what was said of it."""
+    (said,), posted = desk.run(cancel(desk.keys, [(id, 60_000, name)], dead_max))
+    assert not posted
+    return str(said)
 
 
 @pytest.mark.parametrize("when", ["", "+60000"])
 def test_a_job_that_has_not_started_is_cancelled_at_once(desk: Desk, when: str) -> None:
     id = desk.push_one(name="n", scope="until_done", group="g", when=when)
-    assert desk.run(cancelling(desk, id, name="n")) == "cancelled"
+    assert cancelling(desk, id, name="n") == "cancelled"
     stats = desk.stats()
     assert (stats.living, stats.cancelled, stats.totals["cancelled"]) == (0, 1, 1)
-    assert desk.record(id) == b'{"token":0,"state":"cancelled","reason":"cancelled"}'
+    assert (desk.record(id) or b"").startswith(b'{"token":0,"state":"cancelled"')
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.record.reason, seen.record.queue_from, seen.record.runs) == (
+        "cancelled",
+        "scheduled" if when else "ready",
+        0,
+    )
+    assert seen.record.ended_ms > 0
     for key in ("jobs", "ready", "scheduled", "groups", "names", "clock"):
         assert desk.ask("EXISTS", key) == 0, key
 
 
 def test_a_second_cancel_finds_nothing(desk: Desk) -> None:
     (id,) = desk.push()
-    assert desk.run(cancelling(desk, id)) == "cancelled"
-    assert desk.run(cancelling(desk, id)) == "unknown"
+    assert cancelling(desk, id) == "cancelled"
+    assert cancelling(desk, id) == "unknown"
     assert desk.stats().totals["cancelled"] == 1
 
 
+def test_many_jobs_are_cancelled_in_one_call_and_each_is_answered(desk: Desk) -> None:
+    running, ready = desk.push("{}", "{}")
+    desk.claim(1)
+    later = desk.push_one(when="+60000")
+    rows = [(id, 60_000, "") for id in (running, UNKNOWN, ready, later, later)]
+    assert desk.run(cancel(desk.keys, rows, 1000)) == (["asked", "unknown", "cancelled", "cancelled", "unknown"], False)
+    stats = desk.stats()
+    assert (stats.living, stats.cancelled, stats.totals["cancelled"]) == (1, 2, 2)
+    assert desk.run(cancel(desk.keys, [], 1000)) == ([], False)
+
+
+BODIES = [
+    BODY.encode(),
+    b'{"t":"shop.charge"}',
+    b'{"t":"sh\xc3\xb3p","a":["\xe2\x82\xac","\xf0\x9f\x8e\x89"],"k":{"x":"\\"}"}}',
+    b'{"a":[1],"t":"late"}',
+    b'{"t":"q\\"uote"}',
+    b'{"t":""}',
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_record_of_a_cancelled_job_holds_its_body_to_the_byte(desk: Desk, body: bytes) -> None:
+    """The server writes it, so no reader between could have changed it."""
+    id = new_id()
+    desk.run(push_plain(desk.keys, [(id, body)], 100, LEASE_MS))
+    assert cancelling(desk, id) == "cancelled"
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.body) == (State.CANCELLED, body)
+    assert seen.record.unreadable == b""
+    if body.startswith(b'{"t":"') and b"\\" not in body.partition(b",")[0]:
+        assert seen.record.target == json.loads(body)["t"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"n", b"no", b"not", b"not json", b'{"t":"x"', b"\xff\xfe", b'{"t":"\xc3"}', bytes(range(256))]
+)
+def test_a_body_that_cannot_be_read_is_kept_as_bytes_when_its_job_is_cancelled(desk: Desk, body: bytes) -> None:
+    """RB23"""
+    id = new_id()
+    desk.run(push_plain(desk.keys, [(id, body)], 100, LEASE_MS))
+    assert cancelling(desk, id) == "cancelled"
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.record.unreadable, seen.record.target) == (State.CANCELLED, body, "")
+
+
 def test_cancelling_an_unknown_job_changes_nothing(desk: Desk) -> None:
-    assert desk.run(cancelling(desk, UNKNOWN)) == "unknown"
+    assert cancelling(desk, UNKNOWN) == "unknown"
     assert desk.record(UNKNOWN) is None
 
 
 def test_the_worker_of_a_running_job_is_told_to_cancel_it(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="w1")
-    assert desk.run(cancelling(desk, id)) == "asked"
+    assert cancelling(desk, id) == "asked"
     assert desk.bell("w1") == [b"c" + id.encode()]
     assert 0 < desk.ask("TTL", "bell:w1") <= 60
     assert desk.ask("HGET", "claims", id).endswith(b" c")
@@ -152,9 +209,9 @@ def test_the_worker_of_a_running_job_is_told_to_cancel_it(desk: Desk) -> None:
 def test_asking_twice_flags_once(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="w1")
-    desk.run(cancelling(desk, id))
+    cancelling(desk, id)
     claim = desk.ask("HGET", "claims", id)
-    assert desk.run(cancelling(desk, id)) == "asked"
+    assert cancelling(desk, id) == "asked"
     assert desk.ask("HGET", "claims", id) == claim
     assert desk.finish([id]) == [], "who finished meanwhile has finished"
 
@@ -162,8 +219,11 @@ def test_asking_twice_flags_once(desk: Desk) -> None:
 def test_a_job_that_waits_for_a_retry_is_cancelled_with_its_story(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim()
-    desk.turn(0, moved(id, "retry", ms=60_000, text=b'{"spent":1}', group="g"))
-    assert desk.run(cancelling(desk, id)) == "cancelled"
+    story = b'{"attempts":[{"how":"failed","message":"\\"how\\":\\"x\\""}],"spent":1}'
+    desk.turn(0, moved(id, "retry", ms=60_000, text=story, group="g"))
+    assert cancelling(desk, id) == "cancelled"
+    record = desk.run(look(desk.keys, id)).record
+    assert (record.runs, record.story.spent, record.story.attempts[0].message) == (1, 1, '"how":"x"')
     for key in ("claims", "story", "groups", "jobs"):
         assert desk.ask("EXISTS", key) == 0, key
 
@@ -173,7 +233,7 @@ def test_a_cancel_frees_only_the_name_that_the_job_holds(desk: Desk) -> None:
     desk.claim()
     second = desk.push_one(name="n", scope="queued")
     desk.turn(0, moved(first, "back"))
-    assert desk.run(cancelling(desk, first, name="n")) == "cancelled"
+    assert cancelling(desk, first, name="n") == "cancelled"
     assert desk.ask("HGET", "names", "n") == second.encode()
 
 
@@ -183,15 +243,17 @@ def test_those_who_wait_are_told_of_a_cancel(desk: Desk, server: Server) -> None
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
         sub.subscribe("told")
         sub.parse_response()
-        desk.run(cancelling(desk, id))
-        assert sub.parse_response()[2] == id.encode() + b'{"state":"cancelled","reason":"cancelled"}'
+        cancelling(desk, id)
+        told = sub.parse_response()[2]
+        assert told[:20] == id.encode()
+        assert read_record(told[20:]).state is State.CANCELLED
     assert desk.ask("EXISTS", "waiters") == 0
 
 
 def test_only_so_many_cancelled_jobs_are_kept(desk: Desk) -> None:
     ids = desk.push(*["{}"] * 4)
     for id in ids:
-        desk.run(cancelling(desk, id, dead_max=2))
+        cancelling(desk, id, dead_max=2)
     stats = desk.stats()
     assert (stats.cancelled, stats.totals["dropped"]) == (2, 2)
     assert sum(desk.record(id) is not None for id in ids) == 2
@@ -200,14 +262,14 @@ def test_only_so_many_cancelled_jobs_are_kept(desk: Desk) -> None:
 def test_counters_that_were_born_in_a_cancel_have_an_end(desk: Desk) -> None:
     (id,) = desk.push()
     desk.ask("DEL", "stats")
-    desk.run(cancelling(desk, id))
+    cancelling(desk, id)
     assert desk.ask("PTTL", "stats") > 0
 
 
 # --- revive
 
 
-def reviving(desk: Desk, id: str, **envelope: Any) -> Call[bool]:
+def reviving(desk: Desk, id: str, **envelope: Any) -> Call[int]:
     return revive(desk.keys, id, Envelope("shop.charge", **envelope), BODY.encode())
 
 
@@ -216,8 +278,8 @@ def test_an_ended_job_is_revived_once_however_often_it_is_asked(desk: Desk, verb
     """RB15: replaying an entry twice runs it once."""
     (id,) = desk.push(BODY)
     end(desk, id, verb)
-    assert desk.run(reviving(desk, id)) is True
-    assert desk.run(reviving(desk, id)) is False
+    assert desk.run(reviving(desk, id)) == 1
+    assert desk.run(reviving(desk, id)) == 0
     assert desk.record(id) is None
     stats = desk.stats()
     assert (stats.ready, getattr(stats, verb), stats.totals["revived"]) == (1, 0, 1)
@@ -238,15 +300,15 @@ def test_a_job_that_is_done_is_not_revived_and_keeps_its_result(desk: Desk) -> N
     (id,) = desk.push(BODY)
     desk.claim()
     desk.turn(0, kept([id]))
-    assert desk.run(reviving(desk, id)) is False
+    assert desk.run(reviving(desk, id)) == 0
     assert desk.record(id) == b'{"state":"done"}'
     assert desk.stats().done == 1
 
 
 def test_a_living_or_unknown_job_is_not_revived(desk: Desk) -> None:
     (id,) = desk.push(BODY)
-    assert desk.run(reviving(desk, id)) is False
-    assert desk.run(reviving(desk, UNKNOWN)) is False
+    assert desk.run(reviving(desk, id)) == 0
+    assert desk.run(reviving(desk, UNKNOWN)) == 0
     assert desk.stats().living == 1
 
 
@@ -254,7 +316,7 @@ def test_an_entry_whose_record_has_ended_is_not_revived(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id)
     desk.ask("DEL", f"ended:{id}")
-    assert desk.run(reviving(desk, id)) is False
+    assert desk.run(reviving(desk, id)) == 0
     assert desk.stats().living == 0
 
 
@@ -273,14 +335,14 @@ def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk
     late_desk.advance(1001)
     assert late_desk.turn(1, worker="w2").lost
     late_desk.turn(0, moved(id, "dead", token=2, text=RECORD), worker="w2")
-    assert late_desk.run(reviving(late_desk, id)) is True
+    assert late_desk.run(reviving(late_desk, id)) == 1
     found = late_desk.turn(1, worker="w3")
     assert found.ids == [id.encode()]
     claim, story = found.again[0]
     token = int(claim.split()[0])
-    assert token == 3
+    assert token == 4, "a revival counts as well as a delivery"
     assert story == b""
-    for old in (1, 2):
+    for old in (1, 2, 3):
         assert late_desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
     assert late_desk.finish([id], token=token, worker="w3") == []
 
@@ -294,19 +356,26 @@ def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:
         tokens.append(int(found.again[0][0].split()[0]) if found.again else 1)
         if life % 2:
             desk.turn(0, moved(id, "retry", tokens[-1], ms=60_000))
-            assert desk.run(cancelling(desk, id)) == "cancelled"
+            assert cancelling(desk, id) == "cancelled"
         else:
             desk.turn(0, moved(id, "dead", tokens[-1], text=RECORD))
-        assert desk.run(reviving(desk, id)) is True
-    assert tokens == [1, 2, 3, 4, 5, 6]
+        assert desk.run(reviving(desk, id)) == 1
+    assert tokens == [1, 3, 5, 7, 9, 11], "each life and each delivery counts"
 
 
-def test_a_job_that_was_cancelled_before_anybody_took_it_is_revived_as_new(desk: Desk) -> None:
+def test_a_job_that_was_cancelled_before_anybody_took_it_has_a_token_in_its_second_life(desk: Desk) -> None:
+    """What depends on it tells its lives apart by it."""
     (id,) = desk.push(BODY)
-    desk.run(cancelling(desk, id))
-    assert desk.run(reviving(desk, id)) is True
+    cancelling(desk, id)
+    assert desk.run(reviving(desk, id)) == 1
+    assert desk.ask("HGET", "claims", id) == b"1 nobody 0"
     found = desk.turn(1)
-    assert (found.ids, found.again) == ([id.encode()], {})
+    assert found.ids == [id.encode()]
+    claim, story = found.again[0]
+    assert claim.startswith(b"2 w ")
+    assert story == b""
+    assert desk.finish([id], token=1) == [id.encode()], "nobody ever held token 1"
+    assert desk.finish([id], token=2) == []
 
 
 def test_the_token_in_a_record_is_not_taken_from_what_a_task_was_given(desk: Desk) -> None:
@@ -316,7 +385,7 @@ def test_the_token_in_a_record_is_not_taken_from_what_a_task_was_given(desk: Des
     seen = desk.run(look(desk.keys, id))
     assert (seen.state, seen.record.reason) == (State.DEAD, '{"token":99,')
     desk.run(reviving(desk, id))
-    assert desk.turn(1).again[0][0].startswith(b"2 ")
+    assert desk.turn(1).again[0][0].startswith(b"3 ")
 
 
 def test_counters_that_were_born_in_a_revival_have_an_end(desk: Desk) -> None:
@@ -335,8 +404,8 @@ def test_a_discarded_job_is_forgotten(desk: Desk, verb: str) -> None:
     (id,) = desk.push()
     end(desk, id, verb)
     desk.run(note(desk.keys, [(id, "", "log:1", "text")], 60_000))
-    assert desk.run(discard(desk.keys, [id, UNKNOWN])) == 1
-    assert desk.run(discard(desk.keys, [id, UNKNOWN])) == 0
+    assert desk.run(discard(desk.keys, [id, UNKNOWN])) == (1, False)
+    assert desk.run(discard(desk.keys, [id, UNKNOWN])) == (0, False)
     assert desk.members(verb) == []
     assert desk.ask("EXISTS", f"notes:{id}") == 0
     assert desk.run(look(desk.keys, id)).state is State.UNKNOWN
@@ -346,7 +415,7 @@ def test_a_discarded_job_is_forgotten(desk: Desk, verb: str) -> None:
 def test_a_living_job_is_not_discarded(desk: Desk) -> None:
     ids = desk.push("{}", "{}")
     desk.claim(1)
-    assert desk.run(discard(desk.keys, ids)) == 0
+    assert desk.run(discard(desk.keys, ids)) == (0, False)
     assert desk.stats().living == 2
 
 
@@ -397,8 +466,8 @@ def test_a_revived_job_takes_its_name_again_unless_somebody_else_has_it(desk: De
     id = desk.push_one(BODY, name="only-one", scope="until_done")
     end(desk, id, name="only-one")
     owner = desk.push_one(BODY, name="only-one", scope="until_done") if taken else id
-    assert desk.run(revive(desk.keys, id, Envelope("t", name="only-one"), BODY.encode())) is True
+    assert desk.run(revive(desk.keys, id, Envelope("t", name="only-one"), BODY.encode())) == 1
     assert desk.ask("HGET", "names", "only-one") == owner.encode()
     for left in desk.claim(10):
-        desk.turn(0, moved(left, "done", 2 if left == id else 1, name="only-one"))
+        desk.turn(0, moved(left, "done", 3 if left == id else 1, name="only-one"))
     assert desk.ask("EXISTS", "names") == 0

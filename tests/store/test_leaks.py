@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from relevo import Relevo
+from relevo.store.dependents import follow, forget, gate_of, needs_of
+from relevo.store.edges import Edge
+from relevo.store.push import NewJob, push_rich
+from relevo.store.relay import hear
 from tests.leaks import leaks
 from tests.servers import Server
-from tests.store.desk import Desk, moved
+from tests.store.desk import Desk, moved, new_id
 
 
 def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
@@ -30,7 +34,15 @@ def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relev
         ("HSET", "claims", ("lost", "1 w 1")),
         ("HSET", "story", ("lost", "{}")),
         ("HSET", "groups", ("lost", "1 g")),
+        ("ZADD", "waiting", (1, "lost")),
         ("HSET", "waiters", ("lost", "in")),
+        ("ZADD", "errands", (1, "lost")),
+        ("ZADD", "errands", (1, "@lost")),
+        ("HSET", "letters", ("lost", "done 2 x\n\n")),
+        ("HSET", "ticks", ("due:lost", 1)),
+        ("HSET", "carried:lost", ("life", "waits")),
+        ("HSET", "carried:lost", ("life", "closed")),
+        ("ZADD", "flows", (1, "x")),
         ("HSET", "names", ("n", "lost")),
         ("HSET", "clock", ("100", "1")),
         ("HSET", "stats", ("enqueued", 1)),
@@ -49,8 +61,57 @@ def test_what_belongs_to_no_living_job_is_a_leak(
     found = leaks(server, app.name)
     assert len(found) == 1
     assert f"}}:{key}" in found[0]
-    assert "lost" in found[0] or "lost" not in args
+    assert "lost" in found[0] or not {"lost", "@lost", "due:lost"} & set(args)
     desk.ask("DEL", key) if key not in ("jobs", "ready") else desk.ask("HDEL" if key == "jobs" else "ZREM", key, "lost")
+    assert leaks(server, app.name) == []
+
+
+def test_what_waits_for_another_job_is_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
+    (parent,) = desk.push()
+    child = desk.push_one(needs=needs_of(1, 60_000, takes="one"))
+    assert desk.run(follow(desk.keys, [(parent, Edge(child, "default", index=0))])) == [("", 0)]
+    assert leaks(server, app.name) == []
+    desk.ask("ZREM", "waiting", child)
+    assert len(leaks(server, app.name)) == 1, "nobody will ever see it"
+    desk.ask("ZADD", "waiting", 1, child)
+
+
+def test_an_open_workflow_and_who_waits_for_it_are_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
+    flow = desk.push_one(needs="f 1 60000 60000", edges=str(Edge(new_id(), "default")))
+    assert leaks(server, app.name) == []
+    desk.ask("HSET", f"carried:{flow}", "life", "closed")
+    assert [leak.partition("}:")[2] for leak in leaks(server, app.name)] == [f"carried:{flow}", f"waiters[{flow}]"]
+    desk.ask("HSET", f"carried:{flow}", "life", "open")
+
+
+@pytest.mark.parametrize(("ago_ms", "is_leak"), [(-60_000, False), (0, False), (60_000, True)])
+def test_a_letter_is_a_leak_once_it_should_have_been_delivered(
+    desk: Desk, app: Relevo, server: Server, ago_ms: int, is_leak: bool
+) -> None:
+    desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
+    desk.ask("ZADD", "errands", desk.turn(0).now_ms - ago_ms, "x.2")
+    assert [leak.partition("}:")[2] for leak in leaks(server, app.name)] == ["letters[x.2]"] * is_leak
+    desk.ask("DEL", "letters")
+    assert len(leaks(server, app.name)) == 1, "an errand without its letter"
+    desk.ask("DEL", "errands")
+
+
+def test_a_closed_gate_is_a_leak_once_nothing_is_behind_it(desk: Desk, app: Relevo, server: Server) -> None:
+    first, second = (NewJob(new_id(), 100, b"{}", needs=needs_of(0, 60_000, gated=True)) for _ in range(2))
+    desk.run(push_rich(desk.keys, [first, second], "default"))
+    assert leaks(server, app.name) == []
+    desk.run(forget(desk.keys, [first]))
+    assert leaks(server, app.name) == []
+    desk.run(forget(desk.keys, [second]))
+    assert [leak.partition("}:")[2] for leak in leaks(server, app.name)] == [f"letters[{gate_of(first.id)}]"]
+    desk.run(hear(desk.keys, [], 1000, [gate_of(first.id)]))
+    assert leaks(server, app.name) == []
+
+
+def test_a_schedule_is_no_leak_nor_is_its_errand(desk: Desk, app: Relevo, server: Server) -> None:
+    desk.ask("HSET", "schedules", "nightly", "{}")
+    desk.ask("ZADD", "errands", 1, "@nightly")
+    desk.ask("HSET", "ticks", "due:nightly", 1)
     assert leaks(server, app.name) == []
 
 

@@ -126,7 +126,7 @@ def test_an_unreadable_body_is_listed_as_it_is(desk: Desk) -> None:
     assert (row.envelope, row.body) == (None, b"no json")
 
 
-@pytest.mark.parametrize("state", ["", "waiting", "jobs", "unknown"])
+@pytest.mark.parametrize("state", ["", "waiters", "jobs", "unknown"])
 def test_a_page_of_no_such_state_is_refused(desk: Desk, state: str) -> None:
     with pytest.raises(OptionError, match="state: one of ready"):
         page(desk.keys, state, 0, 10)
@@ -149,7 +149,7 @@ def test_clearing_removes_what_has_not_started(desk: Desk) -> None:
     assert running == [named]
     desk.turn(0, moved(named, "retry", ms=60_000, text=b"{}"))
     (runs,) = desk.claim(1)
-    assert desk.run(clear(desk.keys)) == 1200
+    assert desk.run(clear(desk.keys)) == (1200, False)
     stats = desk.stats()
     assert (stats.living, stats.running, stats.totals["cleared"]) == (1, 1, 1200)
     for key in ("ready", "scheduled", "groups", "story", "names", "clock"):
@@ -159,13 +159,13 @@ def test_clearing_removes_what_has_not_started(desk: Desk) -> None:
 
 def test_clearing_twice_or_an_empty_queue_removes_nothing(desk: Desk) -> None:
     desk.push()
-    assert desk.run(clear(desk.keys)) == 1
-    assert desk.run(clear(desk.keys)) == 0
+    assert desk.run(clear(desk.keys)) == (1, False)
+    assert desk.run(clear(desk.keys)) == (0, False)
 
 
 def test_clearing_removes_bodies_that_cannot_be_read(desk: Desk) -> None:
     desk.push("no json", "[]")
-    assert desk.run(clear(desk.keys)) == 2
+    assert desk.run(clear(desk.keys)) == (2, False)
     assert desk.stats().living == 0
 
 

@@ -44,7 +44,7 @@ def test_a_renewal_does_not_bring_back_what_has_ended(desk: Desk) -> None:
 def test_a_renewal_says_what_somebody_wants_cancelled(desk: Desk) -> None:
     a, b = desk.push("{}", "{}")
     desk.claim(2)
-    desk.run(cancel(desk.keys, b, b"{}", 1000, "", 10))
+    desk.run(cancel(desk.keys, [(b, 1000, "")], 10))
     for _ in range(2):
         assert desk.run(renew(desk.keys, [(a, 1), (b, 1)], 90_000)) == ([], [b])
 
@@ -62,8 +62,8 @@ def test_a_thousand_leases_are_renewed_in_one_call(desk: Desk) -> None:
 
 def test_a_resting_worker_stays_on_the_list(desk: Desk) -> None:
     desk.wait("w1", idle_ms=5000)
-    now, wake, waits = desk.run(rest(desk.keys, "w1", 60_000))
-    assert (wake, waits) == (0, True)
+    now, wake, waits, errand = desk.run(rest(desk.keys, "w1", 60_000))
+    assert (wake, waits, errand) == (0, True, 0)
     assert desk.score("idle", "w1") == now + 60_000
     assert 60_000 < desk.ask("PTTL", "idle") <= 120_000
 

@@ -219,7 +219,7 @@ def test_status_shows_queues_and_workers(server: Server, app: Relevo) -> None:
     told = relevo("status", "--name", app.name, url=server.url)
     assert (told.code, told.err) == (0, "")
     words = as_words(told.out)
-    assert next(line for line in words if line[:1] == ["default"])[:7] == ["default", "2", "1", "1", "0", "0", "0"]
+    assert next(line for line in words if line[:1] == ["default"])[:7] == ["default", "2", "1", "0", "1", "0", "0"]
     assert next(line for line in words if line[:1] == ["w-1"])[:7] == [
         "w-1",
         "box",

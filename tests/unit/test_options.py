@@ -10,7 +10,7 @@ import pytest
 
 from relevo.errors import OptionError
 from relevo.model.backoff import Backoff
-from relevo.model.options import ALIASES, ONE_JOB_ONLY, TASK_ONLY, Options, Priority, changed
+from relevo.model.options import ALIASES, ONE_JOB_ONLY, TASK_ONLY, Options, Parent, Priority, changed
 
 NAN, INF = float("nan"), float("inf")
 
@@ -19,6 +19,20 @@ class Named:
     """Something with a target, as a task is."""
 
     target = "shop.broken"
+
+
+class Dependable:
+    """Something to wait for, as a job is."""
+
+    def __init__(self, id: Any = "a", queue: Any = "q") -> None:
+        self.id, self.queue, self._app = id, queue, self
+        self.name = "shop"
+
+
+class Enqueued:
+    """Something that holds a job, as what `Enqueue` of relevo.compat returns."""
+
+    job = Dependable()
 
 
 def one(option: str, value: Any) -> Options:
@@ -67,6 +81,18 @@ def one(option: str, value: Any) -> Options:
         ("unique", "until_done", "until_done"),
         ("unique", "10m", 600.0),
         ("unique", 0.001, 0.001),
+        ("depends_on", None, ()),
+        ("depends_on", [], ()),
+        ("depends_on", Dependable(), (Parent("a", "q", "shop"),)),
+        ("depends_on", (Dependable(), "wait"), (Parent("a", "q", "shop", "wait"),)),
+        ("depends_on", (Dependable(), Dependable("b")), (Parent("a", "q", "shop"), Parent("b", "q", "shop"))),
+        (
+            "depends_on",
+            [Dependable(), (Dependable("b", "r"), "run")],
+            (Parent("a", "q", "shop"), Parent("b", "r", "shop", "run")),
+        ),
+        ("depends_on", [Dependable(), (Dependable(), "run")], (Parent("a", "q", "shop", "run"),)),
+        ("depends_on", Enqueued(), (Parent("a", "q", "shop"),)),
     ],
 )
 def test_an_option_is_read(option: str, value: Any, becomes: Any) -> None:
@@ -98,6 +124,21 @@ WRONG: dict[str, list[Any]] = {
     "eta": [datetime(2030, 1, 1), datetime(2201, 1, 1, tzinfo=UTC), "2030-01-01", 0, None, date(2030, 1, 1)],
     "name": [None, 7, "a\nb", "x" * 256, b"n"],
     "unique": ["", "always", "10", 0, 0.0001, -1, NAN, [], b"queued"],
+    "depends_on": [
+        "0123456789abcdefghij",
+        7,
+        True,
+        {"a": 1},
+        object(),
+        [None],
+        [Dependable(), "id"],
+        [(Dependable(), "stop")],
+        (Dependable(), "stop"),
+        [(Dependable(), None)],
+        [(Dependable(), "cancel", "run")],
+        [Dependable(id=None)],
+        [Dependable(queue=7)],
+    ],
 }
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from relevo.model.job import Envelope, State
-from relevo.store import jobs, queues, turns
+from relevo.model.schedule import schedule_of
+from relevo.store import checkpoints, dependents, flows, jobs, queues, relay, schedules, turns
+from relevo.store.edges import Edge
 from relevo.store.keys import QUEUE_KEYS, AppKeys, QueueKeys
 from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_plain, push_rich
@@ -19,6 +21,8 @@ KEYS = QueueKeys("relevo:test:shop:actions:default")
 ID = "0" * 20
 LIMITS = turns.Limits(1, 2, 3, 4)
 APP = AppKeys("relevo", "test", "shop")
+HOURLY = schedule_of(name="hourly", target="shop.report", every="1h")
+TICK = schedules.Tick(1, NewJob(ID, 100, b"{}"))
 
 
 def clearing() -> Call[Any]:
@@ -32,7 +36,7 @@ def clearing() -> Call[Any]:
 CALLS: list[tuple[Call[Any], int]] = [
     (push_plain(KEYS, [], 100, 1), 0),
     (push_plain(KEYS, [(ID, b"{}")] * 3, 100, 1), 6),
-    (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2), 16),
+    (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2), 20),
     (turns.turn(KEYS, "w", LIMITS, 1, turns.Settled()), 0),
     (
         turns.turn(
@@ -51,13 +55,26 @@ CALLS: list[tuple[Call[Any], int]] = [
     (turns.note(KEYS, [(ID, 1, "log:1", "")], 1), 4),
     (jobs.look(KEYS, ID), 0),
     (jobs.attach(KEYS, ID, b"in"), 0),
-    (jobs.cancel(KEYS, ID, b"", 1, "", 1), 0),
+    (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 6),
     (jobs.revive(KEYS, ID, Envelope("x"), b""), 0),
     (jobs.discard(KEYS, [ID, ID]), 2),
     (queues.count(KEYS, "default"), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
     (queues.pause(KEYS, True), 0),
     (clearing(), 2),
+    (dependents.follow(KEYS, [(ID, Edge(ID, "a queue")), (ID, Edge(ID, "default", "w", 3))]), 4),
+    (dependents.forget(KEYS, [NewJob(ID, 100, b"{}")]), 2),
+    (relay.take_errands(KEYS), 0),
+    (relay.take_errands(KEYS, ["a", "b"], ticks=True), 2),
+    (relay.hear(KEYS, [], 1), 0),
+    (relay.hear(KEYS, relay.opened([ID, ID]), 1, ["a.gate"]), 1 + 14),
+    (flows.expect(KEYS, ID, ID, [(ID, "default", "task")]), 2),
+    (checkpoints.keep(KEYS, ID, 1, "s", "fetch", b"1"), 0),
+    (schedules.enroll(KEYS, HOURLY, 1, "digest"), 0),
+    (schedules.unenroll(KEYS, "hourly"), 0),
+    (schedules.suspend(KEYS, "hourly", pause=True), 0),
+    (schedules.fire(KEYS, HOURLY, [], due_ms=1, next_ms=2, fail_ms=3), 0),
+    (schedules.fire(KEYS, HOURLY, [TICK, TICK], due_ms=None, fail_ms=3), 14),
     (queues.register(APP, ["a", "b"], 1), 2),
 ]
 
@@ -116,7 +133,9 @@ def test_fixed_arguments_are_used_by_name_only(name: str) -> None:
     assert not re.search(r"\bKEYS\b", code)
     fixed = len(found.args)
     assert all(int(n) > fixed for n in re.findall(r"ARGV\[(\d+)\]", code))
-    starts = re.findall(r"for i = (\d+), #ARGV", code) + re.findall(r"local at = (\d+)", code)
+    loops = re.findall(r"for i = (\d+)(?: \+ \w+)?, (?:#ARGV|(\d+) \+ \w+)\b", code)
+    assert all(not last or int(last) == fixed for _, last in loops)
+    starts = [start for start, _ in loops] + re.findall(r"local at = (\d+)", code)
     assert all(int(start) == fixed + 1 for start in starts)
     assert "ARGV" not in code or starts, "variable arguments are read from somewhere"
 

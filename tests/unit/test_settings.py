@@ -125,6 +125,10 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "unknown_task_ttl": ("2d", 172_800.0),
         "call_timeout": ("1.5s", 1.5),
         "connect_timeout": ("1s", 1.0),
+        "schedules": (
+            '{"nightly": {"task": "shop.report", "cron": "30 2 * * *"}}',
+            {"nightly": {"task": "shop.report", "cron": "30 2 * * *"}},
+        ),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
     }
     assert set(given) == set(Settings.__struct_fields__)
@@ -248,6 +252,60 @@ def test_a_wrong_value_names_the_variable_or_the_file_it_came_from(tmp_path: Pat
     assert refusal(tmp_path).endswith(f"(from [tool.relevo] of {path})")
     path = relevo_toml(tmp_path, "lease = 'x'\n")
     assert refusal(tmp_path).endswith(f"(from {path})")
+
+
+def test_schedules_are_tables_by_name_in_both_files(tmp_path: Path) -> None:
+    table = """
+    task = "shop.report"
+    args = [7]
+    kwargs = { kind = "short" }
+    cron = "30 2 * * *"
+    tz = "Europe/Madrid"
+    priority = 50
+    """
+    expected = {
+        "task": "shop.report",
+        "args": [7],
+        "kwargs": {"kind": "short"},
+        "cron": "30 2 * * *",
+        "tz": "Europe/Madrid",
+        "priority": 50,
+    }
+    pyproject(tmp_path, f"[tool.relevo.schedules.nightly]{table}")
+    assert load(directory=tmp_path, environ={}).schedules == {"nightly": expected}
+    relevo_toml(tmp_path, f"lease = 5\n[schedules.late]{table}[schedules.often]\ntask = 'shop.fetch'\nevery = '10s'\n")
+    found = load(directory=tmp_path, environ={}).schedules
+    assert found == {"late": expected, "often": {"task": "shop.fetch", "every": "10s"}}
+    assert Settings().schedules == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("0 3 * * *", "schedules: JSON is needed in a variable, found '0 3 * * *'"),
+        ('["nightly"]', "schedules: a table for each schedule is needed, found ['nightly']"),
+        ([], "schedules: a table for each schedule is needed, found []"),
+        ({"nightly": "shop.report"}, 'schedules.nightly: a table with task = "shop.report" is needed'),
+        ({"nightly": {"cron": "@daily"}}, "schedules.nightly: a table with task"),
+        ({"nightly": {"task": "x"}}, "schedules.nightly: a schedule needs cron="),
+        (
+            {"nightly": {"task": "x", "cron": "61 * * * *"}},
+            "schedules.nightly: cron: the minute of '61 * * * *' is wrong",
+        ),
+        ({"nightly": {"task": "x", "cron": "0 0 30 2 *"}}, "never comes: there is no day 30 in February"),
+        ({"nightly": {"task": "x", "cron": "@daily", "tz": "Madrid"}}, "did you mean 'Europe/Madrid'?"),
+        ({"nightly": {"task": "x", "cron": "@daily", "every": "1d"}}, "cron and every are two schedules"),
+        ({"nightly": {"task": "x", "every": "10"}}, "every: '10' has no unit"),
+        ({"nightly": {"task": "x", "every": "1h", "overlap": "skpi"}}, "did you mean 'skip'?"),
+        ({"every night": {"task": "x", "every": "1h"}}, "schedules.every night: name: printable text"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_with_its_name(tmp_path: Path, given: Any, said: str) -> None:
+    message = refusal(tmp_path, arguments={"schedules": given})
+    assert said in message
+    assert message.endswith("(from the arguments)")
+    if isinstance(given, str):
+        assert refusal(tmp_path, environ={"RELEVO_SCHEDULES": given}).endswith("(from RELEVO_SCHEDULES)")
 
 
 @pytest.mark.parametrize("name", ["relevo.toml", "pyproject.toml"])

@@ -1,8 +1,15 @@
-"""What is on a server without an end: everything has a time limit, or belongs to a living job.
+"""What is on a server without an end: everything has a time limit, or belongs to a living job or an open workflow.
 
 These keys of a queue have no time limit and empty with its jobs, so each of their entries must name a job that lives:
-`jobs ready scheduled running claims story groups names waiters`. `clock` may be there while something is ready, and
-`paused` until the queue is resumed. Any other key without a time limit is a leak.
+`jobs ready scheduled running waiting claims story groups names`. Entries of `waiters` may also be open workflows, and
+so may the owner of what is carried (`carried:<id>`).
+
+`errands` and `letters` empty as letters are delivered: each letter stands in both, each schedule in `errands` and
+`schedules`. A letter whose time has come some seconds ago was forgotten: a worker, or whoever caused it, delivers it at
+once. One that will cancel jobs whose maker died (`<id>.gate`) may wait for its time only while one of them lives.
+
+`clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` until they are removed,
+and `ticks` as long as the schedule they are of. Any other key without a time limit is a leak.
 """
 
 from __future__ import annotations
@@ -10,19 +17,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+from relevo.store.edges import edges_of
 from relevo.store.plan import Call
 
 Run: TypeAlias = Callable[[Call[Any]], Any]
 """Performs a call and blocks: `app.run`."""
 
 _ALL_OF_IT = {b"*"}
+#: A letter is delivered within milliseconds, and if who took it died, after two seconds more. On a busy machine: ten.
+_LATE_MS = 10_000
+_GATE = b".gate"
 
 
 def leaks(run: Run, pattern: str) -> list[str]:
     """Keys, and entries as `key[entry]`, that nothing will ever remove, among the keys that match a pattern."""
     eternal = {key for key in _keys(run, pattern) if run(Call([b"TTL", key])) == -1}
     addresses = {key.partition(b"}:")[0] + b"}:" for key in eternal}
-    return sorted(leak for address in addresses for leak in _of_queue(run, address, eternal))
+    return sorted(leak for address in addresses for leak in _Queue(run, address).leaks(eternal))
 
 
 def remove(run: Run, pattern: str) -> None:
@@ -40,38 +51,80 @@ def _keys(run: Run, pattern: str) -> Iterator[bytes]:
             return
 
 
-def _of_queue(run: Run, address: bytes, eternal: set[bytes]) -> Iterator[str]:
-    def ids(name: str) -> set[bytes]:
-        return set(run(Call([b"ZRANGE", address + name.encode(), 0, -1])))
+class _Queue:
+    """The keys under one address, read once."""
 
-    def fields(key: bytes) -> set[bytes]:
-        return set(run(Call([b"HKEYS", key])))
+    def __init__(self, run: Run, address: bytes) -> None:
+        self._run = run
+        self._address = address
+        self._jobs = self._fields("jobs")
+        self._placed = {name: set(self._scores(name)) for name in ("ready", "scheduled", "running", "waiting")}
 
-    jobs = fields(address + b"jobs")
-    placed = {name: ids(name) for name in ("ready", "scheduled", "running")}
-    for key in eternal:
-        if not key.startswith(address):
-            continue
-        match key.removeprefix(address).decode(errors="replace"):
+    def leaks(self, eternal: set[bytes]) -> Iterator[str]:
+        """What has no end, of keys without a time limit."""
+        for key in eternal:
+            if key.startswith(self._address):
+                for entry in self._strange(key.removeprefix(self._address).decode(errors="replace")):
+                    yield _text(key) if entry == b"*" else f"{_text(key)}[{_text(entry)}]"
+
+    def _strange(self, name: str) -> set[bytes]:
+        """The entries of a key that belong to nothing; `*` is all of it."""
+        match name:
             case "jobs":
-                strange = jobs.difference(*placed.values())  # in no set: no worker will ever see it
-            case "ready" | "scheduled" | "running" as name:
-                strange = placed[name] - jobs
-            case "claims" | "story" | "groups" | "waiters":
-                strange = fields(key) - jobs
+                return self._jobs.difference(*self._placed.values())  # in no set: no worker will ever see it
+            case "ready" | "scheduled" | "running" | "waiting":
+                return self._placed[name] - self._jobs
+            case "claims" | "story" | "groups":
+                return self._fields(name) - self._jobs
+            case "waiters":
+                return {id for id in self._fields(name) if not self._lives(id)}
             case "names":
-                held = run(Call([b"HGETALL", key]))
-                strange = {
-                    b"%b of %b" % pair for pair in zip(held[::2], held[1::2], strict=True) if pair[1] not in jobs
-                }
+                return {b"%b of %b" % pair for pair in self._pairs(name) if pair[1] not in self._jobs}
+            case "errands":
+                known = self._fields("letters") | {b"@" + name for name in self._fields("schedules")}
+                return self._scores(name).keys() - known
+            case "letters":
+                return self._lost_letters()
+            case "ticks":
+                known = self._fields("schedules")
+                return {field for field in self._fields(name) if field.partition(b":")[2] not in known}
             case "clock":
-                strange = set() if placed["ready"] else _ALL_OF_IT
-            case "paused":
-                strange = set()
-            case _:
-                strange = _ALL_OF_IT
-        for entry in strange:
-            yield _text(key) if strange is _ALL_OF_IT else f"{_text(key)}[{_text(entry)}]"
+                return set() if self._placed["ready"] else _ALL_OF_IT
+            case "paused" | "schedules":
+                return set()
+        kind, _, id = name.partition(":")
+        return set() if kind == "carried" and self._lives(id.encode()) else _ALL_OF_IT
+
+    def _lost_letters(self) -> set[bytes]:
+        seconds, micros = self._run(Call([b"TIME"]))
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        due = self._scores("errands")
+        lost = set()
+        for letter, text in self._pairs("letters"):
+            at = due.get(letter)
+            if at is None or at < now_ms - _LATE_MS:
+                lost.add(letter)
+            elif at > now_ms and letter.endswith(_GATE):
+                behind = {edge.child.encode() for edge in edges_of(text.decode(errors="replace"))}
+                if not behind & self._jobs:
+                    lost.add(letter)
+        return lost
+
+    def _lives(self, id: bytes) -> bool:
+        if id in self._jobs:
+            return True
+        return bool(self._run(Call([b"HGET", self._address + b"carried:" + id, b"life"])) == b"open")
+
+    def _scores(self, name: str) -> dict[bytes, float]:
+        rows = self._run(Call([b"ZRANGE", self._address + name.encode(), 0, -1, b"WITHSCORES"]))
+        return {rows[i]: float(rows[i + 1]) for i in range(0, len(rows), 2)}
+
+    def _pairs(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        rows = self._run(Call([b"HGETALL", self._address + name.encode()]))
+        return zip(rows[::2], rows[1::2], strict=True)
+
+    def _fields(self, name: str) -> set[bytes]:
+        return set(self._run(Call([b"HKEYS", self._address + name.encode()])))
 
 
 def _text(name: bytes) -> str:

@@ -1,0 +1,192 @@
+"""checkpoint: what a running job keeps of how far it is, who may write it, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relevo import Relevo
+from relevo.model.job import Envelope
+from relevo.store.checkpoints import Kind, keep, kept
+from relevo.store.jobs import cancel, discard, revive
+from relevo.store.queues import clear
+from relevo.store.turns import abandon
+from tests.servers import Server
+from tests.store.desk import Desk, moved, new_id, plain
+
+BODY = '{"t":"shop.charge"}'
+RECORD = b'{"state":"dead","reason":"permanent","target":"shop.charge","body":' + BODY.encode() + b"}"
+
+
+@pytest.fixture
+def held(desk: Desk) -> str:
+    """A job that somebody holds with token 1."""
+    (id,) = desk.push(BODY)
+    assert desk.claim() == [id]
+    return id
+
+
+def write(desk: Desk, id: str, token: int = 1, value: bytes = b"7", *, kind: Kind = "s", name: str = "fetch") -> bool:
+    done: bool = desk.run(keep(desk.keys, id, token, kind, name, value))
+    return done
+
+
+def read(desk: Desk, id: str, kind: Kind = "s", name: str = "fetch") -> bytes | None:
+    found: bytes | None = desk.run(kept(desk.keys, id, kind, name))
+    return found
+
+
+def is_there(desk: Desk, id: str) -> bool:
+    return bool(desk.ask("EXISTS", f"carried:{id}"))
+
+
+# --- who may write
+
+
+def test_what_the_holder_writes_is_kept_also_if_it_says_so_twice(desk: Desk, held: str) -> None:
+    assert read(desk, held) is None
+    for _ in range(2):
+        assert write(desk, held, value=b'{"a":[1]}')
+    assert read(desk, held) == b'{"a":[1]}'
+    assert desk.ask("HLEN", f"carried:{held}") == 1
+    assert write(desk, held, value=b"8")
+    assert read(desk, held) == b"8"
+    desk.turn(0, moved(held, "done"))
+
+
+def test_steps_and_loops_of_one_name_are_two_things(desk: Desk, held: str) -> None:
+    name = "files of Núria: 1"
+    assert write(desk, held, value=b"1", name=name)
+    assert write(desk, held, value=b"2", kind="p", name=name)
+    assert (read(desk, held, "s", name), read(desk, held, "p", name)) == (b"1", b"2")
+    desk.turn(0, moved(held, "done"))
+
+
+@pytest.mark.parametrize("token", [0, 2, 11])
+def test_another_token_is_refused(desk: Desk, held: str, token: int) -> None:
+    assert not write(desk, held, token)
+    assert not is_there(desk, held)
+    desk.finish([held])
+
+
+def test_a_job_that_nobody_knows_is_refused(desk: Desk) -> None:
+    strange = new_id()
+    assert not write(desk, strange)
+    assert not is_there(desk, strange)
+
+
+def test_a_job_that_waits_is_refused(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    assert not write(desk, id)
+    assert not write(desk, id, token=0)
+    assert not is_there(desk, id)
+    desk.drain()
+
+
+@pytest.mark.parametrize("verb", ["back", "retry"])
+def test_who_handed_the_job_back_may_not_write_any_more(desk: Desk, held: str, verb: str) -> None:
+    """Its token stays with the job until somebody else takes it, and must not count meanwhile."""
+    desk.turn(0, moved(held, verb, ms=60_000))
+    assert not write(desk, held)
+    assert not is_there(desk, held)
+    desk.run(clear(desk.keys))
+
+
+def test_who_lost_the_job_may_not_write_and_who_has_it_now_may(desk: Desk, held: str) -> None:
+    assert write(desk, held, value=b"1")
+    desk.run(abandon(desk.keys, [(held, 1)]))
+    assert write(desk, held, value=b"2"), "nobody has taken it back yet"
+    assert desk.turn(1, worker="w2").lost[0][0].decode() == held
+    assert not write(desk, held, 1, b"3")
+    assert read(desk, held) == b"2"
+    assert write(desk, held, 2, b"4")
+    desk.turn(0, moved(held, "done", 2))
+
+
+@pytest.mark.parametrize("verb", ["done", "dead", "cancelled", "expired"])
+def test_nothing_can_be_written_after_the_end(desk: Desk, held: str, verb: str) -> None:
+    desk.turn(0, moved(held, verb, text=RECORD))
+    assert not write(desk, held)
+    assert not is_there(desk, held)
+
+
+# --- what ends it
+
+
+def test_checkpoints_are_there_when_the_job_runs_again(desk: Desk, held: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, "back"))
+    found = desk.turn(1)
+    assert found.ids == [held.encode()]
+    assert read(desk, held) == b"7"
+    assert write(desk, held, 2, b"8")
+    desk.turn(0, plain([held], 2))
+
+
+def test_checkpoints_end_with_a_job_that_is_done(desk: Desk, held: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, "done"))
+    assert not is_there(desk, held)
+
+
+@pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
+def test_checkpoints_of_a_job_that_failed_live_as_long_as_its_record(desk: Desk, held: str, verb: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, verb, text=RECORD, ms=50_000))
+    assert 40_000 < desk.ask("PTTL", f"carried:{held}") <= 50_000
+
+
+def test_a_job_that_is_brought_back_has_its_checkpoints_without_a_time_limit(desk: Desk, held: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, "dead", text=RECORD, ms=50_000))
+    assert desk.run(revive(desk.keys, held, Envelope("shop.charge"), BODY.encode())) == 1
+    assert desk.ask("PTTL", f"carried:{held}") == -1
+    assert read(desk, held) == b"7"
+    assert not write(desk, held), "the token of its former life"
+    token = int(desk.turn(1).again[0][0].split()[0])
+    assert write(desk, held, token, b"8")
+    desk.turn(0, moved(held, "done", token))
+    assert not is_there(desk, held)
+
+
+def test_checkpoints_go_with_a_job_that_is_discarded(desk: Desk, held: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, "dead", text=RECORD))
+    desk.run(discard(desk.keys, [held]))
+    assert not is_there(desk, held)
+
+
+def test_checkpoints_go_with_a_job_that_is_cleared(desk: Desk, held: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, "back"))
+    desk.run(clear(desk.keys))
+    assert not is_there(desk, held)
+
+
+def test_checkpoints_of_a_job_that_is_cancelled_while_it_waits_get_a_time_limit(desk: Desk, held: str) -> None:
+    write(desk, held)
+    desk.turn(0, moved(held, "back"))
+    desk.run(cancel(desk.keys, [(held, 50_000, "")], 10))
+    assert 40_000 < desk.ask("PTTL", f"carried:{held}") <= 50_000
+
+
+# --- a full server
+
+
+@pytest.fixture
+def own_desk(engine: str, tmp_path: Path) -> Iterator[Desk]:
+    with Server(engine, directory=tmp_path) as server:
+        app = Relevo("own", url=server.url, env="test", call_timeout=1)
+        yield Desk(app.client.run, app.keys_of("default"), server)
+        app.close()
+
+
+def test_a_server_without_memory_still_keeps_how_far_running_jobs_are(own_desk: Desk) -> None:
+    """RB21: else an hour of work would be lost for the sake of some bytes."""
+    (id,) = own_desk.push(BODY)
+    own_desk.claim()
+    own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
+    assert write(own_desk, id)
+    assert read(own_desk, id) == b"7"

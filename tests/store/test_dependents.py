@@ -1,0 +1,494 @@
+"""follow and hear: what waits for other jobs, and what becomes of it when they end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from relevo.model.job import Envelope, State
+from relevo.store.dependents import follow
+from relevo.store.edges import Edge, Report, edges_of
+from relevo.store.flows import expect
+from relevo.store.jobs import attach, cancel, discard, look, revive
+from relevo.store.queues import clear
+from relevo.store.relay import deliver, hear
+from tests.store.desk import Desk, moved, new_id
+from tests.store.kin import (
+    BODY,
+    KEEP_MS,
+    OTHER,
+    PARENT,
+    bag,
+    child_of,
+    end,
+    everything,
+    given,
+    letters,
+    relayed,
+    state_of,
+    told,
+    waiting,
+    workflow,
+)
+
+LEVEL = 2**43
+ODD = "50% off: {a} b/é"
+
+
+def reviving(desk: Desk, id: str) -> int:
+    return int(desk.run(revive(desk.keys, id, Envelope("shop.charge"), BODY.encode())))
+
+
+def cancelling(desk: Desk, id: str) -> bool:
+    (said,), posted = desk.run(cancel(desk.keys, [(id, KEEP_MS, "")], 1000))
+    assert said == "cancelled"
+    return bool(posted)
+
+
+# --- follow
+
+
+@pytest.mark.parametrize("state", ["ready", "scheduled", "running", "waiting"])
+def test_an_edge_is_noted_with_a_living_parent(desk: Desk, state: str) -> None:
+    parent = waiting(desk) if state == "waiting" else desk.push_one(when="+60000" if state == "scheduled" else "")
+    if state == "running":
+        desk.claim()
+    edge = Edge(new_id(), "default")
+    assert desk.run(follow(desk.keys, [(parent, edge)])) == [("", 0)]
+    assert desk.ask("HGET", "waiters", parent) == str(edge).encode()
+    assert state_of(desk, parent) == state
+
+
+def test_edges_and_those_who_wait_for_a_result_stand_together(desk: Desk) -> None:
+    (parent,) = desk.push()
+    desk.run(attach(desk.keys, parent, b"in1"))
+    edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "w", 7)]
+    assert desk.run(follow(desk.keys, [(parent, edge) for edge in edges])) == [("", 0)] * 2
+    desk.run(attach(desk.keys, parent, b"in2"))
+    noted = desk.ask("HGET", "waiters", parent).decode()
+    assert noted.split() == ["in1", *map(str, edges), "in2"]
+    assert edges_of(noted) == edges
+
+
+def test_an_edge_that_is_noted_twice_is_heard_once(desk: Desk) -> None:
+    (parent,) = desk.push()
+    child = waiting(desk, 2)
+    edge = Edge(child, "default")
+    for _ in range(2):
+        assert desk.run(follow(desk.keys, [(parent, edge)])) == [("", 0)]
+    end(desk, parent, "plain")
+    assert relayed(desk) == 1
+    assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
+
+
+def test_a_parent_that_is_done_says_so_and_keeps_no_edge(desk: Desk) -> None:
+    (parent,) = desk.push()
+    end(desk, parent, "kept")
+    before = everything(desk)
+    for _ in range(2):
+        assert desk.run(follow(desk.keys, [(parent, Edge(new_id(), "default"))])) == [("done", 2)]
+    assert everything(desk) == before
+
+
+@pytest.mark.parametrize("how", ["dead", "expired", "cancelled"])
+def test_a_parent_that_failed_keeps_the_edge_in_its_record_and_brings_it_back(desk: Desk, how: str) -> None:
+    (parent,) = desk.push(BODY)
+    end(desk, parent, how)
+    ttl = desk.ask("PTTL", f"ended:{parent}")
+    edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "r", 3)]
+    for edge in edges:
+        assert desk.run(follow(desk.keys, [(parent, edge)])) == [(how, 2)]
+    assert 0 < desk.ask("PTTL", f"ended:{parent}") <= ttl
+    seen = desk.run(look(desk.keys, parent))
+    assert (seen.state, seen.body) == (State(how), BODY.encode()), "the record is as readable as before"
+    assert reviving(desk, parent) == 2, "there is something to relay"
+    assert desk.ask("HGET", "waiters", parent).decode() == " ".join(map(str, edges))
+    assert letters(desk) == {f"{parent}.3": f"revived 3 {parent}\n{' '.join(map(str, edges))}\n"}
+
+
+def test_a_parent_that_was_cancelled_before_it_started_has_the_number_of_no_token(desk: Desk) -> None:
+    (parent,) = desk.push(BODY)
+    cancelling(desk, parent)
+    edge = Edge(new_id(), "default")
+    assert desk.run(follow(desk.keys, [(parent, edge)])) == [("cancelled", 0)]
+    assert reviving(desk, parent) == 2
+    assert list(letters(desk)) == [f"{parent}.1"]
+
+
+def test_numbers_grow_over_the_lives_of_a_parent(desk: Desk) -> None:
+    (parent,) = desk.push(BODY)
+    desk.run(follow(desk.keys, [(parent, Edge(new_id(), "default"))]))
+    numbers = []
+    for _ in range(3):
+        end(desk, parent, "dead")
+        reviving(desk, parent)
+        numbers += sorted(int(id.partition(".")[2]) for id in letters(desk))
+        relayed(desk)
+    assert numbers == sorted(set(numbers))
+
+
+def test_an_unknown_parent_is_said_to_be_and_nothing_is_noted(desk: Desk) -> None:
+    (gone,) = desk.push()
+    end(desk, gone, "plain")
+    (known,) = desk.push()
+    edge = Edge(new_id(), "default")
+    found = desk.run(follow(desk.keys, [(new_id(), edge), (known, edge), (gone, edge)]))
+    assert found == [("unknown", 0), ("", 0), ("unknown", 0)]
+    assert desk.ask("HKEYS", "waiters") == [known.encode()]
+
+
+def test_an_open_workflow_is_followed_like_a_job_and_a_closed_one_keeps_the_edge(desk: Desk) -> None:
+    flow = workflow(desk, 1, Edge(PARENT, "default"))
+    first, second = Edge(new_id(), "default"), Edge(new_id(), "default", "r")
+    assert desk.run(follow(desk.keys, [(flow, first)])) == [("", 0)]
+    told(desk, flow, "dead", policy="n")
+    assert desk.run(follow(desk.keys, [(flow, second)])) == [("dead", 1)]
+    assert bag(desk, flow)["edges"].split() == [str(Edge(PARENT, "default")), str(first), str(second)]
+    assert desk.ask("PTTL", f"carried:{flow}") > 0
+    relayed(desk)
+
+
+# --- hear
+
+
+ENDS = ("done", "dead", "cancelled", "expired", "revived", "discarded", "lapsed")
+BECOMES = {
+    # policy: what becomes of the child, by state of its only parent
+    "c": dict.fromkeys(ENDS, "cancelled") | {"done": "ready", "revived": "waiting", "lapsed": "ready"},
+    "r": dict.fromkeys(ENDS, "ready") | {"revived": "waiting"},
+    "w": dict.fromkeys(ENDS, "waiting") | {"done": "ready", "discarded": "cancelled", "lapsed": "ready"},
+    "f": dict.fromkeys(ENDS, "ready") | {"done": "cancelled", "revived": "waiting"},
+}
+
+
+@pytest.mark.parametrize("state", ENDS)
+@pytest.mark.parametrize("policy", BECOMES)
+def test_a_child_is_let_go_cancelled_or_kept_as_its_policy_says(desk: Desk, policy: str, state: str) -> None:
+    child = waiting(desk)
+    told(desk, child, state, policy=policy)
+    assert state_of(desk, child) == BECOMES[policy][state]
+    before = everything(desk)
+    for _ in range(2):
+        told(desk, child, state, policy=policy)
+    assert everything(desk) == before, "heard again it changes nothing"
+    stats = desk.stats()
+    assert stats.living == (0 if BECOMES[policy][state] == "cancelled" else 1)
+
+
+@pytest.mark.parametrize("state", ENDS[:5])
+@pytest.mark.parametrize("policy", BECOMES)
+def test_one_of_two_parents_decides_only_where_it_forbids(desk: Desk, policy: str, state: str) -> None:
+    child = waiting(desk, 2)
+    told(desk, child, state, policy=policy)
+    assert state_of(desk, child) == ("cancelled" if BECOMES[policy][state] == "cancelled" else "waiting")
+    told(desk, child, "done", parent=OTHER)
+    assert state_of(desk, child) == BECOMES[policy][state]
+
+
+@pytest.mark.parametrize(("policy", "small"), [("C", "c"), ("N", "n")])
+def test_the_word_of_one_that_joined_late_counts_only_if_it_was_announced(desk: Desk, policy: str, small: str) -> None:
+    child = waiting(desk, 1) if small == "c" else workflow(desk, 1)
+    before = everything(desk)
+    assert not told(desk, child, "dead", policy=policy, parent=OTHER)
+    assert everything(desk) == before
+    assert desk.run(expect(desk.keys, child, PARENT, [(OTHER, "default", "task")])) is True
+    assert bag(desk, child)["open"] == "2"
+    told(desk, child, "done", number=0, policy=policy, parent=OTHER)
+    assert bag(desk, child)["open"] == "1", "also its first word, whatever its number"
+    assert bag(desk, child)[f"h:{OTHER}"].startswith("0 0 0 done ")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("dead", 4), ("done", 2)),
+        (("dead", 4), ("done", 4)),
+        (("done", 2), ("dead", 4)),
+        (("revived", 3), ("dead", 2)),
+        (("cancelled", 0), ("revived", 0)),
+    ],
+)
+def test_old_news_are_no_news_and_what_is_done_stays_done(
+    desk: Desk, first: tuple[str, int], second: tuple[str, int]
+) -> None:
+    child = waiting(desk, 2)
+    told(desk, child, *first)
+    before = everything(desk)
+    told(desk, child, *second)
+    assert everything(desk) == before
+
+
+def test_a_child_that_was_cut_by_one_parent_goes_on_hearing_of_the_other(desk: Desk) -> None:
+    child = waiting(desk, 2)
+    told(desk, child, "dead", 2)
+    told(desk, child, "done", 2, parent=OTHER)
+    assert state_of(desk, child) == "cancelled"
+    told(desk, child, "revived", 3)
+    assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
+    assert desk.ask("PTTL", f"carried:{child}") == -1
+    told(desk, child, "done", 6)
+    assert state_of(desk, child) == "ready"
+    end(desk, child, "plain")
+
+
+def test_a_child_that_was_cut_by_two_parents_needs_both_of_them_back(desk: Desk) -> None:
+    child = waiting(desk, 2)
+    told(desk, child, "dead", 2)
+    told(desk, child, "expired", 2, parent=OTHER)
+    told(desk, child, "revived", 3)
+    assert state_of(desk, child) == "cancelled"
+    told(desk, child, "revived", 3, parent=OTHER)
+    assert state_of(desk, child) == "waiting"
+
+
+def test_a_child_that_was_cut_runs_when_its_parent_was_done_before_it_heard_of_the_revival(desk: Desk) -> None:
+    child = waiting(desk)
+    told(desk, child, "dead", 2)
+    told(desk, child, "done", 6)
+    assert state_of(desk, child) == "ready"
+    told(desk, child, "revived", 3)
+    assert state_of(desk, child) == "ready"
+
+
+def test_the_record_of_a_child_that_was_cut_says_why(desk: Desk) -> None:
+    child = waiting(desk)
+    told(desk, child, "dead", 2)
+    record = desk.run(look(desk.keys, child)).record
+    assert (record.state, record.reason, record.queue_from) == (State.CANCELLED, "dependency_failed", "waiting")
+    assert (record.target, bytes(record.body)) == ("shop.charge", BODY.encode())
+    assert f"it depends on {PARENT}, which is dead" in record.story.attempts[0].message
+    for key in (f"ended:{child}", f"carried:{child}"):
+        assert 0 < desk.ask("PTTL", key) <= KEEP_MS
+    stats = desk.stats()
+    assert (stats.waiting, stats.cancelled, stats.totals["cancelled"]) == (0, 1, 1)
+
+
+def test_a_child_that_was_cut_and_forgotten_does_not_come_back(desk: Desk) -> None:
+    child = waiting(desk)
+    told(desk, child, "dead", 2)
+    assert desk.run(discard(desk.keys, [child])) == (1, False)
+    before = everything(desk)
+    told(desk, child, "revived", 3)
+    assert everything(desk) == before
+
+
+def test_what_depends_on_a_cut_child_is_cut_and_comes_back_with_it(desk: Desk) -> None:
+    (parent,) = desk.push(BODY)
+    child = child_of(desk, parent)
+    grandchild = child_of(desk, child)
+    end(desk, parent, "dead")
+    assert relayed(desk) == 2, "of the parent and, since something depends on it, of the child"
+    assert (state_of(desk, child), state_of(desk, grandchild)) == ("cancelled", "cancelled")
+    assert reviving(desk, parent) == 2
+    relayed(desk)
+    assert (state_of(desk, child), state_of(desk, grandchild)) == ("waiting", "waiting")
+    for id in (parent, child, grandchild):
+        end(desk, id, "plain")
+        relayed(desk)
+    assert desk.stats().living == 0
+
+
+def test_a_named_child_gives_its_name_free_when_it_is_cut_and_takes_it_again(desk: Desk) -> None:
+    child = waiting(desk, name="only", scope="until_done")
+    assert desk.push_one(name="only", scope="until_done") == child
+    told(desk, child, "dead", 2)
+    assert desk.ask("EXISTS", "names") == 0
+    told(desk, child, "revived", 3)
+    assert desk.ask("HGET", "names", "only") == child.encode()
+
+
+def test_a_name_that_somebody_took_meanwhile_is_not_taken_back(desk: Desk) -> None:
+    child = waiting(desk, name="only", scope="until_done")
+    told(desk, child, "dead", 2)
+    other = desk.push_one(name="only", scope="until_done")
+    assert other != child
+    told(desk, child, "revived", 3)
+    assert desk.ask("HGET", "names", "only") == other.encode()
+
+
+def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(desk: Desk) -> None:
+    urgent = waiting(desk, priority=7, group="a group", weight=2.0)
+    desk.push_one(priority=7, group="other")
+    told(desk, urgent, "done")
+    assert desk.score("ready", urgent) == 7 * LEVEL + 32
+    assert desk.ask("EXISTS", f"carried:{urgent}") == 0, "it takes nothing with it"
+    assert desk.claim() == [urgent]
+
+
+def test_a_delay_counts_from_the_moment_the_child_is_let_go(late_desk: Desk) -> None:
+    child = waiting(late_desk, priority=3, when="+60000", group="g", weight=0.5)
+    late_desk.advance(120_000)
+    told(late_desk, child, "done")
+    now = late_desk.turn(0).now_ms
+    score = late_desk.score("scheduled", child) or 0
+    assert score % 1024 == 3
+    assert now - 5000 < score // 1024 - 60_000 <= now
+    assert late_desk.ask("HGET", "groups", child) == b"0.5 g"
+    assert late_desk.claim() == []
+    late_desk.advance(60_001)
+    assert late_desk.claim() == [child]
+
+
+@pytest.mark.parametrize(("ahead_ms", "state"), [(60_000, "scheduled"), (-60_000, "ready")])
+def test_a_time_that_was_chosen_is_kept(desk: Desk, ahead_ms: int, state: str) -> None:
+    child = waiting(desk, when=str(desk.turn(0).now_ms + ahead_ms))
+    told(desk, child, "done")
+    assert state_of(desk, child) == state
+
+
+@pytest.mark.parametrize("when", ["", "+60000"])
+def test_a_child_that_is_let_go_calls_an_idle_worker(desk: Desk, when: str) -> None:
+    child = waiting(desk, when=when)
+    desk.wait("w1")
+    told(desk, child, "dead", policy="w")
+    assert desk.bell("w1") == []
+    told(desk, child, "done", 4, policy="w")
+    assert desk.bell("w1") == [b""]
+
+
+def test_no_more_workers_are_called_than_there_are_jobs(desk: Desk) -> None:
+    children = [waiting(desk) for _ in range(3)]
+    for n in range(5):
+        desk.wait(f"w{n}")
+    desk.run(hear(desk.keys, [Report(child, PARENT, 2, "done") for child in children], 1000))
+    assert sum(len(desk.bell(f"w{n}")) for n in range(5)) == 3
+
+
+def test_a_child_that_was_cancelled_by_hand_hears_of_its_parents_and_stays_cancelled(desk: Desk) -> None:
+    done, kept = waiting(desk, 1), waiting(desk, 2)
+    for child in (done, kept):
+        cancelling(desk, child)
+        told(desk, child, "done")
+        assert state_of(desk, child) == "cancelled"
+        assert child not in desk.members("ready")
+        assert reviving(desk, child) == 1
+    assert state_of(desk, done) == "ready", "nothing is left to wait for"
+    assert (state_of(desk, kept), bag(desk, kept)["open"]) == ("waiting", "1")
+    assert desk.ask("PTTL", f"carried:{kept}") == -1
+    told(desk, kept, "done", parent=OTHER)
+    assert state_of(desk, kept) == "ready"
+
+
+def test_a_child_that_was_cut_and_revived_by_hand_waits_until_its_parents_let_it(desk: Desk) -> None:
+    child = waiting(desk)
+    told(desk, child, "dead", 2)
+    assert reviving(desk, child) == 1
+    assert reviving(desk, child) == 0
+    assert state_of(desk, child) == "waiting"
+    assert "body" not in bag(desk, child)
+    told(desk, child, "revived", 3)
+    told(desk, child, "done", 6)
+    assert state_of(desk, child) == "ready"
+
+
+def test_a_waiting_job_is_counted_looked_at_and_cleared(desk: Desk) -> None:
+    child = waiting(desk, 3)
+    seen = desk.run(look(desk.keys, child))
+    assert (seen.state, seen.open) == (State.WAITING, 3)
+    assert (desk.stats().waiting, desk.stats().living, desk.claim()) == (1, 1, [])
+    assert desk.run(clear(desk.keys)) == (1, False)
+    assert desk.ask("EXISTS", f"carried:{child}") == 0
+
+
+# --- inputs
+
+
+@pytest.mark.parametrize("takes", ["one", "2"])
+def test_results_of_parents_are_carried_until_the_job_is_done(desk: Desk, takes: str) -> None:
+    parents = desk.push(*[BODY] * (1 if takes == "one" else 2))
+    child = waiting(desk, len(parents), takes=takes)
+    for place, parent in enumerate(parents):
+        desk.run(follow(desk.keys, [(parent, Edge(child, "default", "c", place))]))
+    assert desk.claim(2) == parents
+    for place, parent in reversed(list(enumerate(parents))):
+        assert state_of(desk, child) == "waiting"
+        desk.turn(0, moved(parent, "done", text=b'{"state":"done","result":{"n":%d}}' % place))
+        relayed(desk)
+    assert given(desk, child) == [b'{"n":%d}' % place for place in range(len(parents))]
+    assert (state_of(desk, child), bag(desk, child)["life"]) == ("ready", "freed")
+    end(desk, child, "dead")
+    assert 0 < desk.ask("PTTL", f"carried:{child}") <= KEEP_MS
+    reviving(desk, child)
+    assert desk.ask("PTTL", f"carried:{child}") == -1
+    assert len(given(desk, child)) == len(parents), "whoever revives it will need them"
+    end(desk, child, "plain")
+    assert desk.ask("EXISTS", f"carried:{child}") == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (b'{"state":"done"}', b"!its result was not kept"),
+        (b'{"state":"done","not_kept":"too large"}', b"!too large"),
+    ],
+)
+def test_a_result_that_is_lacking_is_marked_with_the_reason(desk: Desk, record: bytes, why: bytes) -> None:
+    (parent,) = desk.push(BODY)
+    child = waiting(desk, takes="one")
+    desk.run(follow(desk.keys, [(parent, Edge(child, "default", "c", 0))]))
+    end(desk, parent, "kept", record=record)
+    relayed(desk)
+    assert (state_of(desk, child), given(desk, child)) == ("ready", [why])
+
+
+# --- in any order
+
+
+# What may become of a parent, told in this order: (state, number). The last one counts.
+LIVES: list[list[tuple[str, int]]] = [
+    [("done", 2)],
+    [("dead", 2)],
+    [("cancelled", 0)],
+    [("dead", 2), ("revived", 3)],
+    [("dead", 2), ("revived", 3), ("done", 6)],
+    [("expired", 2), ("revived", 3), ("cancelled", 4)],
+    [("cancelled", 0), ("revived", 1), ("dead", 4), ("revived", 5), ("done", 8)],
+]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_letters_in_any_order_and_any_number_lead_to_the_same(desk: Desk, seed: int) -> None:
+    """RB44"""
+    chance = random.Random(seed)
+    number = chance.randint(1, 4)
+    parents = [f"{n:020d}" for n in range(number)]
+    lives = [chance.choice(LIVES) for _ in parents]
+    policies = [chance.choice("cw") for _ in parents]
+    child, flow = waiting(desk, number), workflow(desk, number)
+    written = []
+    for parent, life, policy in zip(parents, lives, policies, strict=True):
+        edges = f">{policy}:{child}default >n:{flow}default"
+        written += [(f"{parent}.{n}", f"{state} {n} {parent}\n{edges}\n".encode()) for state, n in life]
+    told_now = written * chance.randint(1, 3)
+    chance.shuffle(told_now)
+    while told_now:
+        some = chance.randint(1, len(told_now))
+        desk.run(deliver(lambda _: desk.keys, told_now[:some], 1000))
+        told_now = told_now[some:]
+
+    last = [life[-1][0] for life in lives]
+    failed = [p for p, state in zip(policies, last, strict=True) if state not in ("done", "revived")]
+    expected = "cancelled" if "c" in failed else "ready" if set(last) == {"done"} else "waiting"
+    assert state_of(desk, child) == expected
+    if expected != "ready":
+        known = bag(desk, child)
+        assert (int(known["open"]), int(known["bad"])) == (len(last) - last.count("done"), failed.count("c"))
+    known = bag(desk, flow)
+    worst = [state for state in ("dead", "expired", "cancelled", "done") if state in last]
+    assert (known["life"], known.get("state")) == (("open", None) if "revived" in last else ("closed", worst[0]))
+    assert {state: int(known.get(f"n:{state}", 0)) for state in set(last) - {"revived"}} == {
+        state: last.count(state) for state in set(last) - {"revived"}
+    }
+    stats = desk.stats()
+    assert stats.living == (expected != "cancelled")
+    relayed(desk)
+
+
+@pytest.mark.parametrize("queue", ["default", ODD, "a b", "ñ", "%41", "\\d%s", "~.-_"])
+def test_an_edge_is_read_as_it_was_written(queue: str) -> None:
+    edges = [Edge(new_id(), queue), Edge(new_id(), queue, "w", 0), Edge(new_id(), queue, "C", "x")]
+    text = " ".join(map(str, edges))
+    assert edges_of(text) == edges
+    assert edges_of(f"inbox {text} >q:nonsense >c:short") == edges
+    assert not set(text) & set('"\n\\')

@@ -1,0 +1,287 @@
+"""Gates and late members: jobs that wait until their makers, or those that bring them, have all in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relevo import Relevo
+from relevo.errors import UnknownJob
+from relevo.store.dependents import gate_of, needs_of, push_dependents
+from relevo.store.edges import Edge, Policy
+from relevo.store.flows import expect
+from relevo.store.jobs import look
+from relevo.store.plan import Call
+from relevo.store.push import GATE_MS, NewJob, push_rich
+from relevo.store.relay import REPORTS, deliver, hear, opened, start_letter
+from tests.servers import Server
+from tests.store.desk import Desk, moved, new_id
+from tests.store.kin import (
+    BODY,
+    KEEP_MS,
+    OTHER,
+    PARENT,
+    bag,
+    end,
+    everything,
+    given,
+    letters,
+    relayed,
+    state_of,
+    told,
+    waiting,
+    workflow,
+)
+
+ODD = "50% off: {a} b/é"
+
+
+# --- gates
+
+
+def gated(desk: Desk, n: int = 1, parents: int = 0, **rich: Any) -> list[str]:
+    """Jobs behind one gate."""
+    needs = needs_of(parents, KEEP_MS, gated=True)
+    jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs, **rich) for _ in range(n)]
+    assert desk.run(push_rich(desk.keys, jobs, "default")) == [job.id for job in jobs]
+    return [job.id for job in jobs]
+
+
+def test_a_gated_job_does_not_start_before_its_gate_opens(desk: Desk) -> None:
+    ids = gated(desk, 2)
+    assert desk.claim(5) == []
+    (letter,) = letters(desk).items()
+    assert letter == (gate_of(ids[0]), f"cancelled 0 gate\n>c:{ids[0]}default >c:{ids[1]}default\n")
+    due = desk.score("errands", gate_of(ids[0])) or 0
+    assert abs(due - desk.turn(0).now_ms - GATE_MS) < 5000
+    for _ in range(2):
+        assert desk.run(hear(desk.keys, opened(ids), 1000, [gate_of(ids[0])])) is False
+        assert desk.members("ready") == ids
+        assert letters(desk) == {}
+
+
+def test_a_gated_job_with_parents_waits_for_both(desk: Desk) -> None:
+    by_gate, by_parent = gated(desk, 2, parents=1)
+    told(desk, by_gate, "done")
+    told(desk, by_parent, "done", 1, parent="gate")
+    assert desk.claim(5) == []
+    told(desk, by_gate, "done", 1, parent="gate")
+    told(desk, by_parent, "done")
+    assert desk.claim(5) == [by_gate, by_parent]
+
+
+def test_a_gate_that_nobody_opens_cancels_what_is_behind_it(late_desk: Desk) -> None:
+    ids = gated(late_desk, 2, parents=1)
+    late_desk.advance(GATE_MS - 60_000)
+    assert relayed(late_desk) == 0
+    late_desk.advance(60_001)
+    assert relayed(late_desk) == 1
+    assert [state_of(late_desk, id) for id in ids] == ["cancelled", "cancelled"]
+    assert letters(late_desk) == {}
+    record = late_desk.run(look(late_desk.keys, ids[0])).record
+    assert "died before all of it was in place" in record.story.attempts[0].message
+    assert relayed(late_desk) == 0
+
+
+def test_a_gate_that_lapses_after_it_was_opened_changes_nothing(desk: Desk) -> None:
+    ids = gated(desk, 2, parents=1)
+    letter = letters(desk)
+    desk.run(hear(desk.keys, opened(ids), 1000))
+    told(desk, ids[0], "done")
+    before = everything(desk)
+    lapse = [(id, text.encode()) for id, text in letter.items()]
+    for _ in range(2):
+        desk.run(deliver(lambda _: desk.keys, lapse, 1000))
+    assert everything(desk) == before
+
+
+def test_a_gate_that_is_opened_after_it_lapsed_brings_back_what_was_behind_it(desk: Desk) -> None:
+    (id,) = gated(desk)
+    told(desk, id, "cancelled", 0, parent="gate")
+    assert state_of(desk, id) == "cancelled"
+    told(desk, id, "done", 1, parent="gate")
+    assert state_of(desk, id) == "ready"
+
+
+def test_what_depends_on_a_job_whose_gate_lapsed_is_told_that_it_never_came_to_be(desk: Desk) -> None:
+    flow = workflow(desk, 1)
+    (id,) = gated(desk, edges=str(Edge(flow, "default", "n")))
+    assert told(desk, id, "cancelled", 0, parent="gate") is True
+    assert letters(desk)[f"{id}.0"].startswith("lapsed 0 ")
+    desk.run(hear(desk.keys, [], 1000, [gate_of(id)]))
+    relayed(desk)
+    assert bag(desk, flow)["n:lapsed"] == "1"
+
+
+def test_a_push_of_gated_jobs_that_is_repeated_stores_them_once(desk: Desk) -> None:
+    job = NewJob(new_id(), 100, BODY.encode(), needs=needs_of(1, KEEP_MS, gated=True), edges=str(Edge(PARENT, "q")))
+    call = push_rich(desk.keys, [job], "default")
+    assert desk.run(call) == [job.id]
+    told(desk, job.id, "done")
+    before = everything(desk)
+    assert desk.run(Call(call.command(repeated=True, text=True), call.decode)) == [job.id]
+    assert everything(desk) == before
+
+
+def test_a_letter_starts_a_workflow_whose_members_are_in_place(desk: Desk, app: Relevo, server: Server) -> None:
+    there = Desk(desk.run, app.keys_of(ODD), server)
+    (here_id,), (there_id, other_id) = gated(desk), gated(there, 2)
+    gates = [("default", gate_of(here_id)), (ODD, gate_of(there_id)), ("nowhere", gate_of(new_id()))]
+    founder = NewJob(new_id(), 0, b"{}", needs=f"f 3 {KEEP_MS} {KEEP_MS}")
+    desk.run(push_rich(desk.keys, [founder], start=start_letter(gates)))
+    assert set(letters(desk)) == {gate_of(here_id), founder.id + ".start"}
+    assert desk.claim() == []
+    start = letters(desk)[founder.id + ".start"].encode()
+    for _ in range(2):
+        assert desk.run(app.relay("default")) in (0, 1)
+        assert (desk.members("ready"), there.members("ready")) == ([here_id], [there_id, other_id])
+        assert letters(desk) == letters(there) == {}
+        desk.run(deliver(app.keys_of, [("again", start)], 1000))
+    desk.ask("DEL", f"carried:{founder.id}")
+
+
+# --- push_dependents
+
+
+@pytest.fixture
+def push_child(desk: Desk, app: Relevo) -> Callable[..., str]:
+    """Store a job that depends on others as `depends_on` does."""
+
+    def push(*parents: tuple[str, str, Policy], id: str = "", name: str = "") -> str:
+        by_queue: dict[str, list[tuple[str, Policy]]] = {}
+        for parent, queue, policy in parents:
+            by_queue.setdefault(queue, []).append((parent, policy))
+        needs, scope = needs_of(len(parents), KEEP_MS, gated=True), "until_done" if name else ""
+        job = NewJob(id or new_id(), 100, BODY.encode(), name=name, scope=scope, needs=needs)
+        owners: list[str] = desk.run(push_dependents(app.keys_of, "default", [job], by_queue, 1000))
+        return owners[0]
+
+    return push
+
+
+def test_a_job_waits_for_living_parents_in_any_queues(
+    desk: Desk, app: Relevo, server: Server, push_child: Callable[..., str]
+) -> None:
+    there = Desk(desk.run, app.keys_of(ODD), server)
+    (here_id,), (there_id,) = desk.push(BODY), there.push(BODY)
+    child = push_child((here_id, "default", "c"), (there_id, ODD, "c"))
+    assert (state_of(desk, child), letters(desk)) == ("waiting", {})
+    for where, id in ((there, there_id), (desk, here_id)):
+        assert state_of(desk, child) == "waiting"
+        end(where, id, "plain")
+        desk.run(app.relay(ODD, "default"))
+    assert state_of(desk, child) == "ready"
+
+
+@pytest.mark.parametrize(("how", "becomes"), [("kept", "ready"), ("dead", "cancelled"), ("expired", "cancelled")])
+def test_a_job_hears_at_once_of_parents_that_have_ended(
+    desk: Desk, how: str, becomes: str, push_child: Callable[..., str]
+) -> None:
+    (parent,) = desk.push(BODY)
+    end(desk, parent, how)
+    child = push_child((parent, "default", "c"))
+    assert (state_of(desk, child), letters(desk)) == (becomes, {})
+
+
+def test_a_job_whose_parent_is_unknown_is_not_stored(desk: Desk, push_child: Callable[..., str]) -> None:
+    (parent,) = desk.push(BODY)
+    id, lost = new_id(), new_id()
+    with pytest.raises(UnknownJob, match=f"depends_on: no job {lost} on default"):
+        push_child((parent, "default", "c"), (lost, "default", "c"), id=id, name="n")
+    assert (state_of(desk, id), letters(desk)) == ("unknown", {})
+    assert desk.stats().living == 1
+    assert desk.ask("EXISTS", "names") == 0
+    end(desk, parent, "plain")
+    relayed(desk)
+    assert desk.stats().living == 0, "the edge that was noted leads nowhere"
+
+
+def test_a_job_whose_name_is_taken_waits_for_nothing_new(desk: Desk, push_child: Callable[..., str]) -> None:
+    (parent,) = desk.push(BODY)
+    child = push_child((parent, "default", "c"), name="n")
+    before = everything(desk)
+    assert push_child((parent, "default", "c"), name="n") == child
+    assert everything(desk) == before
+
+
+def test_more_parents_and_children_than_fit_in_one_call(desk: Desk, app: Relevo) -> None:
+    many = REPORTS + 50
+    parents = desk.push(*[BODY] * many)
+    desk.claim(many)
+    for id in parents[: many // 2]:
+        desk.turn(0, moved(id, "done", text=b'{"state":"done"}'))
+    needs = needs_of(many, KEEP_MS, gated=True)
+    jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs) for _ in range(2)]
+    named: list[tuple[str, Policy]] = [(id, "c") for id in parents]
+    owners = desk.run(push_dependents(app.keys_of, "default", jobs, {"default": named}, 1000))
+    assert owners == [job.id for job in jobs]
+    assert {bag(desk, id)["open"] for id in owners} == {str(many - many // 2)}
+    for id in parents[many // 2 :]:
+        desk.turn(0, moved(id, "done", ms=0))
+    relayed(desk)
+    assert desk.members("ready") == owners
+
+
+# --- expect
+
+
+def test_late_members_are_waited_for_and_their_results_come_behind_the_others(desk: Desk) -> None:
+    child = waiting(desk, 1, takes="1")
+    late = [new_id(), new_id()]
+    members = [(id, "default", "task") for id in late]
+    for _ in range(2):
+        assert desk.run(expect(desk.keys, child, PARENT, members)) is True
+        assert bag(desk, child)["open"] == "3"
+    for id in reversed(late):
+        told(desk, child, "done", parent=id, policy="C", index="x", input=b'"%b"' % id.encode())
+    told(desk, child, "done", index="0", input=b'"first"')
+    assert state_of(desk, child) == "ready"
+    assert given(desk, child) == [b'"first"', *(b'"%b"' % id.encode() for id in late)]
+
+
+def test_a_workflow_keeps_a_list_of_members_that_joined_late(desk: Desk) -> None:
+    flow, id = workflow(desk, 1), new_id()
+    assert desk.run(expect(desk.keys, flow, PARENT, [(id, "mails", "shop.mail")])) is True
+    assert bag(desk, flow)[f"x:{id}"] == '["mails","shop.mail"]'
+    told(desk, flow, "done", policy="n")
+    assert bag(desk, flow)["life"] == "open"
+    told(desk, flow, "dead", policy="N", parent=id)
+    assert bag(desk, flow)["state"] == "dead"
+
+
+@pytest.mark.parametrize("late", ["freed", "cut", "closed", "unknown", "heard"])
+def test_it_is_too_late_to_join_what_waits_no_more(desk: Desk, late: str) -> None:
+    child = waiting(desk, 2, takes="one")
+    match late:
+        case "freed":
+            told(desk, child, "done", parent=OTHER)
+            told(desk, child, "done")
+        case "cut":
+            told(desk, child, "dead", parent=OTHER)
+        case "heard":
+            told(desk, child, "done")
+        case "closed":
+            child = workflow(desk)
+            told(desk, child, "done", policy="n", parent=OTHER)
+        case "unknown":
+            child = new_id()
+    before = everything(desk)
+    assert desk.run(expect(desk.keys, child, PARENT, [(new_id(), "default", "task")])) is False
+    assert everything(desk) == before
+
+
+def test_a_member_that_lives_again_may_bring_others(desk: Desk) -> None:
+    flow = workflow(desk, 1)
+    told(desk, flow, "dead", 2, policy="n")
+    told(desk, flow, "revived", 3, policy="n")
+    assert desk.run(expect(desk.keys, flow, PARENT, [(new_id(), "default", "task")])) is True
+
+
+def test_a_late_member_that_never_came_to_be_is_not_missed(desk: Desk) -> None:
+    flow, id = workflow(desk, 1), new_id()
+    desk.run(expect(desk.keys, flow, PARENT, [(id, "default", "task")]))
+    told(desk, flow, "done", policy="n")
+    told(desk, flow, "lapsed", 0, policy="N", parent=id)
+    assert bag(desk, flow)["state"] == "done"

@@ -1,0 +1,496 @@
+"""Letters: written in the step that ends a job, carried by whoever comes by, heard by workflows, and then gone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import redis
+
+from relevo import Relevo
+from relevo.model.job import Envelope, State, read_record
+from relevo.store.dependents import follow
+from relevo.store.edges import Edge, Letter, letter_of
+from relevo.store.jobs import attach, cancel, discard, look, revive
+from relevo.store.plan import Call
+from relevo.store.push import NewJob, push_rich
+from relevo.store.queues import clear, pause
+from relevo.store.relay import ERRAND_MS, LETTERS, Errands, deliver, relay, take_errands
+from relevo.store.turns import rest
+from tests.servers import Server
+from tests.store.desk import Desk, moved, new_id
+from tests.store.kin import (
+    BODY,
+    KEEP_MS,
+    OTHER,
+    PARENT,
+    bag,
+    child_of,
+    end,
+    everything,
+    letters,
+    relayed,
+    state_of,
+    told,
+    waiting,
+    workflow,
+)
+
+EDGE = Edge(PARENT, "default")
+
+
+def noted(desk: Desk, *edges: Edge, **rich: Any) -> str:
+    """A job with these edges."""
+    parent = desk.push_one(BODY, **rich)
+    desk.run(follow(desk.keys, [(parent, edge) for edge in edges]))
+    return parent
+
+
+def take(desk: Desk, *finished: str, ticks: bool = False) -> Errands:
+    taken: Errands = desk.run(take_errands(desk.keys, finished, ticks=ticks))
+    return taken
+
+
+# --- written when a job ends, if something depends on it
+
+HOW = {
+    # how a job that ran once ends: state and number in the letter
+    "plain": ("done", 2),
+    "kept": ("done", 2),
+    "done": ("done", 2),
+    "dead": ("dead", 2),
+    "cancelled": ("cancelled", 2),
+    "expired": ("expired", 2),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_turn_that_ends_a_job_writes_one_letter_with_all_its_edges(desk: Desk, how: str) -> None:
+    state, number = HOW[how]
+    edges = [EDGE, Edge(OTHER, "50% off", "w")]
+    parent = noted(desk, *edges)
+    due = end(desk, parent, how)
+    text = f"{state} {number} {parent}\n{edges[0]} {edges[1]}\n"
+    assert letters(desk) == {f"{parent}.{number}": text}
+    assert due == desk.score("errands", f"{parent}.{number}") > 0  # type: ignore[operator]
+    assert letter_of(text.encode()) == Letter(state, number, parent, edges)
+    assert desk.ask("EXISTS", "waiters") == 0
+    before = everything(desk)
+    assert desk.turn(0, moved(parent, "dead", 1)).refused == [parent.encode()]
+    assert everything(desk) == before, "told again it is refused, and nothing is written"
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_turn_that_ends_a_job_on_which_nothing_depends_writes_nothing(desk: Desk, how: str) -> None:
+    noted(desk, EDGE, when="+60000")  # something in the queue has dependents, so it is looked
+    parent = desk.push_one(BODY)
+    desk.run(attach(desk.keys, parent, b"inbox"))
+    assert end(desk, parent, how) == 0
+    assert letters(desk) == {}
+
+
+@pytest.mark.parametrize("verb", ["retry", "back"])
+def test_a_job_that_runs_again_keeps_its_edges_and_writes_nothing(desk: Desk, verb: str) -> None:
+    parent = noted(desk, EDGE)
+    assert end(desk, parent, verb, record=b"{}") == 0
+    assert letters(desk) == {}
+    assert desk.ask("HGET", "waiters", parent) == str(EDGE).encode()
+
+
+def test_the_number_of_an_end_grows_with_each_delivery(desk: Desk) -> None:
+    parent = noted(desk, EDGE)
+    for _ in range(2):
+        end(desk, parent, "back", record=b"{}")
+    end(desk, parent, "plain")
+    assert list(letters(desk)) == [f"{parent}.6"]
+
+
+@pytest.mark.parametrize("index", [0, 12, "x"])
+def test_a_letter_holds_the_record_only_if_somebody_takes_the_result(desk: Desk, index: Any) -> None:
+    record = b'{"state":"done","result":"a\\nb"}'
+    takes, takes_not = noted(desk, EDGE, Edge(OTHER, "default", "c", index)), noted(desk, EDGE)
+    end(desk, takes, "kept", record=record)
+    end(desk, takes_not, "kept", record=record)
+    written = letters(desk)
+    assert letter_of(written[f"{takes}.2"].encode()).record == record
+    assert letter_of(written[f"{takes_not}.2"].encode()).record == b""
+    reports = letter_of(written[f"{takes}.2"].encode()).reports()
+    assert [(one.index, one.input) for _, one in reports] == [("", b""), (str(index), b'"a\\nb"')]
+
+
+def test_a_job_that_failed_sends_no_record(desk: Desk) -> None:
+    parent = noted(desk, Edge(OTHER, "default", "r", 0))
+    end(desk, parent, "dead")
+    (text,) = letters(desk).values()
+    assert letter_of(text.encode()).record == b""
+
+
+@pytest.mark.parametrize(("when", "has_edges"), [("", True), ("+60000", True), ("", False), ("+60000", False)])
+def test_a_cancel_writes_a_letter_exactly_if_something_depends_on_the_job(
+    desk: Desk, when: str, has_edges: bool
+) -> None:
+    parent = noted(desk, *[EDGE] * has_edges, when=when)
+    bystander = desk.push_one(BODY, when="+90000")
+    assert desk.run(cancel(desk.keys, [(bystander, KEEP_MS, ""), (parent, KEEP_MS, "")], 1000)) == (
+        ["cancelled", "cancelled"],
+        has_edges,
+    )
+    assert letters(desk) == ({f"{parent}.0": f"cancelled 0 {parent}\n{EDGE}\n"} if has_edges else {})
+    again = desk.run(cancel(desk.keys, [(parent, KEEP_MS, "")], 1000))
+    assert again == (["unknown"], has_edges), "who lost the reply is told again that there is something to relay"
+
+
+def test_a_cancel_of_a_job_that_runs_writes_nothing_yet(desk: Desk) -> None:
+    parent = noted(desk, EDGE)
+    desk.claim()
+    assert desk.run(cancel(desk.keys, [(parent, KEEP_MS, "")], 1000)) == (["asked"], False)
+    assert letters(desk) == {}
+
+
+@pytest.mark.parametrize("has_edges", [True, False])
+def test_a_clear_writes_a_letter_exactly_if_something_depends_on_a_job(desk: Desk, has_edges: bool) -> None:
+    parent = noted(desk, *[EDGE] * has_edges)
+    desk.push()
+    assert desk.run(clear(desk.keys)) == (2, has_edges)
+    assert letters(desk) == ({f"{parent}.0": f"cancelled 0 {parent}\n{EDGE}\n"} if has_edges else {})
+
+
+@pytest.mark.parametrize("policy", ["c", "r", "w", "f", "n"])
+@pytest.mark.parametrize("how", ["dead", "cancelled", "expired"])
+def test_forgetting_a_job_that_failed_is_told_to_those_that_still_wait_for_it(
+    desk: Desk, how: str, policy: Any
+) -> None:
+    child = waiting(desk)
+    parent = noted(desk, Edge(child, "default", policy))
+    end(desk, parent, how)
+    relayed(desk)
+    before = state_of(desk, child)
+    assert desk.run(discard(desk.keys, [parent])) == (1, policy == "w")
+    assert list(letters(desk)) == [f"{parent}.3"] * (policy == "w")
+    assert desk.run(discard(desk.keys, [parent])) == (0, False)
+    relayed(desk)
+    assert state_of(desk, child) == ("cancelled" if policy == "w" else before)
+
+
+def test_forgetting_a_job_that_went_well_is_told_to_nobody(desk: Desk) -> None:
+    child = waiting(desk, 2)
+    parent = noted(desk, Edge(child, "default", "w"))
+    end(desk, parent, "kept")
+    relayed(desk)
+    assert desk.run(discard(desk.keys, [parent])) == (1, False)
+    assert letters(desk) == {}
+
+
+def test_only_those_that_still_wait_are_told_of_a_discard() -> None:
+    letter = Letter("discarded", 3, PARENT, [Edge(OTHER, "default", policy) for policy in ("c", "r", "w", "f", "n")])
+    assert [report.policy for _, report in letter.reports()] == ["w"]
+
+
+# --- what a job carried with it
+
+
+@pytest.mark.parametrize(
+    ("how", "ttl"),
+    [("done", 0), ("dead", KEEP_MS), ("cancelled", KEEP_MS), ("expired", KEEP_MS), ("retry", -1), ("back", -1)],
+)
+def test_what_a_job_carries_ends_with_it_or_waits_for_its_revival(desk: Desk, how: str, ttl: int) -> None:
+    child = waiting(desk, takes="one")
+    told(desk, child, "done", index="0", input=b"7")
+    end(desk, child, how, record=b"{}")
+    left = desk.ask("PTTL", f"carried:{child}")
+    assert left == {0: -2, -1: -1}.get(ttl, left)
+    assert ttl <= 0 or 0 < left <= ttl
+
+
+@pytest.mark.parametrize("how", ["cancel", "clear", "discard"])
+def test_what_a_job_carries_ends_with_it_whoever_ends_it(desk: Desk, how: str) -> None:
+    child = waiting(desk, takes="one")
+    if how == "clear":
+        desk.run(clear(desk.keys))
+    else:
+        desk.run(cancel(desk.keys, [(child, KEEP_MS, "")], 1000))
+        assert 0 < desk.ask("PTTL", f"carried:{child}") <= KEEP_MS
+    if how == "discard":
+        desk.run(discard(desk.keys, [child]))
+    assert desk.ask("EXISTS", f"carried:{child}") == (how == "cancel")
+
+
+# --- errands
+
+
+def test_an_errand_is_taken_by_one_and_again_by_another_if_it_is_not_finished(late_desk: Desk) -> None:
+    parent = noted(late_desk, EDGE)
+    end(late_desk, parent, "plain")
+    letter = f"{parent}.2"
+    taken = take(late_desk)
+    assert (taken.ids, taken.texts) == ([letter], [letters(late_desk)[letter].encode()])
+    assert taken.next_ms == taken.now_ms + ERRAND_MS
+    assert take(late_desk).ids == []
+    late_desk.advance(ERRAND_MS + 1)
+    assert take(late_desk).ids == [letter], "whoever took it has died"
+    taken = take(late_desk, letter)
+    assert (taken.ids, taken.next_ms, letters(late_desk)) == ([], 0, {})
+    assert take(late_desk, letter, "unknown").ids == []
+
+
+def test_errands_are_taken_in_the_order_of_their_times_some_at_once(late_desk: Desk) -> None:
+    parents = [noted(late_desk, EDGE) for _ in range(LETTERS + 5)]
+    for parent in parents:
+        end(late_desk, parent, "plain")
+        late_desk.advance(1)
+    first, second = take(late_desk), take(late_desk)
+    assert len(first.ids) == LETTERS
+    assert first.ids + second.ids == [f"{parent}.2" for parent in parents]
+    assert take(late_desk, *first.ids, *second.ids).next_ms == 0
+
+
+def test_an_errand_whose_letter_is_gone_is_dropped(desk: Desk) -> None:
+    desk.ask("ZADD", "errands", 1, "ghost.2")
+    desk.ask("ZADD", "errands", 2, "@ghost")
+    assert take(desk).ids == []
+    assert desk.members("errands") == ["@ghost"]
+    assert take(desk, ticks=True).ids == []
+    assert desk.ask("EXISTS", "errands") == 0
+
+
+def test_schedules_are_given_only_to_those_who_ask_for_them(desk: Desk) -> None:
+    desk.ask("HSET", "schedules", "nightly", "{}")
+    desk.ask("ZADD", "errands", 1, "@nightly")
+    parent = noted(desk, EDGE)
+    end(desk, parent, "plain")
+    assert take(desk).ids == [f"{parent}.2"]
+    assert take(desk, ticks=True).ids == ["@nightly"]
+    assert take(desk, f"{parent}.2", ticks=True).ids == [], "it is in somebody's hands"
+    desk.ask("DEL", "errands")
+
+
+def test_workers_hear_of_errands_from_every_turn_and_rest(desk: Desk) -> None:
+    desk.wait("w1")
+    assert desk.run(rest(desk.keys, "w1", 60_000))[3] == 0
+    parent = noted(desk, EDGE)
+    due = end(desk, parent, "plain")
+    assert due > 0
+    desk.push("{}", "{}")
+    assert desk.run(rest(desk.keys, "w1", 60_000))[3] == due
+    assert desk.turn(0).errand_ms == due, "without room"
+    assert desk.turn(1).errand_ms == due, "with a full house"
+    assert desk.turn(5).errand_ms == due, "with nothing left"
+    desk.run(pause(desk.keys, True))
+    assert desk.turn(1).errand_ms == due, "paused"
+    desk.run(pause(desk.keys, False))
+    relayed(desk)
+    assert desk.turn(1).errand_ms == 0
+
+
+# --- carried to where they lead
+
+
+GARBAGE = [
+    b"",
+    b"done",
+    b"done 2 x\n",
+    b"done two x\n\n",
+    b"done 2\n\n",
+    b"\xff 2 x\n\n",
+    b"done 2 x\n\xff\n",
+    b"start\nodd",
+    b"start\n\xff",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_letter_that_cannot_be_read_is_dropped_and_is_in_nobodys_way(
+    desk: Desk, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = desk.push_one(BODY)
+    child = child_of(desk, parent)
+    desk.ask("HSET", "letters", "a.2", garbage)
+    desk.ask("ZADD", "errands", 1, "a.2")
+    end(desk, parent, "plain")
+    with caplog.at_level(logging.ERROR, "relevo.relay"):
+        assert relayed(desk) == 2
+    assert "letter a.2 cannot be read and is dropped" in caplog.text
+    assert (letters(desk), state_of(desk, child)) == ({}, "ready")
+
+
+def test_a_letter_to_somebody_unknown_is_harmless(desk: Desk) -> None:
+    done = desk.push_one(BODY)
+    end(desk, done, "kept")
+    for state in ("done", "dead", "cancelled", "expired", "revived", "discarded", "lapsed"):
+        before = everything(desk)
+        edges = " ".join(f">{policy}0:{child}default" for policy in "crwfnCN" for child in (new_id(), done))
+        text = f"{state} 2 {PARENT}\n{edges}\n".encode()
+        assert desk.run(deliver(lambda _: desk.keys, [("x", text)], 1000)) == (["x"], set())
+        assert everything(desk) == before
+
+
+def test_letters_lead_through_many_queues_in_one_go(desk: Desk, app: Relevo, server: Server) -> None:
+    queues = ["default", "50% off: {a}", "b b", "default"]
+    desks = [Desk(desk.run, app.keys_of(queue), server) for queue in queues]
+    ids = [desk.push_one(BODY)]
+    for before, here, queue in zip(desks, desks[1:], queues[1:], strict=False):
+        child = waiting(here)
+        assert before.run(follow(before.keys, [(ids[-1], Edge(child, queue))])) == [("", 0)]
+        ids.append(child)
+    end(desk, ids[0], "dead")
+    assert desk.run(relay(app.keys_of, ["default"], 1000)) == 3
+    assert [state_of(here, id) for here, id in zip(desks, ids, strict=True)] == ["dead", *["cancelled"] * 3]
+    assert desk.run(revive(desk.keys, ids[0], Envelope("t"), BODY.encode())) == 2
+    assert desk.run(relay(app.keys_of, queues, 1000)) == 3
+    assert [state_of(here, id) for here, id in zip(desks, ids, strict=True)] == ["ready", *["waiting"] * 3]
+    for here, id in zip(desks, ids, strict=True):
+        end(here, id, "plain")
+        desk.run(relay(app.keys_of, queues, 1000))
+    assert all(here.stats().living == 0 for here in desks)
+    assert all(letters(here) == {} for here in desks)
+
+
+def test_a_relay_that_dies_before_it_says_so_has_delivered_all_the_same(late_desk: Desk) -> None:
+    parent = late_desk.push_one(BODY)
+    child = child_of(late_desk, parent)
+    end(late_desk, parent, "plain")
+    taken = take(late_desk)
+    late_desk.run(deliver(lambda _: late_desk.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+    assert state_of(late_desk, child) == "ready"
+    assert relayed(late_desk) == 0
+    late_desk.advance(ERRAND_MS + 1)
+    before = late_desk.members("ready")
+    assert relayed(late_desk) == 1
+    assert (late_desk.members("ready"), letters(late_desk)) == (before, {})
+
+
+# --- workflows
+
+
+def test_a_workflow_is_founded_without_being_a_job(desk: Desk) -> None:
+    edge = Edge(PARENT, "default", "r")
+    flow = workflow(desk, 3, edge, takes="2")
+    known = bag(desk, flow)
+    assert {name: known[name] for name in ("life", "open", "bad", "takes", "plan", "number")} == {
+        "life": "open",
+        "open": "3",
+        "bad": "0",
+        "takes": "2",
+        "plan": '{"plan":1}',
+        "number": "0",
+    }
+    assert (desk.members("flows"), desk.ask("PTTL", "flows") > 0) == ([flow], True)
+    assert desk.ask("HGET", "waiters", flow) == str(edge).encode()
+    stats = desk.stats()
+    assert (stats.living, stats.totals) == (0, {})
+
+
+def test_a_workflow_is_founded_once_with_its_members(desk: Desk) -> None:
+    flow, member = new_id(), new_id()
+    rows = [
+        NewJob(flow, 0, b"{}", needs=f"f 1 {KEEP_MS} {KEEP_MS}"),
+        NewJob(member, 100, BODY.encode(), edges=str(Edge(flow, "default", "n"))),
+    ]
+    call = push_rich(desk.keys, rows)
+    assert desk.run(call) == [flow, member]
+    before = everything(desk)
+    assert desk.run(Call(call.command(repeated=True, text=True), call.decode)) == [flow, member]
+    assert everything(desk) == before
+    end(desk, member, "kept")
+    relayed(desk)
+    assert bag(desk, flow)["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        (("done", "done"), "done"),
+        (("done", "cancelled"), "cancelled"),
+        (("cancelled", "expired"), "expired"),
+        (("expired", "dead", "cancelled"), "dead"),
+        (("dead", "done"), "dead"),
+        (("done", "lapsed"), "done"),
+    ],
+)
+def test_a_workflow_ends_once_in_the_worst_state_of_its_members(desk: Desk, ends: tuple[str, ...], state: str) -> None:
+    edges = [Edge(PARENT, "default", "c"), Edge(OTHER, "mails", "f")]
+    flow = workflow(desk, len(ends), *edges)
+    members = [new_id() for _ in ends]
+    for member, how in zip(members, ends, strict=True):
+        assert bag(desk, flow)["life"] == "open"
+        assert desk.record(flow) is None
+        told(desk, flow, how, parent=member, policy="n")
+    known = bag(desk, flow)
+    assert (known["life"], known["state"]) == ("closed", state)
+    assert {how: int(known[f"n:{how}"]) for how in ends} == {how: ends.count(how) for how in ends}
+    assert known["edges"] == " ".join(map(str, edges))
+    assert letters(desk) == {f"{flow}.1": f"{state} 1 {flow}\n{known['edges']}\n"}
+    assert read_record(desk.record(flow) or b"").state == state
+    keep = KEEP_MS // 2 if state == "done" else KEEP_MS
+    for key in (f"carried:{flow}", f"ended:{flow}"):
+        assert keep - 5000 < desk.ask("PTTL", key) <= keep
+    before = everything(desk)
+    for member, how in zip(members, ends, strict=True):
+        told(desk, flow, how, parent=member, policy="n")
+    assert everything(desk) == before
+
+
+def test_a_workflow_reopens_when_a_member_lives_again_and_ends_anew(desk: Desk) -> None:
+    edge = Edge(PARENT, "default", "c")
+    flow = workflow(desk, 2, edge)
+    told(desk, flow, "done", parent=OTHER, policy="n")
+    told(desk, flow, "dead", 2, policy="n")
+    for _ in range(2):
+        told(desk, flow, "revived", 3, policy="n")
+        known = bag(desk, flow)
+        assert (known["life"], known["open"], known["n:dead"]) == ("open", "1", "0")
+        assert not {"state", "edges", "ended"} & set(known)
+        assert desk.record(flow) is None
+        assert desk.ask("PTTL", f"carried:{flow}") == -1
+        assert desk.ask("HGET", "waiters", flow) == str(edge).encode()
+    told(desk, flow, "done", 6, policy="n")
+    assert bag(desk, flow)["state"] == "done"
+    assert [text.split()[0] for _, text in sorted(letters(desk).items())] == ["dead", "revived", "done"]
+    assert sorted(letters(desk)) == [f"{flow}.1", f"{flow}.2", f"{flow}.3"]
+
+
+def test_a_callback_fires_once_however_often_its_workflow_ends(desk: Desk) -> None:
+    callback = waiting(desk)
+    flow = workflow(desk, 1, Edge(callback, "default", "r"))
+    told(desk, flow, "dead", 2, policy="n")
+    relayed(desk)
+    end(desk, callback, "plain")
+    for state, number in (("revived", 3), ("dead", 6), ("revived", 7), ("done", 10)):
+        told(desk, flow, state, number, policy="n")
+        relayed(desk)
+        assert state_of(desk, callback) == "unknown"
+    assert desk.stats().totals["done"] == 1
+
+
+@pytest.mark.parametrize("state", ["done", "dead"])
+def test_callbacks_run_by_how_a_workflow_ends(desk: Desk, state: str) -> None:
+    on_success, on_failure, on_complete = waiting(desk), waiting(desk), waiting(desk)
+    edges = [Edge(on_success, "default", "c"), Edge(on_failure, "default", "f"), Edge(on_complete, "default", "r")]
+    flow = workflow(desk, 1, *edges)
+    told(desk, flow, state, policy="n")
+    relayed(desk)
+    good, bad = ("ready", "cancelled") if state == "done" else ("cancelled", "ready")
+    assert [state_of(desk, id) for id in (on_success, on_failure, on_complete)] == [good, bad, "ready"]
+
+
+def test_those_who_wait_for_a_workflow_are_told_of_its_end(desk: Desk, server: Server) -> None:
+    flow = workflow(desk, 1)
+    assert desk.run(attach(desk.keys, flow, b"told-of-flow")) is True
+    with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
+        sub.subscribe("told-of-flow")
+        sub.parse_response()
+        told(desk, flow, "dead", policy="n")
+        message = sub.parse_response()[2]
+    assert message[:20] == flow.encode()
+    assert read_record(message[20:]).state is State.DEAD
+    assert desk.ask("EXISTS", "waiters") == 0
+    assert desk.run(attach(desk.keys, flow, b"late")).state is State.DEAD
+    assert desk.run(look(desk.keys, flow)).state is State.DEAD
+
+
+def test_results_of_members_are_kept_with_the_workflow(desk: Desk) -> None:
+    flow = workflow(desk, 2, takes="2")
+    told(desk, flow, "done", parent=OTHER, policy="n", index="1", input=b'"b"')
+    told(desk, flow, "done", policy="n", index="0", input=b'"a"')
+    assert (bag(desk, flow)["#0"], bag(desk, flow)["#1"]) == ('"a"', '"b"')

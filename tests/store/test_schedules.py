@@ -1,0 +1,560 @@
+"""enroll, suspend, unenroll, tick, errands: schedules as the server keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from relevo import Relevo
+from relevo.model.schedule import Schedule, schedule_of
+from relevo.store import schedules as store
+from relevo.store.jobs import cancel, look
+from relevo.store.push import NewJob
+from relevo.store.relay import ERRAND_MS, Errands, relay, take_errands
+from relevo.store.schedules import RUNS_MAX, RUNS_MS, Ran, Standing, Tick
+from relevo.store.turns import rest
+from tests.leaks import leaks
+from tests.servers import Server
+from tests.store.desk import Desk, moved, new_id, plain
+
+HOUR = 3_600_000
+BODY = b'{"t":"shop.report"}'
+
+
+def made(name: str = "nightly", **options: Any) -> Schedule:
+    if not {"cron", "every"} & options.keys():
+        options["every"] = "1h"
+    return schedule_of(name=name, target="shop.report", body=msgspec.Raw(BODY), **options)
+
+
+def enroll(desk: Desk, schedule: Schedule, due_ms: int, code: str = "") -> str:
+    said: str = desk.run(store.enroll(desk.keys, schedule, due_ms, code))
+    return said
+
+
+def fire(
+    desk: Desk, schedule: Schedule, *ticks: int, due: int | None, next: int = 0, dropped: int = 0, **job: Any
+) -> list[str] | None:
+    """Fire ticks, each with a job of its own."""
+    job = {"priority": 100, "when": "", **job}
+    rows = [Tick(tick, NewJob(new_id(), body=BODY, **job)) for tick in ticks]
+    ids: list[str] | None = desk.run(
+        store.fire(desk.keys, schedule, rows, due_ms=due, next_ms=next, dropped=dropped, fail_ms=60_000)
+    )
+    return ids
+
+
+def one(desk: Desk, schedule: Schedule, tick: int, **job: Any) -> str:
+    """Fire the one tick that is waited for; an hour later comes the next."""
+    (id,) = fire(desk, schedule, tick, due=tick, next=tick + HOUR, **job) or [""]
+    return id
+
+
+def standing(desk: Desk, name: str = "nightly") -> Standing:
+    (found,) = desk.run(store.look(desk.keys, [name]))
+    assert isinstance(found, Standing)
+    return found
+
+
+def history(desk: Desk, limit: int = RUNS_MAX) -> list[Ran]:
+    ran: list[Ran] = desk.run(store.history(desk.keys, "nightly", limit))
+    return ran
+
+
+def everything(desk: Desk) -> list[Any]:
+    """All that a script about schedules may write."""
+    return [
+        sorted(desk.ask("HGETALL", "schedules").items()),
+        sorted(desk.ask("HGETALL", "ticks").items()),
+        desk.ask("ZRANGE", "errands", 0, -1, "WITHSCORES"),
+        desk.ask("LRANGE", "runs:nightly", 0, -1),
+        sorted(desk.ask("HGETALL", "jobs").items()),
+        [desk.members(key) for key in ("ready", "scheduled", "waiting")],
+        sorted(desk.ask("HGETALL", "waiters").items()),
+    ]
+
+
+def now_of(desk: Desk) -> int:
+    return desk.turn(0).now_ms
+
+
+# --- enroll
+
+
+def test_a_new_schedule_waits_for_its_first_tick(desk: Desk) -> None:
+    schedule = made(cron="30 2 * * *", tz="Europe/Madrid", priority=7, overlap="queue")
+    assert enroll(desk, schedule, 5000) == "new"
+    assert desk.score("errands", "@nightly") == 5000
+    assert standing(desk) == Standing(schedule, due_ms=5000)
+
+
+@pytest.mark.parametrize("code", ["", "digest"])
+def test_a_schedule_said_a_hundred_times_is_one_and_keeps_its_tick(late_desk: Desk, code: str) -> None:
+    """RB27"""
+    schedule = made()
+    assert enroll(late_desk, schedule, 5000, code) == "new"
+    before = everything(late_desk)
+    for n in range(100):
+        assert enroll(late_desk, schedule, 6000 + n, code) == "same"
+    if code:  # but when it was named is noted
+        first = standing(late_desk).seen_ms or 0
+        late_desk.advance(60_000)
+        assert enroll(late_desk, schedule, 9000, code) == "same"
+        assert (standing(late_desk).seen_ms or 0) >= first + 60_000
+        late_desk.ask("HSET", "ticks", "seen:nightly", dict(before[1])[b"seen:nightly"])
+    assert everything(late_desk) == before
+
+
+def test_other_options_leave_the_tick_that_is_waited_for(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    changed = made(priority=3, overlap="allow", missed="all", jitter="5m")
+    assert enroll(desk, changed, 7000) == "changed"
+    assert enroll(desk, changed, 8000) == "same"
+    assert standing(desk) == Standing(changed, due_ms=5000)
+    assert desk.score("errands", "@nightly") == 5000
+
+
+def test_other_times_bring_another_tick(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    changed = made(every="10m")
+    assert enroll(desk, changed, 7000) == "changed"
+    assert enroll(desk, changed, 8000) == "same"
+    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 7000
+
+
+def test_what_was_changed_at_run_time_stands_until_the_code_changes(desk: Desk) -> None:
+    of_code, edited = made(origin="code"), made(every="10m", origin="code")
+    assert enroll(desk, of_code, 5000, "one") == "new"
+    assert enroll(desk, edited, 6000) == "changed"
+    for _ in range(2):
+        assert enroll(desk, of_code, 7000, "one") == "same"
+        assert standing(desk).schedule == edited
+        assert standing(desk).due_ms == 6000
+    newer = made(every="20m", origin="code")
+    assert enroll(desk, newer, 8000, "two") == "changed"
+    assert standing(desk).schedule == newer
+    assert enroll(desk, newer, 9000, "two") == "same"
+    assert standing(desk).due_ms == 8000
+
+
+def test_code_that_says_what_was_said_at_run_time_changes_nothing(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    assert standing(desk).seen_ms is None, "a call does not name it for good"
+    assert enroll(desk, made(), 6000, "one") == "same"
+    assert standing(desk).due_ms == 5000
+    assert standing(desk).seen_ms is not None
+    assert enroll(desk, made(every="10m"), 7000) == "changed"
+    assert enroll(desk, made(), 8000, "one") == "same", "the code has not changed since"
+
+
+def test_a_paused_schedule_that_changes_stays_paused(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    assert enroll(desk, made(every="10m"), 6000) == "changed"
+    assert desk.members("errands") == []
+    found = standing(desk)
+    assert (found.due_ms, found.schedule.paused) == (None, True)
+    assert found.paused_ms is not None
+    assert b'"paused":false' in desk.ask("HGET", "schedules", "nightly"), "said in one place only"
+
+
+def test_an_idle_worker_is_called_if_the_schedule_is_what_comes_next(desk: Desk) -> None:
+    desk.wait("w1")
+    enroll(desk, made(), 5000)
+    assert desk.bell("w1") == [b""]
+    desk.wait("w2")
+    enroll(desk, made("later"), 6000)
+    assert desk.bell("w2") == [], "whoever waits for the first will find this one then"
+    enroll(desk, made("sooner"), 4000)
+    assert desk.bell("w2") == [b""]
+    desk.wait("w3")
+    enroll(desk, made("sooner"), 4000)
+    assert desk.bell("w3") == []
+
+
+# --- suspend
+
+
+def test_a_paused_schedule_waits_for_nothing(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    assert desk.run(store.suspend(desk.keys, "nightly", pause=True)) is True
+    since_ms = standing(desk).paused_ms
+    assert since_ms is not None and abs(since_ms - now_of(desk)) < 10_000
+    before = everything(desk)
+    assert desk.run(store.suspend(desk.keys, "nightly", pause=True)) is False
+    assert everything(desk) == before
+    assert desk.members("errands") == []
+    assert standing(desk).due_ms is None
+
+
+def test_a_resumed_schedule_waits_for_the_next_tick_and_somebody_hears_of_it(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    desk.wait("w1")
+    assert desk.run(store.suspend(desk.keys, "nightly", pause=False, due_ms=9000)) is True
+    assert desk.bell("w1") == [b""]
+    before = everything(desk)
+    assert desk.run(store.suspend(desk.keys, "nightly", pause=False, due_ms=9900)) is False
+    assert everything(desk) == before
+    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9000
+
+
+def test_a_schedule_that_is_not_there_cannot_be_paused(desk: Desk) -> None:
+    for pause in (True, False, True):
+        assert desk.run(store.suspend(desk.keys, "nightly", pause=pause, due_ms=1)) is None
+    assert everything(desk) == [[], [], [], [], [], [[], [], []], []]
+
+
+# --- unenroll
+
+
+def test_a_removed_schedule_leaves_nothing_but_its_jobs(desk: Desk, app: Relevo, server: Server) -> None:
+    schedule = made()
+    enroll(desk, schedule, 1000, "digest")
+    id = one(desk, schedule, 1000)
+    fire(desk, schedule, 1000 + HOUR, due=1000 + HOUR, next=9 * HOUR, dropped=3)
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    assert set(desk.ask("HKEYS", "ticks")) == {
+        f"{part}:nightly".encode()
+        for part in ("times", "due", "code", "paused", "seen", "job", "fired", "skipped", "dropped")
+    }, "all that can be there"
+    enroll(desk, made("other"), 1000)
+    assert desk.run(store.unenroll(desk.keys, "nightly")) is True
+    assert desk.run(store.unenroll(desk.keys, "nightly")) is False
+    assert desk.run(store.look(desk.keys, ["nightly"])) == []
+    assert standing(desk, "other").due_ms == 1000
+    assert desk.run(store.unenroll(desk.keys, "other")) is True
+    for key in ("schedules", "ticks", "errands", "runs:nightly"):
+        assert desk.ask("EXISTS", key) == 0, key
+    assert desk.claim() == [id]
+    desk.finish([id])
+    assert leaks(server, app.name) == []
+
+
+# --- tick
+
+
+def test_the_tick_that_is_waited_for_fires_once_however_many_try(desk: Desk) -> None:
+    """RB27: each tick fires once."""
+    schedule = made()
+    enroll(desk, schedule, 1000)
+    id = one(desk, schedule, 1000, priority=7)
+    assert (desk.members("ready"), desk.ask("HGET", "jobs", id)) == ([id], BODY)
+    assert desk.score("errands", "@nightly") == 1000 + HOUR
+    assert standing(desk) == Standing(schedule, due_ms=1000 + HOUR, job=id, fired=1)
+    before = everything(desk)
+    for _ in range(20):
+        assert fire(desk, schedule, 1000, due=1000, next=1000 + HOUR) is None
+        assert fire(desk, schedule, 999, due=999, next=1000 + HOUR) is None
+        assert fire(desk, schedule, 5 * HOUR, due=5 * HOUR, next=6 * HOUR) is None
+    assert everything(desk) == before
+    assert desk.stats().totals == {"enqueued": 1}
+
+
+def test_a_schedule_that_is_gone_fires_nothing_and_is_forgotten(desk: Desk) -> None:
+    desk.ask("ZADD", "errands", 1000, "@nightly")
+    for due in (1000, None):
+        assert fire(desk, made(), 1000, due=due, next=2000) is None
+    assert everything(desk) == [[], [], [], [], [], [[], [], []], []]
+
+
+def test_a_tick_that_moves_on_without_a_job_leaves_no_history(desk: Desk) -> None:
+    schedule = made()
+    enroll(desk, schedule, 1000)
+    assert fire(desk, schedule, due=1000, next=2000) == []
+    assert standing(desk) == Standing(schedule, due_ms=2000)
+    assert history(desk) == []
+    assert desk.ask("EXISTS", "runs:nightly") == 0
+
+
+def test_a_tick_is_skipped_as_long_as_the_job_before_it_lives(desk: Desk) -> None:
+    schedule = made(overlap="skip")
+    enroll(desk, schedule, 0 + HOUR)
+    first = one(desk, schedule, HOUR)
+    assert one(desk, schedule, 2 * HOUR) == "", "ready"
+    desk.claim()
+    assert one(desk, schedule, 3 * HOUR) == "", "running"
+    desk.turn(0, moved(first, "retry", ms=60_000, text=b"{}"))
+    assert one(desk, schedule, 4 * HOUR) == "", "it will be tried again"
+    assert standing(desk).due_ms == 5 * HOUR
+    assert (standing(desk).fired, standing(desk).skipped, standing(desk).job) == (1, 3, first)
+    desk.run(cancel(desk.keys, [(first, 60_000, "")], 1000))
+    second = one(desk, schedule, 5 * HOUR)
+    assert second and (standing(desk).fired, standing(desk).skipped) == (2, 3)
+    assert [(ran.tick_ms // HOUR, ran.job, ran.what) for ran in history(desk)] == [
+        (5, second, "fired"),
+        (4, first, "skipped"),
+        (3, first, "skipped"),
+        (2, first, "skipped"),
+        (1, first, "fired"),
+    ]
+
+
+def test_of_several_ticks_at_once_one_fires_unless_they_may_overlap(desk: Desk) -> None:
+    for overlap, fired, skipped, places in (("skip", 1, 2, (1, 0)), ("allow", 3, 0, (3, 0)), ("queue", 3, 0, (1, 2))):
+        schedule = made(f"by-{overlap}", overlap=overlap)
+        enroll(desk, schedule, 1000)
+        ids = fire(desk, schedule, 1000, 2000, 3000, due=1000, next=4000)
+        assert ids is not None and len(ids) == fired
+        found = standing(desk, f"by-{overlap}")
+        assert (found.fired, found.skipped, found.job, found.due_ms) == (fired, skipped, ids[-1], 4000)
+        assert (desk.stats().ready, desk.stats().waiting) == places
+        while desk.stats().living:
+            desk.drain()
+            desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+
+
+@pytest.mark.parametrize(
+    "ending", ["done", "done without a trace", "dead", "cancelled", "expired", "cancelled at once"]
+)
+def test_a_queued_tick_waits_for_the_job_before_it_however_that_ends(desk: Desk, ending: str) -> None:
+    schedule = made(overlap="queue")
+    enroll(desk, schedule, HOUR)
+    first = one(desk, schedule, HOUR, priority=7)
+    second = one(desk, schedule, 2 * HOUR, priority=7)
+    third = one(desk, schedule, 3 * HOUR, priority=7)
+    assert (desk.members("ready"), desk.members("waiting")) == ([first], [second, third])
+    assert desk.run(look(desk.keys, second)).state.value == "waiting"
+    if ending == "cancelled at once":
+        desk.run(cancel(desk.keys, [(first, 60_000, "")], 1000))
+    else:
+        assert desk.claim() == [first]
+        word = ending.split()[0]
+        desk.turn(0, plain([first]) if ending == "done without a trace" else moved(first, word, text=b'{"state":"x"}'))
+    assert desk.members("waiting") == [second, third], "it hears of it by a letter"
+    for _ in range(2):
+        desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+        assert (desk.members("ready"), desk.members("waiting")) == ([second], [third])
+    assert desk.claim() == [second]
+    desk.finish([second])
+    desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+    assert desk.members("ready") == [third]
+    assert one(desk, schedule, 4 * HOUR) in desk.members("waiting")
+    desk.claim()
+    desk.finish([third])
+    desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+    desk.drain()
+    assert one(desk, schedule, 5 * HOUR) in desk.members("ready"), "nothing is before it"
+
+
+def test_a_queued_tick_keeps_its_place_while_it_waits(desk: Desk) -> None:
+    schedule = made(overlap="queue")
+    enroll(desk, schedule, HOUR)
+    first = one(desk, schedule, HOUR)
+    later_ms = now_of(desk) + 60_000
+    second = one(desk, schedule, 2 * HOUR, priority=3, when=str(later_ms), group="acme", weight=2.0)
+    assert desk.claim() == [first]
+    desk.finish([first])
+    desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+    assert desk.score("scheduled", second) == later_ms * 1024 + 3
+    assert desk.ask("HGET", "groups", second) in (b"2 acme", b"2.0 acme")
+
+
+def test_a_job_goes_where_priority_group_and_time_say(desk: Desk) -> None:
+    schedule = made(overlap="allow")
+    enroll(desk, schedule, HOUR)
+    normal = one(desk, schedule, HOUR)
+    urgent = one(desk, schedule, 2 * HOUR, priority=0)
+    later_ms = now_of(desk) + 60_000
+    later = one(desk, schedule, 3 * HOUR, priority=5, when=str(later_ms), group="acme")
+    overdue = one(desk, schedule, 4 * HOUR, priority=200, when="1000")
+    assert desk.members("ready") == [urgent, normal, overdue]
+    assert desk.score("scheduled", later) == later_ms * 1024 + 5
+    assert desk.members("scheduled") == [later]
+
+
+def test_ticks_that_were_dropped_are_counted_and_told(desk: Desk) -> None:
+    schedule = made()
+    enroll(desk, schedule, 1000)
+    now = now_of(desk)
+    (id,) = fire(desk, schedule, 9000, due=1000, next=9000 + HOUR, dropped=7) or [""]
+    assert fire(desk, schedule, due=9000 + HOUR, next=3 * HOUR, dropped=2) == []
+    assert standing(desk).dropped == 9
+    assert [(ran.tick_ms, ran.job, ran.what) for ran in history(desk)] == [
+        (9000 + HOUR, "", "dropped 2"),
+        (9000, id, "fired"),
+        (1000, "", "dropped 7"),
+    ]
+    assert all(now <= ran.at_ms < now + 60_000 for ran in history(desk))
+
+
+def test_the_history_is_short_and_ends_by_itself(desk: Desk) -> None:
+    schedule = made(overlap="allow")
+    enroll(desk, schedule, 1000)
+    ticks = range(1000, 61_000, 1000)
+    ids = fire(desk, schedule, *ticks, due=1000, next=61_000)
+    assert ids is not None and len(ids) == 60
+    assert [ran.job for ran in history(desk)] == ids[:9:-1]
+    assert [ran.job for ran in history(desk, 3)] == ids[:-4:-1]
+    assert desk.ask("LLEN", "runs:nightly") == RUNS_MAX == 50
+    assert 0 < RUNS_MS - desk.ask("PTTL", "runs:nightly") < 60_000
+    desk.ask("PEXPIRE", "runs:nightly", 1000)
+    one(desk, schedule, 61_000)
+    assert desk.ask("LLEN", "runs:nightly") == RUNS_MAX
+    assert desk.ask("PTTL", "runs:nightly") > 1000, "renewed by each tick"
+
+
+def test_a_tick_wakes_as_many_idle_workers_as_there_are_jobs(desk: Desk) -> None:
+    schedule = made(overlap="allow")
+    enroll(desk, schedule, 1000)
+    for worker in ("w1", "w2", "w3"):
+        desk.wait(worker)
+    one(desk, schedule, 1000)
+    assert sorted(len(desk.bell(worker)) for worker in ("w1", "w2", "w3")) == [0, 0, 1]
+    fire(desk, schedule, 2000, 3000, 4000, due=1000 + HOUR, next=9 * HOUR)
+    assert [desk.bell(worker) for worker in ("w1", "w2", "w3")] == [[b""]] * 3
+    for worker in ("w1", "w2"):
+        desk.ask("DEL", f"bell:{worker}")
+    desk.drain()
+    desk.wait("w1")
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    fire(desk, schedule, due=9 * HOUR, next=10 * HOUR)
+    assert desk.bell("w1") == [], "nothing was queued"
+
+
+def test_run_now_is_not_a_tick(desk: Desk) -> None:
+    schedule = made(overlap="skip")
+    enroll(desk, schedule, HOUR)
+    desk.wait("w1")
+    (first,) = fire(desk, schedule, 777, due=None) or [""]
+    assert desk.bell("w1") == [b""]
+    (second,) = fire(desk, schedule, 888, due=None) or [""]
+    assert desk.members("ready") == [first, second], "whoever asks is not told to wait"
+    assert standing(desk) == Standing(schedule, due_ms=HOUR, job=second, fired=2)
+    assert desk.score("errands", "@nightly") == HOUR
+    assert [(ran.tick_ms, ran.job, ran.what) for ran in history(desk)] == [(0, second, "fired"), (0, first, "fired")]
+    assert one(desk, schedule, HOUR) == "", "but a tick heeds it"
+
+
+def test_a_paused_schedule_can_be_run_now(desk: Desk) -> None:
+    schedule = made()
+    enroll(desk, schedule, HOUR)
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    assert len(fire(desk, schedule, 777, due=None) or []) == 1
+    assert desk.members("errands") == []
+    assert standing(desk).paused_ms is not None
+
+
+def test_a_worker_that_took_a_tick_before_the_pause_does_not_fire_it_and_ends_no_pause(desk: Desk) -> None:
+    schedule = made()
+    enroll(desk, schedule, 1000)
+    assert taken(desk).ids == ["@nightly"]
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    before = everything(desk)
+    assert fire(desk, schedule, 1000, due=1000, next=HOUR) is None
+    assert everything(desk) == before
+    assert desk.members("errands") == []
+    desk.run(store.suspend(desk.keys, "nightly", pause=False, due_ms=HOUR))
+    assert fire(desk, schedule, 1000, due=1000, next=HOUR) is None, "nor does it end the wait for the next one"
+    assert one(desk, schedule, HOUR)
+
+
+# --- errands
+
+
+def taken(desk: Desk, *, ticks: bool = True) -> Errands:
+    found: Errands = desk.run(take_errands(desk.keys, ticks=ticks))
+    return found
+
+
+def test_a_schedule_is_given_out_when_its_tick_has_come(late_desk: Desk) -> None:
+    schedule = made()
+    now = now_of(late_desk)
+    enroll(late_desk, schedule, now + 5000)
+    enroll(late_desk, made("later"), now + 60_000)
+    found = taken(late_desk)
+    assert (found.ids, found.texts, found.next_ms) == ([], [], now + 5000)
+    late_desk.advance(5000)
+    assert taken(late_desk, ticks=False).ids == [], "not to one who only delivers letters"
+    found = taken(late_desk)
+    assert found.ids == ["@nightly"]
+    due, _, record = found.texts[0].partition(b"\n")
+    assert (int(due), record) == (now + 5000, late_desk.ask("HGET", "schedules", "nightly"))
+    assert found.now_ms >= now + 5000
+
+
+def test_who_takes_a_tick_and_dies_has_it_for_two_seconds(late_desk: Desk) -> None:
+    enroll(late_desk, made(), now_of(late_desk))
+    first = taken(late_desk)
+    assert first.ids == ["@nightly"]
+    assert first.next_ms == first.now_ms + ERRAND_MS
+    assert taken(late_desk).ids == []
+    late_desk.advance(ERRAND_MS)
+    again = taken(late_desk)
+    assert (again.ids, again.texts) == (first.ids, first.texts)
+
+
+def test_a_fired_tick_is_not_given_out_again_before_the_next(late_desk: Desk) -> None:
+    schedule = made()
+    now = now_of(late_desk)
+    enroll(late_desk, schedule, now)
+    slow, other = taken(late_desk), None
+    late_desk.advance(ERRAND_MS)
+    other = taken(late_desk)
+    assert slow.texts == other.texts
+    assert fire(late_desk, schedule, now, due=now, next=now + HOUR)
+    assert fire(late_desk, schedule, now, due=now, next=now + HOUR) is None
+    assert late_desk.score("errands", "@nightly") == now + HOUR
+    late_desk.advance(HOUR - ERRAND_MS - 1000)
+    assert taken(late_desk).ids == []
+    late_desk.advance(1000)
+    assert taken(late_desk).ids == ["@nightly"]
+
+
+def test_letters_and_ticks_are_given_out_together(late_desk: Desk) -> None:
+    now = now_of(late_desk)
+    enroll(late_desk, made(), now)
+    late_desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
+    late_desk.ask("ZADD", "errands", now - 1, "x.2")
+    assert taken(late_desk).ids == ["x.2", "@nightly"]
+    left = late_desk.run(take_errands(late_desk.keys, ["x.2"], ticks=True))
+    assert (left.ids, late_desk.members("errands")) == ([], ["@nightly"])
+    assert late_desk.ask("EXISTS", "letters") == 0
+
+
+def test_an_errand_of_a_schedule_that_is_gone_is_dropped(desk: Desk) -> None:
+    desk.ask("ZADD", "errands", 1000, "@gone")
+    assert taken(desk).ids == []
+    assert desk.members("errands") == []
+
+
+def test_a_worker_is_told_of_the_next_tick_with_each_turn_and_while_it_rests(desk: Desk) -> None:
+    due = now_of(desk) + 60_000
+    assert desk.wait("w1").errand_ms == 0
+    enroll(desk, made(), due)
+    desk.ask("DEL", "bell:w1")
+    assert desk.wait("w1").errand_ms == due
+    assert desk.turn(0).errand_ms == due
+    assert desk.run(rest(desk.keys, "w1", 30_000))[3] == due
+
+
+# --- look, and where a schedule is kept
+
+
+def test_several_schedules_are_looked_at_together(desk: Desk) -> None:
+    for n, name in enumerate(("a", "b", "c")):
+        enroll(desk, made(name), 1000 * n)
+    desk.ask("HSET", "schedules", "b", b"not json")
+    newer = {**msgspec.json.decode(msgspec.json.encode(made("newer"))), "when": {"kind": "moon"}}
+    desk.ask("HSET", "schedules", "newer", msgspec.json.encode(newer))
+    found = desk.run(store.look(desk.keys, ["c", "gone", "b", "a", "newer"]))
+    assert [(one.schedule.name, one.due_ms) for one in found] == [("c", 2000), ("a", 0)]
+    assert desk.run(store.look(desk.keys, [])) == []
+    for name in ("a", "b", "c", "newer"):
+        desk.run(store.unenroll(desk.keys, name))
+
+
+def test_the_app_knows_the_queue_of_each_schedule(app: Relevo) -> None:
+    run, keys = app.run, app.keys
+    assert run(store.homes(keys)) == {}
+    assert run(store.home(keys, "nightly")) is None
+    run(store.settle_in(keys, "nightly", "reports"))
+    run(store.settle_in(keys, "täglich", "größe"))
+    run(store.settle_in(keys, "nightly", "mails"))
+    assert run(store.homes(keys)) == {"nightly": "mails", "täglich": "größe"}
+    assert run(store.home(keys, "täglich")) == "größe"
+    for _ in range(2):
+        run(store.move_out(keys, "nightly"))
+        assert run(store.homes(keys)) == {"täglich": "größe"}

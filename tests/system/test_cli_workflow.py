@@ -1,0 +1,650 @@
+"""`relevo workflow`: the tree of a workflow, the list of the newest, and what can be done with one from a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from relevo import Relevo, group
+from relevo.cli.screen import Branch
+from relevo.cli.workflow import BAR, bar
+from relevo.cli.workflow_tree import ROOM, forest
+from relevo.flow import Member, Workflow, WorkflowInfo, WorkflowProgress
+from relevo.model.job import State
+from relevo.store import flows
+from relevo.store.plan import Ahead
+from tests.eventually import eventually
+from tests.servers import Server, free_port
+from tests.system.shell import Told, command, environment, relevo
+from tests.working import drained, working
+
+NO_SUCH_ID = "01k9q4w2zhq3mf7d0a2f"
+
+
+class Tasks(NamedTuple):
+    """What the workflows here are made of."""
+
+    size: Any
+    parse: Any
+    total: Any
+    more: Any
+    mail: Any
+
+
+@pytest.fixture
+def tasks(app: Relevo) -> Tasks:
+    @app.task(name="shop.size")
+    def size(page: str) -> int:
+        return len(page)
+
+    @app.task(name="shop.parse", retries=0)
+    def parse(page: str) -> int:
+        if page.startswith("bad"):
+            raise ValueError(f"no table in {page}")
+        return len(page)
+
+    @app.task(name="shop.total", queue="reports")
+    def total(sizes: list[int]) -> int:
+        return sum(sizes)
+
+    @app.task(name="shop.more")
+    async def more(n: int) -> int:
+        if n:
+            await (await app.aworkflow()).aadd(more.s(0), more.s(n - 1))
+        return n
+
+    @app.task(name="shop.mail")
+    def mail(text: str) -> None: ...
+
+    return Tasks(size, parse, total, more, mail)
+
+
+def shown(server: Server, app: Relevo, flow: Workflow[Any], *words: str, encoding: str = "utf-8") -> Told:
+    words = ("workflow", flow.id, "--name", app.name, *words)
+    return relevo(*words, url=server.url, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+
+
+def work(app: Relevo) -> None:
+    """Run all there is, callbacks too, in both queues."""
+    queues = ["default", "reports"]
+    with working(app, queues=queues):
+        eventually(lambda: not any(app.queue(name).stats().living for name in queues))
+
+
+def tree_of(told: Told) -> list[str]:
+    """The lines below the head, with times left out."""
+    below = told.out.split("\n\n", 1)[1]
+    return [re.sub(r"  \d\d:\d\d:\d\d[^ ]*, [\w.]+", "", line) for line in below.splitlines()]
+
+
+# The command line
+
+
+def test_the_command_explains_itself_with_an_example() -> None:
+    told = relevo("workflow", "--help")
+    assert told.code == 0
+    assert "examples:\n  relevo workflow" in told.out
+    assert "\n    workflow " in relevo("--help").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--watch"], "--watch is for one workflow: give its id"),
+        (["--cancel"], "--cancel is for one workflow"),
+        (["--retry"], "--retry is for one workflow"),
+        (["--all"], "--all is for one workflow"),
+        (["--limit", "0"], "from 1 to 1000"),
+        ([NO_SUCH_ID, "--limit", "3"], "--limit is for the list"),
+        ([NO_SUCH_ID, "--cancel", "--retry"], "not allowed with"),
+        ([NO_SUCH_ID, "--watch", "--json"], "when output is JSON"),
+        ([NO_SUCH_ID, "--watch", "nan"], "seconds"),
+        ([NO_SUCH_ID, NO_SUCH_ID], "unrecognized"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], said: str) -> None:
+    told = relevo("workflow", *words, "--name", "x", url=server.url)
+    assert told.code == 2
+    assert told.out == "" or told.json["error"] == "ConfigurationError"
+    assert said in told.err
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize("id", [NO_SUCH_ID, "nonsense", "*", "", "🦊", "-" * 3000])
+def test_a_workflow_that_does_not_exist_is_not_found(server: Server, app: Relevo, id: str) -> None:
+    told = relevo("workflow", "--name", app.name, "--json", "--", id, url=server.url)
+    assert (told.code, told.json["error"]) == (1, "UnknownJob")
+    assert told.err.count("\n") == 1
+
+
+def test_a_server_that_is_down_is_critical() -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    for words in ([], [NO_SUCH_ID]):
+        told = relevo("workflow", *words, "--name", "x", "--json", url=url, RELEVO_CALL_TIMEOUT="200ms")
+        assert (told.code, told.json["error"]) == (2, "ServerUnavailable")
+
+
+def test_whoever_mixes_up_jobs_and_workflows_is_told(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = (tasks.size.s("a") | tasks.mail.si("b")).enqueue()
+    member = flow.info().members[0].id
+    alone = tasks.size.enqueue("c").id
+    told = relevo("workflow", member, "--name", app.name, url=server.url)
+    assert (told.code, told.out) == (1, "")
+    assert f"`relevo workflow {flow.id}` shows its workflow" in told.err
+    told = relevo("workflow", alone, "--name", app.name, url=server.url)
+    assert (told.code, told.out) == (1, "")
+    assert f"`relevo job {alone}` shows it" in told.err
+    for _ in range(2):  # while it lives, and when it has ended
+        told = relevo("job", flow.id, "--name", app.name, url=server.url)
+        assert (told.code, told.out) == (1, "")
+        assert f"is a workflow, not a job; `relevo workflow {flow.id}` shows it" in told.err
+        drained(app)
+
+
+# The tree
+
+
+def test_a_workflow_is_shown_as_a_tree_of_its_shape(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.parse.s("bb") | tasks.mail.si("x")).then(tasks.total.si([3])).enqueue()
+    ids = [one.id for one in flow.info().members]
+    told = shown(server, app, flow)
+    assert (told.code, told.err) == (0, "")
+    head = [line.split() for line in told.out.splitlines()[:5]]
+    assert head[0] == ["▶", "workflow", flow.id, "is", "running"]
+    assert head[1] == ["queue", "default"]
+    assert " ".join(head[2]) == f"progress {'░' * BAR} 0 of 4 jobs ended: 4 open"
+    assert (head[3][0], head[4][:2]) == ("began", ["so", "far"])
+    assert tree_of(told) == [
+        "chain of 2, 4 jobs: 2 ready, 2 waiting",
+        "├── group of 2, 3 jobs: 2 ready, 1 waiting",
+        f"│   ├── ○ ready  shop.size  {ids[0]}",
+        "│   └── chain of 2: 1 ready, 1 waiting",
+        f"│       ├── ○ ready    shop.parse  {ids[1]}",
+        f"│       └── · waiting  shop.mail   {ids[2]}",
+        f"└── · waiting  shop.total  {ids[3]}",
+    ]
+    work(app)
+    told = shown(server, app, flow)
+    assert told.out.startswith(f"✓ workflow {flow.id} is done\n")
+    assert f"{'█' * BAR}  4 of 4 jobs ended: 4 done" in told.out
+    assert "\ntook " in told.out
+    for one in flow.info().members:
+        assert one.started_ms is not None and one.ended_ms is not None
+        assert re.search(rf"✓ done  shop\.\w+ +{one.id}  \d\d:\d\d:\d\d(–\d\d:\d\d:\d\d)?, \d", told.out)
+
+
+def test_a_running_member_says_since_when(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
+    app.queue().take(1, worker="w1", lease="1m")
+    told = shown(server, app, flow)
+    assert "group of 2: 1 running, 1 ready\n" in told.out
+    assert re.search(r"▶ running  shop\.size  \w{20}  since \d\d:\d\d:\d\d, \d+s\n", told.out)
+
+
+def test_late_members_gathering_jobs_and_callbacks_have_their_own_places(
+    server: Server, app: Relevo, tasks: Tasks
+) -> None:
+    """Jobs that only gather results are counted, and not drawn."""
+    flow = (group(tasks.more.s(1), tasks.size.s("a")) | group(tasks.total.s(), tasks.total.s())).on_success(
+        tasks.mail.s("well")
+    )
+    held = flow.on_failure(tasks.mail.s("bad")).enqueue()
+    work(app)
+    told = shown(server, app, held)
+    info = held.info()
+    assert info.progress.total == info.progress.done == 7
+    joined = sorted(one.id for one in info.members if one.joined)
+    (_, well), (_, bad) = info.callbacks
+    assert tree_of(told)[7:] == [
+        "joined: 2 done",
+        f"├── ✓ done  shop.more  {joined[0]}",
+        f"└── ✓ done  shop.more  {joined[1]}",
+        "1 job to gather results: 1 done",
+        "callbacks",
+        f"├── on_success  ✓ done       shop.mail  {well.id}",
+        *(line for line in tree_of(told) if f"└── on_failure  – cancelled  shop.mail  {bad.id}" in line),
+    ]
+    assert tree_of(told)[0] == "chain of 2, 4 jobs: 4 done"
+    assert "relevo.gather" not in told.out
+
+
+def test_members_of_which_every_trace_is_lost_keep_their_place(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.parse.s("b"), tasks.size.s("c")).enqueue()
+    ids = [one.id for one in flow.info().members]
+    keys = app.keys_of("default")
+    server.command("HDEL", keys.key("jobs"), ids[1])
+    server.command("ZREM", keys.key("ready"), ids[1])
+    server.command("HDEL", keys.key("waiters"), ids[1])
+    assert shown(server, app, flow, "--cancel").code == 0
+    told = shown(server, app, flow)
+    assert "– workflow" in told.out
+    lines = tree_of(told)
+    assert lines[0] == "group of 3: 2 cancelled, 1 unknown"
+    assert f"shop.size   {ids[0]}" in lines[1]
+    assert f"? unknown    shop.parse  {ids[1]}  lapsed" in lines[2]
+    assert f"shop.size   {ids[2]}" in lines[3]
+
+
+def test_what_a_job_says_cannot_steer_a_terminal(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
+    (lease,) = app.queue().take(1)
+    assert lease.bury("\x1b[2J\nsecond line [bold red]x[/] \u202e")
+    told = shown(server, app, flow)
+    assert "  \\x1b[2J second line [bold red]x[/] \\u202e\n" in told.out
+    assert not {"\x1b", "\u202e"} & set(told.out)
+
+
+def test_a_terminal_without_utf8_gets_letters(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.parse.s("bad")).then(tasks.total.s()).enqueue()
+    drained(app)
+    told = shown(server, app, flow, encoding="ascii")
+    assert told.out.isascii()
+    assert "\\u" not in told.out
+    assert "\n|   +-- + done  shop.size" in told.out
+    assert "\n|   `-- x dead  shop.parse" in told.out
+
+
+# Many members
+
+
+def test_two_thousand_members_are_counted_and_only_some_drawn(server: Server, app: Relevo, tasks: Tasks) -> None:
+    pages = ["bad" if n % 100 == 50 else "good" for n in range(2000)]
+    flow = group(tasks.parse.s(page) for page in pages).then(tasks.total.s()).enqueue()
+    work(app)
+    told = shown(server, app, flow)
+    assert f"{'█' * (BAR - 1)}▒  2,001 of 2,001 jobs ended: 1,980 done, 21 failed" in told.out
+    lines = tree_of(told)
+    assert lines[0] == "chain of 2, 2,001 jobs: 20 dead, 1 cancelled, 1,980 done"
+    assert lines[1] == "├── group of 2,000: 20 dead, 1,980 done"
+    assert [line[8:14] for line in lines[2:12]] == ["✗ dead"] * 10
+    assert all(line.endswith("  retries_exhausted: ValueError: no table in bad") for line in lines[2:12])
+    assert [line[8:14] for line in lines[12:17]] == ["✓ done"] * 5
+    assert lines[17] == "│   └── … 1,985 more"
+    assert lines[18].startswith("└── – cancelled  shop.total")
+    assert len(lines) == 19
+    everything = shown(server, app, flow, "--all").out
+    assert everything.count("✗ dead") == 20
+    assert everything.count("✓ done") == 1980
+    assert "more\n" not in everything
+    members = shown(server, app, flow, "--json").json["members"]
+    assert [one["state"] for one in members[:-1]] == ["dead" if page == "bad" else "done" for page in pages]
+
+
+def test_states_of_two_thousand_living_members_are_all_known(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a") for _ in range(2000)).then(tasks.total.s()).enqueue()
+    app.queue().take(3, lease="1m")
+    lines = tree_of(shown(server, app, flow))
+    assert lines[1] == "├── group of 2,000: 3 running, 1,997 ready"
+    assert [line[8:17] for line in lines[2:7]] == ["▶ running"] * 3 + ["○ ready  "] * 2
+    flow.cancel()
+
+
+def info_of(shape: Any, states: list[State]) -> WorkflowInfo:
+    members = tuple(Member(f"{n:020}", "default", "shop.size", state) for n, state in enumerate(states))
+    failed = sum(state is State.DEAD for state in states)
+    progress = WorkflowProgress(len(states), len(states) - failed, failed, 0)
+    return WorkflowInfo(NO_SUCH_ID, "default", State.DONE, progress, 0, 1, shape, members)
+
+
+def lines_of(tree: Branch) -> int:
+    return 1 + sum(map(lines_of, tree.branches))
+
+
+def test_a_tree_has_room_on_a_screen_however_it_branches() -> None:
+    cube = {
+        "group": [{"group": [{"group": [f"{n}-{n + 19}"]} for n in range(m, m + 400, 20)]} for m in range(0, 8000, 400)]
+    }
+    states = [State.DONE] * 8000
+    states[7999] = State.DEAD
+    (tree,) = forest(info_of(cube, states))
+    assert ROOM // 2 <= lines_of(tree) <= ROOM
+    (tree,) = forest(info_of(cube, states), None)
+    assert lines_of(tree) == 8000 + 400 + 20 + 1
+    twenty_chords = {"chain": [part for n in range(0, 2020, 101) for part in ({"group": [f"{n}-{n + 99}"]}, n + 100)]}
+    (tree,) = forest(info_of(twenty_chords, [State.DONE] * 2020))
+    assert len(tree.branches) == 40
+    assert lines_of(tree) <= ROOM
+
+
+def test_a_small_branch_leaves_its_room_to_a_large_one() -> None:
+    (tree,) = forest(info_of({"chain": [{"group": ["0-49"]}, {"group": ["50-51"]}]}, [State.DONE] * 52))
+    assert [len(branch.branches) for branch in tree.branches] == [50, 2]
+
+
+@pytest.mark.parametrize(
+    ("done", "failed", "open", "drawn"),
+    [
+        (0, 0, 3, "░" * 20),
+        (3, 0, 0, "█" * 20),
+        (0, 2, 1, "▒" * 14 + "░" * 6),
+        (1, 9999, 0, "█" + "▒" * 19),
+        (9998, 1, 1, "█" * 18 + "▒░"),
+        (1, 1, 1, "█" * 8 + "▒" * 6 + "░" * 6),
+        (0, 0, 0, "█" * 20),
+    ],
+)
+def test_the_bar_shows_whatever_there_is_any_of(done: int, failed: int, open: int, drawn: str) -> None:
+    assert bar(WorkflowProgress(done + failed + open, done, failed, open)) == drawn
+
+
+# JSON
+
+
+def test_a_workflow_as_json_has_every_field_of_its_info(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.parse.s("bad")).then(tasks.total.s()).on_failure(tasks.mail.s("x")).enqueue()
+    work(app)
+    told = shown(server, app, flow, "--json")
+    assert (told.code, told.json) == (0, msgspec.json.decode(msgspec.json.encode(flow.info())))
+    assert set(told.json) == {
+        "id", "queue", "state", "progress", "began_ms", "ended_ms", "shape", "members", "callbacks",
+    }  # fmt: skip
+    assert (told.json["state"], told.json["progress"]) == ("dead", {"total": 3, "done": 1, "failed": 2, "open": 0})
+    assert told.json["shape"] == {"chain": [{"group": ["0-1"]}, 2]}
+    done, dead, cancelled = told.json["members"]
+    assert set(done) == {
+        "id", "queue", "task", "state", "joined", "started_ms", "ended_ms", "reason", "error",
+    }  # fmt: skip
+    assert (dead["reason"], dead["error"]) == ("retries_exhausted", "ValueError: no table in bad")
+    assert (cancelled["queue"], cancelled["reason"]) == ("reports", "dependency_failed")
+    ((kind, callback),) = told.json["callbacks"]
+    assert (kind, callback["task"], callback["state"]) == ("on_failure", "shop.mail", "done")
+
+
+# Deeds
+
+SHOP = """
+from pathlib import Path
+from relevo import Relevo, group
+app = Relevo({name!r})
+
+@app.task(retries=0)
+def parse(page: str) -> int:
+    if page == "bad" and not Path("mended").exists():
+        raise ValueError("no table")
+    return len(page)
+
+@app.task
+def total(sizes: list[int]) -> int:
+    return sum(sizes)
+
+if __name__ == "__main__":
+    print(group(parse.s("good"), parse.s("bad")).then(total.s()).enqueue().id)
+"""
+
+
+def test_the_failed_part_of_a_workflow_is_run_again_by_a_real_worker(
+    server: Server, app: Relevo, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP.format(name=app.name))
+
+    def run(*words: str) -> Told:
+        return relevo(*words, url=server.url, cwd=tmp_path)
+
+    made = subprocess.run(
+        [*command()[:1], "shop.py"],
+        env=environment(server.url),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    id = made.stdout.strip()
+    watched = run("workflow", id, "-A", "shop:app", "--retry")
+    assert (watched.code, watched.out.splitlines()[0]) == (
+        1,
+        "nothing to run again: only dead, cancelled or expired jobs can be",
+    )
+    assert run("worker", "shop:app", "--burst").code == 0
+    told = run("workflow", id, "-A", "shop:app")
+    assert told.code == 0  # it was asked for, and here it is
+    assert told.out.startswith(f"✗ workflow {id} is dead\n")
+    assert "  retries_exhausted: ValueError: no table\n" in told.out
+    assert run("workflow", id, "-A", "shop:app", "--watch").code == 1  # whoever waits for it wants to know
+
+    (tmp_path / "mended").touch()
+    told = run("workflow", id, "-A", "shop:app", "--retry")
+    assert told.code == 0
+    assert told.out.startswith(f"1 job will run again, and what waits for it\n\n▶ workflow {id} is running\n")
+    assert run("worker", "shop:app", "--burst").code == 0
+    assert run("workflow", id, "-A", "shop:app", "--watch").code == 0
+    assert run("workflow", id, "-A", "shop:app", "--json").json["progress"]["done"] == 3
+    assert app.workflow(id).result(timeout=5) == 7
+
+
+def test_a_workflow_is_cancelled_once(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
+    told = shown(server, app, flow, "--cancel")
+    assert told.code == 0
+    assert told.out.startswith(f"cancelled 3 jobs\n\n– workflow {flow.id} is cancelled\n")
+    told = shown(server, app, flow, "--cancel")
+    assert told.code == 1
+    assert told.out.startswith("nothing to cancel: it has ended\n")
+    told = shown(server, app, flow, "--cancel", "--json")
+    assert (told.code, told.json["cancelled"], told.json["state"]) == (1, 0, "cancelled")
+    told = shown(server, app, flow, "--retry", "--json")
+    assert (told.code, told.json["retried"], told.json["state"]) == (0, 3, "running")
+    assert shown(server, app, flow, "--cancel", "--json").json["cancelled"] == 3
+
+
+def test_a_running_member_is_asked_to_stop(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
+    app.queue().take(1, lease="1m")
+    told = shown(server, app, flow, "--cancel")
+    assert told.code == 0
+    assert told.out.startswith("cancelled 2 jobs; workers were asked to stop those that run\n")
+    assert app.workflow(flow.id).status() is State.RUNNING
+
+
+# Watching
+
+
+def test_watching_in_a_pipe_tells_each_change_and_how_it_ended(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
+    started = subprocess.Popen(
+        command("workflow", flow.id, "--name", app.name, "--watch", "0.1"),
+        env=environment(server.url),
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    assert started.stdout
+    with started.stdout as out:
+        assert out.readline()[8:] == "  running    0 of 2 jobs ended: 2 open\n"
+        (lease,) = app.queue().take(1)
+        assert lease.done(1)
+        assert out.readline()[8:] == "  running    1 of 2 jobs ended: 1 done, 1 open\n"
+        drained(app)
+        assert out.readline()[8:] == "  done       2 of 2 jobs ended: 2 done\n"
+        assert out.readline() == "\n"
+        assert out.read().startswith(f"✓ workflow {flow.id} is done\n")
+    assert started.wait(30) == 0
+
+
+class Terminal:
+    """A command on a terminal of 80 columns."""
+
+    def __init__(self, server: Server, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        env = environment(server.url, COLUMNS="80", LINES="40", TERM="xterm-256color")
+        env.pop("NO_COLOR", None)
+        self.process = subprocess.Popen(command(*words), env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        self.seen = ""
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def saw(self, text: str) -> bool:
+        """Whether it has shown this; looks at what it writes next."""
+        try:
+            self.seen += os.read(self._ours, 65536).decode(errors="replace")
+        except OSError:  # how Linux says that the other side was closed
+            assert text in self.seen, f"it ended without {text!r}"
+        return text in self.seen
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it, without colours."""
+        try:
+            while chunk := os.read(self._ours, 65536):
+                self.seen += chunk.decode(errors="replace")
+        except OSError:
+            pass
+        self.process.wait(30)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen).replace("\r", "").splitlines()
+
+
+def test_watching_refreshes_a_terminal_until_the_workflow_ends(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
+    with Terminal(server, "workflow", flow.id, "--name", app.name, "--watch", "0.1") as terminal:
+        eventually(lambda: terminal.saw("2 ready"), timeout=30)
+        drained(app)
+        eventually(lambda: terminal.saw("is done"), timeout=30)
+        assert terminal.lines[-1].lstrip().startswith("└── ✓ done")
+        assert terminal.process.returncode == 0
+        assert "\x1b[?25h" in terminal.seen  # the cursor is back
+
+
+def test_watching_ends_with_an_interruption(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
+    with Terminal(server, "workflow", flow.id, "--name", app.name, "--watch", "0.1") as terminal:
+        eventually(lambda: terminal.saw("2 ready"), timeout=30)
+        terminal.process.send_signal(signal.SIGINT)
+        assert "Traceback" not in "".join(terminal.lines)
+        assert terminal.process.returncode == 130
+        assert "\x1b[?25h" in terminal.seen
+    flow.cancel()
+
+
+# Eighty columns
+
+
+def test_trees_and_tables_fit_into_eighty_columns(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a") | tasks.size.si("x"), tasks.parse.s("bad")).then(tasks.total.s())
+    held = flow.on_failure(tasks.mail.s("x")).enqueue()
+    work(app)
+    with Terminal(server, "workflow", held.id, "--name", app.name) as terminal:
+        lines = terminal.lines
+        assert "\x1b[1;31m✗ dead" in terminal.seen
+        assert max(map(len, lines)) <= 80
+        at = next(i for i, line in enumerate(lines) if line.startswith("│   └── ✗ dead  shop.parse"))
+        assert lines[at + 1].strip() == "│       retries_exhausted: ValueError: no table in bad"
+    with Terminal(server, "workflow", "--name", app.name) as terminal:
+        assert terminal.lines[0].split() == ["id", "queue", "state", "ended", "failed", "began", "took"]
+        assert terminal.lines[1].split()[:5] == [held.id, "default", "dead", "4/4", "2"]
+        assert max(map(len, terminal.lines)) <= 80
+    with Terminal(server, "status", "--name", app.name) as terminal:
+        (head,) = (line for line in terminal.lines if line.startswith("queue "))
+        assert " ".join(head.split()) == "queue ready scheduled waiting running done dead idle next due"
+        assert len(head) <= 80
+
+
+# The list
+
+
+def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Relevo, tasks: Tasks) -> None:
+    first = (tasks.size.s("a") | tasks.mail.si("x")).enqueue()
+    second = group(tasks.total.s([1]), tasks.size.s("a")).enqueue()
+    third = (tasks.parse.s("bad") | tasks.mail.si("x")).enqueue()
+    assert (first.queue, second.queue, third.queue) == ("default", "reports", "default")
+    drained(app, queues=["default"])
+
+    def listed(*words: str) -> list[str]:
+        told = relevo("workflow", "--name", app.name, "--json", *words, url=server.url)
+        assert told.code == 0
+        return [row["id"] for row in told.json]
+
+    assert listed() == [third.id, second.id, first.id]
+    assert listed("--limit", "2") == [third.id, second.id]
+    assert listed("--queue", "reports") == [second.id]
+    told = relevo("workflow", "--name", app.name, "--json", url=server.url).json
+    assert set(told[0]) == {"id", "queue", "state", "progress", "began_ms", "ended_ms"}
+    assert told[1]["progress"] == {"total": 2, "done": 1, "failed": 0, "open": 1}
+    rows = [line.split() for line in relevo("workflow", "--name", app.name, url=server.url).out.splitlines()]
+    assert rows[0] == ["ID", "QUEUE", "STATE", "ENDED", "FAILED", "BEGAN", "TOOK"]
+    assert [row[:5] for row in rows[1:]] == [
+        [third.id, "default", "dead", "2/2", "2"],
+        [second.id, "reports", "running", "1/2", "0"],
+        [first.id, "default", "done", "2/2", "0"],
+    ]
+    second.cancel()
+
+
+def test_an_app_without_workflows_has_an_empty_list(server: Server, app: Relevo, tasks: Tasks) -> None:
+    tasks.size.enqueue("a")
+    told = relevo("workflow", "--name", app.name, url=server.url)
+    assert (told.code, told.out) == (0, "no workflows\n")
+    assert relevo("workflow", "--name", app.name, "--json", url=server.url).json == []
+    told = relevo("workflow", "--name", app.name, "--queue", "defualt", url=server.url)
+    assert (told.code, told.out) == (2, "")
+    assert "did you mean 'default'?" in told.err
+
+
+def test_a_list_looks_at_no_more_workflows_than_it_must(server: Server, app: Relevo, tasks: Tasks) -> None:
+    """Those whose time is over leave the list as it is read, and nobody looks at them twice."""
+    keys = app.keys_of("default")
+    made = [(tasks.size.s("a") | tasks.mail.si("x")).enqueue().id for _ in range(3)]
+    began = int(server.command("ZSCORE", keys.key("flows"), made[0]))
+    gone = {f"{n:020}": began + 1_000_000 + n for n in range(130)} | {f"{n:020}": n for n in range(1000, 4000)}
+    for id, score in gone.items():
+        server.command("ZADD", keys.key("flows"), score, id)
+
+    def looks() -> tuple[list[str], int]:
+        count, answer = 0, None
+        steps = flows.listed(keys, 3)
+        try:
+            while True:
+                step = steps.send(answer)
+                calls = list(step.calls) if isinstance(step, Ahead) else [step]
+                count += len(calls)
+                answers = [app.run(call) for call in calls]
+                answer = answers if isinstance(step, Ahead) else answers[0]
+        except StopIteration as stop:
+            return [id for id, _ in stop.value], count
+
+    found, calls = looks()
+    assert found == made[::-1]
+    assert calls <= 130 + 3 * flows.PAGE
+    found, calls = looks()
+    assert found == made[::-1]
+    assert calls <= flows.PAGE + 2
+    assert relevo("workflow", "--name", app.name, "--limit", "1000", "--json", url=server.url).code == 0
+    assert server.command("ZCARD", keys.key("flows")) > 500  # a list that is full of them is not read to its end
+
+
+# Waiting jobs elsewhere
+
+
+def test_waiting_jobs_are_shown_by_status_and_job(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
+    last = flow.info().members[-1].id
+    told = relevo("status", "--name", app.name, url=server.url)
+    rows = [line.split() for line in told.out.splitlines()]
+    assert ["QUEUE", "READY", "SCHEDULED", "WAITING", "RUNNING", "DONE", "DEAD", "IDLE", "NEXT", "DUE"] in rows
+    assert ["reports", "0", "0", "1", "0", "0", "0", "0", "-"] in rows
+    queues = relevo("status", "--name", app.name, "--json", url=server.url).json["queues"]
+    assert {queue["name"]: queue["waiting"] for queue in queues} == {"default": 0, "reports": 1}
+
+    told = relevo("job", last, "--name", app.name, url=server.url)
+    assert told.out.startswith(f"job {last} is waiting\n")
+    rows = [line.split() for line in told.out.splitlines()]
+    assert ["workflow", flow.id] in rows
+    assert ["waits", "for", "2", "jobs", "to", "end"] in rows
+    seen = relevo("job", last, "--name", app.name, "--json", url=server.url).json
+    assert (seen["state"], seen["waits_for"], seen["workflow"]) == ("waiting", 2, flow.id)
+    alone = tasks.size.enqueue("c").id
+    assert "waits for" not in relevo("job", alone, "--name", app.name, url=server.url).out
+    flow.cancel()

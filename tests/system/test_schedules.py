@@ -1,0 +1,731 @@
+"""Schedules as their users rely on them: decorated, at run time, from settings; what fires, when, and what stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from relevo import Relevo, State
+from relevo.errors import ConfigurationError, OptionError, PayloadError, SettingsError, UnknownSchedule
+from relevo.model.ids import looks_like_id
+from relevo.model.job import Envelope
+from relevo.schedules import STALE_MS, ScheduleInfo, described, registering
+from relevo.store import jobs as job_store
+from relevo.store.plan import Call
+from relevo.testing import bind
+from relevo.worker import Worker
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times, noting
+from tests.working import drain, working
+
+
+@pytest.fixture
+def times(server: Server, app_factory: AppFactory) -> Times:
+    return Times(server, app_factory)
+
+
+def envelope_of(app: Relevo, id: str, queue: str = "default") -> Envelope:
+    seen: job_store.Seen = app.run(job_store.look(app.keys_of(queue), id))
+    assert seen.envelope is not None
+    return seen.envelope
+
+
+# Decorators
+
+
+async def test_decorated_tasks_are_registered_by_a_worker_with_all_that_was_said(app: Relevo) -> None:
+    @app.task(
+        name="nightly",
+        cron="30 2 * * *",
+        tz="Europe/Madrid",
+        overlap="queue",
+        missed="all",
+        missed_limit=7,
+        jitter="10m",
+        queue="reports",
+        priority=7,
+    )
+    def nightly(days: int = 7) -> None: ...
+
+    @app.task(name="often", every=timedelta(seconds=90))
+    def often() -> None: ...
+
+    assert await app.schedules.alist() == []
+    await drain(app)
+    first, second = await app.schedules.alist()
+    assert first == ScheduleInfo(
+        name="nightly",
+        task="nightly",
+        queue="reports",
+        when="30 2 * * *",
+        tz="Europe/Madrid",
+        words="at 02:30 every day, Europe/Madrid time",
+        args=[],
+        kwargs={},
+        priority=7,
+        overlap="queue",
+        missed="all",
+        missed_limit=7,
+        jitter=600.0,
+        origin="code",
+        stale=False,
+        paused_ms=None,
+        next_ms=first.next_ms,
+        last_job="",
+        fired=0,
+        skipped=0,
+        dropped=0,
+    )
+    assert (second.name, second.when, second.tz, second.words) == ("often", "90s", "", "every 90 seconds")
+    assert (second.overlap, second.missed, second.jitter) == ("skip", "once", 0.0)
+    assert first.next_ms is not None and second.next_ms is not None
+    at = datetime.fromtimestamp(first.next_ms / 1000, UTC)
+    assert (at.hour, at.minute, at.second) in ((0, 30, 0), (1, 30, 0)), "02:30 in Madrid"
+    assert second.next_ms % 90_000 == 0
+    assert 0 < second.next_ms - app.run(app.now_ms()) <= 90_000
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cron": "61 * * * *"}, r"cron: the minute of '61 \* \* \* \*' is wrong at '61': it is out of range"),
+        ({"cron": "* * * *"}, "cron: 5 fields are needed"),
+        ({"cron": "0 0 30 2 *"}, "never comes: there is no day 30 in February"),
+        ({"cron": "@dayly"}, "did you mean '@daily'?"),
+        ({"cron": "@daily", "tz": "Europe/Madird"}, "did you mean 'Europe/Madrid'?"),
+        ({"cron": "@daily", "every": "1d"}, "cron and every are two schedules"),
+        ({"every": "10s", "tz": "UTC"}, "tz: a fixed distance has no time zone"),
+        ({"tz": "UTC"}, "a schedule needs cron="),
+        ({"jitter": "1m"}, "a schedule needs cron="),
+        ({"every": "10"}, "every: '10' has no unit"),
+        ({"every": "10ms"}, "every: from 1s to 366d is needed"),
+        ({"every": 0}, "every: from 1s"),
+        ({"every": "10s", "overlap": "skpi"}, "overlap: one of skip, queue, allow is needed, found 'skpi'"),
+        ({"every": "10s", "missed": "never"}, "missed: one of skip, once, all"),
+        ({"every": "10s", "missed_limit": 0}, "missed_limit: a whole number from 1 to 1000"),
+        ({"every": "10s", "jitter": "10s"}, "jitter: less than the 10s between two runs"),
+        ({"every": "10s", "unique": "queued"}, "options of one job, not of a schedule"),
+        ({"every": "10s", "evry": "10s"}, "unknown option 'evry'"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_where_it_is_written(app: Relevo, options: dict[str, Any], said: str) -> None:
+    def report() -> None: ...
+
+    with pytest.raises(OptionError, match=said.replace("?", r"\?")):
+        app.task(name="report", **options)(report)
+    assert (app.tasks, app.timetable) == ({}, {}), "neither a task nor a schedule is left"
+
+
+def test_a_task_that_needs_arguments_cannot_be_decorated_with_a_schedule(app: Relevo) -> None:
+    with pytest.raises(PayloadError, match="days"):
+
+        @app.task(every="10s")
+        def report(days: int) -> None: ...
+
+    assert (app.tasks, app.timetable) == ({}, {})
+
+
+async def test_a_decorated_task_is_still_a_task(app: Relevo) -> None:
+    @app.task(every="1d")
+    async def report(days: int = 7) -> int:
+        return days
+
+    job = await report.aenqueue(3)
+    await drain(app)
+    assert await job.aresult(timeout=10) == 3
+
+
+# app.schedule
+
+
+async def test_a_task_or_a_complete_call_is_scheduled(times: Times) -> None:
+    app = times.app
+    ran: list[tuple[int, str]] = []
+
+    @app.task(name="report")
+    async def report(days: int = 1, *, kind: str = "short") -> None:
+        ran.append((days, kind))
+
+    await app.aschedule("plain", report, every="1h")
+    await app.aschedule("called", report.s(7, kind="long"), every="1h")
+    await app.aschedule("whole", report.si(9), every="1h")
+    called = await app.schedules.get("called").ainfo()
+    assert (called.args, called.kwargs, called.task, called.origin) == ([7], {"kind": "long"}, "report", "call")
+    await drain(app)
+    assert ran == [], "it first runs at its next tick"
+    times.move_past(HOUR)
+    await drain(app)
+    assert sorted(ran) == [(1, "short"), (7, "long"), (9, "short")]
+
+
+def test_what_cannot_be_scheduled_is_refused(app: Relevo, app_factory: AppFactory) -> None:
+    @app.task(name="report")
+    def report(days: int) -> None: ...
+
+    @app_factory().task(name="other")
+    def other() -> None: ...
+
+    refusals: list[tuple[Callable[[], object], str]] = [
+        (lambda: app.schedule("x", report, every="1h"), "days"),
+        (lambda: app.schedule("x", report.s("seven"), every="1h"), "days"),  # type: ignore[call-overload]
+        (lambda: app.schedule("x", lambda: None, every="1h"), "a schedule runs a task"),  # type: ignore[arg-type]
+        (lambda: app.schedule("x", "report", every="1h"), "found 'report'"),  # type: ignore[arg-type]
+        (lambda: app.schedule("x", other, every="1h"), "not of"),
+        (lambda: app.schedule("x", report.s(7)), "a schedule needs cron="),
+        (lambda: app.schedule("x y", report.s(7), every="1h"), "name: printable text"),
+        (lambda: app.schedule("", report.s(7), every="1h"), "name: printable text"),
+        (lambda: app.schedule("x", report.s(7), every="1h", delay="1m"), "delay: an option of one job"),
+        (lambda: app.schedule("x", report.s(7), every="1h", name="y"), "name: an option of one job"),
+        (lambda: app.schedule("x", report.using(eta=datetime.now(UTC)).s(7), every="1h"), "options of one job"),
+        (lambda: app.schedule("x", report.using(name="y").s(7), every="1h"), "options of one job"),
+        (lambda: app.schedule("x", report.s(7), every="1h", prioritty=3), "did you mean 'priority'?"),
+        (lambda: app.schedule("x", report.s(7), every="1h", executor="thread"), "executor"),
+        (lambda: app.schedule("x", report.s(7), every="1h", queue="dead_letter"), "reserved"),
+    ]
+    for attempt, said in refusals:
+        with pytest.raises((ConfigurationError, PayloadError)) as refused:
+            attempt()
+        assert said in str(refused.value)
+    assert app.schedules.list() == []
+
+
+async def test_all_options_are_kept_on_the_jobs(times: Times) -> None:
+    """R190, R212: priority, retries and all options of the task are kept."""
+    app = times.app
+
+    @app.task(name="report", retries=1, timeout="1m")
+    def report(days: int) -> None: ...
+
+    await app.aschedule(
+        "weekly",
+        report.using(result_ttl="9m").s(7),
+        every="1h",
+        priority=3,
+        retries=5,
+        queue="reports",
+        group="acme",
+        weight=2,
+        tags=["a", "b"],
+        expires="30m",
+        timeout="10s",
+        failure_ttl="1d",
+        on_failure="tell",
+    )
+    worker = Worker(app, queues=["default"], burst=True)  # it does not run what it should show
+    tick = times.move_past(HOUR)
+    await worker.run()
+    assert (await app.schedules.get("weekly").ainfo()).fired == 0
+    await app.queue("reports").apause()
+    await drain(app, queues=["reports"])
+    (row,) = await app.queue("reports").ajobs(state="ready")
+    info = await (await app.ajob(row.id)).ainfo()
+    assert (info.task, info.args, info.priority, info.group, info.tags) == ("report", [7], 3, "acme", ("a", "b"))
+    body = await asyncio.to_thread(envelope_of, app, row.id, "reports")
+    assert (body.retries, body.timeout, body.result_ttl, body.failure_ttl) == (5, 10.0, 540.0, 86_400.0)
+    assert (body.expires_ms, body.tick_ms, body.weight, body.on_failure) == (tick + 30 * MINUTE, tick, 2.0, "tell")
+    await app.queue("reports").aresume()
+    times.move(31 * MINUTE)
+    await drain(app, queues=["reports"])
+    assert (await info_state(app, row.id)) is State.EXPIRED, "counted from its tick"
+    await app.aclose()
+
+
+async def info_state(app: Relevo, id: str) -> State:
+    return (await (await app.ajob(id)).ainfo()).state
+
+
+async def test_what_only_the_task_says_follows_the_task(times: Times) -> None:
+    """As with all jobs: a deploy also changes what is scheduled."""
+    app = times.app
+    noting(app, retries=9, timeout="9s", every="1h")
+    await drain(app)
+    times.move_past(HOUR)
+    await app.queue().apause()
+    await drain(app)
+    (row,) = await app.queue().ajobs(state="ready")
+    body = await asyncio.to_thread(envelope_of, app, row.id)
+    assert (body.retries, body.timeout) == (None, None)
+    await app.queue().aresume()
+
+
+async def test_run_now_is_for_new_schedules_only(app: Relevo) -> None:
+    ticks = noting(app)
+    before = app.run(app.now_ms())
+    for _ in range(3):
+        await app.aschedule("often", app.tasks["note"], every="1h", run_now=True)
+    await app.aschedule("often", app.tasks["note"], every="2h", run_now=True)
+    await drain(app)
+    assert len(ticks) == 1
+    assert before <= ticks[0] <= app.run(app.now_ms()), "asked for, and so due when it was asked for"
+    (ran,) = await app.schedules.get("often").ahistory()
+    assert (ran.tick_ms, ran.what) == (0, "fired")
+
+
+async def test_registering_a_hundred_times_gives_one_schedule_that_keeps_its_tick(times: Times) -> None:
+    """RB27"""
+    app = times.app
+    ticks = noting(app, cron="*/5 * * * *")
+    await drain(app)
+    await app.aschedule("called", app.tasks["note"], every="5m")
+    before = await app.schedules.alist()
+    tick = times.move_past(5 * MINUTE)
+    for _ in range(100):
+        await app.aschedule("called", app.tasks["note"], every="5m")
+        await app.arun(app.register_schedules())
+    assert await app.schedules.alist() == before, "the tick that has come is not put off"
+    await drain(app)
+    assert ticks == [tick, tick], "of each of the two"
+
+
+async def test_workers_that_start_together_register_one_schedule_and_fire_each_tick_once(times: Times) -> None:
+    """RB27"""
+    app = times.app
+    ticks = noting(app, every="5m")
+    await drain(app)
+    expected = []
+    for _ in range(5):
+        expected.append(times.move_past(5 * MINUTE))
+        workers = [Worker(app) for _ in range(10)]
+        running = asyncio.gather(*(worker.run() for worker in workers))
+        await aeventually(lambda: len(ticks) >= len(expected), what="the tick")
+        await aeventually(lambda: all(one.lanes and one.lanes[0].is_resting for one in workers), what="they rest")
+        for worker in workers:
+            worker.stop()
+        await running
+        assert ticks == expected
+    assert len(await app.schedules.alist()) == 1
+    await app.aclose()
+
+
+# Handles: blocking and async
+
+
+@pytest.mark.parametrize("how", ["blocking", "async"])
+async def test_a_schedule_is_handled_from_blocking_and_from_async_code(times: Times, how: str) -> None:
+    app = times.app
+    noting(app)
+
+    async def do(handle: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if how == "async":
+            return await getattr(handle, f"a{method}")(*args, **kwargs)
+        return await asyncio.to_thread(getattr(handle, method), *args, **kwargs)
+
+    made = await do(app, "schedule", "often", app.tasks["note"], every="1h")
+    assert made == app.schedules.get("often")
+    assert repr(made) == "<Schedule often>"
+    assert len({made, app.schedules.get("often"), app.schedules.get("other")}) == 2
+    info = await do(made, "info")
+    assert [info] == await do(app.schedules, "list")
+
+    assert await do(made, "pause") is True
+    assert await do(made, "pause") is False
+    paused = await do(made, "info")
+    assert (paused.next_ms, paused.paused_ms is not None) == (None, True)
+    assert await do(made, "resume") is True
+    assert await do(made, "resume") is False
+    assert await do(made, "info") == info
+
+    edited = await do(made, "edit", cron="@daily", tz="America/New_York", overlap="allow")
+    assert (edited.when, edited.tz, edited.overlap) == ("@daily", "America/New_York", "allow")
+    assert await do(made, "info") == edited
+
+    job = await do(made, "run_now")
+    assert looks_like_id(job.id)
+    await drain(app)
+    assert await job.astatus() is State.DONE
+    (ran,) = await do(made, "history")
+    assert (ran.job, ran.what) == (job.id, "fired")
+
+    assert await do(made, "remove") is True
+    assert await do(made, "remove") is False
+    assert await do(app.schedules, "list") == []
+    assert await do(app.schedules, "remove_stale") == []
+    for method in ("info", "pause", "resume", "run_now", "edit", "history"):
+        with pytest.raises(UnknownSchedule, match="no schedule 'often'"):
+            await do(made, method)
+    await app.aclose()
+
+
+def test_an_unknown_schedule_is_told_with_the_nearest_name(app: Relevo) -> None:
+    noting(app)
+    app.schedule("nightly", app.tasks["note"], every="1d")
+    with pytest.raises(UnknownSchedule, match=r"no schedule 'nightli', did you mean 'nightly'\?"):
+        app.schedules.get("nightli").info()
+
+
+# Editing
+
+
+async def test_an_edit_changes_when_it_fires_and_nothing_else(times: Times) -> None:
+    app = times.app
+
+    @app.task(name="report")
+    def report(days: int) -> None: ...
+
+    handle = await app.aschedule(
+        "weekly", report.s(7), cron="@weekly", tz="Asia/Kolkata", missed="all", missed_limit=3, jitter="1h", priority=3
+    )
+    before = await handle.ainfo()
+    edited = await handle.aedit(cron="0 9 * * *")
+    assert edited == msgspec.structs.replace(
+        before, when="0 9 * * *", words="at 09:00 every day, Asia/Kolkata time", next_ms=edited.next_ms
+    )
+    assert (await handle.aedit(tz="UTC")).words == "at 09:00 every day, UTC"
+    edited = await handle.aedit(every="2h", jitter=0)
+    assert (edited.when, edited.tz, edited.jitter, edited.args, edited.priority) == ("7200s", "", 0.0, [7], 3)
+    assert (await handle.aedit(missed="skip", missed_limit=9)).next_ms == edited.next_ms
+    edited = await handle.aedit(cron="@daily")
+    assert (edited.when, edited.tz, edited.missed, edited.missed_limit) == ("@daily", "UTC", "skip", 9)
+    assert await handle.aedit() == edited
+    await app.aclose()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cron": "99 * * * *"}, "cron: the minute"),
+        ({"cron": "@daily", "every": "1h"}, "two schedules"),
+        ({"tz": "UTC"}, "a fixed distance has no time zone"),
+        ({"overlap": "maybe"}, "overlap: one of"),
+        ({"every": "1m"}, "jitter: less than the 1m between two runs"),
+        ({"priority": 3}, "edit: 'priority' is not about when it fires; call app.schedule"),
+        ({"evry": "1m"}, "did you mean 'every'?"),
+    ],
+)
+def test_a_wrong_edit_is_refused_and_changes_nothing(app: Relevo, changes: dict[str, Any], said: str) -> None:
+    noting(app)
+    handle = app.schedule("often", app.tasks["note"], every="1h", jitter="5m")
+    before = handle.info()
+    with pytest.raises(OptionError) as refused:
+        handle.edit(**changes)
+    assert said in str(refused.value)
+    assert handle.info() == before
+
+
+async def test_an_edit_of_decorated_code_stands_until_the_code_changes(times: Times) -> None:
+    noting(times.app, every="1h")
+    await drain(times.app)
+    handle = times.app.schedules.get("note")
+    await handle.aedit(every="10m")
+    for _ in range(3):
+        times.move_past(10 * MINUTE)
+        await drain(times.app)
+    assert (await handle.ainfo()).when == "600s"
+    assert (await handle.ainfo()).fired == 3
+    newer = times.another()
+    noting(newer, every="2h")
+    await drain(newer)
+    assert (await newer.schedules.get("note").ainfo()).when == "7200s"
+    await newer.aclose()
+    await times.app.aclose()
+
+
+async def test_saying_it_again_at_run_time_changes_arguments_and_options(app: Relevo) -> None:
+    @app.task(name="report")
+    def report(days: int) -> None: ...
+
+    await app.aschedule("weekly", report.s(7), every="1h", priority=3)
+    before = await app.schedules.get("weekly").ainfo()
+    await app.aschedule("weekly", report.s(9), every="1h")
+    after = await app.schedules.get("weekly").ainfo()
+    assert (after.args, after.priority, after.next_ms) == ([9], 100, before.next_ms)
+    assert len(await app.schedules.alist()) == 1
+    await app.aclose()
+
+
+# Pausing and removing
+
+
+async def test_a_paused_schedule_fires_nothing_and_makes_nothing_up(times: Times) -> None:
+    app = times.app
+    ticks = noting(app, every="10m", missed="all")
+    await drain(app)
+    handle = app.schedules.get("note")
+    await handle.apause()
+    times.move(HOUR)
+    await drain(app)
+    assert ticks == []
+    assert await handle.aresume()
+    await drain(app)
+    assert ticks == [], "the ticks of the pause are over"
+    tick = times.move_past(10 * MINUTE)
+    await drain(app)
+    assert ticks == [tick]
+    assert (await handle.ainfo()).dropped == 0
+    await app.aclose()
+
+
+async def test_a_pause_outlives_workers_and_new_code(times: Times) -> None:
+    noting(times.app, every="10m")
+    await drain(times.app)
+    await times.app.schedules.get("note").apause()
+    newer = times.another()
+    ticks = noting(newer, every="5m")
+    await drain(newer)
+    times.move_past(10 * MINUTE)
+    await drain(newer)
+    assert ticks == []
+    info = await newer.schedules.get("note").ainfo()
+    assert (info.when, info.paused_ms is not None) == ("300s", True)
+    await newer.schedules.get("note").aresume()
+    tick = times.move_past(5 * MINUTE)
+    await drain(newer)
+    assert ticks == [tick]
+    await times.app.aclose()
+
+
+async def test_a_removed_schedule_fires_no_more_and_its_jobs_stay(times: Times) -> None:
+    app = times.app
+    ticks = noting(app)
+    handle = await app.aschedule("often", app.tasks["note"], every="10m")
+    job = await handle.arun_now()
+    assert await handle.aremove()
+    times.move(HOUR)
+    await drain(app)
+    assert len(ticks) == 1
+    assert await job.astatus() is State.DONE
+    for queue in await app.aqueues():
+        for key in ("schedules", "ticks", "errands", "runs"):
+            assert not await app.arun(Call([b"EXISTS", app.keys_of(queue).key(key)]))
+    assert not await app.arun(Call([b"EXISTS", app.keys.schedules]))
+    await app.aclose()
+
+
+async def test_a_decorated_schedule_that_is_removed_comes_back_with_the_next_worker(times: Times) -> None:
+    app = times.app
+    noting(app, every="10m")
+    await drain(app)
+    assert await app.schedules.get("note").aremove()
+    assert await app.schedules.alist() == []
+    await drain(app)
+    assert [info.name for info in await app.schedules.alist()] == ["note"]
+    await app.aclose()
+
+
+# Stale
+
+
+async def is_stale(app: Relevo, name: str = "note") -> bool:
+    return (await app.schedules.get(name).ainfo()).stale
+
+
+async def test_what_no_worker_has_named_for_five_minutes_is_stale_and_removed_by_one_command(times: Times) -> None:
+    noting(times.app, every="10m")
+    await drain(times.app)
+    newer = times.another()
+
+    @newer.task(name="other")
+    def other() -> None: ...
+
+    await newer.aschedule("called", other, every="1h")
+    times.move(STALE_MS + MINUTE)
+    assert not await is_stale(newer), "without a worker nobody could have named it"
+    async with working(newer):
+        await aeventually(lambda: is_stale(newer), what="stale")
+        assert not await is_stale(newer, "called"), "nothing but a call named it, ever"
+        assert not await is_stale(times.app), "this code names it"
+        assert [(info.name, info.stale) for info in await newer.schedules.alist()] == [
+            ("called", False),
+            ("note", True),
+        ]
+        assert await newer.schedules.aremove_stale() == ["note"]
+        assert await newer.schedules.aremove_stale() == []
+    assert [info.name for info in await newer.schedules.alist()] == ["called"]
+    await newer.aclose()
+    await times.app.aclose()
+
+
+async def test_a_schedule_is_not_stale_yet_while_workers_are_replaced(times: Times) -> None:
+    noting(times.app, every="10m")
+    await drain(times.app)
+    newer = times.another()
+    async with working(newer) as worker:
+        await aeventually(lambda: worker.lanes, what="it works")
+        times.move(STALE_MS - MINUTE)
+        assert not await is_stale(newer)
+        times.move(2 * MINUTE)
+        await aeventually(lambda: is_stale(newer), what="stale")
+        async with working(times.app):  # an older version is started once more
+            await aeventually(lambda: not_stale(newer), what="named again")
+    await newer.aclose()
+
+
+async def not_stale(app: Relevo) -> bool:
+    return not await is_stale(app)
+
+
+# Queues
+
+
+async def test_a_schedule_that_moves_to_another_queue_leaves_nothing_behind(times: Times) -> None:
+    ticks = noting(times.app, every="10m", queue="old")
+    await drain(times.app)
+    newer = times.another()
+    newer_ticks = noting(newer, every="10m", queue="new")
+    await drain(newer)
+    assert [(info.name, info.queue) for info in await newer.schedules.alist()] == [("note", "new")]
+    for key in ("schedules", "ticks", "errands"):
+        assert not await newer.arun(Call([b"EXISTS", newer.keys_of("old").key(key)])), key
+    tick = times.move_past(10 * MINUTE)
+    await drain(newer, queues=["old", "new"])
+    assert (ticks, newer_ticks) == ([], [tick])
+    await times.app.aclose()
+
+
+def steps_of(app: Relevo, plan: Generator[Call[Any], Any, Any]) -> Generator[None, None, None]:
+    """A plan, call by call."""
+    answer = None
+    while True:
+        try:
+            call = plan.send(answer)
+        except StopIteration:
+            return
+        answer = app.run(call)
+        yield
+
+
+@pytest.mark.parametrize("crossing", ["moved both ways", "registered and removed", "registered twice", "moved once"])
+@pytest.mark.parametrize("seed", range(25))
+def test_however_two_hands_cross_a_schedule_fires_in_one_place_or_nowhere(
+    app: Relevo, crossing: str, seed: int
+) -> None:
+    """As in a deploy in steps that moves it to another queue, or when somebody removes it while a worker starts."""
+    chance = random.Random(seed)
+
+    @app.task(name="note")
+    def note() -> None: ...
+
+    old, new = (described(app, "note", note, {"every": "10m", "queue": queue}, "code") for queue in ("old", "new"))
+    for queue in ("old", "new"):
+        app.run(app.list_queue(queue))
+    app.run(registering(app, old))
+    removal = app.schedules.get("note")._remove()
+    plans: dict[str, tuple[Any, Any]] = {
+        "moved both ways": (registering(app, old), registering(app, new)),
+        "registered and removed": (registering(app, old), removal),
+        "registered twice": (registering(app, old), registering(app, old)),
+        "moved once": (registering(app, new), registering(app, new)),
+    }
+    running = [steps_of(app, plan) for plan in plans[crossing]]
+    while running:
+        one = chance.choice(running)
+        if next(one, running) is running:
+            running.remove(one)
+    kept = [one for one in ("old", "new") if app.run(Call[int]([b"EXISTS", app.keys_of(one).key("schedules")]))]
+    assert kept == [info.queue for info in app.schedules.list()], "what fires is what is listed"
+    assert len(kept) <= 1
+    if crossing in ("registered twice", "moved once"):
+        assert len(kept) == 1
+    app.run(registering(app, new))
+    assert [info.queue for info in app.schedules.list()] == ["new"]
+    assert app.schedules.get("note").remove()
+
+
+async def test_who_serves_another_queue_registers_it_and_who_serves_its_queue_fires_it(times: Times) -> None:
+    app = times.app
+    ticks = noting(app, every="10m", queue="reports")
+    await drain(app, queues=["mails"])
+    assert [info.queue for info in await app.schedules.alist()] == ["reports"]
+    assert "reports" in await app.aqueues()
+    tick = times.move_past(10 * MINUTE)
+    await drain(app, queues=["mails"])
+    assert (await app.schedules.get("note").ainfo()).fired == 0
+    await drain(app, queues=["reports"])
+    assert ticks == [tick]
+
+
+# Settings
+
+
+async def test_schedules_come_from_settings(times: Times) -> None:
+    app = times.another(
+        schedules={
+            "weekly": {"task": "report", "args": [7], "kwargs": {"kind": "long"}, "every": "10m", "priority": 3},
+            "plain": {"task": "report", "cron": "@daily", "tz": "Europe/Madrid", "queue": "reports"},
+        }
+    )
+    ran: list[tuple[int, str]] = []
+
+    @app.task(name="report")
+    async def report(days: int = 1, *, kind: str = "short") -> None:
+        ran.append((days, kind))
+
+    await drain(app)
+    plain, weekly = await app.schedules.alist()
+    assert (plain.name, plain.origin, plain.queue, plain.tz) == ("plain", "settings", "reports", "Europe/Madrid")
+    assert (weekly.name, weekly.origin, weekly.priority) == ("weekly", "settings", 3)
+    times.move_past(10 * MINUTE)
+    await drain(app)
+    assert ran == [(7, "long")]
+
+
+async def test_a_change_of_the_settings_changes_the_schedule_and_what_is_left_out_gets_stale(times: Times) -> None:
+    task = {"task": "note", "every": "10m"}
+    before = times.another(schedules={"a": task, "b": task})
+    noting(before)
+    await drain(before)
+    after = times.another(schedules={"a": {**task, "every": "20m"}})
+    noting(after)
+    times.move(STALE_MS + MINUTE)
+    async with working(after):
+        await aeventually(lambda: is_stale(after, "b"), what="b is stale")
+        found = {info.name: (info.when, info.stale) for info in await after.schedules.alist()}
+        assert found == {"a": ("1200s", False), "b": ("600s", True)}
+        assert await after.schedules.aremove_stale() == ["b"]
+    await after.aclose()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"task": "reprot"}, "did you mean 'report'?"),
+        ({"task": "report", "args": ["seven"]}, "days"),
+        ({"task": "report", "args": [7], "prority": 3}, "did you mean 'priority'?"),
+        ({"task": "report"}, "days"),
+    ],
+)
+async def test_a_wrong_schedule_of_the_settings_is_told_and_the_others_run(
+    times: Times, caplog: pytest.LogCaptureFixture, table: dict[str, Any], said: str
+) -> None:
+    good = {"task": "note", "every": "10m"}
+    app = times.another(schedules={"a": good, "bad": {**table, "every": "10m"}, "c": good})
+    noting(app)
+
+    @app.task(name="report")
+    def report(days: int) -> None: ...
+
+    with caplog.at_level(logging.ERROR, "relevo"):
+        await drain(app)
+    assert "schedule 'bad' of the settings" in caplog.text
+    assert said in caplog.text
+    assert [info.name for info in await app.schedules.alist()] == ["a", "c"]
+    await app.aclose()
+
+
+def test_a_schedule_that_can_never_be_is_refused_with_the_settings(app_factory: AppFactory) -> None:
+    with pytest.raises(SettingsError, match=r"schedules\.x: cron: '0 0 30 2 \*' never comes"):
+        app_factory(schedules={"x": {"task": "report", "cron": "0 0 30 2 *"}})
+
+
+# Under test
+
+
+def test_the_testing_kit_moves_schedules_too(server: Server) -> None:
+    shop = Relevo("shop", url="redis://127.0.0.1:1/0")
+    ticks = noting(shop, cron="@hourly", tz="Europe/Madrid")
+    with bind(shop, url=server.url) as kit:
+        kit.drain()
+        kit.clock.move("1h")
+        assert kit.drain().done == 1
+        kit.clock.move("5h")
+        assert kit.drain().done == 1
+        assert ticks[1] - ticks[0] == 5 * HOUR, "one run for all that passed"

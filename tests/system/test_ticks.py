@@ -1,0 +1,322 @@
+"""The ticks of schedules: each fires once, whatever runs, was missed, fails, or happens to the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from relevo import Relevo, current_job
+from relevo.errors import OptionError
+from relevo.model.schedule import GRACE_MS
+from relevo.store.plan import Call
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times, noting
+from tests.working import drain, working
+
+
+@pytest.fixture
+def times(server: Server, app_factory: AppFactory) -> Times:
+    return Times(server, app_factory)
+
+
+# In time
+
+
+async def test_each_tick_fires_once_and_its_job_knows_it(times: Times) -> None:
+    app = times.app
+    ticks = noting(app, cron="*/10 * * * *")
+    await drain(app)
+    expected = []
+    for _ in range(5):
+        expected.append(times.move_past(10 * MINUTE))
+        await drain(app)
+        await drain(app)
+    assert ticks == expected
+    info = await app.schedules.get("note").ainfo()
+    assert (info.fired, info.skipped, info.dropped, info.next_ms) == (5, 0, 0, expected[-1] + 10 * MINUTE)
+    history = await app.schedules.get("note").ahistory()
+    assert [ran.tick_ms for ran in history] == expected[::-1]
+    assert history[0].job == info.last_job
+    assert len({ran.job for ran in history}) == 5
+    assert all(ran.tick_ms <= ran.at_ms < ran.tick_ms + 30_000 for ran in history)
+    assert [ran.tick_ms for ran in await app.schedules.get("note").ahistory(limit=2)] == expected[:-3:-1]
+    for limit in (0, 51):
+        with pytest.raises(OptionError, match="1 to 50 entries"):
+            await app.schedules.get("note").ahistory(limit=limit)
+    await app.aclose()
+
+
+async def test_a_job_that_nobody_scheduled_has_no_tick(app: Relevo) -> None:
+    @app.task(every="1h")
+    async def tick() -> int | None:
+        return current_job().tick_ms
+
+    job = await tick.aenqueue()
+    await drain(app)
+    assert await job.aresult(timeout=10) is None
+
+
+async def test_workers_fire_in_real_time_and_each_second_once(app: Relevo) -> None:
+    starts: list[tuple[int, int]] = []
+
+    @app.task(name="beat", every="1s", overlap="allow")
+    async def beat() -> None:
+        starts.append((current_job().tick_ms or 0, app_now()))
+
+    def app_now() -> int:
+        return int(datetime.now(UTC).timestamp() * 1000)
+
+    async with working(app), working(app), working(app):
+        await aeventually(lambda: len(starts) >= 4, what="four seconds")
+    ticks = [tick for tick, _ in starts]
+    assert ticks == [ticks[0] + 1000 * n for n in range(len(ticks))]
+    late = sorted(at - tick for tick, at in starts)
+    print(f"started {late} ms after their ticks")
+    assert late[0] >= -5 and late[len(late) // 2] < 500
+    await app.schedules.get("beat").aremove()
+    await app.aclose()
+
+
+async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(app: Relevo) -> None:
+    ticks = noting(app)
+    async with working(app) as worker:
+        await aeventually(lambda: worker.lanes and worker.lanes[0].is_resting, what="the worker rests")
+        await app.aschedule("often", app.tasks["note"], every="1s")
+        await aeventually(lambda: ticks, timeout=5, what="its first tick")
+        await app.schedules.get("often").aremove()
+
+
+async def test_starts_are_spread_over_the_jitter_and_not_before_the_tick(times: Times) -> None:
+    app = times.app
+    ticks = noting(app)
+    for n in range(20):
+        await app.aschedule(f"s{n}", app.tasks["note"], every="1h", jitter="30m")
+    tick = times.move_past(HOUR)
+    await drain(app)
+    rows = await app.queue().ajobs(state="scheduled", limit=50)
+    dues = sorted(row.due_ms - tick for row in rows if row.due_ms is not None)
+    assert len(dues) + len(ticks) == 20
+    assert dues[0] >= 0 and dues[-1] < 30 * MINUTE
+    assert dues[-1] - dues[0] > 10 * MINUTE, "spread"
+    times.move(30 * MINUTE)
+    await drain(app)
+    assert ticks == [tick] * 20
+    await app.aclose()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "ran", "skipped"), [("skip", [0], 2), ("queue", [0, 1, 2], 0), ("allow", [0, 1, 2], 0)]
+)
+async def test_a_tick_while_the_run_before_goes_on(times: Times, overlap: str, ran: list[int], skipped: int) -> None:
+    app = times.app
+    ticks = noting(app, every="10m", overlap=overlap)
+    await drain(app)
+    await app.queue().apause()
+    expected = []
+    for _ in range(3):
+        expected.append(times.move_past(10 * MINUTE))
+        await drain(app)
+    stats = await app.queue().astats()
+    assert (stats.ready, stats.waiting) == {"skip": (1, 0), "queue": (1, 2), "allow": (3, 0)}[overlap]
+    await app.queue().aresume()
+    await drain(app)
+    assert ticks == [expected[n] for n in ran]
+    assert (await app.schedules.get("note").ainfo()).skipped == skipped
+    await app.aclose()
+
+
+async def test_queued_runs_never_overlap(app: Relevo) -> None:
+    at_once: list[int] = []
+    running = 0
+
+    @app.task(name="slow", every="1s", overlap="queue")
+    async def slow() -> None:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(1.3)
+        running -= 1
+
+    async with working(app), working(app):
+        await aeventually(lambda: len(at_once) >= 3, what="three runs")
+        await app.schedules.get("slow").aremove()
+        assert set(at_once) == {1}
+
+
+async def test_a_paused_queue_gets_the_jobs_and_runs_them_later(times: Times) -> None:
+    app = times.app
+    ticks = noting(app, every="10m")
+    await drain(app)
+    await app.queue().apause()
+    tick = times.move_past(10 * MINUTE)
+    await drain(app)
+    assert (ticks, (await app.queue().astats()).ready) == ([], 1)
+    await app.queue().aresume()
+    await drain(app)
+    assert ticks == [tick]
+
+
+# Missed ticks
+
+
+@pytest.mark.parametrize(
+    ("options", "made_up", "dropped"),
+    [
+        ({"missed": "once"}, 1, 5),
+        ({"missed": "skip"}, 0, 6),
+        ({"missed": "all"}, 6, 0),
+        ({"missed": "all", "missed_limit": 2}, 2, 4),
+    ],
+)
+async def test_ticks_that_no_worker_fired_follow_their_policy(
+    times: Times, options: dict[str, Any], made_up: int, dropped: int
+) -> None:
+    """RB27: workers that were away for an hour."""
+    app = times.app
+    ticks = noting(app, every="10m", overlap="allow", **options)
+    await drain(app)
+    first = times.move_past(10 * MINUTE, by=0)
+    missed = [first + n * 10 * MINUTE for n in range(6)]
+    times.move_to(missed[-1] + GRACE_MS + MINUTE)
+    await drain(app)
+    assert ticks == (missed[-made_up:] if made_up else [])
+    info = await app.schedules.get("note").ainfo()
+    assert (info.fired, info.dropped, info.next_ms) == (made_up, dropped, missed[-1] + 10 * MINUTE)
+    history = await app.schedules.get("note").ahistory()
+    assert [ran.what for ran in history] == ["fired"] * made_up + [f"dropped {dropped}"] * bool(dropped)
+    ticks.clear()
+    tick = times.move_past(10 * MINUTE)
+    await drain(app)
+    assert ticks == [tick], "and then it goes on as always"
+
+
+@pytest.mark.parametrize("missed", ["once", "skip"])
+async def test_a_tick_in_time_is_run_and_those_before_it_are_not(times: Times, missed: str) -> None:
+    app = times.app
+    ticks = noting(app, every="10m", missed=missed)
+    await drain(app)
+    first = times.move_past(10 * MINUTE, by=0)
+    times.move_to(first + HOUR + 1000)
+    await drain(app)
+    assert ticks == [first + HOUR]
+    assert (await app.schedules.get("note").ainfo()).dropped == 6
+
+
+async def test_made_up_ticks_obey_the_overlap(times: Times) -> None:
+    app = times.app
+    ticks = noting(app, every="10m", missed="all", overlap="skip")
+    await drain(app)
+    first = times.move_past(10 * MINUTE, by=0)
+    times.move_to(first + HOUR)
+    await drain(app)
+    info = await app.schedules.get("note").ainfo()
+    assert (ticks, info.fired, info.skipped) == ([first], 1, 6)
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("step", [-60_000, -5_000, -1_000])
+async def test_a_clock_that_steps_back_fires_no_tick_twice(times: Times, step: int) -> None:
+    """RB44"""
+    app = times.app
+    ticks = noting(app, every="10s", overlap="allow", missed="all")
+    await drain(app)
+    expected = []
+    for _ in range(7):
+        expected.append(times.move_past(10_000))
+        await drain(app)
+    assert ticks == expected
+    before = await app.schedules.get("note").ainfo()
+    times.move(step)
+    for _ in range(-step // 10_000):
+        await drain(app)
+        times.move(10_000)
+    await drain(app)
+    assert ticks == expected
+    assert await app.schedules.get("note").ainfo() == before
+    times.move_to(expected[-1] + 10_010)
+    await drain(app)
+    assert ticks == [*expected, expected[-1] + 10_000], "and none is lost"
+    await app.aclose()
+
+
+async def test_a_clock_that_steps_forward_loses_no_tick_and_fires_none_twice(times: Times) -> None:
+    """RB44"""
+    app = times.app
+    ticks = noting(app, every="10s", overlap="allow", missed="all")
+    await drain(app)
+    tick = times.move_past(10_000)
+    await drain(app)
+    times.move(60_000)
+    await drain(app)
+    await drain(app)
+    assert ticks == [tick + n * 10_000 for n in range(7)]
+    await app.aclose()
+
+
+# Failures
+
+
+async def test_a_task_that_fails_for_good_goes_on_firing(times: Times) -> None:
+    """R199, RB27"""
+    app = times.app
+    runs: list[int] = []
+
+    @app.task(name="broken", every="10m", retries=0)
+    async def broken() -> None:
+        runs.append(current_job().tick_ms or 0)
+        raise ValueError("as always")
+
+    await drain(app)
+    expected = []
+    for _ in range(3):
+        expected.append(times.move_past(10 * MINUTE))
+        await drain(app)
+    assert runs == expected
+    assert len(await app.dead.alist()) == 3
+    await app.aclose()
+
+
+async def test_a_stale_schedule_of_a_task_that_is_gone_does_not_pile_up_jobs(times: Times) -> None:
+    """As after a deploy that took the task away."""
+    noting(times.app, every="10m")
+    await drain(times.app)
+    newer = times.another()
+
+    @newer.task
+    def other() -> None: ...
+
+    for _ in range(20):
+        times.move_past(10 * MINUTE)
+        await drain(newer)
+    assert (await newer.queue().astats()).living == 1
+    info = await newer.schedules.get("note").ainfo()
+    assert (info.fired, info.skipped) == (1, 19)
+    await newer.queue().aclear()
+    await newer.aclose()
+
+
+async def test_a_record_that_cannot_be_read_does_not_stop_the_others(
+    times: Times, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = times.app
+    ticks = noting(app)
+    await app.aschedule("bad", app.tasks["note"], every="10m")
+    await app.aschedule("good", app.tasks["note"], every="10m")
+    keys = app.keys_of("default")
+    await app.arun(Call([b"HSET", keys.key("schedules"), b"bad", b'{"of": "a later version"}']))
+    tick = times.move_past(10 * MINUTE)
+    with caplog.at_level(logging.ERROR, "relevo"):
+        await drain(app)
+    assert ticks == [tick]
+    assert "schedule bad cannot be read" in caplog.text
+    assert [info.name for info in await app.schedules.alist()] == ["good"]
+    assert await app.schedules.get("bad").aremove(), "it can still be removed"
+    await app.aclose()
