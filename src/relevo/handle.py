@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import JobCancelled, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
+from relevo.errors import JobCancelled, JobError, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import LENGTH, made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
@@ -186,7 +186,10 @@ class Job(Generic[R]):
         return bool(said[0] != "unknown")
 
     def retry(self) -> bool:
-        """Run a dead, cancelled or expired job again, from the start. False if somebody just did."""
+        """Run a dead, cancelled or expired job again, from the start. False if somebody just did.
+
+        What was cancelled because this one failed waits for it again.
+        """
         return self._app.run(self._retry())
 
     async def aretry(self) -> bool:
@@ -203,6 +206,11 @@ class Job(Generic[R]):
         if envelope is None:
             raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
         revived: int = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
+        if revived < 0:
+            raise JobError(
+                f"job {self.id} cannot run again by itself: a job that it depends on has failed. Retry that one "
+                "(or its whole workflow), and this one comes back with it"
+            )
         if revived == 2:
             yield from self._app.relay(self.queue)
         return revived > 0

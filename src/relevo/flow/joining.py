@@ -22,7 +22,7 @@ from relevo.store.dependents import forget, gate_of, needs_of
 from relevo.store.edges import Edge, edges_of, label
 from relevo.store.plan import Call
 from relevo.store.push import NewJob, chunks, push_rich
-from relevo.store.relay import open_gates
+from relevo.store.relay import hear, open_gates
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -85,6 +85,7 @@ def _let_in(
     for edge in edges:
         if not (yield flows.expect(app.keys_of(edge.queue), edge.child, me, members)):
             yield forget(keys, jobs)
+            yield hear(keys, [], app.settings.dead_max, [gate_of(jobs[0].id)])
             raise ConfigurationError(f"job {me} has ended or was lost meanwhile: nothing can join its workflow now")
     for more in (yield from open_gates(app.keys_of, [(queue, gate_of(jobs[0].id))], app.settings.dead_max)):
         yield from app.relay(more)

@@ -1,7 +1,7 @@
 """From a graph to the server: the rows of all its jobs, and the calls that store them as one thing.
 
 All jobs of a small flow in one queue go in one call, so it is there or it is not. A larger one is stored behind gates:
-nothing can start until the last call founds the workflow, and should its maker die before that, all of it is cancelled.
+nothing can start until the last call founds the workflow, and should its maker die before that, all of it is given up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from relevo.errors import OptionError
+from relevo.errors import OptionError, ServerUnavailable
 from relevo.flow import graph as graphs
 from relevo.flow.graph import Graph, Node
 from relevo.flow.steps import Flow, Step
@@ -20,7 +20,7 @@ from relevo.store.edges import Edge, Policy, label
 from relevo.store.flows import Plan, founding
 from relevo.store.plan import Call
 from relevo.store.push import CHUNK, NewJob, chunks, push_rich
-from relevo.store.relay import start_letter
+from relevo.store.relay import hear, opened, start_letter
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -41,18 +41,21 @@ def stored(app: Relevo, flow: Flow[Any, R]) -> Generator[Call[Any], Any, Workflo
     if any(step.task.options.expires is not None for step in rows.steps):
         rows.now_ms = yield from app.now_ms()
     workflow: Workflow[R] = Workflow(app, rows.id, rows.home)
-    home, founder = app.keys_of(rows.home), rows.founder()
+    home = app.keys_of(rows.home)
     if rows.queues == [rows.home] and len(graph.nodes) < CHUNK:
-        whole = [founder, *rows.make(gated=False)[rows.home]]
+        whole = [rows.founder(gated=False), *rows.make(gated=False)[rows.home]]
         if len(list(chunks(len(row.body) + len(row.edges) for row in whole))) == 1:
             yield push_rich(home, whole)
             return workflow
+    yield push_rich(home, [rows.founder(gated=True)])
     gates: list[tuple[str, str]] = []
     for queue, jobs in rows.make(gated=True).items():
         for part in chunks(len(job.body) + len(job.edges) for job in jobs):
             yield push_rich(app.keys_of(queue), jobs[part], label(queue))
             gates.append((queue, gate_of(jobs[part][0].id)))
-    yield push_rich(home, [founder], start=start_letter(gates))
+    founded, _ = yield hear(home, opened([rows.id]), app.settings.dead_max, start=start_letter(gates))
+    if not founded:
+        raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
     yield from app.relay(rows.home)
     return workflow
 
@@ -129,7 +132,7 @@ class _Rows:
         body = head + (b"," + node.fragment if node.fragment else b"") + b"}"
         return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
 
-    def founder(self) -> NewJob:
+    def founder(self, *, gated: bool) -> NewJob:
         """The row of the workflow itself."""
         graph = self._graph
         named = [(self._queue(node), GATHER if node.step is None else node.step.task.target) for node in graph.nodes]
@@ -149,7 +152,7 @@ class _Rows:
         )
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
-        return founding(self.id, plan, edges, self._app.failure_ms(None), kept)
+        return founding(self.id, plan, edges, self._app.failure_ms(None), kept, gated=gated)
 
     def _kept_ms(self, node: Node) -> int:
         ttl = self._app.settings.result_ttl if node.step is None else node.step.task.options.result_ttl

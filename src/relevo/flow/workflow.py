@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from relevo.errors import (
     JobCancelled,
+    JobError,
     JobExpired,
     JobFailed,
     ResultNotKept,
@@ -20,19 +22,20 @@ from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Record, State
-from relevo.store import flows, jobs
+from relevo.store import flows, jobs, queues
 from relevo.store.carried import results
 from relevo.store.edges import LACKING, Report
-from relevo.store.plan import Call
-from relevo.store.relay import REPORTS, hear
+from relevo.store.plan import Call, Steps
+from relevo.store.relay import REPORTS, hear_all
+from relevo.store.whereabouts import Whereabouts, of_done, of_ended, of_living
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
 R = TypeVar("R")
 
-#: Living members whose states are looked up for `info()`: one call each.
-LOOKED_AT = 200
+#: Records that `info()` reads: of failed members, of those done first, of those done last. All that live are asked for.
+RECORDS = 100
 
 
 class WorkflowProgress(Struct, frozen=True):
@@ -57,13 +60,26 @@ class Member(Struct, frozen=True):
     id: str
     queue: str
     task: str
-    #: unknown: it lives, and nobody looked closer
+    #: unknown: there is no trace of it
     state: State
     #: it joined while the workflow ran
     joined: bool = False
     started_ms: int | None = None
     ended_ms: int | None = None
+    #: Of those that failed: why, and the error of the last attempt.
     reason: str = ""
+    error: str = ""
+
+
+class WorkflowRow(Struct, frozen=True):
+    """A workflow in a listing."""
+
+    id: str
+    queue: str
+    state: State
+    progress: WorkflowProgress
+    began_ms: int
+    ended_ms: int | None
 
 
 class WorkflowInfo(Struct, frozen=True):
@@ -205,20 +221,15 @@ class Workflow(Generic[R]):
     def _closely(self) -> Generator[Call[Any], Any, flows.Flow]:
         return self._known((yield flows.look_closely(self._app.keys_of(self.queue), self.id)))
 
-    def _info(self) -> Generator[Call[Any], Any, WorkflowInfo]:
+    def _info(self) -> Steps[WorkflowInfo]:
         flow = yield from self._closely()
         assert flow.plan is not None
-        budget = LOOKED_AT
-        members: list[Member] = []
-        for one in _members(flow):
-            # failed ones say why, living ones where they are; of those that are done there is no more to say
-            if budget and one.state is not State.DONE:
-                budget -= 1
-                one = yield from self._seen(one)
-            members.append(one)
-        callbacks = []
-        for kind, id, queue, task in flow.plan.callbacks:
-            callbacks.append((kind, (yield from self._seen(Member(id, queue, task, State.UNKNOWN)))))
+        members = list(_members(flow, lapsed=True))  # all: the shape counts them
+        kinds = [kind for kind, *_ in flow.plan.callbacks]
+        called = [Member(id, queue, task, State.UNKNOWN) for _, id, queue, task in flow.plan.callbacks]
+        seen = yield from self._seen(called + members)
+        callbacks = zip(kinds, seen[: len(kinds)], strict=True)
+        members = seen[len(kinds) :]
         return WorkflowInfo(
             self.id,
             self.queue,
@@ -231,19 +242,23 @@ class Workflow(Generic[R]):
             tuple(callbacks),
         )
 
-    def _seen(self, member: Member) -> Generator[Call[Any], Any, Member]:
-        seen: jobs.Seen = yield jobs.look(self._app.keys_of(member.queue), member.id)
-        record, claim = seen.record, seen.claim
-        if seen.state is State.UNKNOWN:
-            return member
-        started = record.started_ms or None if record else claim.since_ms or None if claim else None
-        return msgspec.structs.replace(
-            member,
-            state=seen.state,
-            started_ms=started,
-            ended_ms=record.ended_ms if record else None,
-            reason=record.reason if record else "",
-        )
+    def _seen(self, members: list[Member]) -> Steps[list[Member]]:
+        """The same, as far as a closer look tells more."""
+        found: dict[str, Whereabouts] = {}
+        living = [one for one in members if not one.state.has_ended]
+        for queue, ids in _by_queue(living).items():
+            found |= yield from of_living(self._app.keys_of(queue), ids)
+        # failed ones say why; of those that are done there is nothing more to say but when
+        others = [one for one in members if one.id not in found and one.state is not State.DONE]
+        for queue, ids in _by_queue(others[:RECORDS]).items():
+            found |= yield from of_ended(self._app.keys_of(queue), ids)
+        done = [one for one in members if one.state is State.DONE]
+        for queue, ids in _by_queue(done[:RECORDS] + done[RECORDS:][-RECORDS:]).items():
+            found |= yield from of_done(self._app.keys_of(queue), ids)
+        return [
+            msgspec.structs.replace(one, **msgspec.structs.asdict(found[one.id])) if one.id in found else one
+            for one in members
+        ]
 
     # acting
     def cancel(self) -> int:
@@ -254,45 +269,33 @@ class Workflow(Generic[R]):
         """`cancel` for async code."""
         return await self._app.arun(self._cancel())
 
-    def _cancel(self) -> Generator[Call[Any], Any, int]:
+    def _cancel(self) -> Steps[int]:
         app = self._app
         flow = yield from self._closely()
-        living = [one for one in _members(flow) if not one.state.has_ended]
-        by_queue: dict[str, list[Member]] = {}
-        for one in reversed(living):  # what comes last first: it must not start because what is before it ended
-            by_queue.setdefault(one.queue, []).append(one)
-        cancelled, gone = 0, list[Report]()
-        for queue, members in by_queue.items():
-            keys = app.keys_of(queue)
-            for start in range(0, len(members), REPORTS):
-                part = members[start : start + REPORTS]
-                rows = [(one.id, app.failure_ms(None), "") for one in part]
-                said, _ = yield jobs.cancel(keys, rows, app.settings.dead_max)
-                cancelled += sum(word != "unknown" for word in said)
-                for one, word in zip(part, said, strict=True):
-                    if word == "unknown":
-                        gone.append(Report(one.id, "", 0, ""))
-        yield from app.relay(*by_queue)
-        yield from self._lapse([report.child for report in gone])
+        cancelled, lost = 0, list[Member]()
+        # What comes last first: it must not start because what is before it ended.
+        living = [one for one in _members(flow) if not one.state.has_ended][::-1]
+        for start in range(0, len(living), REPORTS):
+            part = living[start : start + REPORTS]
+            for queue, ids in _by_queue(part).items():
+                rows = [(id, app.failure_ms(None), "") for id in ids]
+                said, _ = yield jobs.cancel(app.keys_of(queue), rows, app.settings.dead_max)
+                unknown = {id for id, word in zip(ids, said, strict=True) if word == "unknown"}
+                cancelled += len(ids) - len(unknown)
+                lost += [one for one in part if one.id in unknown]
+        yield from app.relay(*_by_queue(living))
+        if lost:
+            yield from self._give_up(lost)
         return cancelled
 
-    def _lapse(self, ids: list[str]) -> Generator[Call[Any], Any, None]:
-        """Members that are nowhere any more, after a loss of data say, are waited for no longer."""
-        if not ids:
-            return
-        flow = yield from self._closely()
-        where = {one.id: one for one in _members(flow)}
-        lost = []
-        for id in ids:
-            if not where[id].state.has_ended:
-                seen: jobs.Seen = yield jobs.look(self._app.keys_of(where[id].queue), id)
-                if seen.state is State.UNKNOWN:
-                    lost.append(Report(id, "", 0, ""))
-        keys = self._app.keys_of(self.queue)
-        for start in range(0, len(lost), REPORTS):
-            part = [Report(self.id, one.child, 1, "lapsed", "n") for one in lost[start : start + REPORTS]]
-            if (yield hear(keys, part, self._app.settings.dead_max)):
-                yield from self._app.relay(self.queue)
+    def _give_up(self, lost: list[Member]) -> Steps[None]:
+        """Members that are nowhere, after a loss of data say, are waited for no longer."""
+        heard = (yield from self._closely()).heard
+        for queue, ids in _by_queue([one for one in lost if one.id not in heard]).items():
+            recorded = yield from of_ended(self._app.keys_of(queue), ids)
+            gone = [Report(self.id, id, 1, "lapsed", "n") for id in ids if id not in recorded]
+            yield from hear_all(self._app.keys_of(self.queue), gone, self._app.settings.dead_max)
+        yield from self._app.relay(self.queue)
 
     def add(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
         """Let more jobs join, from inside a job of this workflow: `app.workflow().add(fetch.s(url), …)`.
@@ -324,7 +327,8 @@ class Workflow(Generic[R]):
                 seen: jobs.Seen = yield jobs.look(self._app.keys_of(one.queue), one.id)
                 # what was cancelled because of another one comes back with that one
                 if seen.record is not None and seen.record.reason != "dependency_failed":
-                    revived += yield from Job(self._app, one.id, one.queue)._retry()
+                    with contextlib.suppress(JobError):  # one it depends on cannot run again
+                        revived += yield from Job(self._app, one.id, one.queue)._retry()
         return revived
 
 
@@ -340,7 +344,14 @@ def _progress(flow: flows.Flow) -> WorkflowProgress:
     return WorkflowProgress(flow.open + done + failed, done, failed, flow.open)
 
 
-def _members(flow: flows.Flow | None) -> Generator[Member, None, None]:
+def _by_queue(members: list[Member]) -> dict[str, list[str]]:
+    ids: dict[str, list[str]] = {}
+    for one in members:
+        ids.setdefault(one.queue, []).append(one.id)
+    return ids
+
+
+def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Member, None, None]:
     if flow is None or flow.plan is None:
         return
     plan = flow.plan
@@ -350,5 +361,18 @@ def _members(flow: flows.Flow | None) -> Generator[Member, None, None]:
         heard = flow.heard.get(id)
         if heard is None:
             yield Member(id, queue, target, State.UNKNOWN, joined)
-        elif heard.state != "lapsed":
+        elif heard.state != "excused":
             yield Member(id, queue, target, State(heard.state), joined, ended_ms=heard.when_ms)
+        elif lapsed:
+            yield Member(id, queue, target, State.UNKNOWN, joined, reason="never came to be")
+
+
+def recent(app: Relevo, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
+    """The newest workflows that are still there, newest first: of a queue, or of all."""
+    names: list[str] = [queue] if queue is not None else (yield queues.listed(app.keys))
+    rows: list[WorkflowRow] = []
+    for name in names:
+        for id, flow in (yield from flows.listed(app.keys_of(name), limit)):
+            rows.append(WorkflowRow(id, name, _state(flow), _progress(flow), flow.began_ms, flow.ended_ms))
+    rows.sort(key=lambda row: (row.began_ms, row.id), reverse=True)
+    return rows[:limit]

@@ -138,6 +138,22 @@ class Record(Struct, frozen=True, omit_defaults=True):
 
 
 read_envelope = msgspec.json.Decoder(Envelope).decode
-read_record = msgspec.json.Decoder(Record).decode
+
+_read_record = msgspec.json.Decoder(Record).decode
+
+
+def read_record(text: bytes) -> Record:
+    """Read a record. Where a script wrote it, the body stands behind the JSON, in a line of its own."""
+    head, line, body = text.partition(b"\n")
+    record = _read_record(head)
+    if not line:
+        return record
+    try:
+        read_envelope(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.structs.replace(record, unreadable=body)
+    return msgspec.structs.replace(record, body=Raw(body))
+
+
 read_story = msgspec.json.Decoder(Story).decode
 write = msgspec.json.Encoder().encode

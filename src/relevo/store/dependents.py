@@ -14,7 +14,7 @@ from relevo.store.edges import Edge, Policy, Report, label
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS, NewJob, chunks, push_rich
-from relevo.store.relay import REPORTS, KeysOf, hear, opened, relay
+from relevo.store.relay import KeysOf, hear, hear_all, opened, relay
 
 
 def needs_of(parents: int, keep_ms: int, *, takes: str = "", gated: bool = False) -> str:
@@ -27,18 +27,13 @@ def gate_of(first: str) -> str:
     return first + ".gate"
 
 
-def follow(queue: QueueKeys, edges: Sequence[tuple[str, Edge]]) -> Call[list[tuple[str, int]]]:
-    """Note edges with their parents in this queue: state and number of each parent, '' while it lives, or 'unknown'."""
+def follow(queue: QueueKeys, parent: str, edges: Sequence[Edge]) -> Call[tuple[str, int]]:
+    """Note edges with their parent in this queue: its state and number, '' while it lives, or 'unknown'."""
     script = queue.script("follow")
-    args: list[Argument] = []
-    for parent, edge in edges:
-        args += (parent, str(edge))
-
-    def decode(reply: list[Any]) -> list[tuple[str, int]]:
-        return [(reply[i].decode(), reply[i + 1]) for i in range(0, len(reply), 2)]
-
     # Said twice, an edge would only lead to the same report twice.
-    return Call(args, decode, script, queue.of(script))
+    return Call(
+        [parent, " ".join(map(str, edges))], lambda reply: (reply[0].decode(), reply[1]), script, queue.of(script)
+    )
 
 
 def forget(queue: QueueKeys, jobs: Sequence[NewJob]) -> Call[Any]:
@@ -78,26 +73,19 @@ def _chunk(
         return owners
     reports: list[Report] = []
     for home, named in parents.items():
-        edges = [(parent, Edge(job.id, queue, policy)) for job in new for parent, policy in named]
-        for start in range(0, len(edges), REPORTS):
-            part = edges[start : start + REPORTS]
-            found: list[tuple[str, int]] = yield follow(keys_of(home), part)
-            for (parent, edge), (state, number) in zip(part, found, strict=True):
-                if state == "unknown":
-                    yield forget(keys, new)
-                    yield hear(keys, [], dead_max, gates=[gate_of(new[0].id)])
-                    raise UnknownJob(
-                        f"depends_on: no job {parent} on {home}: it never was, or its record has ended (a job with "
-                        "result_ttl=0 leaves none). Nothing was enqueued"
-                    )
-                if state:
-                    reports.append(Report(edge.child, parent, number, state, edge.policy))
+        for parent, policy in named:
+            edges = [Edge(job.id, queue, policy) for job in new]
+            state, number = yield follow(keys_of(home), parent, edges)
+            if state == "unknown":
+                yield forget(keys, new)
+                yield hear(keys, [], dead_max, gates=[gate_of(new[0].id)])
+                raise UnknownJob(
+                    f"depends_on: no job {parent} on {home}: it never was, or its record has ended (a job with "
+                    "result_ttl=0 leaves none). What depends on it was not enqueued"
+                )
+            if state:
+                reports += [Report(job.id, parent, number, state, policy) for job in new]
     reports += opened([job.id for job in new])
-    more = False
-    for start in range(0, len(reports), REPORTS):
-        is_last = start + REPORTS >= len(reports)
-        gates = [gate_of(new[0].id)] if is_last else []
-        more |= yield hear(keys, reports[start : start + REPORTS], dead_max, gates)
-    if more:
+    if (yield from hear_all(keys, reports, dead_max, [gate_of(new[0].id)])):
         yield from relay(keys_of, [queue], dead_max)
     return owners

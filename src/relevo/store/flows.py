@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +12,14 @@ from relevo.model.ids import LENGTH
 from relevo.store.carried import bag
 from relevo.store.edges import Edge
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Argument, Call
+from relevo.store.plan import Ahead, Argument, Call, Steps
 from relevo.store.push import NewJob
 
 #: A workflow that went well is kept so long at least: whoever waits for it must be able to fetch what it gave.
 KEPT_MS = 60_000
+#: Workflows per page of a list, and how many entries one listing looks at: most that went well are gone by then.
+PAGE = 50
+LOOKED_AT = 2000
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
@@ -77,13 +80,13 @@ class Flow(Struct, frozen=True):
 
 
 _READ_PLAN = msgspec.json.Decoder(Plan).decode
-_ENDS = ("n:done", "n:dead", "n:cancelled", "n:expired", "n:lapsed")
+_ENDS = ("n:done", "n:dead", "n:cancelled", "n:expired")
 _SHORT = ("life", "state", "open", "began", "ended", "takes", *_ENDS)
 
 
-def founding(id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int) -> NewJob:
-    """The row that founds a workflow; see push_rich.lua."""
-    needs = f"f {len(plan)} {keep_ms} {max(KEPT_MS, kept_ms)}"
+def founding(id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int, *, gated: bool) -> NewJob:
+    """The row that founds a workflow; see push_rich.lua. `gated`: it is founded when its gate is opened."""
+    needs = f"{'F' if gated else 'f'} {len(plan) + gated} {keep_ms} {max(KEPT_MS, kept_ms)}"
     takes = str(len(plan.outputs)) if plan.is_list else "one"
     return NewJob(id, 0, msgspec.json.encode(plan), group=takes, needs=needs, edges=" ".join(map(str, edges)))
 
@@ -114,7 +117,7 @@ def _flow(fields: dict[str, Any]) -> Flow | None:
     for name, text in fields.items():
         if name.startswith("h:"):
             _, _, _, state, when = text.decode().split()
-            if state not in ("expected", "revived"):
+            if state not in ("expected", "revived"):  # else it has ended
                 heard[name[2:]] = Heard(state, int(when))
     ended, plan = fields.get("ended"), fields.get("plan")
     return Flow(
@@ -145,22 +148,22 @@ def edges_from(queue: QueueKeys, id: str) -> Call[str]:
     return Call([b"HGET", queue.key("waiters"), id], lambda text: (text or b"").decode())
 
 
-def listed(queue: QueueKeys, limit: int) -> Generator[Call[Any], Any, list[tuple[str, Flow]]]:
-    """The workflows of a queue that are still there, newest first."""
-    found: list[tuple[str, Flow]] = []
-    start = 0
-    while len(found) < limit:
-        ids: list[bytes] = yield Call([b"ZREVRANGE", queue.key("flows"), start, start + 99])
+def listed(queue: QueueKeys, limit: int) -> Steps[list[tuple[str, Flow]]]:
+    """The newest workflows of a queue that are still there, newest first."""
+    found: dict[str, Flow] = {}  # a new one moves another to the next page, where it is met again
+    kept = looked_at = 0
+    while len(found) < limit and looked_at < LOOKED_AT:
+        ids: list[str] = yield Call([b"ZREVRANGE", queue.key("flows"), kept, kept + PAGE - 1], _texts)
         if not ids:
             break
-        gone: list[bytes] = []
-        for id in ids:
-            flow: Flow | None = yield look(queue, id.decode())
-            if flow is None:
-                gone.append(id)
-            elif len(found) < limit:
-                found.append((id.decode(), flow))
-        start += len(ids) - len(gone)
-        if gone:  # their time limit has passed; the list follows in passing
+        pairs = list(zip(ids, (yield Ahead(look(queue, id) for id in ids)), strict=True))
+        found |= {id: flow for id, flow in pairs if flow is not None}
+        gone = [id for id, flow in pairs if flow is None]
+        if gone:  # their time limit has passed; the list follows in passing, so nobody looks at them twice
             yield Call([b"ZREM", queue.key("flows"), *gone])
-    return found
+        kept, looked_at = kept + len(ids) - len(gone), looked_at + len(ids)
+    return list(found.items())[:limit]
+
+
+def _texts(reply: list[bytes]) -> list[str]:
+    return [one.decode() for one in reply]

@@ -66,13 +66,13 @@ def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: in
     return Call(args, int, script, queue.of(script), again=0)
 
 
-def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "", start: str = "") -> Call[list[str]]:
+def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call[list[str]]:
     """Store jobs that are more than plain: for each the id that has its name (its own: it is new).
 
-    `label` is the queue as edges name it, needed where a job is gated; `start` a letter that opens gates.
+    `label` is the queue as edges name it, needed where a job is gated.
     """
     script = queue.script("push_rich")
-    args: list[Argument] = [0, KEEP_MS, label, GATE_MS, FLOWS_MS, start]
+    args: list[Argument] = [0, KEEP_MS, label, GATE_MS, FLOWS_MS]
     for job in jobs:
         args += (job.id, job.priority, job.body, job.when, job.group, job.weight, job.name, job.scope)
         args += (job.needs, job.edges)

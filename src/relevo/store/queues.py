@@ -112,7 +112,7 @@ def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
             listed: list[Listed] = yield page(queue, state, 0, 500)
             if not listed:
                 break
-            args: list[Argument] = [KEEP_MS, "cancelled", 0, 0]
+            args: list[Argument] = [KEEP_MS, "removed", 0, 0]
             for job in listed:
                 args += (job.id, job.envelope.name if job.envelope else "")
             gone, posted = yield Call(args, list, script, queue.of(script))

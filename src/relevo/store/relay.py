@@ -17,7 +17,7 @@ from msgspec import Struct
 from relevo.store.edges import Report, edges_of, label, letter_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
-from relevo.store.push import KEEP_MS
+from relevo.store.push import CHUNK_BYTES, KEEP_MS
 
 log = logging.getLogger("relevo.relay")
 
@@ -25,7 +25,7 @@ log = logging.getLogger("relevo.relay")
 ERRAND_MS = 2_000
 #: Letters per round, and reports per call: no script is long.
 LETTERS = 100
-REPORTS = 250
+REPORTS = 100
 
 #: Parent of every gated job, until its maker is done.
 GATE = "gate"
@@ -58,13 +58,34 @@ def take_errands(queue: QueueKeys, finished: Sequence[str] = (), *, ticks: bool 
     return Call([ERRAND_MS, LETTERS, int(ticks), *finished], decode, script, queue.of(script))
 
 
-def hear(queue: QueueKeys, reports: Sequence[Report], dead_max: int, gates: Sequence[str] = ()) -> Call[bool]:
-    """Tell children in this queue of their parents (REPORTS at the most): whether there is more to relay from here."""
+def hear(
+    queue: QueueKeys, reports: Sequence[Report], dead_max: int, gates: Sequence[str] = (), *, start: str = ""
+) -> Call[tuple[int, bool]]:
+    """Tell children in this queue of their parents: how much of it was news, whether there is more to relay from here.
+
+    `gates` are letters that need not be delivered any more; `start` is posted if the first report is news.
+    """
     script = queue.script("hear")
-    args: list[Argument] = [KEEP_MS, 0, dead_max, len(gates), *gates]
+    args: list[Argument] = [KEEP_MS, 0, dead_max, start, len(gates), *gates]
     for one in reports:
         args += (one.child, one.parent, one.number, one.state, one.policy, one.index, one.input)
-    return Call(args, bool, script, queue.of(script))
+    return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
+
+
+def hear_all(
+    queue: QueueKeys, reports: Sequence[Report], dead_max: int, gates: Sequence[str] = ()
+) -> Generator[Call[Any], Any, bool]:
+    """Tell any number of reports, in calls that are bounded in rows and bytes: whether there is more to relay."""
+    more = False
+    start = size = 0
+    for i, one in enumerate(reports):
+        if i > start and (i - start >= REPORTS or size + len(one.input) > CHUNK_BYTES):
+            more |= (yield hear(queue, reports[start:i], dead_max))[1]
+            start, size = i, 0
+        size += len(one.input)
+    if reports or gates:
+        more |= (yield hear(queue, reports[start:], dead_max, gates))[1]
+    return more
 
 
 def opened(ids: Sequence[str]) -> list[Report]:
@@ -78,12 +99,9 @@ def open_gates(keys_of: KeysOf, gates: Sequence[tuple[str, str]], dead_max: int)
     for queue, letter in gates:
         keys = keys_of(queue)
         text: bytes | None = yield Call([b"HGET", keys.key("letters"), letter])
-        if text is None:
-            continue  # somebody has done it
-        reports = opened([edge.child for edge in edges_of(text.split(b"\n", 2)[1].decode())])
-        for start in range(0, len(reports), REPORTS):
-            is_last = start + REPORTS >= len(reports)
-            if (yield hear(keys, reports[start : start + REPORTS], dead_max, [letter] if is_last else [])):
+        if text is not None:  # else somebody has done it, or it was too late
+            ids = [edge.child for edge in edges_of(text.decode(errors="replace"))]
+            if (yield from hear_all(keys, opened(ids), dead_max, [letter])):
                 onward.add(queue)
     return onward
 
@@ -116,10 +134,8 @@ def deliver(
             log.error("letter %s cannot be read and is dropped: %.200r", id, text)
         finished.append(id)
     for queue, reports in by_queue.items():
-        keys = keys_of(queue)
-        for start in range(0, len(reports), REPORTS):
-            if (yield hear(keys, reports[start : start + REPORTS], dead_max)):
-                onward.add(queue)
+        if (yield from hear_all(keys_of(queue), reports, dead_max)):
+            onward.add(queue)
     return finished, onward
 
 

@@ -10,7 +10,7 @@ GIVES 'waits', or 'ended' and the record, or 'unknown' ]]
 local record = redis.call('GET', ended .. ':' .. id)
 if record then return { 'ended', record } end
 -- @include afford
-if redis.call('HEXISTS', jobs, id) == 0 and redis.call('EXISTS', carried .. ':' .. id) == 0 then return { 'unknown', '' } end
+if redis.call('HEXISTS', jobs, id) == 0 and redis.call('HGET', carried .. ':' .. id, 'life') ~= 'open' then return { 'unknown', '' } end
 if redis.call('HSETNX', waiters, id, inbox) == 0 then
   local inboxes = redis.call('HGET', waiters, id)
   if not string.find(' ' .. inboxes .. ' ', ' ' .. inbox .. ' ', 1, true) then

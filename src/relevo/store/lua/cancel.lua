@@ -11,11 +11,11 @@ GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown';
 -- @include end
 -- @include cancelled
 -- @include tally
--- @include next
+-- @include errand
 local function cancel(id, ttl, name)
   local body = redis.call('HGET', jobs, id)
   if not body then return 'unknown' end
-  local claim = redis.call('HGET', claims, id)
+  local claim = redis.call('HGET', claims, id) or '0 nobody 0'
   if redis.call('ZSCORE', running, id) then
     if string.sub(claim, -2) ~= ' c' then redis.call('HSET', claims, id, claim .. ' c') end -- survives the worker's death
     local list = bell .. ':' .. string.match(claim, '^%d+ (%S+)')
@@ -32,7 +32,7 @@ local function cancel(id, ttl, name)
   redis.call('HDEL', groups, id)
   redis.call('PEXPIRE', carried .. ':' .. id, ttl)
   release(name, id)
-  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim or '0', '^%d+'))
+  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim, '^%d+'))
   return 'cancelled'
 end
 local said, ended_now = {}, 0
@@ -42,6 +42,5 @@ for i = 4, #ARGV, 3 do
 end
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
 if ended_now > 0 then tally('cancelled', ended_now) end
-local first = errand_first()
-said[#said + 1] = first and first <= now and 1 or 0
+said[#said + 1] = errand_is_due()
 return said

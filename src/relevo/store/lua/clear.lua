@@ -1,7 +1,7 @@
 --[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
-KEYS  jobs ready scheduled waiting carried claims story groups clock names waiters stats errands letters ended done
+KEYS  jobs ready scheduled waiting carried claims story groups clock names unique waiters stats errands letters ended done
 ARGV  keep_ms    int   how long the counters live without traffic
-      state      word  what those are told that depend on them: cancelled, or lapsed (as if they had never been)
+      state      word  what those are told that depend on them: removed, or lapsed (it never came to be)
       done_max   int   unused here
       dead_max   int   unused here
                        then per job: id, name
@@ -9,7 +9,7 @@ GIVES how many were removed, 1 if there is something to relay ]]
 -- @include now
 -- @include tally
 -- @include end
--- @include next
+-- @include errand
 local removed = 0
 for i = 5, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
@@ -21,11 +21,11 @@ for i = 5, #ARGV, 2 do
     redis.call('HDEL', groups, id)
     redis.call('DEL', carried .. ':' .. id)
     release(name, id)
+    if state == 'lapsed' and redis.call('GET', unique .. ':' .. name) == id then redis.call('DEL', unique .. ':' .. name) end
     tell(id, state, '{"state":"cancelled","reason":"cleared"}', token)
     removed = removed + 1
   end
 end
 if removed > 0 then tally('cleared', removed) end
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
-local first = errand_first()
-return { removed, first and first <= now and 1 or 0 }
+return { removed, errand_is_due() }

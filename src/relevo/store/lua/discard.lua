@@ -12,7 +12,8 @@ GIVES how many there were, 1 if there is something to relay ]]
 -- @include now
 -- @include tally
 -- @include post
-local gone, posted = 0, 0
+-- @include errand
+local gone = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
   redis.call('ZREM', done, id)
@@ -23,14 +24,10 @@ for i = 2, #ARGV do
   local record = redis.call('GET', ended .. ':' .. id)
   if record then
     -- Forgetting a job that failed does not make it one that went well: what waits for it will never run.
-    local token, edges = string.match(record, '^{"token":(%d+),"edges":"([^"]*)"')
-    if edges and string.find(edges, '>w', 1, true) then
-      announce(id, 'discarded', string.format('%d', token * 2 + 1), edges, '')
-      posted = 1
-    end
+    give_up_on(id, record)
     redis.call('DEL', ended .. ':' .. id, carried .. ':' .. id)
     gone = gone + 1
   end
 end
 if gone > 0 then tally('discarded', gone) end
-return { gone, posted }
+return { gone, errand_is_due() }

@@ -6,9 +6,10 @@ KEYS  jobs ready scheduled running waiting carried claims story groups clock nam
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here
       dead_max   int   records kept
+      start      text  letter that opens the gates of a workflow, which is the first child here; '': none
       gates      int   letters that need not be delivered any more, their ids first
                        then per report: child, parent, number, state, policy, index, input
-GIVES 1 if there is something to relay from this queue now, else 0 ]]
+GIVES how many reports were news, 1 if there is something to relay from this queue now ]]
 -- @include now
 -- @include afford
 -- @include wake
@@ -19,22 +20,23 @@ GIVES 1 if there is something to relay from this queue now, else 0 ]]
 -- @include cancelled
 -- @include revival
 -- @include hear
+-- @include errand
 gates = tonumber(gates)
-for i = 5, 4 + gates do
+for i = 6, 5 + gates do
   redis.call('ZREM', errands, ARGV[i])
   redis.call('HDEL', letters, ARGV[i])
 end
-local order, why, as = {}, {}, {}
-for i = 5 + gates, #ARGV, 7 do
-  local child, parent, state = ARGV[i], ARGV[i + 1], ARGV[i + 3]
-  if hear(child, parent, ARGV[i + 2], state, ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]) and not why[child] then
-    order[#order + 1] = child
-    -- Whose gate was never opened never came to be, and so it is for those that depend on it.
-    as[child] = parent == 'gate' and 'lapsed' or 'cancelled'
-    why[child] = parent == 'gate' and 'whoever made it died before all of it was in place' or 'it depends on ' .. parent .. ', which is ' .. state
+local order, heard, cause = {}, 0, {}
+for i = 6 + gates, #ARGV, 7 do
+  local child, parent, state, policy = ARGV[i], ARGV[i + 1], ARGV[i + 3], ARGV[i + 4]
+  local is_bad = hear(child, parent, ARGV[i + 2], state, policy, ARGV[i + 5], ARGV[i + 6])
+  if is_bad then
+    heard = heard + 1
+    if not cause[child] then order[#order + 1], cause[child] = child, {} end
+    if is_bad > 0 then cause[child] = { parent, state, policy } end
   end
 end
-for _, child in ipairs(order) do judge(child, why[child], as[child]) end
+for _, child in ipairs(order) do judge(child, unpack(cause[child])) end
 keep_marks()
 if cancelled_now > 0 then tally('cancelled', cancelled_now) end
 for _ = 1, math.min(readied, 64) do
@@ -42,5 +44,5 @@ for _ = 1, math.min(readied, 64) do
   if not worker then break end
   ring(worker, '')
 end
-local first = redis.call('ZRANGE', errands, 0, 0, 'WITHSCORES')[2]
-return first and tonumber(first) <= now and 1 or 0
+if start ~= '' and heard > 0 then post(ARGV[6 + gates] .. '.start', start, now) end
+return { heard, errand_is_due() }

@@ -24,9 +24,8 @@ ARGV  again      flag  1: the client lost the reply to this very call and repeat
       queue      text  the queue, as edges name it
       gate_ms    int   gated jobs are cancelled after so long if nobody opens the gate
       list_ms    int   how long the list of workflows lives without a new one
-      start      text  letter that opens the gates of a workflow, which is the first job here; '': none
                        then per job: id, priority, body, when, group, weight, name, scope, needs, edges
-                       needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' (a workflow; its results in `group`),
+                       needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in `group`),
                        members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
 -- @include now
@@ -49,7 +48,7 @@ end
 local owners, stored = {}, 0
 local bodies, entries, timed, new, gated = {}, {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
-for i = 7, #ARGV, 10 do
+for i = 6, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local needs, edges = ARGV[i + 8], ARGV[i + 9]
@@ -69,7 +68,8 @@ for i = 7, #ARGV, 10 do
   owners[#owners + 1] = owner or id
   if not owner then
     local kind, parents, keep, takes = string.match(needs, '^(%a) (%d+) (%d+) ?(.*)$')
-    if kind ~= 'f' then
+    local is_flow = kind == 'f' or kind == 'F'
+    if not is_flow then
       stored = stored + 1
       new[id] = true
       bodies[#bodies + 1] = id
@@ -79,12 +79,14 @@ for i = 7, #ARGV, 10 do
     local due = 0
     if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
     elseif when ~= '' then due = tonumber(when) end
-    if kind == 'f' then
+    if is_flow then
       redis.call('HSET', carried .. ':' .. id, 'life', 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
         'number', 0, 'began', string.format('%d', now), 'plan', body,
         'takes', group)
       redis.call('ZADD', flows, now, id)
+      redis.call('ZREMRANGEBYRANK', flows, 0, -10001) -- only the list is short
       redis.call('PEXPIRE', flows, list_ms)
+      if kind == 'F' then redis.call('PEXPIRE', carried .. ':' .. id, gate_ms * 2) end -- until it is founded
     elseif kind then
       redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
         'place', table.concat({ priority, when, weight, name, group }, '\n'))
@@ -103,7 +105,6 @@ end
 if #gated > 0 then -- should the caller die before it has put everything in place
   post(string.sub(gated[1], 4, 23) .. '.gate', 'cancelled 0 gate\n' .. table.concat(gated, ' ') .. '\n', now + gate_ms)
 end
-if start ~= '' then post(ARGV[7] .. '.start', start, now) end
 if stored > 0 then
   redis.call('HSET', jobs, unpack(bodies))
   if #entries > 0 then redis.call('ZADD', ready, unpack(entries)) end

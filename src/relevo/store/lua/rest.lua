@@ -11,6 +11,7 @@ GIVES now, when to ask again (0: never), 1 if it may go on waiting (0: it was ca
       when the next errand is due (0: none) ]]
 -- @include now
 -- @include next
+-- @include errand
 redis.call('PEXPIRE', idle, idle_ms * 2) -- the first write: a server at its memory limit refuses ZADD unless one was made
 local waits = redis.call('ZADD', idle, 'XX', 'CH', now + idle_ms, worker)
 if waits == 0 and redis.call('ZSCORE', idle, worker) then waits = 1 end -- said twice in one millisecond

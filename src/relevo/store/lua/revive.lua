@@ -7,7 +7,8 @@ ARGV  id         id    the job
       body       json  its body, as its record keeps it
       name       text  the name it had, or '': it takes it again if nobody else has
       keep_ms    int   how long the counters live without traffic
-GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more ]]
+GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more, -1 a job it depends on
+      has failed, so that it could not run ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -17,13 +18,16 @@ GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among th
 local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)
 local record = found > 0 and redis.call('GET', ended .. ':' .. id) -- a result is not ours to remove
 if not record then return 0 end
-bring_back(id, record, body, name)
 local bag = carried .. ':' .. id
-local known = redis.call('HMGET', bag, 'life', 'open')
+local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
+if known[1] and tonumber(known[3]) > 0 then
+  redis.call('ZADD', cancelled, now, id)
+  return -1
+end
+bring_back(id, record, body, name)
 redis.call('PERSIST', bag)
 if known[1] and known[1] ~= 'freed' and tonumber(known[2]) > 0 then
   redis.call('HSET', bag, 'life', 'waits') -- as before it was cancelled: it runs when its parents let it
-  redis.call('HDEL', bag, 'body')
   redis.call('ZADD', waiting, now, id)
 else
   if known[1] then redis.call('HSET', bag, 'life', 'freed') end

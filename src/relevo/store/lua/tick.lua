@@ -11,7 +11,7 @@ ARGV  name       text  the schedule
       runs_ms    int   how long the history lives without a new entry
       runs_max   int   entries kept in the history
                        then per tick: when it was due, id, priority, body, when, group, weight
-GIVES 'gone', 'other' (somebody else fired it), or 'fired' and the ids that were queued ]]
+GIVES 'gone', 'other' (somebody else fired it, or it is paused), or 'fired' and the ids that were queued ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -23,10 +23,13 @@ if redis.call('HEXISTS', schedules, name) == 0 then
   return { 'gone' }
 end
 local function note(tick, id, what)
+  if due == '' then tick = '0' end -- not a tick of its own: somebody asked
   redis.call('LPUSH', runs .. ':' .. name, '[' .. tick .. ',' .. string.format('%d', now) .. ',"' .. id .. '","' .. what .. '"]')
 end
 if due ~= '' then
-  if redis.call('HGET', ticks, 'due:' .. name) ~= due then return { 'other' } end
+  local known = redis.call('HMGET', ticks, 'due:' .. name, 'paused:' .. name)
+  -- Who took it before it was paused must not put it back.
+  if known[1] ~= due or known[2] then return { 'other' } end
   redis.call('HSET', ticks, 'due:' .. name, next)
   redis.call('ZADD', errands, next, mark)
 end

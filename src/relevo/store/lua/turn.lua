@@ -25,6 +25,7 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 -- @include end
 -- @include tally
 -- @include next
+-- @include errand
 
 -- Numbers are given to commands as text, made once: the server would print each of them with 17 digits.
 local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)

@@ -44,12 +44,16 @@ local function file(index, state, id, record, ttl, token)
       local over = redis.call('ZCARD', index) - dead_max
       if over > 0 then
         local old = redis.call('ZPOPMIN', index, math.min(over, 100))
-        for i = 1, #old, 2 do redis.call('DEL', ended .. ':' .. old[i]) end
+        for i = 1, #old, 2 do
+          give_up_on(old[i], redis.call('GETRANGE', ended .. ':' .. old[i], 0, 4095))
+          redis.call('DEL', ended .. ':' .. old[i])
+        end
         redis.call('HINCRBY', stats, 'dropped', #old / 2)
       end
     end
   end
   announce(id, state, token * 2, edges, record)
+  if index ~= done then no_longer_than(ttl, id, token * 2 + 1, edges) end
 end
 local function release(name, id) -- a name belongs to the living job that took it, nobody else may free it
   if name ~= '' and redis.call('HGET', names, name) == id then redis.call('HDEL', names, name) end

@@ -4,44 +4,52 @@
 --   place   priority, when, weight, name and group, a line each: where it goes when it may run
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
 --   late    ids of those that joined late, in order                 #<id> the result of one of them
---   keep    ms its record is kept when it fails        body  of one that was cut, to bring it back
+--   keep    ms its record is kept when it fails
 --   h:<parent>  number, open, bad, state, when: what was heard last of a parent. An older number is old news.
 -- A policy in capitals is that of a member that joined later: its word counts only if it was announced (expect.lua).
--- Whatever comes twice, late or in another order ends the same.
+-- What comes twice, late or in another order ends the same; only what was let go is not called back.
 
 -- Whether a parent in this state is still waited for, and whether it forbids to run.
 -- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members)
 local function weigh(state, policy)
   if state == 'revived' then return 1, 0 end
-  if state == 'lapsed' then return 0, 0 end -- it never came to be: as if nobody had named it
   local well = state == 'done'
   if policy == 'n' then return 0, well and 0 or 1 end
   if policy == 'f' then return well and 1 or 0, well and 1 or 0 end
   if well or policy == 'r' then return 0, 0 end
-  if policy == 'w' and state ~= 'discarded' then return 1, 0 end
+  -- What is there no more, and what never came to be, cannot be retried.
+  if policy == 'w' and state ~= 'discarded' and state ~= 'removed' and state ~= 'lapsed' then return 1, 0 end
   return 1, 1
 end
+-- As what a workflow counts an end of a member.
+local COUNTED = { done = 'done', dead = 'dead', expired = 'expired', cancelled = 'cancelled', removed = 'cancelled', lapsed = 'cancelled' }
+-- nil: no news; else whether it forbids to run
 local function hear(child, parent, number, state, policy, index, input)
   local bag = carried .. ':' .. child
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
-  if not known[1] or known[1] == 'freed' then return false end
+  if not known[1] or known[1] == 'freed' then return nil end
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
-  if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return false end
-  if was == 'done' then return false end -- what is done stays done, whoever says something else
+  if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
+  if was == 'done' then return nil end -- what is done stays done, whoever says something else
+  local is_open, is_bad
   if policy ~= string.lower(policy) then
-    if not last then return false end
+    if not last then return nil end
     policy = string.lower(policy)
+    if state == 'lapsed' then state, is_open, is_bad = 'excused', 0, 0 end -- as if nobody had announced it
   end
-  local is_open, is_bad = weigh(state, policy)
+  if not is_open then is_open, is_bad = weigh(state, policy) end
+  if policy == 'n' then state = COUNTED[state] or state end
   redis.call('HSET', bag, 'open', string.format('%d', known[2] + is_open - (was_open or 1)),
     'bad', string.format('%d', known[3] + is_bad - (was_bad or 0)),
     'h:' .. parent, string.format('%d', number) .. ' ' .. is_open .. ' ' .. is_bad .. ' ' .. state .. ' ' .. string.format('%d', now))
   if state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
   if policy == 'n' then -- a workflow counts its members by their states
-    if was and was ~= 'revived' and was ~= 'expected' then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
-    if state ~= 'revived' then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
+    if was and COUNTED[was] then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
+    if COUNTED[state] then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
+  elseif parent == 'gate' and known[1] == 'open' then
+    redis.call('PERSIST', bag) -- a workflow is founded
   end
-  return true
+  return is_bad
 end
 
 local readied, cancelled_now = 0, 0
@@ -53,7 +61,7 @@ local function free(child, bag)
   put(child, priority, when, group, weight)
   readied = readied + 1
 end
-local function cut(child, bag, why, state)
+local function cut(child, bag, parent, state, policy)
   local body = redis.call('HGET', jobs, child)
   if not body then return end
   local known = redis.call('HMGET', bag, 'place', 'keep')
@@ -64,17 +72,21 @@ local function cut(child, bag, why, state)
   redis.call('HDEL', story, child)
   release(string.match(known[1], '^%d+\n.-\n.-\n(.-)\n'), child)
   local keep = tonumber(known[2])
-  file(cancelled, state, child, cancelled_record(body, told, 'waiting', 'dependency_failed', why), keep, string.match(claim, '^%d+'))
-  redis.call('HSET', bag, 'life', 'cut', 'body', body)
+  local reason, why = 'dependency_failed', parent ~= '' and 'it depends on ' .. parent .. ', which is ' .. state or ''
+  if parent == 'gate' then why = 'whoever made it died before all of it was in place'
+  elseif policy == 'f' then reason, why = 'not_needed', '' end
+  -- Whose gate was never opened never came to be.
+  file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, told, 'waiting', reason, why), keep,
+    string.match(claim, '^%d+'))
+  redis.call('HSET', bag, 'life', 'cut')
   redis.call('PEXPIRE', bag, keep)
   cancelled_now = cancelled_now + 1
 end
 local function uncut(child, bag)
   local record = redis.call('GET', ended .. ':' .. child)
   if not record or redis.call('ZREM', cancelled, child) == 0 then return false end
-  local known = redis.call('HMGET', bag, 'place', 'body')
-  bring_back(child, record, known[2], string.match(known[1], '^%d+\n.-\n.-\n(.-)\n'))
-  redis.call('HDEL', bag, 'body')
+  local name = string.match(redis.call('HGET', bag, 'place'), '^%d+\n.-\n.-\n(.-)\n')
+  bring_back(child, record, string.match(record, '\n(.*)$'), name)
   redis.call('HSET', bag, 'life', 'waits')
   redis.call('PERSIST', bag)
   redis.call('ZADD', waiting, now, child)
@@ -93,7 +105,9 @@ local function close(flow, bag)
   redis.call('SET', ended .. ':' .. flow, record, 'PX', ttl)
   redis.call('HSET', bag, 'life', 'closed', 'state', state, 'edges', edges, 'ended', string.format('%d', now))
   redis.call('PEXPIRE', bag, ttl)
-  announce(flow, state, redis.call('HINCRBY', bag, 'number', 1), edges, '')
+  local number = redis.call('HINCRBY', bag, 'number', 1)
+  announce(flow, state, number, edges, '')
+  if state ~= 'done' then no_longer_than(ttl, flow, number + 1, edges) end
 end
 local function reopen(flow, bag)
   local edges = redis.call('HGET', bag, 'edges') or ''
@@ -104,12 +118,12 @@ local function reopen(flow, bag)
   if edges ~= '' then redis.call('HSET', waiters, flow, edges) end
   announce(flow, 'revived', redis.call('HINCRBY', bag, 'number', 1), edges, '')
 end
-local function judge(child, why, state)
+local function judge(child, parent, state, policy)
   local bag = carried .. ':' .. child
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
   local life, open, bad = known[1], tonumber(known[2]), tonumber(known[3])
   if life == 'waits' and redis.call('ZSCORE', waiting, child) then
-    if bad > 0 then cut(child, bag, why, state) elseif open == 0 then free(child, bag) end
+    if bad > 0 then cut(child, bag, parent or '', state or '', policy) elseif open == 0 then free(child, bag) end
   elseif life == 'cut' and bad == 0 then
     if uncut(child, bag) and open == 0 then free(child, bag) end
   elseif life == 'open' and open == 0 then close(child, bag)

@@ -11,3 +11,14 @@ local function announce(id, state, number, edges, record)
   local is_taken = state == 'done' and string.find(edges, '>%a[%dx]')
   post(id .. '.' .. number, state .. ' ' .. number .. ' ' .. id .. '\n' .. edges .. '\n' .. (is_taken and record or ''), now)
 end
+-- What waits for a failed job to be retried waits no longer than that is possible. The number is that of a revival, so a
+-- revival that was heard makes this no news.
+local function no_longer_than(ttl, id, number, edges)
+  if string.find(edges, '>w', 1, true) then
+    post(id .. '.gone', 'discarded ' .. number .. ' ' .. id .. '\n' .. edges .. '\n', now + ttl)
+  end
+end
+local function give_up_on(id, record) -- its record is dropped before its time
+  local token, edges = string.match(record, '^{"token":(%d+),"edges":"([^"]*)"')
+  if edges then no_longer_than(0, id, string.format('%d', token * 2 + 1), edges) end
+end

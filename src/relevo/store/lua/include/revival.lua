@@ -9,6 +9,8 @@ local function bring_back(id, record, body, name)
   local edges = string.match(record, '^{"token":%d+,"edges":"([^"]*)"')
   if edges then
     redis.call('HSET', waiters, id, edges)
+    redis.call('ZREM', errands, id .. '.gone')
+    redis.call('HDEL', letters, id .. '.gone')
     announce(id, 'revived', string.format('%d', token * 2 - 1), edges, '')
   end
 end
