@@ -129,7 +129,7 @@ class DeadLetters:
             return int(gone)
         if jobs.readable(seen.body) is None:  # cannot run again: it stays where it is
             return 0
-        return int((yield from Job(self._app, id, queue)._retry()))
+        return int((yield from Job(self._app, id, queue)._retry()) > 0)
 
 
 def _checked(ids: Iterable[str]) -> Names:

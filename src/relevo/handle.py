@@ -190,22 +190,23 @@ class Job(Generic[R]):
 
         What was cancelled because this one failed waits for it again.
         """
-        return self._app.run(self._retry())
+        return self._app.run(self._retry()) > 0
 
     async def aretry(self) -> bool:
         """`retry` for async code."""
-        return await self._app.arun(self._retry())
+        return await self._app.arun(self._retry()) > 0
 
-    def _retry(self) -> Generator[Call[Any], Any, bool]:
+    def _retry(self) -> Generator[Call[Any], Any, int]:
+        """The number under which those that depend on it hear of its revival; 0: there was none."""
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
         envelope = jobs.readable(seen.body)
         if seen.record is None or seen.state is State.DONE:
-            return False
+            return 0
         if envelope is None:
             raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
-        revived: int = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
+        revived, number = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
         if revived < 0:
             raise JobError(
                 f"job {self.id} cannot run again by itself: a job that it depends on has failed. Retry that one "
@@ -213,7 +214,7 @@ class Job(Generic[R]):
             )
         if revived == 2:
             yield from self._app.relay(self.queue)
-        return revived > 0
+        return int(number)
 
 
 def _info(seen: jobs.Seen, queue: str) -> JobInfo:

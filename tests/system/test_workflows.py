@@ -95,7 +95,7 @@ async def member_states(flow: Workflow[Any]) -> list[State]:
 async def is_idle(app: Relevo) -> bool:
     """Nothing lives in any queue, and no letter is on its way."""
     for name in await app.aqueues():
-        letters = await app.arun(Call([b"HLEN", app.keys_of(name).key("letters")]))
+        letters: int = await app.arun(Call([b"HLEN", app.keys_of(name).key("letters")]))
         if letters or (await app.queue(name).astats()).living:
             return False
     return True
@@ -329,7 +329,8 @@ async def test_twenty_chords_of_a_hundred_are_small_messages(app: Relevo, sums: 
     longest, edges, fans = 0, 0, 0
     for name in QUEUES:
         keys = app.keys_of(name)
-        for id in await app.arun(Call([b"HKEYS", keys.key("jobs")])):
+        ids: list[bytes] = await app.arun(Call([b"HKEYS", keys.key("jobs")]))
+        for id in ids:
             longest = max(longest, await app.arun(Call([b"HSTRLEN", keys.key("jobs"), id])))
             waiters: bytes = await app.arun(Call([b"HGET", keys.key("waiters"), id]))
             count = waiters.count(b">")
@@ -679,7 +680,6 @@ async def test_nonsense_cannot_join(app: Relevo, sums: Sums) -> None:
     assert not sums.runs
 
 
-@pytest.mark.xfail(reason="expect.lua refuses a child that was cancelled because of another parent")
 async def test_a_member_can_add_others_after_another_one_failed(app: Relevo, sums: Sums) -> None:
     sums.failing.add(13)
     door = asyncio.Event()
@@ -708,7 +708,6 @@ async def test_a_member_can_add_others_after_another_one_failed(app: Relevo, sum
         assert await flow.aresult(10) == 13 + 1 + 5
 
 
-@pytest.mark.xfail(reason="expect.lua takes a child that ran already (policy 'run') for one that is too late")
 async def test_a_retried_member_can_add_others_although_a_child_ran_already(app: Relevo, sums: Sums) -> None:
     is_ready = asyncio.Event()
 
@@ -769,7 +768,7 @@ def large(sums: Sums) -> Flow[Any, Any]:
     return group(sums.add.s(i) for i in range(3)).then(sums.total.s())
 
 
-@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("calls", [1, 2, 3])
 def test_a_flow_whose_maker_died_half_way_never_runs_and_ends(app: Relevo, server: Server, calls: int) -> None:
     sums = Sums(app)
     with bind(app, url=server.url) as kit:
@@ -781,7 +780,7 @@ def test_a_flow_whose_maker_died_half_way_never_runs_and_ends(app: Relevo, serve
         assert kit.drain().done == 0
         stats = [app.queue(name).stats() for name in QUEUES]
         assert [one.living for one in stats] == [0, 0]
-        assert sum(one.cancelled for one in stats) == (3 if calls == 1 else 3 + 4)
+        assert sum(one.cancelled for one in stats) == (0, 3, 3 + 4)[calls - 1]
         assert not sums.runs
         assert not sums.calls
 
@@ -789,14 +788,13 @@ def test_a_flow_whose_maker_died_half_way_never_runs_and_ends(app: Relevo, serve
 def test_a_flow_whose_maker_died_right_after_its_founding_is_started_by_workers(app: Relevo, sums: Sums) -> None:
     for queue in QUEUES:
         app.run(app.list_queue(queue))
-    sent(app, stored(app, sums.watched(large(sums))), 3)
+    sent(app, stored(app, sums.watched(large(sums))), 4)
     with working(app):
         eventually(lambda: sorted(sums.calls) == ["complete", "success"], what="it ends well")
     assert sorted(sums.runs) == [0, 1, 2]
 
 
-@pytest.mark.xfail(reason="founding does not look whether the gates have lapsed meanwhile: half of it runs, for ever")
-@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("calls", [1, 2, 3])
 def test_a_flow_whose_maker_slept_too_long_runs_as_a_whole_or_not_at_all(
     app: Relevo, server: Server, calls: int
 ) -> None:
@@ -829,7 +827,6 @@ def test_a_flow_whose_maker_slept_too_long_runs_as_a_whole_or_not_at_all(
             assert sums.runs in ([], [0, 1, 2])
 
 
-@pytest.mark.xfail(reason="of a repeated call, members that are done and left no record are stored once more")
 async def test_a_flow_that_is_sent_twice_because_a_reply_was_lost_runs_once(app: Relevo) -> None:
     sums = Sums(app, result_ttl=0)
     app.run(app.list_queue("default"))
@@ -843,7 +840,6 @@ async def test_a_flow_that_is_sent_twice_because_a_reply_was_lost_runs_once(app:
     assert sorted(sums.runs) == [1, 2]
 
 
-@pytest.mark.xfail(reason="a workflow hears of the revival by letter, and somebody else may have taken that")
 def test_a_retried_workflow_is_open_when_retry_returns(app: Relevo, sums: Sums) -> None:
     sums.failing.add(1)
     flow = chain(sums.add.s(1), sums.add.s()).enqueue()
@@ -860,7 +856,6 @@ def test_a_retried_workflow_is_open_when_retry_returns(app: Relevo, sums: Sums) 
     assert flow.status() is State.RUNNING
 
 
-@pytest.mark.xfail(reason="revive.lua looks at how many parents are open, and not at those that forbid to run")
 def test_a_workflow_that_fails_while_it_is_retried_ends(app: Relevo, sums: Sums) -> None:
     sums.failing.add(1)
     flow = chain(sums.add.s(1), sums.add.s()).enqueue()
@@ -884,10 +879,12 @@ def test_a_workflow_that_fails_while_it_is_retried_ends(app: Relevo, sums: Sums)
 
 def test_a_loop_of_ones_own_gets_results_as_arguments_and_hands_its_own_on(app: Relevo) -> None:
     @app.task(name="step", queue="mine", result_ttl=0)
-    def step(x: int, y: int = 0) -> int: ...
+    def step(x: int, y: int = 0) -> int:
+        raise NotImplementedError("done elsewhere")
 
     @app.task(name="total", queue="mine")
-    def total(numbers: list[int], *, unit: str = "") -> int: ...
+    def total(numbers: list[int], *, unit: str = "") -> int:
+        raise NotImplementedError("done elsewhere")
 
     flow = (group(step.s(1), step.s(2) | step.s(7)) | total.s(unit="m")).enqueue()
     queue = app.queue("mine")
@@ -982,7 +979,6 @@ async def test_a_worker_that_stops_leaves_the_rest_to_the_next(app: Relevo, sums
     assert sorted(sums.calls) == ["complete", "success"]
 
 
-@pytest.mark.xfail(reason="a lane does not know that another one's turn is under way, and takes the work for done")
 async def test_a_worker_in_burst_mode_finishes_a_flow_over_several_queues(app: Relevo, sums: Sums) -> None:
     for _ in range(10):
         third = sums.add.using(queue="third")

@@ -321,15 +321,20 @@ class Workflow(Generic[R]):
 
     def _retry(self) -> Generator[Call[Any], Any, int]:
         flow = yield from self._closely()
-        revived = 0
+        told: list[Report] = []
         for one in _members(flow):
             if one.state in (State.DEAD, State.EXPIRED, State.CANCELLED):
                 seen: jobs.Seen = yield jobs.look(self._app.keys_of(one.queue), one.id)
                 # what was cancelled because of another one comes back with that one
                 if seen.record is not None and seen.record.reason != "dependency_failed":
                     with contextlib.suppress(JobError):  # one it depends on cannot run again
-                        revived += yield from Job(self._app, one.id, one.queue)._retry()
-        return revived
+                        number = yield from Job(self._app, one.id, one.queue)._retry()
+                        if number:
+                            told.append(Report(self.id, one.id, number, "revived", "n"))
+        # It hears of it by letter, too; but whoever carries that may be slower than the caller, who wants to wait.
+        if (yield from hear_all(self._app.keys_of(self.queue), told, self._app.settings.dead_max)):
+            yield from self._app.relay(self.queue)
+        return len(told)
 
 
 def _state(flow: flows.Flow | None) -> State:

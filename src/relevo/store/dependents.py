@@ -55,7 +55,11 @@ def push_dependents(
     """Store gated jobs that depend on (id, policy)s, given by queue: for each the id that has its name."""
     owners: list[str] = []
     for part in chunks(len(job.body) for job in jobs):
-        owners += yield from _chunk(keys_of, queue, jobs[part], parents, dead_max)
+        try:
+            owners += yield from _chunk(keys_of, queue, jobs[part], parents, dead_max)
+        except UnknownJob as error:
+            enqueued = f"The first {len(owners):,} jobs were enqueued" if owners else "Nothing was enqueued"
+            raise UnknownJob(f"{error}. {enqueued}") from None
     return owners
 
 
@@ -81,7 +85,7 @@ def _chunk(
                 yield hear(keys, [], dead_max, gates=[gate_of(new[0].id)])
                 raise UnknownJob(
                     f"depends_on: no job {parent} on {home}: it never was, or its record has ended (a job with "
-                    "result_ttl=0 leaves none). What depends on it was not enqueued"
+                    "result_ttl=0 leaves none)"
                 )
             if state:
                 reports += [Report(job.id, parent, number, state, policy) for job in new]

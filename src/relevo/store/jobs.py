@@ -117,12 +117,13 @@ def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int
     return Call(args, lambda r: ([one.decode() for one in r[:-1]], bool(r[-1])), script, queue.of(script))
 
 
-def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[int]:
-    """Put an ended job back in its queue; 0 if somebody else did so before, 2 if there is something to relay now."""
+def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[tuple[int, int]]:
+    """Put an ended job back in its queue: 0 if somebody else did so before, -1 if a parent forbids it, else 1, or 2 if
+    there is something to relay now; and the number under which those that depend on it hear of that."""
     script = queue.script("revive")
     args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, envelope.name, KEEP_MS]
     # A repeated call would answer 0 although the first one, whose reply was lost, did it.
-    return Call(args, int, script, queue.of(script), repeatable=False)
+    return Call(args, tuple, script, queue.of(script), repeatable=False)
 
 
 def discard(queue: QueueKeys, ids: list[str]) -> Call[tuple[int, bool]]:

@@ -71,6 +71,8 @@ class Lane:
         self._kick = asyncio.Event()
         self._called = asyncio.Event()
         self._resting = False
+        #: a turn is under way
+        self.is_asking = False
         #: jobs that a turn asks for at the most
         self._most = MOST
         #: we were called and have not asked since
@@ -151,9 +153,11 @@ class Lane:
                 want = min(want, AT_FIRST)
             worker.reserve(want)
             calls = self._calls
+            self.is_asking = True
             try:
                 found = await self._turn(want)
             finally:
+                self.is_asking = False
                 worker.reserve(-want)
             if found is None:
                 continue
@@ -323,6 +327,7 @@ class Lane:
             and envelope is not None
             and not envelope.name
             and not run.carries
+            and run.context._keeping is None  # checkpoints end with the job, which the short way knows nothing of
         ):
             if run.result_ttl <= 0:
                 self.settled.plain.append(held.id)

@@ -181,6 +181,7 @@ class Worker:
         """Leave the lists, finish or hand back what is in hand, and tell what became of it."""
         hands, grace = self.hands, self.app.settings.grace
         self.is_stopping = hands.are_closing = True
+        hands.ask_to_pause()
         if faults.ACTIVE:
             faults.at("stopping")
         for lane in self.lanes:
@@ -235,7 +236,7 @@ class Worker:
 
     def lane_is_quiet(self) -> None:
         """A lane has nothing to ask or tell. In burst mode, when all are quiet, the work is done."""
-        if not self.burst or self.in_hand or any(lane.errands.is_busy for lane in self.lanes):
+        if not self.burst or self.in_hand or any(lane.errands.is_busy or lane.is_asking for lane in self.lanes):
             return
         if all(lane.is_resting and not len(lane.settled) for lane in self.lanes):
             self.stop()

@@ -3,11 +3,11 @@ KEYS  carried    -     prefix of what jobs and workflows carry with them
 ARGV  child      id    the workflow, or a job that waits for its members
       parent     id    the member that brings them: while it has not ended, nothing is over
                        then per new member: id, what is known of it (JSON), for the workflow's own list
-GIVES 1, or 0: it is too late ]]
+GIVES 1, or 0: it is too late, for it has ended or may run already ]]
 -- @include now
 local bag = carried .. ':' .. child
 local known = redis.call('HMGET', bag, 'life', 'late', 'h:' .. parent)
-if known[1] ~= 'waits' and known[1] ~= 'open' then return 0 end
+if known[1] ~= 'waits' and known[1] ~= 'cut' and known[1] ~= 'open' then return 0 end
 if known[3] and not string.match(known[3], '^%d+ 1') then return 0 end
 local late = known[2] or ''
 local new = 0

@@ -45,14 +45,16 @@ local function wake_for(n)
   end
 end
 
-local owners, stored = {}, 0
+local owners, stored, is_founded = {}, 0, false
 local bodies, entries, timed, new, gated = {}, {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
 for i = 6, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local needs, edges = ARGV[i + 8], ARGV[i + 9]
-  local owner = taken(id) and id
+  -- A workflow that is there came with all its jobs in this very call: those that are gone by now have ended.
+  local owner = (is_founded or taken(id)) and id
+  if owner and string.match(needs, '^[fF]') then is_founded = true end
   if name ~= '' and not owner then
     local for_ms = tonumber(scope)
     if for_ms then

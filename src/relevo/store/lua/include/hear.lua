@@ -31,6 +31,8 @@ local function hear(child, parent, number, state, policy, index, input)
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
   if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
   if was == 'done' then return nil end -- what is done stays done, whoever says something else
+  -- A workflow that lost members before it was founded, because its maker took too long, is none.
+  if parent == 'gate' and known[1] == 'open' and known[3] ~= '0' then return nil end
   local is_open, is_bad
   if policy ~= string.lower(policy) then
     if not last then return nil end

@@ -13,4 +13,5 @@ local function bring_back(id, record, body, name)
     redis.call('HDEL', letters, id .. '.gone')
     announce(id, 'revived', string.format('%d', token * 2 - 1), edges, '')
   end
+  return token * 2 - 1
 end
