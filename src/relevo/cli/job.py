@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
-from relevo.cli.screen import Screen, moment
+from relevo.cli.screen import Screen, moment, plural
+from relevo.errors import UnknownJob
 from relevo.handle import Job, JobInfo
 from relevo.model.durations import spoken
 from relevo.model.job import Attempt, State
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Show the job, after doing to it what was asked."""
     screen = Screen()
     with closing(target.find(args)) as app:
-        job = app.job(args.id, queue=args.queue)
+        job = _find(app, args.id, args.queue)
         done: dict[str, bool] = {}
         if args.cancel:
             done["cancelled"] = job.cancel()
@@ -62,6 +64,15 @@ def run(args: argparse.Namespace) -> int:
             if args.logs:
                 _show_logs(screen, job)
         return Exit.OK if all(done.values()) else Exit.WARNING
+
+
+def _find(app: Relevo, id: str, queue: str | None) -> Job[Any]:
+    """The job; whoever gives the id of a workflow is told what that is."""
+    try:
+        app.workflow(id, queue=queue)  # asked first: one that has ended has a record as a job has
+    except UnknownJob:
+        return app.job(id, queue=queue)
+    raise UnknownJob(f"{id} is a workflow, not a job; `relevo workflow {id}` shows it")
 
 
 def _tell(screen: Screen, info: JobInfo, done: dict[str, bool]) -> None:
@@ -95,6 +106,8 @@ def describe(screen: Screen, info: JobInfo) -> None:
             ("name", info.name),
             ("group", info.group),
             ("tags", ", ".join(info.tags)),
+            ("workflow", info.workflow),
+            ("waits for", f"{plural(info.waits_for, 'job')} to end" if info.waits_for else ""),
             ("enqueued", moment(info.enqueued_ms)),
             ("due", moment(info.due_ms)),
             ("started", moment(info.started_ms)),

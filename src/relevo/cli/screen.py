@@ -9,21 +9,39 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from relevo.model.durations import spoken
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.tree import Tree
 
 STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "critical": "bold red"}
 #: Longest text in a cell of a table; the whole text is in the command that shows one job.
 CELL = 120
+#: Our own signs, for terminals that know letters only.
+_ASCII = str.maketrans(
+    dict(zip("✓✗▶○·–…→█▒░", ["+", "x", ">", "o", ".", "-", "...", "->", "#", "!", "."], strict=True))
+)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+#: Texts with their styles, which make a line.
+Spans: TypeAlias = Sequence[tuple[str, str]]
+
+
+class Branch(Struct, frozen=True):
+    """A line of a tree, and what hangs on it."""
+
+    spans: Spans
+    branches: Sequence[Branch] = ()
 
 
 class Screen:
@@ -31,21 +49,89 @@ class Screen:
 
     def __init__(self) -> None:
         self._console = _console()
+        self._knows_signs = _knows_signs()
+        self._put: Callable[[Any], None] = self._print
+
+    @property
+    def is_live(self) -> bool:
+        """Whether what was shown can be replaced by something newer."""
+        return self._console is not None
+
+    @property
+    def height(self) -> int:
+        """Lines of the terminal."""
+        return 0 if self._console is None else self._console.height
 
     def line(self, text: str = "", style: str = "") -> None:
         """One or more lines."""
-        text = clean(text)
+        text = self._legible(text)
         if self._console is None:
             print(text)
         else:
             from rich.text import Text  # never markup: a task may be called [red]
 
-            self._console.print(Text(text, style=style), soft_wrap=True)
+            self._put(Text(text, style=style))
+
+    def forest(self, trees: Iterable[Branch]) -> None:
+        """Trees, one below the other."""
+        for tree in trees:
+            if self._console is None:
+                for line in self._drawn(tree):
+                    print(line)
+            else:
+                self._put(self._grown(tree))
+
+    @contextmanager
+    def replacing(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """For a terminal: what is given to it draws on this screen, in place of what was drawn so before."""
+        from rich.console import Group
+        from rich.live import Live
+
+        drawn: list[Any] = []
+        with Live(console=self._console, auto_refresh=False) as live:
+
+            def replace(draw: Callable[[], None]) -> None:
+                drawn.clear()
+                self._put = drawn.append
+                try:
+                    draw()
+                finally:
+                    self._put = self._print
+                live.update(Group(*drawn), refresh=True)
+
+            yield replace
+
+    def _print(self, shown: Any) -> None:
+        assert self._console is not None
+        from rich.text import Text
+
+        self._console.print(shown, soft_wrap=isinstance(shown, Text))
+
+    def _legible(self, text: str) -> str:
+        text = clean(text)
+        return text if self._knows_signs else text.translate(_ASCII)
+
+    def _drawn(self, tree: Branch, first: str = "", other: str = "") -> Iterator[str]:
+        yield (first + self._legible("".join(text for text, _ in tree.spans))).rstrip()
+        middle, stem, last = ("├── ", "│   ", "└── ") if self._knows_signs else ("+-- ", "|   ", "`-- ")
+        for branch in tree.branches:
+            is_last = branch is tree.branches[-1]
+            yield from self._drawn(branch, other + (last if is_last else middle), other + ("    " if is_last else stem))
+
+    def _grown(self, tree: Branch, parent: Tree | None = None) -> Tree:
+        from rich.text import Text
+        from rich.tree import Tree
+
+        label = Text.assemble(*((self._legible(text), style) for text, style in tree.spans))
+        grown = Tree(label) if parent is None else parent.add(label)
+        for branch in tree.branches:
+            self._grown(branch, grown)
+        return grown
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Columns under their names; numbers to the right."""
         rows = list(rows)
-        cells = [[_cell(value) for value in row] for row in rows]
+        cells = [[self._legible(_cell(value)) for value in row] for row in rows]
         right = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(head))]
         if self._console is None:
             for line in _plain(head, cells, right):
@@ -59,7 +145,7 @@ class Screen:
             table.add_column(name, justify="right" if is_right else "left", overflow="fold")
         for row in cells:
             table.add_row(*map(Text, row))
-        self._console.print(table)
+        self._put(table)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values, one pair a line; pairs without a value are left out."""
@@ -87,6 +173,14 @@ def _console() -> Console | None:
     return Console(highlight=False, markup=False, emoji=False)
 
 
+def _knows_signs() -> bool:
+    try:
+        "".join(map(chr, _ASCII)).encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def clean(text: str) -> str:
     """The text with control characters, except tabs and ends of lines, written out."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
@@ -99,7 +193,12 @@ def _cell(value: object) -> str:
         return "yes" if value else ""
     if isinstance(value, int):
         return f"{value:,}"
-    text = clean(" ".join(str(value).split()))
+    return short(str(value))
+
+
+def short(text: str) -> str:
+    """The text in one line that is not too long."""
+    text = clean(" ".join(text.split()))
     return text if len(text) <= CELL else text[: CELL - 1] + "…"
 
 

@@ -191,13 +191,7 @@ def draw(screen: Screen, report: Report) -> None:
     )
     screen.line(f"app {report.app} in {report.env}\n")
     if report.queues:
-        screen.table(
-            ["queue", "ready", "scheduled", "running", "done", "dead", "idle workers", "next due", "paused"],
-            [
-                (q.name, q.ready, q.scheduled, q.running, q.done, q.dead, q.idle_workers, away(q.next_due_ms), q.paused)
-                for q in report.queues
-            ],
-        )
+        _draw_queues(screen, report.queues)
     else:
         screen.line("no queues yet")
     screen.line()
@@ -223,3 +217,16 @@ def draw(screen: Screen, report: Report) -> None:
         screen.line()
     for warning in report.warnings:
         screen.line(f"warning: {clean(warning)}", "yellow")
+
+
+def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:
+    head = ["queue", "ready", "scheduled", "waiting", "running", "done", "dead", "idle", "next due"]
+    rows: list[list[object]] = [
+        [q.name, q.ready, q.scheduled, q.waiting, q.running, q.done, q.dead, q.idle_workers, away(q.next_due_ms)]
+        for q in queues
+    ]
+    if any(queue.paused for queue in queues):  # else its column would only take room, and a terminal may have little
+        head.append("paused")
+        for row, queue in zip(rows, queues, strict=True):
+            row.append(queue.paused)
+    screen.table(head, rows)
