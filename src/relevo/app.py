@@ -269,7 +269,9 @@ class Relevo:
         """All schedules: decorated, from settings, and made at run time."""
         return Schedules(self)
 
-    def schedule(self, name: str, call: Any, /, *, run_now: bool = False, **options: Any) -> Schedule:
+    def schedule(
+        self, name: str, call: Task[..., Any] | Step[Any, Any], /, *, run_now: bool = False, **options: Any
+    ) -> Schedule:
         """Run a task, or a call such as `report.s(7)`, by the clock. Said again, it changes the schedule of that name.
 
         Give `cron` (five fields, or six with seconds in front, or "@daily") and the `tz` it is meant in, or `every`.
@@ -280,7 +282,9 @@ class Relevo:
         """
         return self.run(self._schedule(name, call, run_now, options))
 
-    async def aschedule(self, name: str, call: Any, /, *, run_now: bool = False, **options: Any) -> Schedule:
+    async def aschedule(
+        self, name: str, call: Task[..., Any] | Step[Any, Any], /, *, run_now: bool = False, **options: Any
+    ) -> Schedule:
         """`schedule` for async code."""
         return await self.arun(self._schedule(name, call, run_now, options))
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
+from relevo.checkpoints import Home, Iteration, Keeping
+from relevo.checkpoints.loops import Source
+from relevo.checkpoints.steps import Step
 from relevo.errors import ConfigurationError, OptionError
+from relevo.model.durations import Duration
 from relevo.model.job import Attempt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class JobContext(Struct, eq=False):
@@ -32,6 +41,12 @@ class JobContext(Struct, eq=False):
     tick_ms: int | None = None
     _progress: tuple[float, str] | None = None
     _stop_asked: bool = False
+    #: The worker is stopping: a good moment to end is welcome.
+    _pause_asked: bool = False
+    #: What checkpoints are written with: the app, and the token of the lease.
+    _app: Any = None
+    _token: int = 0
+    _keeping: Keeping | None = None
 
     @property
     def tenant(self) -> str:
@@ -52,6 +67,63 @@ class JobContext(Struct, eq=False):
         if not _is_share(fraction):
             raise OptionError(f"progress: a share from 0 to 1 is needed, found {fraction!r:.80}")
         self._progress = (float(fraction), str(message)[:500])
+
+    # checkpoints
+    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `fn` once per job: its result is kept, and when the job runs again it is returned without a call.
+
+        The result travels as JSON, typed by the return annotation of `fn`, and is refused with a PayloadError if it
+        would not come back equal. The name is the step's own in this job.
+
+        >>> pages = current_job().step("fetch", fetch, url)  # doctest: +SKIP
+        """
+        result: R = Step(self._checkpoints(), name, fn).run(args, kwargs)
+        return result
+
+    @overload
+    async def astep(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def astep(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def astep(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`step` for async code; `fn` may be a coroutine function or a plain one, which is called right here."""
+        return await Step(self._checkpoints(), name, fn).arun(args, kwargs)
+
+    def iterate(
+        self, source: Source[T], *, key: Callable[[T], Any] | None = None, name: str = "items", every: Duration = "1s"
+    ) -> Iteration[T]:
+        """Loop over a source and keep the position: when the job runs again, it goes on after the last item.
+
+        For `for` and for `async for`. The source is something to iterate over, or a function that is given the last
+        position (None at first) and gives what comes after it. `key` gives the position of an item; without it items
+        are counted. An item counts as worked on when the next one is asked for; the position is written at most once
+        per `every` (0: after each item), when the job is to stop, and at the end. When the worker stops, the loop
+        ends at once after the item in hand, and the job is handed back without spending an attempt.
+
+        >>> for row in current_job().iterate(rows_after, key=lambda row: row.id): ...  # doctest: +SKIP
+        """
+        return Iteration(self._checkpoints(), source, key, name, every)
+
+    def ask_to_pause(self) -> None:
+        """Called when the worker is stopping: loops that keep their position end after the item in hand."""
+        self._pause_asked = True
+        if self._keeping is not None:
+            self._keeping.wake()
+
+    def _checkpoints(self) -> Keeping:
+        if self._keeping is None:
+            self._keeping = Keeping(self._home(), self.id, self._token, self._must_stop)
+        return self._keeping
+
+    def _home(self) -> Home:
+        if self._app is None:
+            raise ConfigurationError(
+                f"job {self.id} has no checkpoints here, where no worker runs it; step and iterate need a worker"
+            )
+        return Home(self._app.client, self._app.keys_of(self.queue), self._app.settings.max_payload)
+
+    def _must_stop(self) -> bool:
+        return self._stop_asked or self._pause_asked
 
     def __repr__(self) -> str:
         return f"<JobContext {self.target} {self.id} attempt {self.attempt}>"

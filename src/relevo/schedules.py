@@ -207,6 +207,8 @@ class Schedule:
             return False
         gone: bool = yield store.unenroll(app.keys_of(queue), self.name)
         yield store.move_out(app.keys, self.name)
+        # Once more, for one who registered it between the two: it would fire, and nobody would find it.
+        yield store.unenroll(app.keys_of(queue), self.name)
         return gone
 
     def _history(self, limit: int) -> Generator[Call[Any], Any, list[store.Ran]]:
@@ -280,8 +282,11 @@ def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], ori
         raise OptionError(f"{task.target} is a task of the app {task.app.name!r}, not of {app.name!r}")
     if others:
         task = task.using(**others)
-    if task.options.delay or task.options.eta_ms is not None or task.options.depends_on or task.options.unique:
-        raise OptionError(f"{task.target}: delay, eta, unique and depends_on are options of one job, not of a schedule")
+    chosen = task.options
+    if chosen.delay or chosen.eta_ms is not None or chosen.name or chosen.depends_on or chosen.unique:
+        raise OptionError(
+            f"{task.target}: delay, eta, name, unique and depends_on are options of one job, not of a schedule"
+        )
     body = task.body(task.signature.encode(args, kwargs, limit=app.settings.max_payload))
     return schedule_of(
         name=name,
@@ -302,16 +307,21 @@ def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], A
     """Register a schedule: 'new', 'changed' or 'same'. One that moved to another queue leaves the old one."""
     queue = schedule.queue
     before: str | None = yield store.home(app.keys, schedule.name)
-    if before is not None and before != queue:
-        yield store.unenroll(app.keys_of(before), schedule.name)
     if before != queue:
         yield store.settle_in(app.keys, schedule.name, queue)
+    if before is not None and before != queue:
+        yield store.unenroll(app.keys_of(before), schedule.name)
     yield from app.list_queue(queue)
     now_ms = yield from app.now_ms()
     code = ""
     if schedule.origin != "call":
         code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
     said: str = yield store.enroll(app.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
+    # Somebody may have removed it meanwhile, or moved it, as workers of an older version do; and have been here before
+    # us. Where nobody looks for it, it must not fire.
+    home: str | None = yield store.home(app.keys, schedule.name)
+    if home != queue:
+        yield store.unenroll(app.keys_of(queue), schedule.name)
     return said
 
 
@@ -386,7 +396,7 @@ def _info(app: Relevo, standing: store.Standing, stale_before: int) -> ScheduleI
     schedule = standing.schedule
     is_named = schedule.origin == "call" or schedule.name in app.timetable
     when, body = schedule.when, msgspec.json.decode(schedule.body)
-    written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:g}s", "")
+    written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:.12g}s", "")
     return ScheduleInfo(
         schedule.name,
         schedule.target,

@@ -444,7 +444,7 @@ class Engine:
                 assert self.perform(store_jobs.discard(self.queue, [job.id])) == (self.model.discard(job.id), False)
 
     def _revive(self, job: Job) -> None:
-        said = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
+        said, _ = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
         assert said == self.model.revive(job.id)
 
     def _cancel(self, job: Job) -> None:

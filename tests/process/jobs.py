@@ -86,6 +86,15 @@ async def plant(n: int, seconds: float) -> int:
     return n
 
 
+async def tick() -> None:
+    """Note which job ran for which tick of its schedule."""
+    from relevo import current_job
+
+    job = current_job()
+    effect(f"ticked-{job.id}", job.tick_ms or 0)
+    await asyncio.sleep(0.05)  # time to be killed in
+
+
 # Tasks that do harm.
 async def block(n: int, seconds: float) -> int:
     """Stand still on the event loop."""
@@ -175,6 +184,7 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "talk": (talk, {}),
     "fail_once": (fail_once, {"retries": 1, "backoff": 1.0}),
     "plant": (plant, {}),
+    "tick": (tick, {"max_crashes": 1000}),
     "block": (block, {}),
     "hold_python": (hold_python, {}),
     "segfault": (segfault, {}),

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from relevo import State
-from tests.process import checkpoint_tasks, harness, jobs
+from tests.eventually import aeventually
+from tests.process import checkpoint_tasks, harness, jobs, process_tasks
 from tests.process.harness import Site
+from tests.process.test_processes import Pool, run_of
 from tests.servers import Server
 
 TASKS = ("nap", "work", "work_apart")
@@ -118,3 +120,19 @@ def test_a_frozen_worker_that_comes_back_stops_at_its_next_checkpoint(
         assert set(worked_on) == set(range(total))
         assert sum(worked_on.values()) <= total + 2, "the item in hand when it was frozen, and the one after it"
         assert all(one.when < back + 1 for one in site.effects("item") if one.pid == zombie.pid)
+
+
+async def test_a_word_to_pause_that_comes_late_harms_no_later_attempt() -> None:
+    """Of a job without checkpoints, which ends as if nothing had been said."""
+    pool = Pool(1)
+    try:
+        run = run_of(process_tasks.wait_a_little)
+        pool.submit(run)
+        await aeventually(lambda: pool.started)
+        for _ in range(3):
+            pool.processes.pause(run)
+        assert (await pool.end_of(run))[2] is None
+        pool.processes.pause(run)  # it has ended
+        assert await pool.result(process_tasks.add, 1, 2) == 3
+    finally:
+        pool.processes.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+from relevo.model.job import Envelope
 from relevo.store.carried import results
 from relevo.store.dependents import follow, needs_of
 from relevo.store.edges import Edge, Report
-from relevo.store.jobs import look
+from relevo.store.jobs import cancel, look, revive
 from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
 from relevo.store.relay import hear, relay
+from tests.conftest import Runs
 from tests.store.desk import Desk, kept, moved, plain
 
 KEEP_MS = 60_000
@@ -29,21 +32,34 @@ def waiting(desk: Desk, parents: int = 1, *, takes: str = "", gated: bool = Fals
 def child_of(desk: Desk, *parents: str, policy: Any = "c", queue: str = "default", **rich: Any) -> str:
     """A job that waits for living ones of the same queue."""
     child = waiting(desk, len(parents), **rich)
-    edges = [(parent, Edge(child, queue, policy)) for parent in parents]
-    assert desk.run(follow(desk.keys, edges)) == [("", 0)] * len(parents)
+    for parent in parents:
+        assert desk.run(follow(desk.keys, parent, [Edge(child, queue, policy)])) == ("", 0)
     return child
 
 
-def workflow(desk: Desk, members: int = 1, *edges: Edge, takes: str = "", kept_ms: int = KEEP_MS // 2) -> str:
-    """A workflow of so many members."""
-    needs = f"f {members} {KEEP_MS} {kept_ms}"
+def workflow(
+    desk: Desk, members: int = 1, *edges: Edge, takes: str = "", kept_ms: int = KEEP_MS // 2, gated: bool = False
+) -> str:
+    """A workflow of so many members; `gated`: nobody has founded it yet."""
+    needs = f"{'F' if gated else 'f'} {members + gated} {KEEP_MS} {kept_ms}"
     return desk.push_one('{"plan":1}', needs=needs, group=takes, edges=" ".join(map(str, edges)))
 
 
 # telling
-def told(desk: Desk, child: str, state: str, number: int = 2, *, parent: str = PARENT, **more: str | bytes) -> bool:
+def told(
+    desk: Desk,
+    child: str,
+    state: str,
+    number: int = 2,
+    *,
+    parent: str = PARENT,
+    dead_max: int = 1000,
+    **more: str | bytes,
+) -> bool:
     """Tell a child of one parent: whether there is something to relay now."""
-    return bool(desk.run(hear(desk.keys, [Report(child, parent, number, state, **more)], 1000)))  # type: ignore[arg-type]
+    report = Report(child, parent, number, state, **more)  # type: ignore[arg-type]
+    _, is_more_due = desk.run(hear(desk.keys, [report], dead_max))
+    return bool(is_more_due)
 
 
 def relayed(desk: Desk, others: Mapping[str, QueueKeys] | None = None) -> int:
@@ -55,7 +71,7 @@ def relayed(desk: Desk, others: Mapping[str, QueueKeys] | None = None) -> int:
     return int(desk.run(relay(keys_of, ["default"], 1000)))
 
 
-def end(desk: Desk, id: str, how: str, *, record: bytes = b"") -> int:
+def end(desk: Desk, id: str, how: str, *, record: bytes = b"", **limits: int) -> int:
     """Take a job and end it so: when the next errand is due, as the worker is told."""
     (found,) = desk.claim(1)
     assert found == id
@@ -67,9 +83,34 @@ def end(desk: Desk, id: str, how: str, *, record: bytes = b"") -> int:
         verb = "done" if how in ("plain", "kept") else how
         text = record or b'{"state":"%b","body":%b}' % (verb.encode(), BODY.encode())
         settled = moved(id, verb, token, ms=0 if how == "plain" else KEEP_MS, text=text)
-    done = desk.turn(0, settled)
+    done = desk.turn(0, settled, **limits)
     assert done.refused == []
     return done.errand_ms
+
+
+def step_by_step(run: Runs, plan: Generator[Call[Any], Any, Any], before: Callable[[str, Call[Any]], None]) -> Any:
+    """Carry out a plan; `before` is told of each call, by the name of its script, before it is made."""
+    answer = None
+    while True:
+        try:
+            call = plan.send(answer)
+        except StopIteration as over:
+            return over.value
+        before(call.script.name if call.script else "", call)
+        answer = run(call)
+
+
+def cancelling(desk: Desk, id: str, dead_max: int = 1000) -> bool:
+    """Cancel a job that has not started: whether there is something to relay now."""
+    (said,), posted = desk.run(cancel(desk.keys, [(id, KEEP_MS, "")], dead_max))
+    assert said == "cancelled"
+    return bool(posted)
+
+
+def reviving(desk: Desk, id: str) -> int:
+    """Bring a job back: 1, 2 if there is something to relay now, 0 if it was back already, -1 if a parent forbids it."""
+    code, _ = desk.run(revive(desk.keys, id, Envelope("shop.charge"), BODY.encode()))
+    return int(code)
 
 
 # reading

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from relevo.model.job import Envelope, State
+from relevo.model.job import State
 from relevo.store.dependents import follow
 from relevo.store.edges import Edge, Report, edges_of
 from relevo.store.flows import expect
-from relevo.store.jobs import attach, cancel, discard, look, revive
+from relevo.store.jobs import attach, discard, look
 from relevo.store.queues import clear
 from relevo.store.relay import deliver, hear
 from tests.store.desk import Desk, moved, new_id
@@ -20,12 +20,14 @@ from tests.store.kin import (
     OTHER,
     PARENT,
     bag,
+    cancelling,
     child_of,
     end,
     everything,
     given,
     letters,
     relayed,
+    reviving,
     state_of,
     told,
     waiting,
@@ -34,16 +36,6 @@ from tests.store.kin import (
 
 LEVEL = 2**43
 ODD = "50% off: {a} b/é"
-
-
-def reviving(desk: Desk, id: str) -> int:
-    return int(desk.run(revive(desk.keys, id, Envelope("shop.charge"), BODY.encode())))
-
-
-def cancelling(desk: Desk, id: str) -> bool:
-    (said,), posted = desk.run(cancel(desk.keys, [(id, KEEP_MS, "")], 1000))
-    assert said == "cancelled"
-    return bool(posted)
 
 
 # --- follow
@@ -55,7 +47,7 @@ def test_an_edge_is_noted_with_a_living_parent(desk: Desk, state: str) -> None:
     if state == "running":
         desk.claim()
     edge = Edge(new_id(), "default")
-    assert desk.run(follow(desk.keys, [(parent, edge)])) == [("", 0)]
+    assert desk.run(follow(desk.keys, parent, [edge])) == ("", 0)
     assert desk.ask("HGET", "waiters", parent) == str(edge).encode()
     assert state_of(desk, parent) == state
 
@@ -64,7 +56,7 @@ def test_edges_and_those_who_wait_for_a_result_stand_together(desk: Desk) -> Non
     (parent,) = desk.push()
     desk.run(attach(desk.keys, parent, b"in1"))
     edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "w", 7)]
-    assert desk.run(follow(desk.keys, [(parent, edge) for edge in edges])) == [("", 0)] * 2
+    assert desk.run(follow(desk.keys, parent, edges)) == ("", 0)
     desk.run(attach(desk.keys, parent, b"in2"))
     noted = desk.ask("HGET", "waiters", parent).decode()
     assert noted.split() == ["in1", *map(str, edges), "in2"]
@@ -76,7 +68,7 @@ def test_an_edge_that_is_noted_twice_is_heard_once(desk: Desk) -> None:
     child = waiting(desk, 2)
     edge = Edge(child, "default")
     for _ in range(2):
-        assert desk.run(follow(desk.keys, [(parent, edge)])) == [("", 0)]
+        assert desk.run(follow(desk.keys, parent, [edge])) == ("", 0)
     end(desk, parent, "plain")
     assert relayed(desk) == 1
     assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
@@ -87,7 +79,7 @@ def test_a_parent_that_is_done_says_so_and_keeps_no_edge(desk: Desk) -> None:
     end(desk, parent, "kept")
     before = everything(desk)
     for _ in range(2):
-        assert desk.run(follow(desk.keys, [(parent, Edge(new_id(), "default"))])) == [("done", 2)]
+        assert desk.run(follow(desk.keys, parent, [Edge(new_id(), "default")])) == ("done", 2)
     assert everything(desk) == before
 
 
@@ -98,7 +90,7 @@ def test_a_parent_that_failed_keeps_the_edge_in_its_record_and_brings_it_back(de
     ttl = desk.ask("PTTL", f"ended:{parent}")
     edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "r", 3)]
     for edge in edges:
-        assert desk.run(follow(desk.keys, [(parent, edge)])) == [(how, 2)]
+        assert desk.run(follow(desk.keys, parent, [edge])) == (how, 2)
     assert 0 < desk.ask("PTTL", f"ended:{parent}") <= ttl
     seen = desk.run(look(desk.keys, parent))
     assert (seen.state, seen.body) == (State(how), BODY.encode()), "the record is as readable as before"
@@ -111,14 +103,14 @@ def test_a_parent_that_was_cancelled_before_it_started_has_the_number_of_no_toke
     (parent,) = desk.push(BODY)
     cancelling(desk, parent)
     edge = Edge(new_id(), "default")
-    assert desk.run(follow(desk.keys, [(parent, edge)])) == [("cancelled", 0)]
+    assert desk.run(follow(desk.keys, parent, [edge])) == ("cancelled", 0)
     assert reviving(desk, parent) == 2
     assert list(letters(desk)) == [f"{parent}.1"]
 
 
 def test_numbers_grow_over_the_lives_of_a_parent(desk: Desk) -> None:
     (parent,) = desk.push(BODY)
-    desk.run(follow(desk.keys, [(parent, Edge(new_id(), "default"))]))
+    desk.run(follow(desk.keys, parent, [Edge(new_id(), "default")]))
     numbers = []
     for _ in range(3):
         end(desk, parent, "dead")
@@ -133,7 +125,7 @@ def test_an_unknown_parent_is_said_to_be_and_nothing_is_noted(desk: Desk) -> Non
     end(desk, gone, "plain")
     (known,) = desk.push()
     edge = Edge(new_id(), "default")
-    found = desk.run(follow(desk.keys, [(new_id(), edge), (known, edge), (gone, edge)]))
+    found = [desk.run(follow(desk.keys, parent, [edge])) for parent in (new_id(), known, gone)]
     assert found == [("unknown", 0), ("", 0), ("unknown", 0)]
     assert desk.ask("HKEYS", "waiters") == [known.encode()]
 
@@ -141,9 +133,9 @@ def test_an_unknown_parent_is_said_to_be_and_nothing_is_noted(desk: Desk) -> Non
 def test_an_open_workflow_is_followed_like_a_job_and_a_closed_one_keeps_the_edge(desk: Desk) -> None:
     flow = workflow(desk, 1, Edge(PARENT, "default"))
     first, second = Edge(new_id(), "default"), Edge(new_id(), "default", "r")
-    assert desk.run(follow(desk.keys, [(flow, first)])) == [("", 0)]
+    assert desk.run(follow(desk.keys, flow, [first])) == ("", 0)
     told(desk, flow, "dead", policy="n")
-    assert desk.run(follow(desk.keys, [(flow, second)])) == [("dead", 1)]
+    assert desk.run(follow(desk.keys, flow, [second])) == ("dead", 1)
     assert bag(desk, flow)["edges"].split() == [str(Edge(PARENT, "default")), str(first), str(second)]
     assert desk.ask("PTTL", f"carried:{flow}") > 0
     relayed(desk)
@@ -152,12 +144,12 @@ def test_an_open_workflow_is_followed_like_a_job_and_a_closed_one_keeps_the_edge
 # --- hear
 
 
-ENDS = ("done", "dead", "cancelled", "expired", "revived", "discarded", "lapsed")
+ENDS = ("done", "dead", "cancelled", "expired", "revived", "discarded", "removed", "lapsed")
 BECOMES = {
     # policy: what becomes of the child, by state of its only parent
-    "c": dict.fromkeys(ENDS, "cancelled") | {"done": "ready", "revived": "waiting", "lapsed": "ready"},
+    "c": dict.fromkeys(ENDS, "cancelled") | {"done": "ready", "revived": "waiting"},
     "r": dict.fromkeys(ENDS, "ready") | {"revived": "waiting"},
-    "w": dict.fromkeys(ENDS, "waiting") | {"done": "ready", "discarded": "cancelled", "lapsed": "ready"},
+    "w": dict.fromkeys(ENDS, "waiting") | {"done": "ready"} | dict.fromkeys(ENDS[5:], "cancelled"),
     "f": dict.fromkeys(ENDS, "ready") | {"done": "cancelled", "revived": "waiting"},
 }
 
@@ -176,7 +168,7 @@ def test_a_child_is_let_go_cancelled_or_kept_as_its_policy_says(desk: Desk, poli
     assert stats.living == (0 if BECOMES[policy][state] == "cancelled" else 1)
 
 
-@pytest.mark.parametrize("state", ENDS[:5])
+@pytest.mark.parametrize("state", ENDS)
 @pytest.mark.parametrize("policy", BECOMES)
 def test_one_of_two_parents_decides_only_where_it_forbids(desk: Desk, policy: str, state: str) -> None:
     child = waiting(desk, 2)
@@ -255,6 +247,7 @@ def test_the_record_of_a_child_that_was_cut_says_why(desk: Desk) -> None:
     child = waiting(desk)
     told(desk, child, "dead", 2)
     record = desk.run(look(desk.keys, child)).record
+    assert record.runs == 0, "it never ran"
     assert (record.state, record.reason, record.queue_from) == (State.CANCELLED, "dependency_failed", "waiting")
     assert (record.target, bytes(record.body)) == ("shop.charge", BODY.encode())
     assert f"it depends on {PARENT}, which is dead" in record.story.attempts[0].message
@@ -262,6 +255,37 @@ def test_the_record_of_a_child_that_was_cut_says_why(desk: Desk) -> None:
         assert 0 < desk.ask("PTTL", key) <= KEEP_MS
     stats = desk.stats()
     assert (stats.waiting, stats.cancelled, stats.totals["cancelled"]) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("others", [("done", "c"), ("dead", "r"), ("dead", "w"), ("revived", "c"), ("done", "c", "0")])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
+    desk: Desk, others: tuple[str, ...], is_first: bool
+) -> None:
+    """Whatever else was told in the same call."""
+    child = waiting(desk, 3)
+    state, policy, index = (*others, "")[:3]
+    news = [Report(child, id, 2, state, policy, index) for id in (OTHER, "2" * 20)]
+    news.insert(0 if is_first else 1, Report(child, PARENT, 2, "expired"))
+    assert desk.run(hear(desk.keys, news, 1000)) == (3, False)
+    record = desk.run(look(desk.keys, child)).record
+    assert [attempt.message for attempt in record.story.attempts] == [f"it depends on {PARENT}, which is expired"]
+    assert (record.reason, record.runs) == ("dependency_failed", 0)
+
+
+def test_news_that_forbid_nothing_are_not_blamed_for_the_end_of_another_child(desk: Desk) -> None:
+    one, other = waiting(desk), waiting(desk)
+    desk.run(hear(desk.keys, [Report(one, PARENT, 2, "dead"), Report(other, OTHER, 2, "cancelled")], 1000))
+    for child, parent, state in ((one, PARENT, "dead"), (other, OTHER, "cancelled")):
+        (attempt,) = desk.run(look(desk.keys, child)).record.story.attempts
+        assert attempt.message == f"it depends on {parent}, which is {state}"
+
+
+def test_a_child_for_failures_that_is_not_needed_says_so_and_blames_nobody(desk: Desk) -> None:
+    child = waiting(desk)
+    told(desk, child, "done", policy="f")
+    record = desk.run(look(desk.keys, child)).record
+    assert (record.state, record.reason, record.story.attempts) == (State.CANCELLED, "not_needed", ())
 
 
 def test_a_child_that_was_cut_and_forgotten_does_not_come_back(desk: Desk) -> None:
@@ -370,16 +394,40 @@ def test_a_child_that_was_cancelled_by_hand_hears_of_its_parents_and_stays_cance
     assert state_of(desk, kept) == "ready"
 
 
-def test_a_child_that_was_cut_and_revived_by_hand_waits_until_its_parents_let_it(desk: Desk) -> None:
-    child = waiting(desk)
+def test_a_child_that_was_cut_cannot_be_revived_as_long_as_a_parent_forbids_it_to_run(desk: Desk) -> None:
+    child = waiting(desk, 2)
     told(desk, child, "dead", 2)
-    assert reviving(desk, child) == 1
-    assert reviving(desk, child) == 0
-    assert state_of(desk, child) == "waiting"
-    assert "body" not in bag(desk, child)
+    told(desk, child, "expired", 2, parent=OTHER)
+    for _ in range(2):
+        assert reviving(desk, child) == -1
+        assert (state_of(desk, child), child in desk.members("cancelled")) == ("cancelled", True)
     told(desk, child, "revived", 3)
+    assert reviving(desk, child) == -1, "the other one forbids it still"
+    told(desk, child, "revived", 3, parent=OTHER)
+    assert (state_of(desk, child), reviving(desk, child)) == ("waiting", 0)
+
+
+def test_a_child_that_was_cancelled_by_hand_cannot_be_revived_when_a_parent_failed_meanwhile(desk: Desk) -> None:
+    child = waiting(desk)
+    cancelling(desk, child)
+    told(desk, child, "dead", 2)
+    assert reviving(desk, child) == -1
+    told(desk, child, "revived", 3)
+    assert state_of(desk, child) == "cancelled", "it was not cancelled because of its parent"
+    assert reviving(desk, child) == 1
+    assert state_of(desk, child) == "waiting"
     told(desk, child, "done", 6)
     assert state_of(desk, child) == "ready"
+
+
+def test_a_revival_that_is_refused_changes_nothing(late_desk: Desk) -> None:
+    child = waiting(late_desk)
+    told(late_desk, child, "dead", 2)
+    before = everything(late_desk)
+    late_desk.advance(5000)
+    assert reviving(late_desk, child) == -1
+    assert {**everything(late_desk), "shift": b""} == before | {"shift": b""}, "also its place in the list"
+    assert late_desk.ask("PTTL", "cancelled") > 0
 
 
 def test_a_waiting_job_is_counted_looked_at_and_cleared(desk: Desk) -> None:
@@ -399,7 +447,7 @@ def test_results_of_parents_are_carried_until_the_job_is_done(desk: Desk, takes:
     parents = desk.push(*[BODY] * (1 if takes == "one" else 2))
     child = waiting(desk, len(parents), takes=takes)
     for place, parent in enumerate(parents):
-        desk.run(follow(desk.keys, [(parent, Edge(child, "default", "c", place))]))
+        desk.run(follow(desk.keys, parent, [Edge(child, "default", "c", place)]))
     assert desk.claim(2) == parents
     for place, parent in reversed(list(enumerate(parents))):
         assert state_of(desk, child) == "waiting"
@@ -426,7 +474,7 @@ def test_results_of_parents_are_carried_until_the_job_is_done(desk: Desk, takes:
 def test_a_result_that_is_lacking_is_marked_with_the_reason(desk: Desk, record: bytes, why: bytes) -> None:
     (parent,) = desk.push(BODY)
     child = waiting(desk, takes="one")
-    desk.run(follow(desk.keys, [(parent, Edge(child, "default", "c", 0))]))
+    desk.run(follow(desk.keys, parent, [Edge(child, "default", "c", 0)]))
     end(desk, parent, "kept", record=record)
     relayed(desk)
     assert (state_of(desk, child), given(desk, child)) == ("ready", [why])

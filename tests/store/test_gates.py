@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from relevo import Relevo
 from relevo.errors import UnknownJob
-from relevo.store.dependents import gate_of, needs_of, push_dependents
+from relevo.store.dependents import forget, gate_of, needs_of, push_dependents
 from relevo.store.edges import Edge, Policy
 from relevo.store.flows import expect
 from relevo.store.jobs import look
 from relevo.store.plan import Call
-from relevo.store.push import GATE_MS, NewJob, push_rich
+from relevo.store.push import CHUNK, GATE_MS, NewJob, push_rich
+from relevo.store.queues import clear
 from relevo.store.relay import REPORTS, deliver, hear, opened, start_letter
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id
@@ -30,6 +32,7 @@ from tests.store.kin import (
     letters,
     relayed,
     state_of,
+    step_by_step,
     told,
     waiting,
     workflow,
@@ -57,7 +60,7 @@ def test_a_gated_job_does_not_start_before_its_gate_opens(desk: Desk) -> None:
     due = desk.score("errands", gate_of(ids[0])) or 0
     assert abs(due - desk.turn(0).now_ms - GATE_MS) < 5000
     for _ in range(2):
-        assert desk.run(hear(desk.keys, opened(ids), 1000, [gate_of(ids[0])])) is False
+        assert desk.run(hear(desk.keys, opened(ids), 1000, [gate_of(ids[0])]))[1] is False
         assert desk.members("ready") == ids
         assert letters(desk) == {}
 
@@ -112,7 +115,8 @@ def test_what_depends_on_a_job_whose_gate_lapsed_is_told_that_it_never_came_to_b
     assert letters(desk)[f"{id}.0"].startswith("lapsed 0 ")
     desk.run(hear(desk.keys, [], 1000, [gate_of(id)]))
     relayed(desk)
-    assert bag(desk, flow)["n:lapsed"] == "1"
+    known = bag(desk, flow)
+    assert (known["state"], known["n:cancelled"]) == ("cancelled", "1")
 
 
 def test_a_push_of_gated_jobs_that_is_repeated_stores_them_once(desk: Desk) -> None:
@@ -129,17 +133,19 @@ def test_a_letter_starts_a_workflow_whose_members_are_in_place(desk: Desk, app: 
     there = Desk(desk.run, app.keys_of(ODD), server)
     (here_id,), (there_id, other_id) = gated(desk), gated(there, 2)
     gates = [("default", gate_of(here_id)), (ODD, gate_of(there_id)), ("nowhere", gate_of(new_id()))]
-    founder = NewJob(new_id(), 0, b"{}", needs=f"f 3 {KEEP_MS} {KEEP_MS}")
-    desk.run(push_rich(desk.keys, [founder], start=start_letter(gates)))
-    assert set(letters(desk)) == {gate_of(here_id), founder.id + ".start"}
+    flow = workflow(desk, 3, gated=True)
+    assert letters(desk).keys() == {gate_of(here_id)}
+    assert desk.run(hear(desk.keys, opened([flow]), 1000, start=start_letter(gates))) == (1, True)
+    assert letters(desk).keys() == {gate_of(here_id), flow + ".start"}
     assert desk.claim() == []
-    start = letters(desk)[founder.id + ".start"].encode()
+    start = letters(desk)[flow + ".start"].encode()
     for _ in range(2):
         assert desk.run(app.relay("default")) in (0, 1)
         assert (desk.members("ready"), there.members("ready")) == ([here_id], [there_id, other_id])
         assert letters(desk) == letters(there) == {}
         desk.run(deliver(app.keys_of, [("again", start)], 1000))
-    desk.ask("DEL", f"carried:{founder.id}")
+    assert bag(desk, flow)["open"] == "3"
+    desk.ask("DEL", f"carried:{flow}")
 
 
 # --- push_dependents
@@ -149,12 +155,12 @@ def test_a_letter_starts_a_workflow_whose_members_are_in_place(desk: Desk, app: 
 def push_child(desk: Desk, app: Relevo) -> Callable[..., str]:
     """Store a job that depends on others as `depends_on` does."""
 
-    def push(*parents: tuple[str, str, Policy], id: str = "", name: str = "") -> str:
+    def push(*parents: tuple[str, str, Policy], id: str = "", name: str = "", scope: str = "until_done") -> str:
         by_queue: dict[str, list[tuple[str, Policy]]] = {}
         for parent, queue, policy in parents:
             by_queue.setdefault(queue, []).append((parent, policy))
-        needs, scope = needs_of(len(parents), KEEP_MS, gated=True), "until_done" if name else ""
-        job = NewJob(id or new_id(), 100, BODY.encode(), name=name, scope=scope, needs=needs)
+        needs = needs_of(len(parents), KEEP_MS, gated=True)
+        job = NewJob(id or new_id(), 100, BODY.encode(), name=name, scope=scope if name else "", needs=needs)
         owners: list[str] = desk.run(push_dependents(app.keys_of, "default", [job], by_queue, 1000))
         return owners[0]
 
@@ -196,6 +202,56 @@ def test_a_job_whose_parent_is_unknown_is_not_stored(desk: Desk, push_child: Cal
     end(desk, parent, "plain")
     relayed(desk)
     assert desk.stats().living == 0, "the edge that was noted leads nowhere"
+
+
+@pytest.mark.parametrize("scope", ["queued", "until_done", "60000"])
+def test_a_job_that_is_not_stored_gives_its_name_free(desk: Desk, scope: str, push_child: Callable[..., str]) -> None:
+    """The next one with that name is not told that a job has it which never was."""
+    with pytest.raises(UnknownJob, match="Nothing was enqueued"):
+        push_child((new_id(), "default", "c"), name="n", scope=scope)
+    assert (desk.ask("EXISTS", "names"), desk.ask("EXISTS", "unique:n")) == (0, 0)
+    (parent,) = desk.push(BODY)
+    id = new_id()
+    assert push_child((parent, "default", "c"), id=id, name="n", scope=scope) == id
+
+
+def test_a_job_that_is_not_stored_leaves_the_names_of_others_alone(desk: Desk) -> None:
+    held = desk.push_one(BODY, name="held", scope="60000")
+    named = desk.push_one(BODY, name="named", scope="until_done")
+    for name in ("held", "named"):
+        job = NewJob(new_id(), 100, BODY.encode(), needs=needs_of(0, KEEP_MS, gated=True))
+        desk.run(push_rich(desk.keys, [job], "default"))
+        desk.run(forget(desk.keys, [msgspec.structs.replace(job, name=name)]))
+        desk.run(hear(desk.keys, [], 1000, [gate_of(job.id)]))
+    assert (desk.ask("GET", "unique:held"), desk.ask("HGET", "names", "named")) == (held.encode(), named.encode())
+
+
+def test_a_queue_that_is_cleared_goes_on_holding_names_for_their_time(desk: Desk) -> None:
+    """The job came to be, so whoever is quick with another one must wait."""
+    id = desk.push_one('{"t":"x","n":"n"}', name="n", scope="60000")
+    desk.run(clear(desk.keys))
+    assert desk.ask("GET", "unique:n") == id.encode()
+
+
+def test_what_was_enqueued_before_a_parent_was_lost_is_said(desk: Desk, app: Relevo) -> None:
+    (parent,) = desk.push(BODY)
+    needs = needs_of(1, KEEP_MS, gated=True)
+    jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs) for _ in range(CHUNK + 1)]
+
+    def lose(name: str, call: Call[Any]) -> None:
+        if name == "follow" and jobs[-1].id in str(call.args[1]):
+            desk.run(clear_one(desk, parent))
+
+    with pytest.raises(UnknownJob, match="The first 1,000 jobs were enqueued"):
+        step_by_step(desk.run, push_dependents(app.keys_of, "default", jobs, {"default": [(parent, "c")]}, 1000), lose)
+    assert state_of(desk, jobs[-1].id) == "unknown"
+    relayed(desk)
+    assert letters(desk) == {}
+
+
+def clear_one(desk: Desk, id: str) -> Call[Any]:
+    """Remove a job that has not started."""
+    return forget(desk.keys, [NewJob(id, 100, b"")])
 
 
 def test_a_job_whose_name_is_taken_waits_for_nothing_new(desk: Desk, push_child: Callable[..., str]) -> None:
@@ -251,15 +307,13 @@ def test_a_workflow_keeps_a_list_of_members_that_joined_late(desk: Desk) -> None
     assert bag(desk, flow)["state"] == "dead"
 
 
-@pytest.mark.parametrize("late", ["freed", "cut", "closed", "unknown", "heard"])
+@pytest.mark.parametrize("late", ["freed", "closed", "unknown", "heard"])
 def test_it_is_too_late_to_join_what_waits_no_more(desk: Desk, late: str) -> None:
     child = waiting(desk, 2, takes="one")
     match late:
         case "freed":
             told(desk, child, "done", parent=OTHER)
             told(desk, child, "done")
-        case "cut":
-            told(desk, child, "dead", parent=OTHER)
         case "heard":
             told(desk, child, "done")
         case "closed":
@@ -270,6 +324,18 @@ def test_it_is_too_late_to_join_what_waits_no_more(desk: Desk, late: str) -> Non
     before = everything(desk)
     assert desk.run(expect(desk.keys, child, PARENT, [(new_id(), "default", "task")])) is False
     assert everything(desk) == before
+
+
+def test_what_was_cut_may_come_back_and_then_waits_for_those_that_joined_meanwhile(desk: Desk) -> None:
+    child, late = waiting(desk, 2), new_id()
+    told(desk, child, "dead", 2, parent=OTHER)
+    assert desk.run(expect(desk.keys, child, PARENT, [(late, "default", "task")])) is True
+    assert state_of(desk, child) == "cancelled"
+    for parent in (OTHER, PARENT):
+        told(desk, child, "done", 4, parent=parent)
+    assert state_of(desk, child) == "waiting"
+    told(desk, child, "done", policy="C", parent=late)
+    assert state_of(desk, child) == "ready"
 
 
 def test_a_member_that_lives_again_may_bring_others(desk: Desk) -> None:
@@ -284,4 +350,27 @@ def test_a_late_member_that_never_came_to_be_is_not_missed(desk: Desk) -> None:
     desk.run(expect(desk.keys, flow, PARENT, [(id, "default", "task")]))
     told(desk, flow, "done", policy="n")
     told(desk, flow, "lapsed", 0, policy="N", parent=id)
-    assert bag(desk, flow)["state"] == "done"
+    known = bag(desk, flow)
+    assert (known["state"], known["n:done"], known["bad"]) == ("done", "1", "0")
+    assert known[f"h:{id}"].startswith("0 0 0 excused ")
+    assert "n:cancelled" not in known, "it is not counted"
+
+
+def test_a_job_does_not_miss_a_late_member_that_never_came_to_be(desk: Desk) -> None:
+    child, id = waiting(desk, 1, takes="1"), new_id()
+    desk.run(expect(desk.keys, child, PARENT, [(id, "default", "task")]))
+    told(desk, child, "lapsed", 0, policy="C", parent=id)
+    assert (state_of(desk, child), bag(desk, child)["open"], bag(desk, child)["bad"]) == ("waiting", "1", "0")
+    told(desk, child, "done", index="0", input=b"1")
+    assert (state_of(desk, child), given(desk, child)) == ("ready", [b"1"])
+
+
+@pytest.mark.parametrize(("policy", "state"), [("C", "removed"), ("N", "removed"), ("C", "dead"), ("N", "dead")])
+def test_a_late_member_that_came_to_be_and_failed_is_missed(desk: Desk, policy: str, state: str) -> None:
+    child, id = waiting(desk, 1) if policy == "C" else workflow(desk, 1), new_id()
+    desk.run(expect(desk.keys, child, PARENT, [(id, "default", "task")]))
+    told(desk, child, state, policy=policy, parent=id)
+    told(desk, child, "done", policy=policy.lower())
+    known = bag(desk, child)
+    assert known["bad"] == "1"
+    assert (known.get("state") or state_of(desk, child)) == ("cancelled" if state == "removed" or policy == "C" else state)

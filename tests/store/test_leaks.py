@@ -69,7 +69,7 @@ def test_what_belongs_to_no_living_job_is_a_leak(
 def test_what_waits_for_another_job_is_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
     (parent,) = desk.push()
     child = desk.push_one(needs=needs_of(1, 60_000, takes="one"))
-    assert desk.run(follow(desk.keys, [(parent, Edge(child, "default", index=0))])) == [("", 0)]
+    assert desk.run(follow(desk.keys, parent, [Edge(child, "default", index=0)])) == ("", 0)
     assert leaks(server, app.name) == []
     desk.ask("ZREM", "waiting", child)
     assert len(leaks(server, app.name)) == 1, "nobody will ever see it"

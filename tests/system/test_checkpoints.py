@@ -136,18 +136,20 @@ async def test_a_kept_result_is_what_the_first_run_got(app: Relevo) -> None:
 
     def nothing() -> None: ...
 
-    def body(job: JobContext) -> list[Any]:
+    async def body(job: JobContext) -> list[Any]:
         return [
             job.step("typed", typed),
             job.step("untyped", untyped),
+            await job.astep("in async code", untyped),
             job.step("nothing", nothing),
             job.step("built in", min, [3, 2]),
             job.step("partial", functools.partial(max, 5), 4),
         ]
 
-    first, second = await failing_once(app, body)
-    assert first == second == [(Invoice(7, due), {1, 2}, b"\0"), {"size": 1, "ok": True}, None, 2, 5]
-    assert [type(value) for value in first[1].values()] == [type(value) for value in second[1].values()] == [int, bool]
+    sizes = {"size": 1, "ok": True}
+    for values in await failing_once(app, body):
+        assert values == [(Invoice(7, due), {1, 2}, b"\0"), sizes, sizes, None, 2, 5]
+        assert type(values[1]["size"]) is type(values[2]["size"]) is int
 
 
 async def test_a_step_that_gave_nothing_is_done_all_the_same(app: Relevo) -> None:
@@ -881,6 +883,38 @@ async def test_who_wants_each_item_written_does_not_go_on_without(
             await job.aresult(timeout=20)
     assert worked_on == [0, 1, 2, 3]
     app.close()
+
+
+async def test_a_step_and_who_wants_each_item_written_wait_for_a_server_that_restarts(own_server: Server) -> None:
+    """For longer than a call does: what was worked on is worth it."""
+    app = Relevo("away", url=own_server.url, env="test", call_timeout=0.2)
+    calls: list[str] = []
+
+    def restart(when: str) -> None:
+        calls.append(when)
+        own_server.stop()
+        back = threading.Timer(1.0, own_server.start)
+        back.daemon = True
+        back.start()
+
+    @app.task(retries=0)
+    def work() -> None:
+        job = current_job()
+        job.step("restart", restart, "in a step")
+        for n in job.iterate(range(4), every=0):
+            if n == 2:
+                restart("in a loop")
+
+    async with working(app):
+        job = await work.aenqueue()
+        await aeventually(lambda: "in a loop" in calls, timeout=20)
+        await aeventually(lambda: _is_done(job), timeout=20, errors=(ServerUnavailable,))
+    assert calls == ["in a step", "in a loop"]
+    app.close()
+
+
+async def _is_done(job: Job[None]) -> bool:
+    return await job.astatus() is State.DONE
 
 
 # child processes

@@ -48,10 +48,25 @@ ROLES = {
             "abandon",
             "note",
             "cancel",
+            "follow",
+            "hear",
+            "expect",
+            "errands",
+            "clear",
+            "checkpoint",
+            "tick",
+            "enroll",
+            "unenroll",
         },
-        {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"},
+        # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel
+        {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
+        | {"hget", "hset", "hmget", "hdel"},
     ),
-    "monitor": ({"count", "page", "look"}, {"ping", "time", "info", "mget", "zrange", "zrem"}),
+    # the last ones for workflows and schedules
+    "monitor": (
+        {"count", "page", "look"},
+        {"ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"} | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
+    ),
 }
 
 

@@ -29,19 +29,28 @@ PROMISED = [
     "Queue",
     "Relevo",
     "Retry",
+    "Schedule",
+    "ScheduleInfo",
     "Snooze",
     "State",
     "Task",
+    "Workflow",
+    "WorkflowInfo",
+    "WorkflowProgress",
+    "chain",
     "current_job",
+    "group",
 ]
-WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff"]
+WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff", "Workflow", "Schedule"]
 #: Methods that wait for the server, and so come twice.
 IN_PAIRS: dict[str, list[str]] = {
-    "Relevo": ["enqueue", "queues", "job", "run", "close"],
+    "Relevo": ["enqueue", "queues", "job", "run", "close", "workflow", "schedule"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
     "Queue": ["stats", "pause", "resume", "clear", "jobs", "take"],
     "Lease": ["done", "retry", "bury", "give_back", "renew"],
+    "Workflow": ["result", "status", "progress", "info", "cancel", "retry", "add"],
+    "Schedule": ["info", "pause", "resume", "run_now", "edit", "remove", "history"],
 }
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
 from relevo import Relevo, State
 from relevo.errors import ConfigurationError, OptionError, PayloadError, SettingsError, UnknownSchedule
+from relevo.model.cron import Cron, ticks_between
 from relevo.model.ids import looks_like_id
 from relevo.model.job import Envelope
 from relevo.schedules import STALE_MS, ScheduleInfo, described, registering
@@ -729,3 +733,26 @@ def test_the_testing_kit_moves_schedules_too(server: Server) -> None:
         kit.clock.move("5h")
         assert kit.drain().done == 1
         assert ticks[1] - ticks[0] == 5 * HOUR, "one run for all that passed"
+
+
+# The guide
+
+
+def test_the_guide_tells_the_truth_about_days_on_which_clocks_change() -> None:
+    zone = ZoneInfo("Europe/Madrid")
+    guide = (Path(__file__).parents[2] / "docs" / "schedules.md").read_text("utf-8")
+    head, *rows = re.findall(
+        r"^\| `(.+?)`(.*?) \| (.*) \| (.*) \|$", guide.partition("## When clocks change")[2], re.MULTILINE
+    )
+    assert head[:2] == ("cron", " in Europe/Madrid") and len(rows) == 6
+    for expression, _, *cells in rows:
+        for day, cell in zip(head[2:], cells, strict=True):
+            start = datetime.fromisoformat(day.partition(",")[0]).replace(tzinfo=zone)
+            end = start + timedelta(days=1)
+            after_ms, until_ms = (int(at.timestamp() * 1000) - 1 for at in (start, end))
+            ticks = ticks_between(Cron(expression, zone.key), after_ms, until_ms, 100).times
+            told = re.match(r"(\d+) ticks?(?:: (.*))?", cell)
+            assert told is not None and int(told[1]) == len(ticks), (expression, day)
+            if told[2]:
+                at = (datetime.fromtimestamp(tick / 1000, zone) for tick in ticks)
+                assert told[2] == ", ".join(f"{one:%H:%M%z}" for one in at), (expression, day)

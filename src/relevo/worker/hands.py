@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo import context
 from relevo.app import Relevo
+from relevo.checkpoints import is_interruption
 from relevo.model.outcome import CancelAsked, Failed, Happened, Interrupted, LeaseLost, Raised, Returned, TimedOut
 from relevo.model.verdicts import Retry, Snooze
 from relevo.worker import capture, faults
@@ -127,6 +128,9 @@ class Hands:
                 return CancelAsked()
             case "shutdown":
                 return Interrupted()
+        if is_interruption(error):  # it kept where it was, for whoever runs it next
+            log.info("%s: job %s is handed back: %s", run.task.target, run.held.id, error)
+            return Interrupted()
         if isinstance(error, ProcessDied):
             return LeaseLost(told(run, "lost", error))
         if isinstance(error, RemoteFailure):
@@ -164,6 +168,13 @@ class Hands:
             run.cell = -1
 
     # stopping
+    def ask_to_pause(self) -> None:
+        """The worker is stopping: loops that keep their position shall end after the item in hand."""
+        for run in self.runs.values():
+            run.context.ask_to_pause()
+            if run.is_apart:
+                self._pool().pause(run)
+
     def cancel(self, id: str) -> None:
         """Somebody wants this job to stop."""
         run = self.runs.get(id)

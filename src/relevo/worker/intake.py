@@ -57,6 +57,8 @@ class Intake:
             envelope.name,
             envelope.group,
             envelope.tags,
+            _app=self._app,
+            _token=held.token,
         )
         limit, ttl = envelope.timeout, envelope.result_ttl  # what the caller chose, else what the task says
         kept = options.result_ttl if ttl is None else ttl

@@ -16,6 +16,7 @@ import inspect
 import io
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -31,11 +32,14 @@ import msgspec
 from msgspec import field
 
 from relevo import context
+from relevo.checkpoints import Home, is_interruption
 from relevo.codec import Signature
 from relevo.context import JobContext
 from relevo.errors import PayloadError
 from relevo.model.options import Errors
 from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.store.client import Client
+from relevo.store.keys import AppKeys, QueueKeys
 from relevo.task import Task
 from relevo.worker import capture
 from relevo.worker.capture import Capture
@@ -46,8 +50,11 @@ from relevo.worker.process_messages import (
     Done,
     Failed,
     Function,
+    KeptAt,
     Order,
     Output,
+    Pause,
+    Paused,
     Progressed,
     Ready,
     read_order,
@@ -71,10 +78,31 @@ class Wire:
         self._waiting: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._is_ours = True
+        self._listening = threading.Lock()
+        self._words = select.poll()
+        self._words.register(pipe.fileno(), select.POLLIN)
+        #: the order that shall pause
+        self._paused = 0
 
     def receive(self) -> Function | Order:
         """The next thing to do; EOFError or OSError: the parent is gone."""
-        return read_order(self._pipe.recv_bytes())
+        while True:
+            message = read_order(self._pipe.recv_bytes())
+            if not isinstance(message, Pause):  # came too late: the attempt had ended
+                return message
+
+    def is_paused(self, number: int) -> bool:
+        """Whether the parent wants this order to pause. Asked during an attempt, when it says nothing else."""
+        # A job may ask from several threads; one of them listens.
+        if self._paused < number and self._is_ours and self._listening.acquire(blocking=False):
+            try:
+                if self._words.poll(0) and isinstance(message := read_order(self._pipe.recv_bytes()), Pause):
+                    self._paused = message.number
+            except (EOFError, OSError):
+                os._exit(0)  # as when we wait for an order
+            finally:
+                self._listening.release()
+        return self._paused == number
 
     def send(self, message: Output | Progressed | Answer) -> None:
         """Tell the parent. Safe from threads, and from a finaliser that prints in the middle of a send.
@@ -131,10 +159,11 @@ class _Told(Capture, kw_only=True, eq=False, gc=False):
 
 
 class _Context(JobContext, kw_only=True, eq=False):
-    """A job's context whose progress reaches the parent."""
+    """A job's context whose progress reaches the parent, and which hears from it that the worker is stopping."""
 
     _number: int
     _wire: Wire
+    _kept_at: KeptAt
     _told: tuple[float, str] | None = None
     _last: float = 0.0
 
@@ -153,7 +182,16 @@ class _Context(JobContext, kw_only=True, eq=False):
             order.flow,
             _number=order.number,
             _wire=wire,
+            _kept_at=order.kept_at,
+            _token=order.token,
         )
+
+    def _home(self) -> Home:
+        at = self._kept_at
+        return Home(_client(at), QueueKeys(at.address), at.most)
+
+    def _must_stop(self) -> bool:
+        return self._wire.is_paused(self._number)
 
     def progress(self, fraction: float, message: str = "") -> None:
         super().progress(fraction, message)
@@ -165,6 +203,18 @@ class _Context(JobContext, kw_only=True, eq=False):
             self._told = self._progress
             self._last = time.monotonic()
             self._wire.send(Progressed(self._number, self._progress[0], _printable(self._progress[1])))
+
+
+@functools.cache
+def _client(at: KeptAt) -> Client:
+    """The way to the server, for checkpoints: opened by the first that is read or written, then kept."""
+    return Client(
+        at.url,
+        AppKeys("", "", ""),  # for channels of those who wait for jobs: nobody does here
+        data_dir=Path(at.data_dir),
+        connect_timeout=at.connect_timeout,
+        call_timeout=at.call_timeout,
+    )
 
 
 class _Found(NamedTuple):
@@ -208,7 +258,7 @@ def _attempt(order: Order, wire: Wire) -> Answer:
         result = found.func(*args, **kwargs)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
-        return _done(order, found, result)
+        return _done(order, found, result, carries=job._keeping is not None)
     except Retry as verdict:
         return Decided("retry", _text(verdict.reason), verdict.delay)
     except Snooze as verdict:
@@ -216,6 +266,8 @@ def _attempt(order: Order, wire: Wire) -> Answer:
     except Cancel as verdict:
         return Decided("cancel", _text(verdict.reason))
     except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
+        if is_interruption(error):
+            return Paused(_text(error))
         permanent = isinstance(error, found.give_up_on) or not isinstance(error, found.retry_on or BaseException)
         return _failed(error, permanent=permanent)
     finally:
@@ -223,14 +275,14 @@ def _attempt(order: Order, wire: Wire) -> Answer:
         job.tell()
 
 
-def _done(order: Order, found: _Found, result: Any) -> Done:
+def _done(order: Order, found: _Found, result: Any, *, carries: bool) -> Done:
     if order.result_max is None:
-        return Done()
+        return Done(carries=carries)
     try:
-        return Done(found.signature.encode_result(result, limit=order.result_max))
+        return Done(found.signature.encode_result(result, limit=order.result_max), carries=carries)
     except (PayloadError, MemoryError) as refused:
         # The work is done and must not be done again because of how it is told.
-        return Done(b"", _text(refused) or "there was not enough memory to encode it")
+        return Done(b"", _text(refused) or "there was not enough memory to encode it", carries=carries)
 
 
 def _failed(error: BaseException, *, permanent: bool = False) -> Failed:

@@ -24,6 +24,19 @@ class Function(Struct, frozen=True, tag=True):
     target: str
 
 
+class KeptAt(Struct, frozen=True):
+    """Where checkpoints are kept. Told by the parent: the child's own app may have been made with other settings."""
+
+    url: str | None
+    data_dir: str
+    #: of the queue
+    address: str
+    connect_timeout: float
+    call_timeout: float
+    #: bytes of one checkpoint
+    most: int
+
+
 class Order(Struct, frozen=True, tag=True):
     """Make one attempt."""
 
@@ -42,6 +55,14 @@ class Order(Struct, frozen=True, tag=True):
     flow: str
     #: Bytes a result may have; None: nobody wants it.
     result_max: int | None
+    token: int
+    kept_at: KeptAt
+
+
+class Pause(Struct, frozen=True, tag=True):
+    """The worker is stopping: the attempt of this number may end where its checkpoints are."""
+
+    number: int
 
 
 # From the child. The first two may come late, from a thread that a job left behind: the number tells.
@@ -69,6 +90,8 @@ class Done(Struct, frozen=True, tag=True):
 
     result: bytes = b""
     not_kept: str = ""
+    #: It has written checkpoints, which end with the job.
+    carries: bool = False
 
 
 class Failed(Struct, frozen=True, tag=True):
@@ -88,8 +111,14 @@ class Decided(Struct, frozen=True, tag=True):
     delay: float | None = None
 
 
-Answer: TypeAlias = Ready | Done | Failed | Decided
-read_order: Callable[[bytes], Function | Order] = msgspec.msgpack.Decoder(Function | Order).decode
+class Paused(Struct, frozen=True, tag=True):
+    """The function was interrupted, and can go on from its checkpoints."""
+
+    message: str
+
+
+Answer: TypeAlias = Ready | Done | Failed | Decided | Paused
+read_order: Callable[[bytes], Function | Order | Pause] = msgspec.msgpack.Decoder(Function | Order | Pause).decode
 read_answer: Callable[[bytes], Output | Progressed | Answer] = msgspec.msgpack.Decoder(
     Output | Progressed | Answer
 ).decode

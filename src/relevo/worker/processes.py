@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
+from relevo.checkpoints import Interruption
 from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.worker.outbox import Ended, OnEnd, Outbox
 from relevo.worker.process_link import Child, Gone, Late
@@ -24,10 +25,14 @@ from relevo.worker.process_messages import (
     Done,
     Failed,
     Function,
+    KeptAt,
     Order,
     Output,
+    Pause,
+    Paused,
     Progressed,
     Ready,
+    write,
 )
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 
@@ -37,6 +42,35 @@ log = logging.getLogger("relevo.worker")
 START_PATIENCE = 120.0
 #: Seconds for killed children to be gone when the pool closes. The kernel needs milliseconds.
 CLOSE_PATIENCE = 5.0
+
+
+class PausableChild(Child):
+    """A child that can be told, while it makes an attempt, that a good moment to end it is welcome."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sending = threading.Lock()
+        #: the number of the order it has; 0: none yet
+        self._ordered = 0
+
+    def order(self, run: Run, function: Function) -> int:
+        """Have it make the attempt; the order's number."""
+        number = self.next_number()
+        with self._sending:
+            self.send(_order_of(run, function, number))
+            self._ordered = number
+        if run.context._pause_asked:  # before it could hear of it
+            self.pause()
+        return number
+
+    def pause(self) -> None:
+        """Let its attempt end where its checkpoints are. One that has none goes on."""
+        with self._sending:
+            if self._ordered:
+                try:
+                    self._pipe.send_bytes(write(Pause(self._ordered)))
+                except OSError:
+                    pass  # whoever listens to it will notice
 
 
 class Processes:
@@ -51,8 +85,8 @@ class Processes:
         # Guards what follows: a child is killed only while it is known to be at work, and not yet reaped.
         self._lock = threading.Lock()
         #: where each run is: with a child, or (None) waiting for one
-        self._places: dict[Run, Child | None] = {}
-        self._children: set[Child] = set()
+        self._places: dict[Run, PausableChild | None] = {}
+        self._children: set[PausableChild] = set()
         self._is_closed = False
 
     def submit(self, run: Run) -> None:
@@ -79,6 +113,13 @@ class Processes:
             (run, None, ProcessDied(f"{run.task.target}: it was stopped before a process was free for it"))
         )
 
+    def pause(self, run: Run) -> None:
+        """Tell the child that runs it that the worker is stopping."""
+        with self._lock:
+            child = self._places.get(run)
+        if child is not None:
+            child.pause()
+
     def abandon(self, run: Run) -> None:
         """The same as stop: a child never stays behind."""
         self.stop(run)
@@ -99,7 +140,7 @@ class Processes:
     def _work(self) -> None:
         # Inherited by the child: until it has its handlers, a signal meant for the parent must not end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-        child: Child | None = None
+        child: PausableChild | None = None
         while (run := self._inbox.get()) is not None:
             if self._is_closed or run.settled or run not in self._places:  # given back or stopped while it waited
                 with self._lock:
@@ -111,14 +152,14 @@ class Processes:
         if child is not None:
             self._bury(child)
 
-    def _one(self, run: Run, child: Child | None) -> tuple[Child | None, Ended | None]:
+    def _one(self, run: Run, child: PausableChild | None) -> tuple[PausableChild | None, Ended | None]:
         """One attempt: the child for the next one, and what became of this one."""
         if child is not None and child.has_died:
             log.warning("an idle process %s; another one takes its place", self._bury(child))
             child = None
         try:
             if child is None:
-                child = Child()
+                child = PausableChild()
         except Exception as error:  # noqa: BLE001  # no memory, too many processes: whatever it is, the run must end
             self._leave(run)
             return None, (run, None, _failure(run, f"no process could be started for it: {error}", error))
@@ -152,7 +193,7 @@ class Processes:
             return None, ended
         return child, ended
 
-    def _attempt(self, run: Run, child: Child) -> Ended | None:
+    def _attempt(self, run: Run, child: PausableChild) -> Ended | None:
         function = _function_of(run)
         if isinstance(function, RemoteFailure):
             return run, None, function
@@ -168,11 +209,11 @@ class Processes:
         if run.settled:  # given back meanwhile
             return None
         self._on_start(run)
-        number = child.next_number()
-        child.send(_order_of(run, function, number))
+        number = child.order(run, function)
         answer = self._listen(child, None, run, number)
         match answer:
-            case Done(result, not_kept):
+            case Done(result, not_kept, carries):
+                run.carries = run.carries or carries
                 if not_kept:
                     log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, not_kept)
                 return run, Encoded(result, not_kept), None
@@ -184,6 +225,8 @@ class Processes:
                 return run, None, Snooze(delay or 0.0, reason)
             case Decided(_, reason):
                 return run, None, Cancel(reason)
+            case Paused(message):
+                return run, None, Interruption(message)
             case Ready():
                 raise Gone  # not an answer to this: somebody else wrote to its pipe
             case _:
@@ -206,7 +249,7 @@ class Processes:
         with self._lock:
             self._places.pop(run, None)
 
-    def _bury(self, child: Child) -> str:
+    def _bury(self, child: PausableChild) -> str:
         with self._lock:
             self._children.discard(child)
         return child.bury()
@@ -242,6 +285,21 @@ def _order_of(run: Run, function: Function, number: int) -> Order:
         job.tags,
         job.flow,
         run.task.app.settings.max_payload if run.result_ttl > 0 or run.passes else None,
+        run.held.token,
+        _kept_at(run),
+    )
+
+
+def _kept_at(run: Run) -> KeptAt:
+    app = run.task.app
+    source = app.client.source
+    return KeptAt(
+        source.url,
+        str(source.data_dir),
+        app.keys_of(run.context.queue).address,
+        source.connect_timeout,
+        source.call_timeout,
+        app.settings.max_payload,
     )
 
 

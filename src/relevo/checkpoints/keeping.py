@@ -1,0 +1,130 @@
+"""The checkpoints of one run: read, and written as long as its lease is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from relevo.codec import Signature
+from relevo.errors import ConfigurationError, OptionError, TargetError
+from relevo.store.checkpoints import Kind, keep, kept
+from relevo.store.client import Client
+from relevo.store.keys import QueueKeys
+
+#: Seconds to wait for a server that is away: a result of an hour's work is worth a minute.
+PATIENCE = 60.0
+#: Names in one run. More of them are items of a loop, and a loop needs one name for all.
+NAMES_MOST = 10_000
+NAME_MOST = 200  # characters
+_WORDS: dict[Kind, str] = {"s": "step", "p": "iterate"}
+
+
+class Interruption(BaseException):
+    """Ends a run whose job goes on elsewhere. A BaseException: a task's `except Exception` must not eat it."""
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether a run ended so; also if a task group put that in a group of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(Interruption)[1] is None
+    return isinstance(error, Interruption)
+
+
+class Home(Struct, frozen=True):
+    """Where the checkpoints of a job are kept."""
+
+    client: Client
+    keys: QueueKeys
+    #: bytes of one of them
+    most: int
+
+
+class Sleeper(Protocol):
+    """Waits for its next item, and can be told not to."""
+
+    def wake(self) -> None: ...
+
+
+class Keeping:
+    """Made for the run of a job that asks for checkpoints."""
+
+    def __init__(self, home: Home, id: str, token: int, must_stop: Callable[[], bool]) -> None:
+        self.home = home
+        self.id = id
+        self._token = token
+        #: whether whoever runs the job wants it to end as soon as it can
+        self.must_stop = must_stop
+        #: loops that wait for their source
+        self.asleep: set[Sleeper] = set()
+        self._names: set[tuple[Kind, str]] = set()
+
+    def take(self, kind: Kind, name: str) -> None:
+        """Take a name for this run; refuse one that another call has."""
+        word = _WORDS[kind]
+        if not _is_name(name):
+            raise OptionError(f"{word}: a name of 1 to {NAME_MOST} printable characters is needed, found {name!r:.80}")
+        if (kind, name) in self._names:
+            hint = "keep its result in a variable" if kind == "s" else "two loops would share one position"
+            raise ConfigurationError(
+                f"{word}: the name {name!r} was used in this run already; give each call a name of its own ({hint})"
+            )
+        if len(self._names) >= NAMES_MOST:
+            raise ConfigurationError(
+                f"{word}: {NAMES_MOST:,} names are the most for one job; use iterate for many items, or several jobs"
+            )
+        self._names.add((kind, name))
+
+    def free(self, kind: Kind, name: str) -> None:
+        """The call failed and kept nothing: it may be tried again."""
+        self._names.discard((kind, name))
+
+    def read(self, kind: Kind, name: str) -> bytes | None:
+        """What an earlier run kept."""
+        if self._token == 1:
+            return None  # handed out for the first time: there was no earlier run, and no need to ask
+        return self.home.client.run(kept(self.home.keys, self.id, kind, name), patience=PATIENCE)
+
+    async def aread(self, kind: Kind, name: str) -> bytes | None:
+        """`read` for async code."""
+        if self._token == 1:
+            return None
+        return await self.home.client.arun(kept(self.home.keys, self.id, kind, name), patience=PATIENCE)
+
+    def write(self, kind: Kind, name: str, value: bytes, *, patience: float = PATIENCE) -> None:
+        """Keep something; Interruption if the lease is lost."""
+        call = keep(self.home.keys, self.id, self._token, kind, name, value)
+        self._confirm(self.home.client.run(call, patience=patience))
+
+    async def awrite(self, kind: Kind, name: str, value: bytes, *, patience: float = PATIENCE) -> None:
+        """`write` for async code."""
+        call = keep(self.home.keys, self.id, self._token, kind, name, value)
+        self._confirm(await self.home.client.arun(call, patience=patience))
+
+    def _confirm(self, is_kept: bool) -> None:
+        if not is_kept:
+            raise Interruption(f"job {self.id} is not ours any more: its lease was lost, and somebody else may run it")
+
+    def wake(self) -> None:
+        """The job shall end: loops that wait for their source need not wait for it any longer."""
+        for one in list(self.asleep):
+            one.wake()
+
+
+def _is_name(given: Any) -> bool:
+    return isinstance(given, str) and 0 < len(given) <= NAME_MOST and given.isprintable()
+
+
+def signature_of(func: Callable[..., Any]) -> Signature:
+    """How what a function returns is kept: by its annotation, else as plain JSON."""
+    try:
+        return Signature(func)
+    except TargetError:  # built in, without a signature
+        plain = Signature(_plain)
+        plain.name = getattr(func, "__name__", type(func).__name__)
+        return plain
+
+
+def _plain() -> Any:
+    """Has no types."""
