@@ -186,9 +186,9 @@ class Job(Generic[R]):
         return bool(said[0] != "unknown")
 
     def retry(self) -> bool:
-        """Run a dead, cancelled or expired job again, from the start. False if somebody just did.
+        """Run a dead, cancelled or expired job again, from the start or from its checkpoints.
 
-        What was cancelled because this one failed waits for it again.
+        False if somebody just did. What was cancelled because this one failed waits for it again.
         """
         return self._app.run(self._retry()) > 0
 

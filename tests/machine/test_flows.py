@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from relevo import Job, JobInfo, Relevo, State, Task, Workflow
-from relevo.errors import UnknownJob
+from relevo.errors import JobError, UnknownJob
 from relevo.flow import Chain, Flow, Group, Step, chain, group
 from relevo.store import relay
 from relevo.store.plan import Call
@@ -145,6 +145,8 @@ class Story:
             key = self.app.keys_of(queue).key("errands")
             ids: list[bytes] = await self.app.arun(Call([b"ZRANGE", key, 0, -1]))
             for id in ids:
+                if not id.endswith(b".gate"):
+                    continue  # when its record will end, which is no end of this story
                 await self.app.arun(Call([b"ZADD", key, b"XX", 0, id]))
                 found = True
         await self.app.arun(self.app.relay(*QUEUES))
@@ -213,7 +215,10 @@ class Graph(Story):
         info = await self.jobs[number].ainfo()
         if info.state not in FAILED or info.reason == "dependency_failed":  # that one comes back with its parents
             return False
-        revived = await self.jobs[number].aretry()
+        try:
+            revived = await self.jobs[number].aretry()
+        except JobError:  # one it depends on has failed
+            revived = False
         self.lives[number] += revived
         self.say("retry", number, revived)
         return revived

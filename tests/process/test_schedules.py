@@ -103,6 +103,7 @@ class Crowd:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_each_second_fires_once_while_workers_are_killed(server: Server, tmp_path: Path) -> None:
     """RB27, RB44"""
     processes, seconds = (20, 60.0) if IS_NIGHTLY else (6, 15.0)

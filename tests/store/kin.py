@@ -13,7 +13,6 @@ from relevo.store.jobs import cancel, look, revive
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from relevo.store.relay import hear, relay
-from tests.conftest import Runs
 from tests.store.desk import Desk, kept, moved, plain
 
 KEEP_MS = 60_000
@@ -71,7 +70,7 @@ def relayed(desk: Desk, others: Mapping[str, QueueKeys] | None = None) -> int:
     return int(desk.run(relay(keys_of, ["default"], 1000)))
 
 
-def end(desk: Desk, id: str, how: str, *, record: bytes = b"", **limits: int) -> int:
+def end(desk: Desk, id: str, how: str, *, record: bytes = b"", dead_max: int = 1000) -> int:
     """Take a job and end it so: when the next errand is due, as the worker is told."""
     (found,) = desk.claim(1)
     assert found == id
@@ -83,12 +82,14 @@ def end(desk: Desk, id: str, how: str, *, record: bytes = b"", **limits: int) ->
         verb = "done" if how in ("plain", "kept") else how
         text = record or b'{"state":"%b","body":%b}' % (verb.encode(), BODY.encode())
         settled = moved(id, verb, token, ms=0 if how == "plain" else KEEP_MS, text=text)
-    done = desk.turn(0, settled, **limits)
+    done = desk.turn(0, settled, dead_max=dead_max)
     assert done.refused == []
     return done.errand_ms
 
 
-def step_by_step(run: Runs, plan: Generator[Call[Any], Any, Any], before: Callable[[str, Call[Any]], None]) -> Any:
+def step_by_step(
+    run: Callable[[Any], Any], plan: Generator[Call[Any], Any, Any], before: Callable[[str, Call[Any]], None]
+) -> Any:
     """Carry out a plan; `before` is told of each call, by the name of its script, before it is made."""
     answer = None
     while True:
@@ -108,7 +109,7 @@ def cancelling(desk: Desk, id: str, dead_max: int = 1000) -> bool:
 
 
 def reviving(desk: Desk, id: str) -> int:
-    """Bring a job back: 1, 2 if there is something to relay now, 0 if it was back already, -1 if a parent forbids it."""
+    """Bring a job back: 1; 2: there is something to relay now; 0: it was back already; -1: a parent forbids it."""
     code, _ = desk.run(revive(desk.keys, id, Envelope("shop.charge"), BODY.encode()))
     return int(code)
 

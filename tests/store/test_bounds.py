@@ -103,7 +103,9 @@ def test_large_results_reach_a_job_in_calls_of_bounded_size(desk: Desk) -> None:
     written = []
     for place, parent in enumerate(parents):
         record = b'{"state":"done","result":"%b"}' % (b"%d" % place * size)
-        written.append((parent, b"done 2 %b\n%b\n%b" % (parent.encode(), str(Edge(child, "default", "c", place)).encode(), record)))
+        written.append(
+            (parent, b"done 2 %b\n%b\n%b" % (parent.encode(), str(Edge(child, "default", "c", place)).encode(), record))
+        )
     calls = Calls()
     finished, _ = step_by_step(desk.run, deliver(lambda _: desk.keys, written, 1000), calls.note)
     assert finished == parents

@@ -373,4 +373,6 @@ def test_a_late_member_that_came_to_be_and_failed_is_missed(desk: Desk, policy: 
     told(desk, child, "done", policy=policy.lower())
     known = bag(desk, child)
     assert known["bad"] == "1"
-    assert (known.get("state") or state_of(desk, child)) == ("cancelled" if state == "removed" or policy == "C" else state)
+    assert (known.get("state") or state_of(desk, child)) == (
+        "cancelled" if state == "removed" or policy == "C" else state
+    )

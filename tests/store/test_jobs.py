@@ -205,8 +205,11 @@ STRANGE = {
     "lines": (b'{"t":"x",\n "a":[1,\r\n 2]\n}\n', True),
     "only a line": (b"\n", False),
     "a record": (b'{"t":"x"}\n{"state":"dead"}', False),
+    "two parts": (b'{"t":"x"}\x1e{"t":"y"}', False),
+    "only the sign that parts": (b"\x1e", False),
+    "the sign that parts in the name": (b'{"t":"x\x1ey"}', False),
     "deep": (b'{"t":"x","a":' + b"[" * 100_000, False),
-    "no utf-8": (b'{"t":"x","a":["\xff"]}', False),
+    "arguments that are no utf-8": (b'{"t":"x","a":["\xff"]}', True),  # nobody reads those before the task
     "a large one": (b'{"t":"x","a":["' + b"y" * 2**20 + b'"]}', True),
     "large garbage": (bytes(range(256)) * 4096, False),
     "quotes": (b'{"t":"x\\"y","a":["\\"state\\":\\"done\\""]}', True),

@@ -65,7 +65,8 @@ ROLES = {
     # the last ones for workflows and schedules
     "monitor": (
         {"count", "page", "look"},
-        {"ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"} | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
+        {"ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
+        | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
     ),
 }
 

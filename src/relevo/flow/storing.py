@@ -15,6 +15,7 @@ from relevo.flow.graph import Graph, Node
 from relevo.flow.steps import Flow, Step
 from relevo.flow.workflow import Workflow
 from relevo.model.job import Envelope, write
+from relevo.store import flows
 from relevo.store.dependents import gate_of, needs_of
 from relevo.store.edges import Edge, Policy, label
 from relevo.store.flows import Plan, founding
@@ -54,7 +55,7 @@ def stored(app: Relevo, flow: Flow[Any, R]) -> Generator[Call[Any], Any, Workflo
             yield push_rich(app.keys_of(queue), jobs[part], label(queue))
             gates.append((queue, gate_of(jobs[part][0].id)))
     founded, _ = yield hear(home, opened([rows.id]), app.settings.dead_max, start=start_letter(gates))
-    if not founded:
+    if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
         raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
     yield from app.relay(rows.home)
     return workflow

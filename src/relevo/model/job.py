@@ -143,10 +143,10 @@ _read_record = msgspec.json.Decoder(Record).decode
 
 
 def read_record(text: bytes) -> Record:
-    """Read a record. Where a script wrote it, the body stands behind the JSON, in a line of its own."""
-    head, line, body = text.partition(b"\n")
+    """Read a record. Where a script wrote it, the body stands behind the JSON, parted by a sign that no JSON holds."""
+    head, parted, body = text.partition(b"\x1e")
     record = _read_record(head)
-    if not line:
+    if not parted:
         return record
     try:
         read_envelope(body)

@@ -10,6 +10,7 @@ from collections import deque
 from itertools import islice
 from typing import Any, TypeVar, cast
 
+from relevo.errors import StoreError
 from relevo.store.link import Link
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode
@@ -80,11 +81,17 @@ class BlockingDriver:
     def _ask(self, call: Call[T], repeated: bool) -> Any:
         link = self.link(call.route)
         try:
-            return link.request(call.command(repeated=repeated))
-        except ScriptMissing:
-            return link.request(call.command(repeated=repeated, text=True))
-        except ConnectionLost:
-            self._links().pop(link.endpoint, None)
+            try:
+                return link.request(call.command(repeated=repeated))
+            except ScriptMissing:
+                return link.request(call.command(repeated=repeated, text=True))
+        except BaseException as error:
+            # A thread may be stopped between its question and the answer: then the answer must not be taken for that
+            # to the next question.
+            if not isinstance(error, StoreError):
+                link.close()
+            if not isinstance(error, StoreError) or isinstance(error, ConnectionLost):
+                self._links().pop(link.endpoint, None)
             raise
 
     def link(self, route: bytes | None) -> Link:

@@ -14,6 +14,7 @@ from relevo.store.edges import Edge
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Argument, Call, Steps
 from relevo.store.push import NewJob
+from relevo.store.relay import GATE
 
 #: A workflow that went well is kept so long at least: whoever waits for it must be able to fetch what it gave.
 KEPT_MS = 60_000
@@ -141,6 +142,11 @@ def expect(queue: QueueKeys, child: str, parent: str, members: Sequence[tuple[st
     for id, home, target in members:
         args += (id, msgspec.json.encode((home, target)))
     return Call(args, bool, script, queue.of(script))
+
+
+def is_founded(queue: QueueKeys, id: str) -> Call[bool]:
+    """Whether the gate of a workflow was opened."""
+    return Call([b"HGET", bag(queue, id), "h:" + GATE], bool)
 
 
 def edges_from(queue: QueueKeys, id: str) -> Call[str]:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from relevo.errors import ConfigurationError
 from relevo.store.edges import Report, edges_of, label, letter_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
@@ -128,9 +129,12 @@ def deliver(
             if text.startswith(STARTS):
                 onward |= yield from open_gates(keys_of, _gates(text), dead_max)
             else:
-                for queue, report in letter_of(text).reports():
+                told = letter_of(text).reports()
+                for queue, _ in told:
+                    keys_of(queue)  # refuses a name that cannot be one
+                for queue, report in told:
                     by_queue.setdefault(queue, []).append(report)
-        except ValueError:  # somebody else wrote it; it must not be in the way of the others for ever
+        except (ValueError, ConfigurationError):  # somebody else wrote it; it must not be in the way for ever
             log.error("letter %s cannot be read and is dropped: %.200r", id, text)
         finished.append(id)
     for queue, reports in by_queue.items():

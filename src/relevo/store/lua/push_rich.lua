@@ -77,7 +77,11 @@ for i = 6, #ARGV, 10 do
       bodies[#bodies + 1] = id
       bodies[#bodies + 1] = body
     end
-    if edges ~= '' then redis.call('HSET', waiters, id, edges) end
+    if edges ~= '' then
+      -- A workflow that is not founded yet may never be: its edges end with it.
+      if kind == 'F' then redis.call('HSET', carried .. ':' .. id, 'edges', edges)
+      else redis.call('HSET', waiters, id, edges) end
+    end
     local due = 0
     if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
     elseif when ~= '' then due = tonumber(when) end

@@ -45,7 +45,9 @@ local function file(index, state, id, record, ttl, token)
       if over > 0 then
         local old = redis.call('ZPOPMIN', index, math.min(over, 100))
         for i = 1, #old, 2 do
-          give_up_on(old[i], redis.call('GETRANGE', ended .. ':' .. old[i], 0, 4095))
+          -- only the records that hold edges are read as a whole
+          local head = redis.call('GETRANGE', ended .. ':' .. old[i], 0, 40)
+          if string.find(head, '"edges":', 1, true) then give_up_on(old[i], redis.call('GET', ended .. ':' .. old[i])) end
           redis.call('DEL', ended .. ':' .. old[i])
         end
         redis.call('HINCRBY', stats, 'dropped', #old / 2)

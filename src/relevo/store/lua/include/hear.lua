@@ -5,6 +5,7 @@
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
 --   late    ids of those that joined late, in order                 #<id> the result of one of them
 --   keep    ms its record is kept when it fails
+--   s:<name>, p:<name>   checkpoints of a job that has begun: results of its steps, positions of its loops
 --   h:<parent>  number, open, bad, state, when: what was heard last of a parent. An older number is old news.
 -- A policy in capitals is that of a member that joined later: its word counts only if it was announced (expect.lua).
 -- What comes twice, late or in another order ends the same; only what was let go is not called back.
@@ -50,6 +51,11 @@ local function hear(child, parent, number, state, policy, index, input)
     if COUNTED[state] then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
   elseif parent == 'gate' and known[1] == 'open' then
     redis.call('PERSIST', bag) -- a workflow is founded
+    local edges = redis.call('HGET', bag, 'edges')
+    if edges then
+      redis.call('HDEL', bag, 'edges')
+      redis.call('HSET', waiters, child, edges)
+    end
   end
   return is_bad
 end
@@ -88,7 +94,7 @@ local function uncut(child, bag)
   local record = redis.call('GET', ended .. ':' .. child)
   if not record or redis.call('ZREM', cancelled, child) == 0 then return false end
   local name = string.match(redis.call('HGET', bag, 'place'), '^%d+\n.-\n.-\n(.-)\n')
-  bring_back(child, record, string.match(record, '\n(.*)$'), name)
+  bring_back(child, record, string.match(record, '\30(.*)$'), name)
   redis.call('HSET', bag, 'life', 'waits')
   redis.call('PERSIST', bag)
   redis.call('ZADD', waiting, now, child)
