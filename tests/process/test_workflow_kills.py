@@ -155,8 +155,8 @@ def cancelled(app: Relevo) -> int:
     return sum(app.queue(name).stats().totals.get("cancelled", 0) for name in QUEUES)
 
 
-#: Two queues are listed, four calls store the jobs, one founds the workflow.
-@pytest.mark.parametrize(("calls", "stored"), [(3, 1000), (4, 1251), (6, 2502)])
+#: Two queues are listed, one call stores the workflow, four its jobs, and one founds it.
+@pytest.mark.parametrize(("calls", "stored"), [(4, 1000), (5, 1251), (7, 2502)])
 def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(
     server: Server, tmp_path: Path, later: None, monkeypatch: pytest.MonkeyPatch, calls: int, stored: int
 ) -> None:
@@ -180,7 +180,7 @@ def test_a_flow_whose_maker_was_killed_after_its_founding_is_started_by_workers(
 ) -> None:
     with FlowSite(server, tmp_path) as site:
         monkeypatch.setenv(jobs.EFFECTS, str(site._effects))
-        make_and_die(site, 7)
+        make_and_die(site, 8)
         with working(site.app):
             eventually(lambda: site.effects("end", 9001), timeout=30, what="its callback")
             eventually(site.is_empty, what="all of it has ended")

