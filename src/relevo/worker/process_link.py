@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from multiprocessing import Pipe
 
 import msgspec
 
-from relevo.worker.process_messages import Answer, Function, Order, Output, Progressed, read_answer, write
+from relevo.worker.process_messages import Answer, Function, Order, Output, Pause, Progressed, read_answer, write
 
 # A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.process_child import main; main()"
@@ -26,13 +27,16 @@ class Late(Exception):
 
 
 class Child:
-    """A child process and the pipe to it. Used by one thread; only `kill` is for others."""
+    """A child process and the pipe to it. Used by one thread; only `kill` and `pause` are for others."""
 
     def __init__(self) -> None:
         self.knows: set[Function] = set()
         self.is_ready = False
         self.was_killed = False
         self._orders = 0
+        self._sending = threading.Lock()
+        #: the number of the order it has; 0: none yet
+        self._ordered = 0
         self._pipe, theirs = Pipe()
         fd = theirs.fileno()
         arguments = [str(fd), str(os.getpid()), str(logging.getLogger().level), *filter(_is_text, sys.path)]
@@ -67,6 +71,21 @@ class Child:
             self._pipe.send_bytes(write(message))
         except OSError as error:
             raise Gone from error
+
+    def order(self, message: Order) -> None:
+        """Have it make an attempt."""
+        with self._sending:
+            self.send(message)
+            self._ordered = message.number
+
+    def pause(self) -> None:
+        """Let its attempt end where its checkpoints are; one that has none goes on. Also for other threads."""
+        with self._sending:
+            if self._ordered:
+                try:
+                    self._pipe.send_bytes(write(Pause(self._ordered)))
+                except OSError:
+                    pass  # whoever listens to it will notice
 
     def receive(self, patience: float | None = None) -> Output | Progressed | Answer:
         """What it says next."""

@@ -28,11 +28,9 @@ from relevo.worker.process_messages import (
     KeptAt,
     Order,
     Output,
-    Pause,
     Paused,
     Progressed,
     Ready,
-    write,
 )
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 
@@ -42,35 +40,6 @@ log = logging.getLogger("relevo.worker")
 START_PATIENCE = 120.0
 #: Seconds for killed children to be gone when the pool closes. The kernel needs milliseconds.
 CLOSE_PATIENCE = 5.0
-
-
-class PausableChild(Child):
-    """A child that can be told, while it makes an attempt, that a good moment to end it is welcome."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sending = threading.Lock()
-        #: the number of the order it has; 0: none yet
-        self._ordered = 0
-
-    def order(self, run: Run, function: Function) -> int:
-        """Have it make the attempt; the order's number."""
-        number = self.next_number()
-        with self._sending:
-            self.send(_order_of(run, function, number))
-            self._ordered = number
-        if run.context._pause_asked:  # before it could hear of it
-            self.pause()
-        return number
-
-    def pause(self) -> None:
-        """Let its attempt end where its checkpoints are. One that has none goes on."""
-        with self._sending:
-            if self._ordered:
-                try:
-                    self._pipe.send_bytes(write(Pause(self._ordered)))
-                except OSError:
-                    pass  # whoever listens to it will notice
 
 
 class Processes:
@@ -85,8 +54,8 @@ class Processes:
         # Guards what follows: a child is killed only while it is known to be at work, and not yet reaped.
         self._lock = threading.Lock()
         #: where each run is: with a child, or (None) waiting for one
-        self._places: dict[Run, PausableChild | None] = {}
-        self._children: set[PausableChild] = set()
+        self._places: dict[Run, Child | None] = {}
+        self._children: set[Child] = set()
         self._is_closed = False
 
     def submit(self, run: Run) -> None:
@@ -140,7 +109,7 @@ class Processes:
     def _work(self) -> None:
         # Inherited by the child: until it has its handlers, a signal meant for the parent must not end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-        child: PausableChild | None = None
+        child: Child | None = None
         while (run := self._inbox.get()) is not None:
             if self._is_closed or run.settled or run not in self._places:  # given back or stopped while it waited
                 with self._lock:
@@ -152,14 +121,14 @@ class Processes:
         if child is not None:
             self._bury(child)
 
-    def _one(self, run: Run, child: PausableChild | None) -> tuple[PausableChild | None, Ended | None]:
+    def _one(self, run: Run, child: Child | None) -> tuple[Child | None, Ended | None]:
         """One attempt: the child for the next one, and what became of this one."""
         if child is not None and child.has_died:
             log.warning("an idle process %s; another one takes its place", self._bury(child))
             child = None
         try:
             if child is None:
-                child = PausableChild()
+                child = Child()
         except Exception as error:  # noqa: BLE001  # no memory, too many processes: whatever it is, the run must end
             self._leave(run)
             return None, (run, None, _failure(run, f"no process could be started for it: {error}", error))
@@ -193,7 +162,7 @@ class Processes:
             return None, ended
         return child, ended
 
-    def _attempt(self, run: Run, child: PausableChild) -> Ended | None:
+    def _attempt(self, run: Run, child: Child) -> Ended | None:
         function = _function_of(run)
         if isinstance(function, RemoteFailure):
             return run, None, function
@@ -209,7 +178,10 @@ class Processes:
         if run.settled:  # given back meanwhile
             return None
         self._on_start(run)
-        number = child.order(run, function)
+        number = child.next_number()
+        child.order(_order_of(run, function, number))
+        if run.context._pause_asked:  # before it could hear of it
+            child.pause()
         answer = self._listen(child, None, run, number)
         match answer:
             case Done(result, not_kept, carries):
@@ -249,7 +221,7 @@ class Processes:
         with self._lock:
             self._places.pop(run, None)
 
-    def _bury(self, child: PausableChild) -> str:
+    def _bury(self, child: Child) -> str:
         with self._lock:
             self._children.discard(child)
         return child.bury()
