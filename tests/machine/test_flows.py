@@ -212,15 +212,13 @@ class Graph(Story):
         await self.retry_one(self.chance.randrange(len(self.jobs)))
 
     async def retry_one(self, number: int) -> bool:
-        info = await self.jobs[number].ainfo()
-        if info.state not in FAILED or info.reason == "dependency_failed":  # that one comes back with its parents
-            return False
         try:
             revived = await self.jobs[number].aretry()
-        except JobError:  # one it depends on has failed
+        except JobError:  # one that it depends on has failed: it comes back with that one
             revived = False
         self.lives[number] += revived
-        self.say("retry", number, revived)
+        if revived:
+            self.say("retry", number)
         return revived
 
     async def check(self) -> None:
@@ -247,10 +245,10 @@ class Graph(Story):
             case State.CANCELLED:
                 return ""
             case State.WAITING:
-                if failed and self.lives[number] == 1:  # a revived one may wait for them to be revived, too
+                if failed:
                     return f"it still waits, and {failed} failed"
                 open = [one for one, state in states.items() if state is State.WAITING]
-                return "" if awaited or failed or open else f"it waits for nobody: {states}"
+                return "" if awaited or open else f"it waits for nobody: {states}"
             case _:
                 return "it is not at rest"
 
@@ -318,11 +316,7 @@ class Flows(Story):
 
     async def retry(self) -> None:
         flow = self._any()
-        # Not while jobs fail: one that fails before its children are revived leaves them waiting for ever. Without this
-        # pause the test finds it; test_a_workflow_that_fails_while_it_is_retried_ends tells the same in short.
-        failing, self.failing = self.failing, 0.0
         self.say("retry", flow.id, await flow.aretry())
-        self.failing = failing
 
     async def cancel_member(self) -> None:
         member = self.chance.choice((await self._any().ainfo()).members)
@@ -335,14 +329,16 @@ class Flows(Story):
         for flow, drawn in self.flows:
             info = await flow.ainfo()
             wrong = f"{info}{self.told}"
-            states = {member.state for member in info.members}
+            # one that was about to join when its maker was stopped is shown, and counts for nothing
+            members = [member for member in info.members if "before all of it was in place" not in member.error]
+            states = {member.state for member in members}
             assert info.state.has_ended, wrong
             assert states <= {State.DONE, *FAILED}, wrong
             worst = next(
                 (state for state in (State.DEAD, State.EXPIRED, State.CANCELLED) if state in states), State.DONE
             )
             assert info.state is worst, wrong
-            assert (info.progress.total, info.progress.open) == (len(info.members), 0), wrong
+            assert (info.progress.total, info.progress.open) == (len(members), 0), wrong
             calls = {what: self.calls[flow.id, what] for what in ("success", "failure", "complete")}
             is_done = info.state is State.DONE
             assert calls["complete"] == 1, f"{calls} {wrong}"

@@ -179,17 +179,22 @@ def test_many_wait_for_a_record_that_is_dropped_to_make_room(desk: Desk) -> None
     assert {state_of(desk, child) for child in ids} == {"cancelled"}
 
 
-def test_what_waits_for_a_failed_workflow_ends_with_its_record(late_desk: Desk) -> None:
-    first, second = waiting(late_desk), waiting(late_desk)
-    flow = workflow(late_desk, 1, Edge(first, "default", "w"))
+@pytest.mark.parametrize("joins", ["before", "after"])
+def test_what_waits_for_a_failed_workflow_ends_with_its_record(late_desk: Desk, joins: str) -> None:
+    child = waiting(late_desk)
+    edge = Edge(child, "default", "w")
+    flow = workflow(late_desk, 1, *[edge] * (joins == "before"))
     told(late_desk, flow, "dead", policy="n")
-    assert late_desk.run(follow(late_desk.keys, flow, [Edge(second, "default", "w")])) == ("dead", 1)
-    told(late_desk, second, "dead", 1, parent=flow, policy="w")
+    if joins == "after":
+        assert late_desk.run(follow(late_desk.keys, flow, [edge])) == ("dead", 1)
+        told(late_desk, child, "dead", 1, parent=flow, policy="w")
     relayed(late_desk)
-    assert [state_of(late_desk, child) for child in (first, second)] == ["waiting", "waiting"]
-    late_desk.advance(KEEP_MS + 1)
-    relayed(late_desk)
-    assert [state_of(late_desk, child) for child in (first, second)] == ["cancelled", "cancelled"]
+    assert (state_of(late_desk, child), list(letters(late_desk))) == ("waiting", [f"{flow}.gone"])
+    late_desk.advance(KEEP_MS - 5000)
+    assert relayed(late_desk) == 0
+    late_desk.advance(5001)
+    assert relayed(late_desk) == 1
+    assert state_of(late_desk, child) == "cancelled"
 
 
 def test_a_workflow_that_opens_again_in_time_is_waited_for_without_a_limit(late_desk: Desk) -> None:

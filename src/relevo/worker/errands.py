@@ -89,12 +89,11 @@ class Errands:
                 return done, taken.next_ms, taken.now_ms
             if faults.ACTIVE:
                 faults.at("errand_taken")
-            letters = []
-            for id, text in zip(taken.ids, taken.texts, strict=True):
+            pairs = list(zip(taken.ids, taken.texts, strict=True))
+            for id, text in pairs:
                 if id.startswith("@"):
                     await self._perform(fire_due(app, self._queue, id[1:], text, taken.now_ms))
-                else:
-                    letters.append((id, text))
+            letters = [(id, text) for id, text in pairs if not id.startswith("@")]
             finished, onward = await self._perform(deliver(app.keys_of, letters, dead_max))
             if faults.ACTIVE:
                 faults.at("errand_done")
