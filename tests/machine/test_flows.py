@@ -378,7 +378,11 @@ async def test_random_workflows_end_in_one_state_and_call_back_once(
         # What failed can be run again until all of it has gone well.
         for flow, _ in story.flows:
             while await flow.astatus() is not State.DONE:
-                assert await flow.aretry(), f"nothing to retry: {await flow.ainfo()}{story.told}"
+                if not await flow.aretry():
+                    # Only one that was cancelled while it was about to join, by a job that was stopped, is beyond help.
+                    lost = {m.joined for m in (await flow.ainfo()).members if m.state is State.CANCELLED}
+                    assert lost == {True}, f"nothing to retry: {await flow.ainfo()}{story.told}"
+                    break
                 await story.settle()
                 await story.check()
     finally:

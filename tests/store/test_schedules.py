@@ -149,6 +149,19 @@ def test_code_that_says_what_was_said_at_run_time_changes_nothing(desk: Desk) ->
     assert enroll(desk, made(), 8000, "one") == "same", "the code has not changed since"
 
 
+def test_a_clock_that_was_set_back_far_is_not_waited_for(desk: Desk) -> None:
+    """RB44: up to ten minutes, the ticks that come again were fired already; beyond that, the clock was wrong."""
+    hour = 3_600_000
+    assert enroll(desk, made(origin="code"), 10 * hour, "one") == "new"
+    assert enroll(desk, made(origin="code"), 10 * hour - 600_000, "one") == "same"
+    assert standing(desk).due_ms == 10 * hour
+    assert enroll(desk, made(origin="code"), 9 * hour, "one") == "same"
+    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9 * hour
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    enroll(desk, made(origin="code"), hour, "one")
+    assert desk.members("errands") == []
+
+
 def test_a_paused_schedule_that_changes_stays_paused(desk: Desk) -> None:
     enroll(desk, made(), 5000)
     desk.run(store.suspend(desk.keys, "nightly", pause=True))

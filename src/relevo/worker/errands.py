@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relevo.app import Relevo
-from relevo.errors import StoreError
+from relevo.errors import OutOfMemory, StoreError
 from relevo.schedules import fire_due
 from relevo.store.aio import AsyncDriver
 from relevo.store.relay import Errands as Taken
@@ -62,9 +62,9 @@ class Errands:
             self._task = self._loop.create_task(self._run(), name=f"relevo errands {self._queue}")
 
     async def _run(self) -> None:
-        done, again = 0, None
+        again: float | None = None
         try:
-            done, next_ms, now_ms = await self.run_once()
+            _, next_ms, now_ms = await self.run_once()
             again = max(0, next_ms - now_ms) / 1000 if next_ms else None
         except StoreError as error:
             log.debug("%s: errands: %s", self._queue, error)
@@ -76,8 +76,7 @@ class Errands:
             self._task = None
         if again is not None:
             self._set_alarm(self._loop.time() + again)
-        if done:
-            self._on_done()
+        self._on_done()
 
     async def run_once(self) -> tuple[int, int, int]:
         """Do what is due: how many errands, when the next one is (0: there is none), what time it is."""
@@ -90,16 +89,22 @@ class Errands:
             if faults.ACTIVE:
                 faults.at("errand_taken")
             pairs = list(zip(taken.ids, taken.texts, strict=True))
-            for id, text in pairs:
-                if id.startswith("@"):
-                    await self._perform(fire_due(app, self._queue, id[1:], text, taken.now_ms))
             letters = [(id, text) for id, text in pairs if not id.startswith("@")]
             finished, onward = await self._perform(deliver(app.keys_of, letters, dead_max))
+            for id, text in pairs:
+                if id.startswith("@"):
+                    await self._fire(id[1:], text, taken.now_ms)
             if faults.ACTIVE:
                 faults.at("errand_done")
             if onward - {self._queue}:  # queues that nobody here may serve
                 await self._perform(relay(app.keys_of, onward - {self._queue}, dead_max))
             done += len(taken.ids)
+
+    async def _fire(self, name: str, text: bytes, now_ms: int) -> None:
+        try:
+            await self._perform(fire_due(self._app, self._queue, name, text, now_ms))
+        except OutOfMemory as error:  # it is due again in a moment; letters, which free memory, go on
+            log.warning("schedule %s cannot fire: %s", name, error)
 
     def _perform(self, plan: Any) -> Any:
         return self._driver.perform(plan, patience=0)

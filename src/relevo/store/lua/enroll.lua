@@ -14,7 +14,14 @@ local is_paused = before[4] and 1 or 0
 if code ~= '' then
   redis.call('HSET', ticks, 'seen:' .. name, string.format('%d', now))
   -- What somebody changed at run time stands until the code itself changes.
-  if old and before[3] == code then return { 'same', is_paused } end
+  if old and before[3] == code then
+    -- The server's clock was set back by more than ten minutes: nobody shall wait for the time it showed before.
+    if is_paused == 0 and before[1] == times and tonumber(before[2] or 0) > tonumber(due) + 600000 then
+      redis.call('HSET', ticks, 'due:' .. name, due)
+      redis.call('ZADD', errands, due, '@' .. name)
+    end
+    return { 'same', is_paused }
+  end
   redis.call('HSET', ticks, 'code:' .. name, code)
 end
 if old == text then return { 'same', is_paused } end
