@@ -327,7 +327,43 @@ async def test_nobody_waits_for_a_parent_that_is_gone(app_factory: AppFactory, h
         await child.acancel()
 
 
-async def _is_unknown(job: Job[Any]) -> bool:
+@pytest.mark.parametrize("kind", ["job", "workflow"])
+async def test_whoever_comes_to_a_dead_parent_late_waits_no_longer_than_it_can_come_back(
+    app_factory: AppFactory, kind: str
+) -> None:
+    app = app_factory(failure_ttl=0.2)
+    steps = Steps(app)
+    steps.failing.add(1)
+    parent: Any = await (steps.task.aenqueue(1) if kind == "job" else chain(steps.task.s(1)).aenqueue())
+    await drain(app)
+    child = await steps.using(depends_on=[(parent, "wait")], failure_ttl="1h").aenqueue(2)
+    await aeventually(lambda: _is_unknown(parent), what="the parent's record has ended")
+    await drain(app)
+    assert await child.astatus() is State.CANCELLED
+    assert steps.runs == [1]
+
+
+@pytest.mark.parametrize("kind", ["job", "workflow"])
+async def test_a_parent_that_was_retried_in_time_is_not_given_up_later(app_factory: AppFactory, kind: str) -> None:
+    app = app_factory(failure_ttl=0.3)
+    steps = Steps(app)
+    steps.failing.add(1)
+    parent: Any = await (steps.task.aenqueue(1) if kind == "job" else chain(steps.task.s(1)).aenqueue())
+    lasting = await steps.using(delay="1h").aenqueue(2)
+    child = await steps.using(depends_on=[(parent, "wait"), lasting]).aenqueue(3)
+    await drain(app)
+    died = app.run(app.now_ms())
+    steps.failing.clear()
+    assert await parent.aretry()
+    await drain(app)
+    eventually(lambda: app.run(app.now_ms()) > died + 400, what="the time of the dead one's record has passed")
+    await drain(app)
+    assert await child.astatus() is State.WAITING
+    assert (await child.ainfo()).waits_for == 1, "for the other one"
+    await lasting.acancel()
+
+
+async def _is_unknown(job: Any) -> bool:
     return await job.astatus() is State.UNKNOWN
 
 

@@ -121,6 +121,8 @@ local function reopen(flow, bag)
   local edges = redis.call('HGET', bag, 'edges') or ''
   redis.call('DEL', ended .. ':' .. flow)
   redis.call('HDEL', bag, 'state', 'edges', 'ended')
+  redis.call('ZREM', errands, flow .. '.gone')
+  redis.call('HDEL', letters, flow .. '.gone')
   redis.call('HSET', bag, 'life', 'open')
   redis.call('PERSIST', bag)
   if edges ~= '' then redis.call('HSET', waiters, flow, edges) end
