@@ -370,7 +370,8 @@ def test_64_at_once_make_one_task(project: Project, kit: TestKit) -> None:
 
     def ask(_: int) -> str:
         start.wait()
-        return EnqueueOrGet(project.uploads.RecodeGame, 9, name="RecodeGame(9)").id
+        task: QueuedTask = EnqueueOrGet(project.uploads.RecodeGame, 9, name="RecodeGame(9)")
+        return task.id
 
     with ThreadPoolExecutor(64) as pool:
         ids = set(pool.map(ask, range(64)))

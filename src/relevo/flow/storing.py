@@ -129,7 +129,7 @@ class _Rows:
         needs = needs_of(len(node.parents), keep_ms, takes=takes, gated=gated) if gated or node.parents else ""
         if node.step is not None:
             return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, told)
-        head = write(Envelope(GATHER, priority=self._gather_priority))[:-1] + extra
+        head = write(Envelope(GATHER, priority=self._gather_priority, result_ttl=0.0))[:-1] + extra
         body = head + (b"," + node.fragment if node.fragment else b"") + b"}"
         return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
 

@@ -361,14 +361,14 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
         return
     plan = flow.plan
     known = [(plan.id(i), plan.queue(i), plan.target(i), False) for i in range(len(plan))]
-    known += [(id, queue, target, True) for id, (queue, target) in flow.joined.items()]
+    known += [(id, queue, target, True) for id, (queue, target) in sorted(flow.joined.items())]  # ids grow with time
     for id, queue, target, joined in known:
         heard = flow.heard.get(id)
         if heard is None:
             yield Member(id, queue, target, State.UNKNOWN, joined)
         elif heard.state != "excused":
             yield Member(id, queue, target, State(heard.state), joined, ended_ms=heard.when_ms)
-        elif lapsed:
+        elif lapsed and not joined:
             yield Member(id, queue, target, State.UNKNOWN, joined, reason="never came to be")
 
 

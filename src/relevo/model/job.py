@@ -149,10 +149,10 @@ def read_record(text: bytes) -> Record:
     if not parted:
         return record
     try:
-        read_envelope(body)
+        envelope = read_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.structs.replace(record, unreadable=body)
-    return msgspec.structs.replace(record, body=Raw(body))
+    return msgspec.structs.replace(record, target=envelope.target, body=Raw(body))
 
 
 read_story = msgspec.json.Decoder(Story).decode

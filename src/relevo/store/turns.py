@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
-from relevo.store.push import KEEP_MS
+from relevo.store.push import CHUNK_BYTES, KEEP_MS
 
 #: Entries of each kind in one turn, so that no script is long and no argument list too large for Lua.
 MOST = 1000
@@ -56,14 +56,27 @@ class Settled(Struct, gc=False):
 
     def cut(self) -> Settled:
         """Take away what fits in one turn."""
-        part = Settled(self.plain[:MOST], self.kept[:MOST], self.records[: MOST * 2], self.moved[:MOST])
-        del self.plain[:MOST], self.kept[:MOST], self.records[: MOST * 2], self.moved[:MOST]
+        kept = _fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes
+        moved = _fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST])
+        part = Settled(self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved])
+        del self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved]
         return part
 
     def put_back(self, part: Settled) -> None:
         """A turn failed: its settlements must be told again, before the newer ones."""
         self.plain[:0], self.kept[:0], self.records[:0] = part.plain, part.kept, part.records
         self.moved[:0] = part.moved
+
+
+def _fitting(sizes: Iterable[int]) -> int:
+    """How many of these sizes one turn carries: results may be large, and nobody else is served meanwhile."""
+    total = 0
+    count = 0
+    for count, size in enumerate(sizes, 1):
+        total += size
+        if total > CHUNK_BYTES and count > 1:
+            return count - 1
+    return count
 
 
 class Turn(Struct, gc=False):

@@ -221,7 +221,7 @@ class Worker:
             self._is_starving = True  # it wants to hear when the last job has ended, whoever's it is
             return 0
         ahead = min(AHEAD_MOST, int(self._watch.rate * AHEAD)) if self._watch else 0
-        free = self._slots + ahead - len(self.hands.runs) - self._reserved
+        free = self._slots + ahead - self.in_hand - self._reserved
         if free <= 0:
             self._is_starving = True
             return 0

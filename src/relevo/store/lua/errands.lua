@@ -12,7 +12,7 @@ for i = 4, #ARGV do
   redis.call('ZREM', errands, ARGV[i])
   redis.call('HDEL', letters, ARGV[i])
 end
-local ids, texts = {}, {}
+local ids, texts, size = {}, {}, 0
 -- who takes no schedules must see the letters behind them
 local others = timed == '1' and 0 or math.min(redis.call('HLEN', schedules), 1000)
 local due = redis.call('ZRANGE', errands, '-inf', now, 'BYSCORE', 'LIMIT', 0, most + others)
@@ -27,11 +27,12 @@ for _, id in ipairs(due) do
     else text = redis.call('HGET', letters, id)
     end
     if text then
-      ids[#ids + 1], texts[#texts + 1] = id, text
+      ids[#ids + 1], texts[#texts + 1], size = id, text, size + #text
       redis.call('ZADD', errands, now + lease_ms, id)
     else
       redis.call('ZREM', errands, id)
     end
   end
+  if size > 524288 then break end -- the others with the next call
 end
 return { now, ids, texts, tonumber(redis.call('ZRANGE', errands, 0, 0, 'WITHSCORES')[2]) or 0 }

@@ -86,7 +86,7 @@ for i = 6, #ARGV, 10 do
     if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
     elseif when ~= '' then due = tonumber(when) end
     if is_flow then
-      redis.call('HSET', carried .. ':' .. id, 'life', 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
+      redis.call('HSET', carried .. ':' .. id, 'life', kind == 'F' and 'draft' or 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
         'number', 0, 'began', string.format('%d', now), 'plan', body,
         'takes', group)
       redis.call('ZADD', flows, now, id)

@@ -1,5 +1,5 @@
 -- What waits for other jobs hears of their ends. All it knows is in its bag, the hash carried:<id>:
---   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: open | closed
+--   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: draft (until it is founded) | open | closed
 --   open    parents it still waits for          bad   parents that forbid it to run
 --   place   priority, when, weight, name and group, a line each: where it goes when it may run
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
@@ -33,7 +33,7 @@ local function hear(child, parent, number, state, policy, index, input)
   if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
   if was == 'done' then return nil end -- what is done stays done, whoever says something else
   -- A workflow that lost members before it was founded, because its maker took too long, is none.
-  if parent == 'gate' and known[1] == 'open' and known[3] ~= '0' then return nil end
+  if parent == 'gate' and known[1] == 'draft' and known[3] ~= '0' then return nil end
   local is_open, is_bad
   if policy ~= string.lower(policy) then
     if not last then return nil end
@@ -49,8 +49,9 @@ local function hear(child, parent, number, state, policy, index, input)
   if policy == 'n' then -- a workflow counts its members by their states
     if was and COUNTED[was] then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
     if COUNTED[state] then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
-  elseif parent == 'gate' and known[1] == 'open' then
-    redis.call('PERSIST', bag) -- a workflow is founded
+  elseif parent == 'gate' and known[1] == 'draft' then -- a workflow is founded
+    redis.call('HSET', bag, 'life', 'open')
+    redis.call('PERSIST', bag)
     local edges = redis.call('HGET', bag, 'edges')
     if edges then
       redis.call('HDEL', bag, 'edges')
