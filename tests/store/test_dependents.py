@@ -288,6 +288,21 @@ def test_a_child_for_failures_that_is_not_needed_says_so_and_blames_nobody(desk:
     assert (record.state, record.reason, record.story.attempts) == (State.CANCELLED, "not_needed", ())
 
 
+@pytest.mark.parametrize("before", [[], [("revived", 3)], [("revived", 3), ("done", 4)]])
+def test_a_failure_calls_for_its_callback_also_if_the_word_of_it_comes_late(
+    desk: Desk, before: list[tuple[str, int]]
+) -> None:
+    """It was retried meanwhile, and may have gone well: it failed all the same."""
+    child = waiting(desk)
+    for state, number in before:
+        told(desk, child, state, number, policy="f")
+    told(desk, child, "dead", 2, policy="f")
+    assert desk.members("ready") == [child]
+    for state, number in (("dead", 2), ("revived", 3), ("done", 4), ("dead", 6)):
+        told(desk, child, state, number, policy="f")
+    assert desk.members("ready") == [child]
+
+
 def test_a_child_that_was_cut_and_forgotten_does_not_come_back(desk: Desk) -> None:
     child = waiting(desk)
     told(desk, child, "dead", 2)

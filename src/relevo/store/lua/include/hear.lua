@@ -30,8 +30,13 @@ local function hear(child, parent, number, state, policy, index, input)
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
   if not known[1] or known[1] == 'freed' then return nil end
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
-  if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
-  if was == 'done' then return nil end -- what is done stays done, whoever says something else
+  if policy == 'f' and state ~= 'done' and state ~= 'revived' then
+    -- That it failed once is enough, also if it was retried and went well before the word of it came.
+    if was and was ~= 'done' and was ~= 'revived' then return nil end
+  else
+    if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
+    if was == 'done' then return nil end -- what is done stays done, whoever says something else
+  end
   -- A workflow that lost members before it was founded, because its maker took too long, is none.
   if parent == 'gate' and known[1] == 'draft' and known[3] ~= '0' then return nil end
   local is_open, is_bad
