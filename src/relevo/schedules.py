@@ -333,7 +333,7 @@ def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Ge
         due_ms = int(due_text)
     except (msgspec.DecodeError, ValueError, OptionError) as error:
         log.error("%s: schedule %s cannot be read: %s", queue, name, error)
-        yield Call([b"ZADD", app.keys_of(queue).key("errands"), now_ms + _UNREADABLE_MS, "@" + name])
+        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
         return 0
     firing = due(schedule, due_ms, now_ms)
     if firing.dropped:

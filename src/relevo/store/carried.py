@@ -24,7 +24,7 @@ class InputLacking(Exception):
 
 def bag(queue: QueueKeys, id: str) -> bytes:
     """The hash of what a job or a workflow carries with it; see include/hear.lua."""
-    return queue.key("carried") + b":" + id.encode()
+    return queue.own("carried", id)
 
 
 def results(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, list[bytes]]:

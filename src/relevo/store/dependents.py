@@ -12,8 +12,9 @@ from typing import Any
 from relevo.errors import UnknownJob
 from relevo.store.edges import Edge, Policy, Report, label
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Argument, Call
-from relevo.store.push import KEEP_MS, NewJob, chunks, push_rich
+from relevo.store.plan import Call
+from relevo.store.push import NewJob, chunks, push_rich
+from relevo.store.queues import remove
 from relevo.store.relay import KeysOf, hear, hear_all, opened, relay
 
 
@@ -38,11 +39,7 @@ def follow(queue: QueueKeys, parent: str, edges: Sequence[Edge]) -> Call[tuple[s
 
 def forget(queue: QueueKeys, jobs: Sequence[NewJob]) -> Call[Any]:
     """Remove jobs that were stored behind a gate, without a trace."""
-    script = queue.script("clear")
-    args: list[Argument] = [KEEP_MS, "lapsed", 0, 0]
-    for job in jobs:
-        args += (job.id, job.name)
-    return Call(args, list, script, queue.of(script))
+    return remove(queue, [(job.id, job.name) for job in jobs], "lapsed")
 
 
 def push_dependents(

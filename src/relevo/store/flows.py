@@ -72,7 +72,6 @@ class Flow(Struct, frozen=True):
     ended_ms: int | None
     #: members by the states in which they ended
     ends: dict[str, int]
-    takes: str
     plan: Plan | None = None
     #: by id, those that have ended
     heard: dict[str, Heard] = {}
@@ -82,7 +81,7 @@ class Flow(Struct, frozen=True):
 
 _READ_PLAN = msgspec.json.Decoder(Plan).decode
 _ENDS = ("n:done", "n:dead", "n:cancelled", "n:expired")
-_SHORT = ("life", "state", "open", "began", "ended", "takes", *_ENDS)
+_SHORT = ("life", "state", "open", "began", "ended", *_ENDS)
 
 
 def founding(id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int, *, gated: bool) -> NewJob:
@@ -128,7 +127,6 @@ def _flow(fields: dict[str, Any]) -> Flow | None:
         int(fields["began"]),
         int(ended) if ended else None,
         {name[2:]: int(text) for name, text in fields.items() if name.startswith("n:") and text and int(text)},
-        (fields["takes"] or b"").decode(),
         _READ_PLAN(plan) if plan else None,
         heard,
         {name[2:]: msgspec.json.decode(text) for name, text in fields.items() if name.startswith("x:")},

@@ -60,9 +60,13 @@ class QueueKeys:
             raise KeyError(f"no key of a queue is called {name!r}")
         return (self._tag + name).encode()
 
+    def own(self, name: str, owner: str) -> bytes:
+        """The key of that kind that belongs to one job, workflow, schedule or worker."""
+        return self.key(name) + b":" + owner.encode()
+
     def bell(self, worker: str) -> bytes:
         """The list on which one worker is called."""
-        return self.key("bell") + b":" + worker.encode()
+        return self.own("bell", worker)
 
     def script(self, name: str) -> Script:
         """A script for this queue; under test, one that lives in the test's time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -103,20 +103,26 @@ def pause(queue: QueueKeys, pause: bool) -> Call[bool]:
     return Call([int(pause)], bool, script, queue.of(script))
 
 
+def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:
+    """Remove (id, name)s that have not started, and tell what depends on them so: how many; whether to relay."""
+    script = queue.script("clear")
+    args: list[Argument] = [KEEP_MS, state, 0, 0]
+    for job in jobs:
+        args += job
+    return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
+
+
 def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
     """Remove all jobs that have not started, in bounded steps: how many; whether to relay."""
-    script = queue.script("clear")
     removed, relay = 0, False
     for state in ("waiting", "ready", "scheduled"):
         while True:
             listed: list[Listed] = yield page(queue, state, 0, 500)
             if not listed:
                 break
-            args: list[Argument] = [KEEP_MS, "removed", 0, 0]
-            for job in listed:
-                args += (job.id, job.envelope.name if job.envelope else "")
-            gone, posted = yield Call(args, list, script, queue.of(script))
-            removed, relay = removed + gone, relay or bool(posted)
+            rows = [(job.id, job.envelope.name if job.envelope else "") for job in listed]
+            gone, posted = yield remove(queue, rows, "removed")
+            removed, relay = removed + gone, relay or posted
     return removed, relay
 
 

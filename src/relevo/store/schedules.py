@@ -116,7 +116,7 @@ def enroll(queue: QueueKeys, schedule: Schedule, due_ms: int, code: str) -> Call
     script = queue.script("enroll")
     text = msgspec.json.encode(msgspec.structs.replace(schedule, paused=False))
     args: list[Argument] = [schedule.name, text, msgspec.json.encode(schedule.when), due_ms, code]
-    return Call(args, lambda reply: reply[0].decode(), script, queue.of(script))
+    return Call(args, bytes.decode, script, queue.of(script))
 
 
 def unenroll(queue: QueueKeys, name: str) -> Call[bool]:
@@ -173,7 +173,14 @@ def fire(
     return Call(args, decode, script, queue.of(script), repeatable=due_ms is not None)
 
 
+def postpone(queue: QueueKeys, name: str, at_ms: int) -> Call[Any]:
+    """Look at a schedule again at this time, and not before."""
+    return Call([b"ZADD", queue.key("errands"), b"XX", at_ms, "@" + name])
+
+
 def history(queue: QueueKeys, name: str, limit: int) -> Call[list[Ran]]:
     """What a schedule did of late, newest first."""
-    key = queue.key("runs") + b":" + name.encode()
-    return Call([b"LRANGE", key, 0, limit - 1], lambda reply: [msgspec.json.decode(row, type=Ran) for row in reply])
+    return Call(
+        [b"LRANGE", queue.own("runs", name), 0, limit - 1],
+        lambda reply: [msgspec.json.decode(row, type=Ran) for row in reply],
+    )

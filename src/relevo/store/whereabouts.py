@@ -57,18 +57,14 @@ def of_living(queue: QueueKeys, ids: Sequence[str]) -> Generator[Call[Any], Any,
 
 def of_ended(queue: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, Whereabouts]]:
     """Those whose record is still there, whatever became of them: by id, with the reason."""
-    records = yield Ahead(Call([b"GET", _record(queue, id)], _ended) for id in ids)
+    records = yield Ahead(Call([b"GET", queue.own("ended", id)], _ended) for id in ids)
     return {id: one for id, one in zip(ids, records, strict=True) if one is not None}
 
 
 def of_done(queue: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, Whereabouts]]:
     """The same of jobs that went well, without fetching what they gave."""
-    records = yield Ahead(Call([b"GETRANGE", _record(queue, id), 0, _HEAD - 1], _done) for id in ids)
+    records = yield Ahead(Call([b"GETRANGE", queue.own("ended", id), 0, _HEAD - 1], _done) for id in ids)
     return {id: one for id, one in zip(ids, records, strict=True) if one is not None}
-
-
-def _record(queue: QueueKeys, id: str) -> bytes:
-    return queue.key("ended") + b":" + id.encode()
 
 
 def _ended(text: bytes | None) -> Whereabouts | None:

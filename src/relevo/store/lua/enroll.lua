@@ -5,30 +5,29 @@ ARGV  name       text  the schedule
       times      text  when it fires, as text: if that is as before, the tick it waits for stays
       due        int   the tick it waits for, if it is new or its times changed
       code       text  digest of what the code or the settings say; '': somebody calls at run time, and that counts
-GIVES 'new', 'changed', 'same', and whether it is paused ]]
+GIVES 'new', 'changed' or 'same' ]]
 -- @include now
 -- @include wake
 local before = redis.call('HMGET', ticks, 'times:' .. name, 'due:' .. name, 'code:' .. name, 'paused:' .. name)
 local old = redis.call('HGET', schedules, name)
-local is_paused = before[4] and 1 or 0
 if code ~= '' then
   redis.call('HSET', ticks, 'seen:' .. name, string.format('%d', now))
   -- What somebody changed at run time stands until the code itself changes.
   if old and before[3] == code then
     -- The server's clock was set back by more than ten minutes: nobody shall wait for the time it showed before.
-    if is_paused == 0 and before[1] == times and tonumber(before[2] or 0) > tonumber(due) + 600000 then
+    if not before[4] and before[1] == times and tonumber(before[2] or 0) > tonumber(due) + 600000 then
       redis.call('HSET', ticks, 'due:' .. name, due)
       redis.call('ZADD', errands, due, '@' .. name)
     end
-    return { 'same', is_paused }
+    return 'same'
   end
   redis.call('HSET', ticks, 'code:' .. name, code)
 end
-if old == text then return { 'same', is_paused } end
+if old == text then return 'same' end
 redis.call('HSET', schedules, name, text)
 if not old or before[1] ~= times or not before[2] then
   redis.call('HSET', ticks, 'times:' .. name, times, 'due:' .. name, due)
-  if is_paused == 0 then
+  if not before[4] then -- not paused
     redis.call('ZADD', errands, due, '@' .. name)
     -- It may be the next thing due: one who sleeps must hear of it.
     if redis.call('ZRANGE', errands, 0, 0)[1] == '@' .. name then
@@ -37,4 +36,4 @@ if not old or before[1] ~= times or not before[2] then
     end
   end
 end
-return { old and 'changed' or 'new', is_paused }
+return old and 'changed' or 'new'
