@@ -16,7 +16,7 @@ import msgspec
 
 from relevo.context import current_job
 from relevo.dead import DeadLetters
-from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
+from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
 from relevo.flow.steps import Step
 from relevo.flow.storing import GATHER
 from relevo.flow.workflow import Workflow
@@ -30,7 +30,7 @@ from relevo.model.outcome import Policy
 from relevo.model.schedule import TIMES
 from relevo.model.schedule import Schedule as Timed
 from relevo.queue import Queue
-from relevo.schedules import Schedule, Schedules, described, registering
+from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, load
 from relevo.store import flows, jobs, queues
 from relevo.store.client import Client
@@ -39,6 +39,7 @@ from relevo.store.plan import Call, Plan
 from relevo.store.relay import relay
 from relevo.store.settlement import Terms
 from relevo.task import Task
+from relevo.timetable import described, registering, registering_all
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -299,28 +300,7 @@ class Relevo:
 
     def register_schedules(self) -> Generator[Call[Any], Any, None]:
         """Register what decorators and settings name; workers do so when they start, and now and then."""
-        for schedule in self.timetable.values():
-            yield from registering(self, schedule)
-        wrong: ConfigurationError | None = None
-        for name, table in self.settings.schedules.items():
-            try:
-                schedule = self._of_settings(name, table)
-            except (ConfigurationError, PayloadError) as error:  # the others shall run all the same
-                wrong = ConfigurationError(f"schedule {name!r} of the settings: {error}")
-            else:
-                yield from registering(self, schedule)
-        if wrong is not None:
-            raise wrong
-
-    def _of_settings(self, name: str, table: dict[str, Any]) -> Timed:
-        options = {key: value for key, value in table.items() if key not in ("task", "args", "kwargs")}
-        task = self.tasks.get(table["task"])
-        if task is None:
-            raise ConfigurationError(self.unknown_task(table["task"]))
-        call: Step[Any, Any] = Step(
-            task, tuple(table.get("args", ())), dict(table.get("kwargs", {})), takes_result=False
-        )
-        return described(self, name, call, options, "settings")
+        return registering_all(self)
 
     @property
     def dead(self) -> DeadLetters:

@@ -1,46 +1,35 @@
 """Schedules: jobs that come back by the clock, as records that can be looked at, paused, changed and removed.
 
-Any worker fires them. A tick is fired by the one script that also queues its job and names the next tick, so it fires
-once however many workers try, and there is no process that must be alive for it.
+How they are made and fired is in `timetable`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from relevo.errors import OptionError, UnknownSchedule
-from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model import schedule as model
 from relevo.model.cron import Cron, explain, next_after
 from relevo.model.nearest import did_you_mean
-from relevo.model.schedule import TIMES, due, read_schedule, schedule_of, shifted
+from relevo.model.schedule import TIMES, schedule_of
 from relevo.store import schedules as store
 from relevo.store import workers
 from relevo.store.plan import Call
-from relevo.store.push import NewJob
-from relevo.task import Task
+from relevo.timetable import fire
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-log = logging.getLogger("relevo.schedules")
-
 Infos: TypeAlias = "list[ScheduleInfo]"
 Names: TypeAlias = "list[str]"
 
-#: Options of a single job, which make no sense for one that comes back.
-_NOT_HERE = ("delay", "eta", "countdown", "name", "unique", "depends_on")
 #: Workers name the schedules of their code every two minutes. One that none has named for so long is stale.
 STALE_MS = 300_000
-#: A record that cannot be read is looked at again after this.
-_UNREADABLE_MS = 60_000
 
 
 class ScheduleInfo(Struct, frozen=True):
@@ -181,7 +170,7 @@ class Schedule:
         schedule = (yield from self._standing()).schedule
         yield from app.list_queue(schedule.queue)
         now_ms = yield from app.now_ms()
-        ids = yield _fire(app, schedule, [now_ms], due_ms=None)
+        ids = yield fire(app, schedule, [now_ms], due_ms=None)
         if not ids:
             raise UnknownSchedule(f"no schedule {self.name!r:.80}: it was removed just now")
         task = app.tasks.get(schedule.target)
@@ -263,113 +252,6 @@ class Schedules:
         for name in stale:
             yield from Schedule(self._app, name)._remove()
         return stale
-
-
-def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], origin: model.Origin) -> model.Schedule:
-    """The record of a schedule, from a task or a complete call of it and the options of both."""
-    times = {option: value for option, value in options.items() if option in TIMES}
-    others = {option: value for option, value in options.items() if option not in TIMES}
-    for option in _NOT_HERE:
-        if option in others:
-            raise OptionError(f"{option}: an option of one job, not of a schedule")
-    if isinstance(call, Step):
-        task, args, kwargs = call.task, call.args, call.kwargs
-    elif isinstance(call, Task):
-        task, args, kwargs = call, (), {}
-    else:
-        raise OptionError(f"a schedule runs a task, or a call such as report.s(7), found {call!r:.80}")
-    if task.app is not app:
-        raise OptionError(f"{task.target} is a task of the app {task.app.name!r}, not of {app.name!r}")
-    if others:
-        task = task.using(**others)
-    chosen = task.options
-    if chosen.delay or chosen.eta_ms is not None or chosen.name or chosen.depends_on or chosen.unique:
-        raise OptionError(
-            f"{task.target}: delay, eta, name, unique and depends_on are options of one job, not of a schedule"
-        )
-    body = task.body(task.signature.encode(args, kwargs, limit=app.settings.max_payload))
-    return schedule_of(
-        name=name,
-        target=task.target,
-        queue=task.options.queue,
-        body=msgspec.Raw(body),
-        priority=task.options.priority,
-        group=task.options.group,
-        weight=task.options.weight,
-        expires=task.options.expires,
-        failure_ttl=task.options.failure_ttl,
-        origin=origin,
-        **times,
-    )
-
-
-def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], Any, str]:
-    """Register a schedule: 'new', 'changed' or 'same'. One that moved to another queue leaves the old one."""
-    queue = schedule.queue
-    before: str | None = yield store.home(app.keys, schedule.name)
-    if before != queue:
-        yield store.settle_in(app.keys, schedule.name, queue)
-    if before is not None and before != queue:
-        yield store.unenroll(app.keys_of(before), schedule.name)
-    yield from app.list_queue(queue)
-    now_ms = yield from app.now_ms()
-    code = ""
-    if schedule.origin != "call":
-        code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
-    said: str = yield store.enroll(app.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
-    # Somebody may have removed it meanwhile, or moved it, as workers of an older version do; and have been here before
-    # us. Where nobody looks for it, it must not fire.
-    home: str | None = yield store.home(app.keys, schedule.name)
-    if home != queue:
-        yield store.unenroll(app.keys_of(queue), schedule.name)
-    return said
-
-
-def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Generator[Call[Any], Any, int]:
-    """Fire what is due of a schedule, as `errands.lua` gave it: how many jobs were queued."""
-    due_text, _, record = text.partition(b"\n")
-    try:
-        schedule = read_schedule(record)
-        due_ms = int(due_text)
-    except (msgspec.DecodeError, ValueError, OptionError) as error:
-        log.error("%s: schedule %s cannot be read: %s", queue, name, error)
-        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
-        return 0
-    firing = due(schedule, due_ms, now_ms)
-    if firing.dropped:
-        log.warning("schedule %s: %d ticks were missed and are not made up for", name, firing.dropped)
-    ids: list[str] | None = yield _fire(
-        app, schedule, firing.ticks, due_ms=due_ms, next_ms=firing.next_ms, dropped=firing.dropped
-    )
-    return len(ids or ())
-
-
-def _fire(
-    app: Relevo,
-    schedule: model.Schedule,
-    ticks: Any,
-    *,
-    due_ms: int | None,
-    next_ms: int = 0,
-    dropped: int = 0,
-) -> Call[list[str] | None]:
-    rows = []
-    for tick_ms in ticks:
-        body = bytes(schedule.body)[:-1] + b',"tk":%d' % tick_ms
-        if schedule.expires is not None:
-            body += b',"x":%d' % (tick_ms + round(schedule.expires * 1000))
-        when = str(shifted(tick_ms, schedule)) if schedule.jitter and due_ms is not None else ""
-        job = NewJob(app.new_id(), schedule.priority, body + b"}", when, schedule.group, schedule.weight)
-        rows.append(store.Tick(tick_ms, job))
-    return store.fire(
-        app.keys_of(schedule.queue),
-        schedule,
-        rows,
-        due_ms=due_ms,
-        next_ms=next_ms,
-        dropped=dropped,
-        fail_ms=max(1, round(schedule.failure_ttl * 1000)),
-    )
 
 
 def _edited(before: model.Schedule, changes: Mapping[str, Any]) -> model.Schedule:

@@ -20,10 +20,11 @@ from relevo.errors import ConfigurationError, OptionError, PayloadError, Setting
 from relevo.model.cron import Cron, ticks_between
 from relevo.model.ids import looks_like_id
 from relevo.model.job import Envelope
-from relevo.schedules import STALE_MS, ScheduleInfo, described, registering
+from relevo.schedules import STALE_MS, ScheduleInfo
 from relevo.store import jobs as job_store
 from relevo.store.plan import Call
 from relevo.testing import bind
+from relevo.timetable import described, registering
 from relevo.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import aeventually

@@ -10,10 +10,10 @@ from typing import Any
 
 from relevo.app import Relevo
 from relevo.errors import OutOfMemory, StoreError
-from relevo.schedules import fire_due
 from relevo.store.aio import AsyncDriver
 from relevo.store.relay import Errands as Taken
 from relevo.store.relay import deliver, relay, take_errands
+from relevo.timetable import fire_due
 from relevo.worker import faults
 
 log = logging.getLogger("relevo.worker")
