@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bench import report
+from bench.bus import command as bus
 from bench.compare import compare
 from bench.measures import FAMILIES, MEASURES
 from bench.measures.measure import Measure
@@ -35,19 +36,22 @@ examples:
   python -m bench --report f                         f as Markdown
   python -m bench --compare HEAD~3                   what changed since, measured in turns
   python -m bench --profile stacks.json              where the time of a drain goes, for speedscope
+  python -m bench bus                                request and reply, see python -m bench bus --help
 
 BENCH_PIN=0 leaves the choice of cores to the system. docs/benchmarks.md says how to read the numbers."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Do what is asked for; the exit code is 1 where something failed or a job was not run."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    is_bus = words[:1] == ["bus"]
+    parser = bus.parser() if is_bus else _parser()
+    args = parser.parse_args(words[is_bus:])
     refuse_other_systems()
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _perform(parser, args)
+        return bus.perform(args) if is_bus else _perform(parser, args)
     except (ProductFailed, RelevoError) as error:
         say(f"python -m bench: {error}")
         return 1

@@ -6,7 +6,7 @@ import inspect
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from relevo.bus import Bus, Service
 from relevo.context import current_job
 from relevo.dead import DeadLetters
 from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
@@ -23,7 +24,7 @@ from relevo.flow.workflow import Workflow
 from relevo.handle import Job
 from relevo.model.ids import LENGTH, Ids, looks_like_id
 from relevo.model.job import Envelope, State
-from relevo.model.names import task_queue
+from relevo.model.names import is_bus_name, queue_address
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
@@ -34,7 +35,7 @@ from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, load
 from relevo.store import flows, jobs, queues
 from relevo.store.client import Client
-from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.keys import AppKeys, QueueKeys, bus_keys
 from relevo.store.plan import Call, Plan
 from relevo.store.relay import relay
 from relevo.store.settlement import Terms
@@ -48,7 +49,7 @@ T = TypeVar("T")
 #: A queue is put on the list of queues again after so many seconds of use.
 LIST_AGAIN = 3600.0
 #: What `_bind` sets.
-_BOUND = ("settings", "keys", "lease_ms", "_clock_key", "_queue_keys", "_listed", "_client")
+_BOUND = ("settings", "keys", "bus_keys", "lease_ms", "_clock_key", "_queue_keys", "_listed", "_client")
 
 
 class Relevo:
@@ -74,7 +75,8 @@ class Relevo:
         self._lock = threading.Lock()
         self._bind(load(arguments=settings), clock_key)
         self.keys_of(self.settings.queue)  # refuses a name that cannot be one
-        self._defaults = Options(
+        #: of tasks that say nothing else
+        self.default_options = Options(
             queue=self.settings.queue,
             timeout=self.settings.timeout,
             retries=self.settings.retries,
@@ -82,13 +84,16 @@ class Relevo:
             failure_ttl=self.settings.failure_ttl,
             max_crashes=self.settings.max_crashes,
         )
+        self.bus = Bus(self)
         #: tasks that every app has
-        self.built_in: dict[str, Task[..., Any]] = {GATHER: Task(self, _gather, GATHER, self._defaults)}
+        self.built_in: dict[str, Task[..., Any]] = {GATHER: Task(self, _gather, GATHER, self.default_options)}
 
     def _bind(self, settings: Settings, clock_key: str) -> None:
         """Everything that depends on which server and which names are used."""
         self.settings = settings
         self.keys = AppKeys(settings.prefix, settings.env, self.name)
+        #: what all services under this prefix and env share
+        self.bus_keys = bus_keys(settings.prefix, settings.env, clock_key=clock_key)
         self.lease_ms = round(settings.lease * 1000)
         self._clock_key = clock_key
         self._queue_keys: dict[str, QueueKeys] = {}
@@ -144,7 +149,7 @@ class Relevo:
         before = self.tasks.get(target)
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
-        task: Task[..., Any] = Task(self, func, target, changed(self._defaults, options, refuse=ONE_JOB_ONLY))
+        task: Task[..., Any] = Task(self, func, target, changed(self.default_options, options, refuse=ONE_JOB_ONLY))
         if times:
             self.timetable[target] = described(self, target, task, times, "code")
         self.tasks[target] = task
@@ -169,7 +174,7 @@ class Relevo:
                 f"{module}.{name} is not in a module this app allows; "
                 f"decorate it with @app.task, or add {module!r} to the setting `allow`"
             )
-        return Task(self, func, f"{module}:{name}", self._defaults)
+        return Task(self, func, f"{module}:{name}", self.default_options)
 
     def allows(self, module: str) -> bool:
         """Whether plain functions of a module may be jobs."""
@@ -205,6 +210,14 @@ class Relevo:
         registered = next((task for task in self.tasks.values() if task.func is func), None)
         return self.function(func) if registered is None else registered
 
+    # the bus
+    def service(self, name: str, *, context: str | Sequence[str] | None = None) -> Service:
+        """A service of the bus, to serve its actions or to send messages as it: `app.service("embedding")`.
+
+        `context` is a queue of its own beside the service's others, for a tenant or a session that must be apart.
+        """
+        return Service(self, name, context)
+
     # jobs and queues
     def queue(self, name: str | None = None) -> Queue:
         """A queue by its name."""
@@ -212,11 +225,15 @@ class Relevo:
 
     def queues(self) -> list[str]:
         """Names of all queues in use."""
-        return self.run(queues.listed(self.keys))
+        return self.run(self.listed_queues())
 
     async def aqueues(self) -> list[str]:
         """`queues` for async code."""
-        return await self.arun(queues.listed(self.keys))
+        return await self.arun(self.listed_queues())
+
+    def listed_queues(self) -> Generator[Call[Any], Any, list[str]]:
+        """The plan behind `queues`, for those who have more to ask."""
+        return queues.listed(self.keys, self.bus_keys)
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """A job by its id; without `queue` all queues are asked. UnknownJob if there is none."""
@@ -229,13 +246,13 @@ class Relevo:
     def _find(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
         if not looks_like_id(id):
             raise UnknownJob(f"{id!r:.60} is not the id of a job: those have 20 letters and digits")
-        names: list[str] = [queue] if queue is not None else (yield queues.listed(self.keys))
+        names: list[str] = [queue] if queue is not None else (yield from self.listed_queues())
         for name in names:
             seen: jobs.Seen = yield jobs.look(self.keys_of(name), id)
             if seen.state is not State.UNKNOWN:
                 known = seen.envelope or jobs.readable(seen.body)
                 target = known.target if known else seen.record.target if seen.record else ""
-                task = self.tasks.get(target)
+                task = self.task_for(name, target)
                 return Job(self, id, name, decode=task.signature.decode_result if task else None)
         where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
         raise UnknownJob(f"no job {id} {where}: it never was, or its record has ended")
@@ -257,7 +274,7 @@ class Relevo:
     def _find_workflow(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Workflow[Any]]:
         if not looks_like_id(id):
             raise UnknownJob(f"{id!r:.60} is not the id of a workflow: those have 20 letters and digits")
-        names: list[str] = [queue] if queue is not None else (yield queues.listed(self.keys))
+        names: list[str] = [queue] if queue is not None else (yield from self.listed_queues())
         for name in names:
             if (yield flows.look(self.keys_of(name), id)) is not None:
                 return Workflow(self, id, name)
@@ -313,7 +330,7 @@ class Relevo:
             raise OptionError(f"queue: the name of a queue is text, found {queue!r:.80}")
         keys = self._queue_keys.get(queue)
         if keys is None:
-            address = task_queue(self.settings.prefix, self.settings.env, self.name, queue)
+            address = queue_address(self.settings.prefix, self.settings.env, self.name, queue)
             keys = self._queue_keys.setdefault(queue, QueueKeys(str(address), clock_key=self._clock_key))
         return keys
 
@@ -331,7 +348,8 @@ class Relevo:
     def list_queue(self, queue: str) -> Generator[Call[Any], Any, None]:
         """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
         if not self.is_listed(queue):
-            yield queues.register(self.keys, [queue], time.time_ns() // 1_000_000)
+            key = self.bus_keys.key("queues") if is_bus_name(queue) else self.keys.queues
+            yield queues.register(key, [queue], time.time_ns() // 1_000_000)
             self._listed[queue] = time.monotonic() + LIST_AGAIN
 
     def relay(self, *queues: str) -> Generator[Call[Any], Any, int]:
@@ -346,8 +364,8 @@ class Relevo:
 
     def terms_of(self, envelope: Envelope | None, queue: str) -> tuple[Policy, Terms]:
         """What a job's failure and end mean: its own options, else its task's, else the app's."""
-        task = self.tasks.get(envelope.target) if envelope else None
-        options = task.options if task else self._defaults
+        task = self.task_for(queue, envelope.target) if envelope else None
+        options = task.options if task else self.default_options
         if envelope is None:
             envelope = _NOTHING
         policy = Policy(
@@ -362,8 +380,17 @@ class Relevo:
         failure_ttl = options.failure_ttl if envelope.failure_ttl is None else envelope.failure_ttl
         on_failure = envelope.on_failure or options.on_failure
         follow = self.new_id() if on_failure else ""
-        terms = Terms(queue, round(result_ttl * 1000), max(1, round(failure_ttl * 1000)), on_failure, follow)
-        return policy, terms
+        failure_ms = max(1, round(failure_ttl * 1000))
+        is_asked = envelope.headers is not None and envelope.headers.intent == "request"
+        return policy, Terms(
+            queue, round(result_ttl * 1000), failure_ms, on_failure, follow, is_asked, self.settings.remote_tracebacks
+        )
+
+    def task_for(self, queue: str, target: str) -> Task[..., Any] | None:
+        """The task of that name; on queues of the bus, the handler of a service, and nothing else."""
+        if ":" in queue and is_bus_name(queue):
+            return self.bus.handler(queue, target)
+        return self.tasks.get(target) or self.built_in.get(target)
 
     # the server
     @property

@@ -14,6 +14,7 @@ from relevo.checkpoints.steps import Step
 from relevo.errors import ConfigurationError, OptionError
 from relevo.model.durations import Duration
 from relevo.model.job import Attempt
+from relevo.model.message import Headers, Message, message_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +40,12 @@ class JobContext(Struct, eq=False):
     flow: str = ""
     #: The tick of the schedule that made it, in milliseconds of Unix time.
     tick_ms: int | None = None
+    #: Of a message of the bus; see `message`.
+    headers: Headers | None = None
+    #: When a request must be answered, by the server's clock.
+    deadline_ms: int | None = None
+    #: The same by this machine's monotonic clock; 0: none.
+    deadline_at: float = 0.0
     _progress: tuple[float, str] | None = None
     _stop_asked: bool = False
     #: The worker is stopping: a good moment to end is welcome.
@@ -52,6 +59,13 @@ class JobContext(Struct, eq=False):
     def tenant(self) -> str:
         """The group, by its other name."""
         return self.group
+
+    @property
+    def message(self) -> Message | None:
+        """The message of the bus that is being worked on; None in a plain task."""
+        if self.headers is None:
+            return None
+        return message_of(self.id, self.target, self.attempt, self.group, self.deadline_ms, self.headers)
 
     @property
     def cancel_requested(self) -> bool:

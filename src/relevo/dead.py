@@ -67,7 +67,7 @@ class DeadLetters:
     def _queues(self, queue: str | None) -> Generator[Call[Any], Any, Names]:
         if queue is not None:
             return [queue]
-        names: Names = yield queues.listed(self._app.keys)
+        names: Names = yield from self._app.listed_queues()
         return names
 
     def _list(self, queue: str | None, error: str | None, limit: int, offset: int) -> Generator[Call[Any], Any, Rows]:

@@ -21,6 +21,9 @@
     │   ├── JobCancelled            somebody cancelled it
     │   └── JobExpired              its time ran out before it could start
     └── BusError                the other service
+        ├── NoResponders            nobody serves the action
+        ├── RequestTimeout          no answer within the time you gave
+        └── RemoteError             it answered with a fault
 
 A message says what was wrong, what was found, and what to do.
 """
@@ -124,3 +127,25 @@ class JobExpired(JobError):
 
 class BusError(RelevoError):
     """The other service did not answer, or answered with a fault."""
+
+
+class NoResponders(BusError):
+    """No process that lives serves the action."""
+
+
+class RequestTimeout(BusError, TimeoutError):
+    """The answer did not come within the time given; the request was cancelled."""
+
+
+class RemoteError(BusError):
+    """The other service tried and failed, or refused. `type` is its error's name; `retryable`: it may go well later."""
+
+    def __init__(
+        self, message: str, *, type: str = "", reason: str = "", retryable: bool = False, traceback: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.type = type
+        self.reason = reason
+        self.retryable = retryable
+        #: Of the other side, if its setting `remote_tracebacks` allows it.
+        self.traceback = traceback

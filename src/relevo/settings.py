@@ -118,6 +118,51 @@ def _schedules(name: str, given: Any) -> dict[str, dict[str, Any]]:
     return given
 
 
+_TIERS = {"free": 1.0, "advance": 2.0, "professional": 4.0, "enterprise": 8.0}
+
+
+def _tiers(name: str, given: Any) -> dict[str, float]:
+    if isinstance(given, str):  # a variable holds nothing but text: "free=1,enterprise=8"
+        given = {tier: weight for tier, _, weight in (part.partition("=") for part in given.split(","))}
+    if not isinstance(given, dict) or not given:
+        raise OptionError(f"{name}: a weight for each tier is needed, such as free=1, found {given!r:.80}.")
+    weights = {}
+    for tier, weight in given.items():
+        try:
+            weights[str(tier).strip()] = float(weight)
+        except (TypeError, ValueError):
+            weights[str(tier).strip()] = 0.0
+    for tier, found in weights.items():
+        if not tier or not tier.isprintable() or not 0.01 <= found <= 64:
+            raise OptionError(f"{name}.{tier}: a weight from 0.01 to 64 is needed, found {given!r:.80}.")
+    return weights
+
+
+def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
+    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple):
+        raise OptionError(f"{name}: a list of keys is needed, each as name:secret.")
+    for key in found:  # never the key itself: messages of errors are logged
+        kid, colon, secret = key.partition(":") if isinstance(key, str) else ("", "", "")
+        if not colon or not kid.isalnum() or len(secret) < 16:
+            raise OptionError(f"{name}: each key is name:secret, the name letters and digits, the secret 16 or more.")
+    return tuple(found)
+
+
+def _switch(name: str, given: Any) -> bool:
+    if isinstance(given, str) and given.strip().lower() in ("true", "1", "yes", "on", "false", "0", "no", "off"):
+        return given.strip().lower() in ("true", "1", "yes", "on")
+    if not isinstance(given, bool):
+        raise OptionError(f"{name}: true or false is needed, found {given!r:.80}.")
+    return given
+
+
+def _lifecycle(name: str, given: Any) -> str:
+    if given not in ("on", "observe", "off"):
+        raise OptionError(f"{name}: 'on', 'observe' or 'off' is needed, found {given!r:.80}.")
+    return str(given)
+
+
 # Below a millisecond the store would see zero, and zero means "at once" or "for ever" to the server.
 _SPAN = partial(_duration, least=0.001)
 _SPAN_OR_NONE = partial(_duration, least=0.0)
@@ -201,6 +246,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # [schedules.nightly] task = "shop.report", cron = "30 2 * * *", tz = "Europe/Madrid".
     schedules: Annotated[dict[str, dict[str, Any]], _schedules] = {}
 
+    # Shares of tenants by their tier: a message of weight 8 goes before eight of weight 1. Doubling from one to the
+    # next is felt under load, and the lowest still gets its part.
+    tiers: Annotated[dict[str, float], _tiers] = msgspec.field(default_factory=lambda: dict(_TIERS))
+
+    # Requests of one process that wait for an answer at the same time; more wait for their turn within their own time.
+    # Enough for a busy service, few enough to notice that the other one is down before memory does.
+    max_requests: Annotated[int, partial(_whole, least=1, most=1_000_000)] = 1_000
+
+    # Bytes of a message's data from which on it travels beside the message, and is fetched by the one that handles it:
+    # lists of messages stay quick to read whatever somebody sends.
+    claim_check: Annotated[int, partial(_size, least=1)] = 2**16
+
+    # Keys for signing messages, each "name:secret". The first signs, all are believed, so a new one goes in front until
+    # no message of the old one is left. None by default; with some, a message without a good signature is not run.
+    signing_keys: Annotated[tuple[str, ...], _signing_keys] = ()
+
+    # Whether the caller of a request is shown our traceback. Not by default: it tells of files and values.
+    remote_tracebacks: Annotated[bool, _switch] = False
+
+    # Messages whose way `relevo trace` can tell, of all services together: a few megabytes.
+    trace_max: Annotated[int, partial(_whole, least=0, most=10_000_000)] = 10_000
+
+    # Seconds that it is known what was made on behalf of a task, after the last of it: what was made ends by itself.
+    task_ttl: Annotated[float, _SPAN] = 3_600.0
+
+    # Seconds without any activity after which something that nobody serves is an orphan.
+    orphan_age: Annotated[float, _SPAN] = 86_400.0
+
+    # Whether what is left of ended tasks and orphans is removed ("on"), only logged ("observe"), or left alone ("off").
+    lifecycle: Annotated[str, _lifecycle] = "on"
+
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
 
@@ -215,7 +291,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """What rich prints, in tracebacks too; msgspec's own would show the password."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        return list({**shown, "url": masked(self.url) if self.url else None}.items())
+        keys = tuple(key.partition(":")[0] + ":***" for key in self.signing_keys)
+        return list({**shown, "url": masked(self.url) if self.url else None, "signing_keys": keys}.items())
 
 
 def load(

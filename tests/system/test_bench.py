@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.bus import report as bus
 from bench.compare import Change, changes, spread
 from bench.figures import FIGURES
 from bench.measures import FAMILIES, MEASURES
@@ -103,6 +104,35 @@ def test_real_work_is_told_beside_what_arithmetic_says(engine: str, tmp_path: Pa
     assert "### Scaling" in page and re.search(r"^\| no-op, processes: 4, jobs/s \| [\d,]+ \|$", page, re.MULTILINE)
 
 
+@pytest.mark.slow
+def test_requests_are_measured_beside_a_list_for_every_answer(engine: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "results.json")
+    few = ("--rounds", "1", "--requests", "200", "--in-flight", "20")
+
+    told = bench("bus", *few, "--json", file, *server_of(engine))
+
+    assert told.code == 0, told.err
+    found = json.loads(Path(file).read_text())["products"]
+    assert list(found) == ["lists", "relevo", "relevo-blocking"]
+    for way in found.values():
+        requests = way["requests"]
+        assert (requests["n"], requests["replies"]) == (200, 200)
+        assert requests["requests_per_s"] > 0 < requests["p50_ms"] <= requests["p99_ms"]
+        assert requests["server_us"] > 0 and len(requests["runs"]) == 1
+    for name in ("lists", "relevo"):
+        late = found[name]["late"]
+        # A machine under load may also be late with what should come at once.
+        assert late["replies"] + late["timeouts"] == late["n"] == 200 and late["timeouts"] >= 40, name
+        assert (late["wrong"], late["lost"]) == (0, 0), name
+    # A late answer stays where nobody waits for it.
+    assert found["lists"]["keys"]["leaked"] == found["lists"]["late"]["timeouts"]
+    assert (found["relevo"]["keys"]["leaked"], found["relevo"]["keys"]["without_end"]) == (0, 0)
+    assert found["lists"]["requests"]["connections"] >= 20 > found["relevo"]["requests"]["connections"]
+    assert re.search(r"^requests a second( +[\d,]+){3} +\d+\.\d\d× +≥ 3× +(yes|NO)$", told.out, re.MULTILINE)
+    assert re.search(r"^p99, ms( +[\d.,]+){3} +\d+\.\d\d× +≤ 0.1× +(yes|NO)$", told.out, re.MULTILINE)
+    assert re.search(r"round 1 of 1  relevo-blocking +[\d,]+ requests/s", told.err)
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository, not only its files")
 def test_two_commits_are_compared_in_turns(engine: str) -> None:
     trees = _git("worktree", "list")
@@ -154,6 +184,7 @@ def _descendants(pid: int) -> list[int]:
         (("--only", "relevo-blockin"), "unknown product 'relevo-blockin', did you mean 'relevo-blocking'?"),
         (("--scale", "0"), "a number above 0 is needed, found 0"),
         (("--profile", "f", "--only", "huey"), "--only is relevo or relevo-blocking"),
+        (("bus", "--in-flight", "0"), "a whole number from 1 to 1,500 is needed, found 0"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_what_was_meant(arguments: tuple[str, ...], said: str) -> None:
@@ -225,6 +256,35 @@ def test_jobs_that_did_not_run_are_a_failure() -> None:
     assert failures({"relevo": {"idle": {"error": "no"}}}) == ["relevo, idle: no"]
 
 
+def test_requests_without_an_end_and_keys_that_stay_are_failures() -> None:
+    requests = {"n": 100, "replies": 100, "timeouts": 0, "wrong": 0, "lost": 0, "trouble": ""}
+    keys = {"leaked": 0, "without_end": 0}
+    assert bus.failures({"relevo": {"requests": requests, "keys": keys}}) == []
+
+    lost = {**requests, "replies": 97, "timeouts": 1, "lost": 2, "trouble": "RemoteError: no"}
+    assert bus.failures({"relevo": {"late": lost}}) == [
+        "relevo, late: of 100 requests 2 ended with neither reply nor timeout, 0 with the answer to another; "
+        "RemoteError: no"
+    ]
+    assert "1 with the answer to another" in bus.failures({"lists": {"requests": {**requests, "wrong": 1}}})[0]
+
+    assert bus.failures({"relevo": {"keys": {"leaked": 3, "without_end": 1}}}) == [
+        "relevo: 3 keys leaked, 1 without a time limit"
+    ]
+    assert bus.failures({"lists": {"keys": {"leaked": 200, "without_end": 200}}}) == []  # that is how it is
+
+
+def test_requests_are_judged_against_a_list_for_every_answer() -> None:
+    def found(per_s: float, p99: float) -> dict[str, Any]:
+        return {"requests": {"requests_per_s": per_s, "p99_ms": p99}}
+
+    products = {"lists": found(1000, 100), "relevo": found(3500, 11)}
+    by_key = {figure.key: bus.judge(figure, products) for figure in bus.COMPARED}
+    assert by_key["requests.requests_per_s"] == (3.5, "≥ 3×", True)
+    assert by_key["requests.p99_ms"] == (0.11, "≤ 0.1×", False)
+    assert by_key["requests.p50_ms"] is None
+
+
 def test_targets_are_judged_against_the_right_peers() -> None:
     def product(one: float, memory: float, **about: Any) -> dict[str, Any]:
         return {"about": about, "one": {"jobs_per_s": one}, "memory": {"bytes_per_job": memory}}
@@ -271,5 +331,5 @@ def test_every_measure_and_every_option_is_documented() -> None:
     page = (ROOT / "docs/benchmarks.md").read_text("utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert listed == list(MEASURES)
-    options = set(re.findall(r"--[a-z-]+", bench("--help").out))
+    options = set(re.findall(r"--[a-z-]+", bench("--help").out + bench("bus", "--help").out))
     assert {option for option in options if option not in page} == {"--help"}

@@ -10,7 +10,20 @@ import pytest
 
 from relevo.model.job import Envelope, State
 from relevo.model.schedule import schedule_of
-from relevo.store import checkpoints, dependents, flows, jobs, queues, relay, schedules, turns
+from relevo.store import (
+    checkpoints,
+    dependents,
+    events,
+    flows,
+    history,
+    jobs,
+    queues,
+    relay,
+    schedules,
+    subscriptions,
+    turns,
+)
+from relevo.store.deliveries import Event, Recipient, put_events
 from relevo.store.edges import Edge
 from relevo.store.keys import QUEUE_KEYS, AppKeys, QueueKeys
 from relevo.store.plan import Call
@@ -23,6 +36,9 @@ LIMITS = turns.Limits(1, 2, 3, 4)
 APP = AppKeys("relevo", "test", "shop")
 HOURLY = schedule_of(name="hourly", target="shop.report", every="1h")
 TICK = schedules.Tick(1, NewJob(ID, 100, b"{}"))
+WANTED = subscriptions.Subscription("shop.*", "mail", "mail:notifications:shop")
+TO_MAIL = Recipient(WANTED.queue, 10, "old", 60_000)
+SOLD = Event(ID, "shop.sold", 1, b'{"t":"x"', (TO_MAIL,), events.ANYWHERE)
 
 
 def clearing() -> Call[Any]:
@@ -76,7 +92,17 @@ CALLS: list[tuple[Call[Any], int]] = [
     (schedules.suspend(KEYS, "hourly", pause=True), 0),
     (schedules.fire(KEYS, HOURLY, [], due_ms=1, next_ms=2, fail_ms=3), 0),
     (schedules.fire(KEYS, HOURLY, [TICK, TICK], due_ms=None, fail_ms=3), 14),
-    (queues.register(APP, ["a", "b"], 1), 2),
+    (queues.register(APP.queues, ["a", "b"], 1), 2),
+    (subscriptions.subscribe(KEYS, []), 0),
+    (subscriptions.subscribe(KEYS, [WANTED, WANTED]), 6),
+    (subscriptions.unsubscribe(KEYS, WANTED.queue), 0),
+    (subscriptions.sweep(KEYS), 0),
+    (events.publish(KEYS, "shop.sold", ID, b"{"), 0),
+    (put_events(KEYS, TO_MAIL, [SOLD, SOLD]), 16),
+    (history.log_events(KEYS, [history.Logged(ID, "shop.sold", 1, b"{}")], keep_ms=1, most=1), 4),
+    (events.finish(KEYS, ["a.event"]), 1),
+    (events.close(KEYS), 0),
+    (events.lag(KEYS), 0),
 ]
 
 

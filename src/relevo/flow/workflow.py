@@ -22,7 +22,7 @@ from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Record, State
-from relevo.store import flows, jobs, queues
+from relevo.store import flows, jobs
 from relevo.store.carried import results
 from relevo.store.edges import LACKING, Report
 from relevo.store.plan import Call, Steps
@@ -374,7 +374,7 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
 
 def recent(app: Relevo, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
     """The newest workflows that are still there, newest first: of a queue, or of all."""
-    names: list[str] = [queue] if queue is not None else (yield queues.listed(app.keys))
+    names: list[str] = [queue] if queue is not None else (yield from app.listed_queues())
     rows: list[WorkflowRow] = []
     for name in names:
         for id, flow in (yield from flows.listed(app.keys_of(name), limit)):

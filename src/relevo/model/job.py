@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from relevo.model.backoff import Backoff, Seconds
+from relevo.model.message import Headers
 
 
 class State(StrEnum):
@@ -65,8 +66,9 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     result_ttl: Seconds | None = field(name="rt", default=None)
     failure_ttl: Seconds | None = field(name="ft", default=None)
     on_failure: str | None = field(name="f", default=None)
-    #: It receives the one result ("one") or the list of results ("list") of its parents as its first argument;
-    #: "taken", in a worker's hands: it is there.
+    #: It receives the one result ("one") or the list of results ("list") of its parents as its first argument, or what
+    #: came of the message it is the callback of ("reply"); or its arguments are too large for a body ("claim") and
+    #: stand beside it. "taken" and "claimed", in a worker's hands: they are there.
     takes: str = field(name="i", default="")
     #: Something takes its result, so it is passed on even where none is kept.
     passes: bool = field(name="y", default=False)
@@ -74,6 +76,10 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     flow: str = field(name="wf", default="")
     #: The tick of the schedule that made it.
     tick_ms: int | None = field(name="tk", default=None)
+    #: Of a message of the bus.
+    headers: Headers | None = field(name="m", default=None)
+    #: Over the body, by a key that services share; see bus/signing.py.
+    signature: str = field(name="s", default="")
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

@@ -113,6 +113,27 @@ def task_queue(prefix: str, env: str, app: str, queue: str) -> Address:
     return Address(prefix, env, app, (), "actions", (queue,))
 
 
+def queue_address(prefix: str, env: str, app: str, queue: str) -> Address:
+    """The address of a queue by the name it has in an app: `default`, or one of the bus, such as `embedding:actions`.
+
+    A name of the bus is an address without prefix and env, the same in every app that shares them.
+    """
+    if not is_bus_name(queue):
+        return task_queue(prefix, env, app, queue)
+    found = parse(queue, prefix=False, env=False)
+    if found.kind not in ("actions", "callbacks", "notifications"):
+        raise OptionError(
+            f"queue: {queue!r:.80} holds no jobs: {found.kind} are no queue of their own. "
+            "Name the actions, callbacks or notifications of a service."
+        )
+    return msgspec.structs.replace(found, prefix=prefix, env=env)
+
+
+def is_bus_name(queue: str) -> bool:
+    """Whether this names a queue of the bus: it has one of the reserved words as a part."""
+    return ":" in queue and any(part in KINDS for part in queue.split(":"))
+
+
 def parse(text: str, *, prefix: bool = True, env: bool = True) -> Address:
     """The address that `text` names. Say `prefix=False` or `env=False` where names go without them."""
     parts = text.split(":")

@@ -1,4 +1,4 @@
-"""What a job carries with it: the results of its parents, which it takes as its first argument."""
+"""What a job carries with it and takes as arguments: results of its parents, a reply, data too large for its body."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from relevo.model.job import Envelope
 from relevo.store.edges import LACKING
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
+
+#: What stands in an envelope that has something to fetch.
+TAKES = frozenset({"one", "list", "reply", "claim"})
 
 #: Results fetched per call.
 _PART = 500
@@ -45,6 +48,19 @@ def results(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, list[bytes]]
 
 def with_inputs(queue: QueueKeys, id: str, envelope: Envelope) -> Generator[Call[Any], Any, Envelope]:
     """The envelope with the results of the job's parents as its first argument."""
+    if envelope.takes == "claim":
+        data: bytes | None = yield Call([b"HGET", bag(queue, id), b"claim"])
+        if data is None:
+            raise InputLacking("the data that travelled beside the message is gone")
+        return msgspec.structs.replace(envelope, kwargs=Raw(data), takes="claimed")
+    if envelope.takes == "reply":
+        reply: bytes | None = yield Call([b"HGET", bag(queue, id), b"#0"])
+        if reply is None:
+            raise InputLacking("the reply is gone")
+        # Its one argument holds what the sender knew; what came of the message goes in front of that.
+        return msgspec.structs.replace(
+            envelope, args=Raw(b"[" + reply[:-1] + b"," + bytes(envelope.args)[2:]), takes="taken"
+        )
     found = yield from results(queue, id)
     for raw in found:
         if raw.startswith(LACKING):

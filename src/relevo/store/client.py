@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from relevo.model.job import Record
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
-from relevo.store.inbox import AsyncInbox, BlockingInbox
+from relevo.store.inbox import AsyncInbox, Begin, BlockingInbox
+from relevo.store.jobs import attach
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Plan
 from relevo.store.source import Source
@@ -47,13 +48,20 @@ class Client:
         """Carry a plan out on the running event loop."""
         return self._here().driver.perform(plan, patience=patience)
 
-    def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
+    def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
         """Block until a job has ended."""
-        return self._inbox.wait(queue, id, timeout)
+        return self._inbox.wait(queue, id, timeout, begin)
 
-    def await_end(self, queue: QueueKeys, id: str, timeout: float | None) -> Coroutine[Any, Any, Record]:
+    def await_end(
+        self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach
+    ) -> Coroutine[Any, Any, Record]:
         """Wait on the running event loop until a job has ended."""
-        return self._here().inbox.wait(queue, id, timeout)
+        return self._here().inbox.wait(queue, id, timeout, begin)
+
+    @property
+    def late_replies(self) -> int:
+        """Ends this process was told of when nobody waited for them any more."""
+        return self._inbox.late + sum(here.inbox.late for here in self._loops.values())
 
     def driver(self) -> AsyncDriver:
         """The driver of the running event loop."""

@@ -13,13 +13,15 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
-from relevo.model.job import read_record
+from relevo.model.job import read_record, write
+from relevo.model.message import Reply
+from relevo.model.replying import reply_of
 
 #: What becomes of a child whose parent fails: cancel it, run it all the same, let it wait until the parent is done
-#: after all. Inside: run only if the parent failed; take note of every end (a workflow of its members). In capitals: of
-#: members that joined later, see include/hear.lua.
-Policy = Literal["c", "r", "w", "f", "n", "C", "N"]
-_EDGE = re.compile(r">([crwfnCN])(\d*|x):([0-9A-Za-z]{20})(\S+)")
+#: after all. Inside: run only if the parent failed; take note of every end (a workflow of its members); be called
+#: back with what came of it. In capitals: of members that joined later, see include/hear.lua.
+Policy = Literal["c", "r", "w", "f", "n", "b", "C", "N"]
+_EDGE = re.compile(r">([crwfnbCN])(\d*|x):([0-9A-Za-z]{20})(\S+)")
 #: Before an input that could not be had. No JSON begins so.
 LACKING = b"!"
 
@@ -74,7 +76,8 @@ class Letter(Struct, frozen=True):
 
     def reports(self) -> list[tuple[str, Report]]:
         """A report for each edge, and the queue it goes to."""
-        taken = self._result() if self.record else b""
+        # A callback takes whatever came of it; the letter holds the record for it also where others take nothing.
+        taken = self._result() if self.record and self.state == "done" else b""
         return [
             (
                 edge.queue,
@@ -85,12 +88,17 @@ class Letter(Struct, frozen=True):
                     self.state,
                     edge.policy,
                     "" if edge.index is None else str(edge.index),
-                    b"" if edge.index is None else taken,
+                    b"" if edge.index is None else self._reply() if edge.policy == "b" else taken,
                 ),
             )
             for edge in self.edges
             if self.state != "discarded" or edge.policy == "w"  # the others have heard all they need
         ]
+
+    def _reply(self) -> bytes:
+        if not self.record:
+            return write(Reply("timeout"))
+        return write(reply_of(read_record(self.record)))
 
     def _result(self) -> bytes:
         record = read_record(self.record)

@@ -15,22 +15,28 @@ import random
 import secrets
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from relevo.errors import ResultTimeout, StoreError, UnknownJob
-from relevo.model.job import Record, read_record
+from relevo.model.job import Record, State, read_record
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.jobs import attach
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.link import Link
+from relevo.store.plan import Plan
 from relevo.store.wire import Wire
 
 log = logging.getLogger("relevo.inbox")
 
+Begin: TypeAlias = Callable[[QueueKeys, str, bytes], Plan[Record | bool | None]]
+"""Takes the queue, the job and our channel; gives what `attach` gives: the record, True (wait), or None (no job)."""
+
 #: A connection that carries no message for so long is asked whether it still lives.
 PING_EVERY = 5.0
 ID_LENGTH = 20
+_CANCELLED = b'{"state":"cancelled"'
 
 
 class AsyncInbox:
@@ -45,9 +51,11 @@ class AsyncInbox:
         self._wire: Wire | None = None
         self._broken = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        #: Ends that nobody waits for any more.
+        self.late = 0
 
-    async def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
-        """The record of a job when it has ended."""
+    async def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
+        """The record of a job when it has ended. `begin` leaves our name with the job; it may make the job, too."""
         if self._wire is None or self._wire.closed is not None:
             await self._open()
         future: asyncio.Future[Record] = self._loop.create_future()
@@ -55,7 +63,7 @@ class AsyncInbox:
         awaited.futures.append(future)
         timer: asyncio.TimerHandle | None = None
         try:
-            self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
+            self._settle(id, await self._driver.perform(begin(queue, id, self._channel)))
             if timeout is not None and not future.done():
                 timer = self._loop.call_later(timeout, _too_late, future, id, timeout)
             return await future
@@ -82,6 +90,8 @@ class AsyncInbox:
         id = payload[:ID_LENGTH].decode()
         if id in self._waiting:
             self._settle(id, read_record(payload[ID_LENGTH:]))
+        elif not payload.startswith(_CANCELLED, ID_LENGTH):  # who stopped waiting has it cancelled
+            self.late += 1
 
     async def _open(self) -> None:
         async with self._opening:
@@ -158,9 +168,11 @@ class BlockingInbox:
         self._waiting: dict[str, list[_Slot]] = {}
         self._listener: threading.Thread | None = None
         self._subscribed = False
+        #: Ends that nobody waits for any more.
+        self.late = 0
 
-    def wait(self, queue: QueueKeys, id: str, timeout: float | None) -> Record:
-        """The record of a job when it has ended."""
+    def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
+        """The record of a job when it has ended. `begin` leaves our name with the job; it may make the job, too."""
         if self._pid != os.getpid():
             self._renew()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -175,7 +187,7 @@ class BlockingInbox:
                     self._leave(id, slot)
                     raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
         try:
-            self._settle(id, self._driver.perform(attach(queue, id, self._channel)))
+            self._settle(id, self._driver.perform(begin(queue, id, self._channel)))
             if not slot.event.wait(_left(deadline)):
                 raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
         finally:
@@ -205,6 +217,7 @@ class BlockingInbox:
         if found is True:
             return
         with self._lock:
+            self.late += id not in self._waiting and isinstance(found, Record) and found.state is not State.CANCELLED
             for slot in self._waiting.get(id, []):
                 slot.record = found if isinstance(found, Record) else None
                 slot.event.set()

@@ -35,7 +35,16 @@ QUEUE_KEYS = {
     "dead": "time limit of its longest record",
     "cancelled": "time limit of its longest record",
     "expired": "time limit of its longest record",
+    "limits": "permanent until the limit is removed",
+    "instances": "time limit, renewed by those who serve the queue",
+    "offers": "time limit, renewed by those who serve the queue",
+    "log": "time limit, renewed by traffic; the newest only",
+    # of the bus, which is addressed as a queue: `{prefix:env}`
+    "queues": "time limit, renewed by use",
+    "subscriptions": "permanent until a subscription is removed; swept when nobody serves it",
+    "spans": "time limit, renewed by traffic; the newest only",
     # prefixes of keys of their own
+    "made": "task_ttl, renewed by what is made on behalf of the task",
     "carried": "removed with its job or workflow; a time limit once that has failed or ended",
     "ended": "result_ttl or failure_ttl",
     "notes": "as long as the record",
@@ -79,6 +88,11 @@ class QueueKeys:
         except KeyError:
             keys = tuple(self.key(name) for name in script.keys)
             return self._for_script.setdefault(script.name, keys)
+
+
+def bus_keys(prefix: str, env: str, *, clock_key: str = "") -> QueueKeys:
+    """The keys of the bus as a whole: what all services under one prefix and env share."""
+    return QueueKeys(f"{prefix}:{env}", clock_key=clock_key)
 
 
 class AppKeys:

@@ -126,14 +126,16 @@ def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
     return removed, relay
 
 
-def register(keys: AppKeys, names: Sequence[str], now_ms: int) -> Call[int]:
-    """Put queues on the list, and let the list live on: how many there are."""
-    return Call([now_ms, LISTED_MS, *names], int, script("enlist"), (keys.queues,))
+def register(key: bytes, names: Sequence[str], now_ms: int) -> Call[int]:
+    """Put queues on a list, and let the list live on: how many there are."""
+    return Call([now_ms, LISTED_MS, *names], int, script("enlist"), (key,))
 
 
-def listed(keys: AppKeys) -> Call[list[str]]:
-    """All queues that were used of late."""
-    return Call([b"ZRANGE", keys.queues, 0, -1], lambda reply: sorted(name.decode() for name in reply))
+def listed(app: AppKeys, bus: QueueKeys) -> Generator[Call[Any], Any, list[str]]:
+    """All queues that were used of late: those of the app, and those of the bus."""
+    names: list[bytes] = yield Call([b"ZRANGE", app.queues, 0, -1])
+    names += yield Call([b"ZRANGE", bus.key("queues"), 0, -1])
+    return sorted({name.decode() for name in names})
 
 
 def server_time() -> Call[int]:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from relevo.errors import ConfigurationError
+from relevo.store.deliveries import EVENT, Event, deliver_events, event_of
 from relevo.store.edges import Report, edges_of, label, letter_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
@@ -123,11 +124,14 @@ def deliver(
     """Carry letters to where they lead: ids of those that are finished, queues with more to relay now."""
     finished: list[str] = []
     by_queue: dict[str, list[Report]] = {}
+    events: list[Event] = []
     onward: set[str] = set()
     for id, text in letters:
         try:
             if text.startswith(STARTS):
                 onward |= yield from open_gates(keys_of, _gates(text), dead_max)
+            elif text.startswith(EVENT):
+                events.append(event_of(text))
             else:
                 told = letter_of(text).reports()
                 for queue, _ in told:
@@ -137,6 +141,7 @@ def deliver(
         except (ValueError, ConfigurationError):  # somebody else wrote it; it must not be in the way for ever
             log.error("letter %s cannot be read and is dropped: %.200r", id, text)
         finished.append(id)
+    yield from deliver_events(keys_of, events)
     for queue, reports in by_queue.items():
         if (yield from hear_all(keys_of(queue), reports, dead_max)):
             onward.add(queue)

@@ -51,6 +51,10 @@ class Terms(Struct, frozen=True):
     on_failure: str | None = None
     #: Id for the handler's job, should there be one.
     follow_id: str = ""
+    #: It is a request: what becomes of it is told to the one who asked, and not kept.
+    is_asked: bool = False
+    #: Who asked may see our traceback.
+    shows_traceback: bool = False
 
 
 def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> bytes:
@@ -100,11 +104,17 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
 
     match outcome:
         case Finish():
-            return moved("done", terms.result_ttl_ms, done_record(held, now_ms, result, not_kept))
+            ttl = spared_ms(envelope, now_ms) if terms.is_asked and terms.result_ttl_ms <= 0 else terms.result_ttl_ms
+            return moved("done", ttl, done_record(held, now_ms, result, not_kept))
         case TryAgain(delay, story):
             return moved("retry", max(1, round(delay * 1000)), write(story))
         case GiveBack(story):
             return moved("back", 0, b"" if story is None else write(story))
+        case End(reason="bad_reply_to" | "bad_signature"):
+            return moved("mute", terms.failure_ttl_ms, write(ended_record(held, outcome, now_ms)))
+        case End() if terms.is_asked and held.envelope is not None:
+            answer = _fault_record(outcome, held, now_ms, shows_traceback=terms.shows_traceback)
+            return moved(outcome.state.value, spared_ms(envelope, now_ms), write(answer))
         case End():
             record = write(ended_record(held, outcome, now_ms))
             row = moved(outcome.state.value, terms.failure_ttl_ms, record)
@@ -116,6 +126,25 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
                     follow_body=_handler_body(held, outcome, terms),
                 )
             return row
+
+
+def spared_ms(envelope: Envelope, now_ms: int) -> int:
+    """How long the answer to a request is kept if nobody was there to hear it, below zero as turn.lua wants it.
+
+    Who asked may have lost the connection for a moment; it does not wait longer than its deadline.
+    """
+    return -min(60_000, max(1_000, (envelope.expires_ms or 0) - now_ms))
+
+
+def _fault_record(outcome: End, held: Held, now_ms: int, *, shows_traceback: bool) -> Record:
+    """What is told of a request that failed: the last attempt and the reason, without the body, which the asker has."""
+    told = outcome.story.attempts[-1:]
+    if not shows_traceback:
+        told = tuple(msgspec.structs.replace(attempt, traceback="") for attempt in told)
+    assert held.envelope is not None
+    return Record(
+        outcome.state, held.envelope.target, reason=outcome.reason, ended_ms=now_ms, story=Story(attempts=told)
+    )
 
 
 def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:

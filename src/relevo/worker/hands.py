@@ -148,9 +148,11 @@ class Hands:
             self.failed += 1
             if outcome is not None:
                 report(run, outcome)
-        if run.capture.changed or isinstance(happened, TOLD):
+        if run.is_asked:
+            pass  # what a request wrote ends with it, as its record does: nobody could ask for it
+        elif run.capture.changed or isinstance(happened, TOLD):
             lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
-        if run.context._progress is not None:
+        if run.context._progress is not None and not run.is_asked:
             lane.note_progress(run, "")
         self._on_settled()
 

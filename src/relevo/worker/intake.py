@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import time
 from typing import Any
 
 from relevo.app import Relevo
+from relevo.bus.checking import refusal
 from relevo.context import JobContext
 from relevo.errors import PayloadError
-from relevo.model.job import NO_KWARGS, Attempt
+from relevo.model.job import NO_KWARGS, Attempt, Envelope
+from relevo.model.message import Headers
 from relevo.model.outcome import CancelAsked, Happened, TooLate, UnknownTarget, Unrunnable
 from relevo.store.settlement import Held
 from relevo.task import Task
@@ -34,7 +37,11 @@ class Intake:
             return CancelAsked()
         if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
             return TooLate()
-        task = self._app.tasks.get(envelope.target) or self._app.built_in.get(envelope.target)
+        if envelope.headers is not None or ":" in queue:
+            refused = refusal(self._app, queue, held)
+            if refused is not None:
+                return Unrunnable(refused[0], self._attempt("refused", now_ms, refused[1]))
+        task = self._app.task_for(queue, envelope.target)
         if task is None:
             found = self._function(envelope.target, now_ms)
             if not isinstance(found, Task):
@@ -76,9 +83,25 @@ class Intake:
         if envelope.flow:
             context.flow = envelope.flow
             run.carries = envelope.takes != "" or (envelope.passes and kept <= 0)
+        if envelope.headers is not None:
+            self._tell_message(run, envelope.headers, envelope, now_ms)
         if envelope.tick_ms is not None:
             context.tick_ms = envelope.tick_ms
         return run
+
+    @staticmethod
+    def _tell_message(run: Run, headers: Headers, envelope: Envelope, now_ms: int) -> None:
+        context = run.context
+        context.headers = headers
+        run.is_asked = headers.intent == "request"
+        # What it took from beside it ends with it, and a callback somewhere is told by its record.
+        run.carries = envelope.takes != "" or (envelope.passes and not run.is_asked)
+        if envelope.expires_ms is not None:
+            context.deadline_ms = envelope.expires_ms
+        if run.is_asked and envelope.expires_ms is not None:
+            left = max(0.001, (envelope.expires_ms - now_ms) / 1000)
+            context.deadline_at = time.monotonic() + left
+            run.limit = min(run.limit or left, left)  # nobody waits any longer
 
     def _function(self, target: str, now_ms: int) -> Task[..., Any] | Happened:
         known = self._functions.get(target)

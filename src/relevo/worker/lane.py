@@ -22,10 +22,10 @@ from relevo.model.job import Attempt, Envelope, Record, State, Story, write
 from relevo.model.outcome import GiveBack, Happened, Interrupted, Outcome, Returned, Unrunnable, decide
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
-from relevo.store.carried import InputLacking, with_inputs
+from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
-from relevo.store.settlement import Held, settle
+from relevo.store.settlement import Held, settle, spared_ms
 from relevo.store.turns import MOST, Limits, Settled, Turn, leave, note, rest, turn
 from relevo.worker import faults
 from relevo.worker.errands import Errands
@@ -277,7 +277,7 @@ class Lane:
     # jobs in and out
     def _take(self, held: Held, now_ms: int) -> None:
         envelope = held.envelope
-        if envelope is not None and envelope.takes in ("one", "list") and not held.cancel_asked:
+        if envelope is not None and envelope.takes in TAKES and not held.cancel_asked:
             task = self._loop.create_task(self._gather(held, envelope), name=f"relevo inputs of {held.id}")
             self.gathering[held.id] = task
             return
@@ -329,13 +329,13 @@ class Lane:
             and not run.carries
             and run.context._keeping is None  # checkpoints end with the job, which the short way knows nothing of
         ):
-            if run.result_ttl <= 0:
+            if run.result_ttl <= 0 and not run.is_asked:
                 self.settled.plain.append(held.id)
             else:
                 told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
                 self.settled.kept.append(held.id)
                 self.settled.records += (
-                    max(1, round(run.result_ttl * 1000)),
+                    max(1, round(run.result_ttl * 1000)) if run.result_ttl > 0 else spared_ms(envelope, self.now_ms()),
                     self._done_head(envelope.target, held.since_ms) + told + b"}",
                 )
             self._kick.set()

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.model.job import Attempt
+from relevo.model.message import Headers
 
 #: What the parent decides on. The same signals reach a child by way of its terminal or control group.
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -53,6 +54,9 @@ class Order(Struct, frozen=True, tag=True):
     group: str
     tags: tuple[str, ...]
     flow: str
+    headers: Headers | None
+    deadline_ms: int | None
+    deadline_at: float
     #: Bytes a result may have; None: nobody wants it.
     result_max: int | None
     token: int

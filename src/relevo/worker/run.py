@@ -45,6 +45,8 @@ class Run(Struct, eq=False):
     #: it runs in a process of its own
     is_apart: bool = False
     thread: threading.Thread | None = None
+    #: it is a request: somebody waits for the answer
+    is_asked: bool = False
     #: it took results of its parents, passes its own on although none is kept, or has written checkpoints
     carries: bool = False
     #: its place in the ledger; -1: none

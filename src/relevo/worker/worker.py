@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +17,6 @@ from relevo.app import Relevo
 from relevo.errors import ConfigurationError, OptionError, StoreError
 from relevo.model.ids import Ids
 from relevo.store.aio import AsyncDriver
-from relevo.store.workers import WorkerInfo, gone, listed, present
 from relevo.worker import capture, faults
 from relevo.worker.bell import Bell
 from relevo.worker.hands import Hands
@@ -27,13 +24,11 @@ from relevo.worker.intake import Intake
 from relevo.worker.keeper import Keeper
 from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
+from relevo.worker.presence import Presence
 from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between signs of life, and after how many of them the worker is listed anew, should the list have been lost.
-PRESENT_EVERY = 20.0
-LISTED_EVERY = 6
 #: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server; no more than
 #: the server hands out in about a millisecond, for nobody else is served meanwhile.
 AHEAD = 0.02
@@ -62,11 +57,14 @@ class Worker:
         if queues is not None and (isinstance(queues, str) or not isinstance(queues, Sequence)):
             raise OptionError(f"queues: a list of names is needed, such as ['default'], found {queues!r:.80}")
         settings = app.settings
-        named = list(queues) if queues else [settings.queue, *(task.options.queue for task in app.tasks.values())]
-        for name in named:
-            app.keys_of(name)  # refuses a name that cannot be one
         self.app = app
         self.id = Ids()()
+        if queues:
+            named = list(queues)
+        else:
+            named = [settings.queue, *(task.options.queue for task in app.tasks.values()), *app.bus.queues(self.id)]
+        for name in named:
+            app.keys_of(name)  # refuses a name that cannot be one
         self.queues = tuple(dict.fromkeys(named))
         if len(self.queues) > 255:
             raise OptionError(f"a worker serves at most 255 queues, found {len(self.queues)}")
@@ -81,7 +79,7 @@ class Worker:
         self.refused = 0
         self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
         self._ledger = ledger
-        self._started_ms = int(time.time() * 1000)
+        self.started_ms = int(time.time() * 1000)
         self._reserved = 0
         #: a lane wanted to ask and found no room
         self._is_starving = False
@@ -91,7 +89,8 @@ class Worker:
         self._watch: Watch | None = None
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
-        some_async = any(task.is_async for task in app.tasks.values()) or bool(settings.allow) or not app.tasks
+        known = [*app.tasks.values(), *app.bus.handlers()]
+        some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
 
     @property
@@ -138,7 +137,9 @@ class Worker:
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
             duties = [self._guard(bell.run, "bell") for bell in self._bells(driver)]
-            duties += [self._guard(watch.run, "watch"), self._guard(self._say_present, "presence")]
+            presence = Presence(self)
+            duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
+            duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             try:
                 await self._stop.wait()
                 await self._wind_down(lanes)
@@ -149,7 +150,7 @@ class Worker:
                 await asyncio.gather(*lanes, *duties, return_exceptions=True)
                 hands.close()
                 with contextlib.suppress(StoreError):
-                    await driver.perform(gone(self.app.keys, self.id), patience=0)
+                    await presence.leave()
 
     def _bells(self, driver: AsyncDriver) -> list[Bell]:
         if self.app.client.source.is_cluster:  # keys of different slots cannot be read together
@@ -173,7 +174,7 @@ class Worker:
         try:
             for queue in self.queues:
                 await self.app.client.arun(self.app.list_queue(queue), patience=0)
-            await self._register_schedules()
+            await self.register_schedules()
         except StoreError as error:
             log.warning("the server is away at the start: %s", error)  # the lanes go on trying
 
@@ -264,38 +265,12 @@ class Worker:
         for id in lost:
             self.hands.lose(id)
 
-    async def _register_schedules(self) -> None:
+    async def register_schedules(self) -> None:
+        """Register what code and settings name."""
         try:
             await self.app.client.arun(self.app.register_schedules(), patience=0)
         except ConfigurationError as error:
             log.error("%s", error)
-
-    async def _say_present(self) -> None:
-        from relevo import __version__
-
-        driver = self.app.client.driver()
-        unlisted = LISTED_EVERY
-        while True:
-            info = WorkerInfo(
-                self.id,
-                socket.gethostname(),
-                os.getpid(),
-                self.queues,
-                self.concurrency,
-                self._started_ms,
-                self.in_hand,
-                self.done,
-                self.failed,
-                __version__,
-            )
-            with contextlib.suppress(StoreError):
-                await driver.perform(present(self.app.keys, info), patience=0)
-                unlisted += 1
-                if unlisted > LISTED_EVERY:
-                    await self._register_schedules()
-                    await driver.perform(listed(self.app.keys, self.id, int(time.time() * 1000)), patience=0)
-                    unlisted = 1
-            await asyncio.sleep(PRESENT_EVERY)
 
 
 def _positive(what: str, value: Any) -> int:

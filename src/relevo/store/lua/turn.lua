@@ -12,10 +12,12 @@ ARGV  worker     id    who asks
       done_max   int   entries kept in the index of done jobs
       dead_max   int   dead letters kept
       first      int   jobs that are done at the first go, token 1, which are most: id
-      kept       int   the last so many of them leave a record: ttl, record
+      kept       int   the last so many of them leave a record: ttl, record (ttl below 0: only told; kept for so long if
+                       nobody was there to hear it)
       moved      int   all others: id, token, verb, priority, group, weight, ms, text, name, follow id, priority, body
                        verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
-                       done, dead, cancelled, expired: ended with the record `text` for `ms`
+                       done, dead, cancelled, expired: ended with the record `text` for `ms` (below 0: as above);
+                       mute: dead, and nobody is told
 GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
       [index, claim, story] of those handed out before, [id, claim, body, story] of those taken back,
       when the next errand is due (0: none) ]]
@@ -65,12 +67,14 @@ if first > 0 then
     for i = first - kept + 1, first do
       if held[i] then
         local id, row = ARGV[10 + i], at + (i - first + kept - 1) * 2
-        local ttl, record = ARGV[row], ARGV[row + 1]
-        redis.call('SET', ended .. ':' .. id, record, 'PX', ttl)
-        entries[#entries + 1] = now_text
-        entries[#entries + 1] = id
-        longest = math.max(longest, ttl)
-        tell(id, 'done', record, 1)
+        local ttl, record = tonumber(ARGV[row]), ARGV[row + 1]
+        if ttl > 0 then
+          redis.call('SET', ended .. ':' .. id, record, 'PX', ARGV[row])
+          entries[#entries + 1] = now_text
+          entries[#entries + 1] = id
+          longest = math.max(longest, ttl)
+        end
+        tell(id, 'done', record, 1, ttl < 0 and -ttl)
       end
     end
     if #entries > 0 then
@@ -82,7 +86,7 @@ if first > 0 then
   at = at + kept * 2
 end
 
-local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired }
+local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired, mute = dead }
 local readied, postponed = 0, {}
 if moved > 0 then
   local ids, heard = {}, {}
@@ -103,6 +107,10 @@ if moved > 0 then
       redis.call('HDEL', claims, id)
       redis.call('HDEL', story, id)
       release(ARGV[row + 8], id)
+      if verb == 'mute' then
+        redis.call('HDEL', waiters, id)
+        verb = 'dead'
+      end
       file(index, verb, id, text, ms, ARGV[row + 1])
       -- what it carried with it: inputs and checkpoints, which whoever revives it will need
       if verb == 'done' then redis.call('UNLINK', carried .. ':' .. id)

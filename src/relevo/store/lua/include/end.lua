@@ -6,24 +6,34 @@ local function somebody_waits()
   return awaited
 end
 -- Processes that wait are told at once. Edges to what depends on the job are given back: they may lead to other slots.
-local function farewell(id, record)
+-- `spare_ms`: nothing is kept of this job, but who waits for it may have lost its connection for a moment. If nobody
+-- was there to hear it, the record is kept for so long.
+local function farewell(id, record, spare_ms)
   local noted = somebody_waits() and redis.call('HGET', waiters, id)
   if not noted then return '' end
   redis.call('HDEL', waiters, id)
-  local edges = {}
+  local edges, asked, heard = {}, false, 0
   for one in string.gmatch(noted, '%S+') do
-    if string.sub(one, 1, 1) == '>' then edges[#edges + 1] = one else redis.call('PUBLISH', one, id .. record) end
+    if string.sub(one, 1, 1) == '>' then edges[#edges + 1] = one
+    else
+      asked = true
+      heard = heard + redis.call('PUBLISH', one, id .. record)
+    end
+  end
+  if spare_ms and asked and heard == 0 then
+    redis.call('SET', ended .. ':' .. id, record, 'PX', spare_ms)
+    redis.call('HINCRBY', stats, 'unheard', 1)
   end
   return table.concat(edges, ' ')
 end
-local function tell(id, state, record, token)
-  announce(id, state, token * 2, farewell(id, record), record)
+local function tell(id, state, record, token, spare_ms)
+  announce(id, state, token * 2, farewell(id, record, spare_ms), record)
 end
 local function outlive(key, ttl) -- an index lives as long as its longest record
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
 local function file(index, state, id, record, ttl, token)
-  local edges = farewell(id, record)
+  local edges = farewell(id, record, ttl < 0 and -ttl)
   if ttl > 0 then
     local kept = record
     if index ~= done then
@@ -55,7 +65,7 @@ local function file(index, state, id, record, ttl, token)
     end
   end
   announce(id, state, token * 2, edges, record)
-  if index ~= done then no_longer_than(ttl, id, token * 2 + 1, edges) end
+  if index ~= done then no_longer_than(math.max(0, ttl), id, token * 2 + 1, edges) end
 end
 local function release(name, id) -- a name belongs to the living job that took it, nobody else may free it
   if name ~= '' and redis.call('HGET', names, name) == id then redis.call('HDEL', names, name) end

@@ -5,14 +5,16 @@
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
 --   late    ids of those that joined late, in order                 #<id> the result of one of them
 --   keep    ms its record is kept when it fails
+--   prefer, else, interim   of a callback, see promise.lua; its other end is the letter <id>.late
 --   s:<name>, p:<name>   checkpoints of a job that has begun: results of its steps, positions of its loops
 --   h:<parent>  number, open, bad, state, when: what was heard last of a parent. An older number is old news.
 -- A policy in capitals is that of a member that joined later: its word counts only if it was announced (expect.lua).
 -- What comes twice, late or in another order ends the same; only what was let go is not called back.
 
 -- Whether a parent in this state is still waited for, and whether it forbids to run.
--- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members)
+-- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members), b be its callback
 local function weigh(state, policy)
+  if policy == 'b' then return 0, 0 end
   if state == 'revived' then return 1, 0 end
   local well = state == 'done'
   if policy == 'n' then return 0, well and 0 or 1 end
@@ -29,6 +31,8 @@ local function hear(child, parent, number, state, policy, index, input)
   local bag = carried .. ':' .. child
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
   if not known[1] or known[1] == 'freed' then return nil end
+  -- The first word settles a callback. That its message was revived is none: the end will be told.
+  if policy == 'b' and (known[2] == '0' or state == 'revived') then return nil end
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
   if policy == 'f' and state ~= 'done' and state ~= 'revived' then
     -- That it failed once is enough, also if it was retried and went well before the word of it came.
@@ -50,7 +54,13 @@ local function hear(child, parent, number, state, policy, index, input)
   redis.call('HSET', bag, 'open', string.format('%d', known[2] + is_open - (was_open or 1)),
     'bad', string.format('%d', known[3] + is_bad - (was_bad or 0)),
     'h:' .. parent, string.format('%d', number) .. ' ' .. is_open .. ' ' .. is_bad .. ' ' .. state .. ' ' .. string.format('%d', now))
-  if state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
+  if policy == 'b' then
+    redis.call('HSET', bag, '#0', input)
+    redis.call('ZREM', errands, child .. '.late')
+    redis.call('HDEL', letters, child .. '.late')
+    local late = state == 'timeout' and redis.call('HGET', bag, 'else')
+    if late then redis.call('HSET', jobs, child, late) end
+  elseif state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
   if policy == 'n' then -- a workflow counts its members by their states
     if was and COUNTED[was] then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
     if COUNTED[state] then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
@@ -68,9 +78,18 @@ end
 
 local readied, cancelled_now = 0, 0
 local function free(child, bag)
-  local known = redis.call('HMGET', bag, 'place', 'takes')
+  local known = redis.call('HMGET', bag, 'place', 'takes', 'prefer')
   local priority, when, weight, name, group = string.match(known[1], '^(%d+)\n(.-)\n(.-)\n(.-)\n(.*)$')
   redis.call('ZREM', waiting, child)
+  local worker, lease = string.match(known[3] or '', '^(%S+) (%d+)$')
+  if worker and tonumber(redis.call('ZSCORE', instances, worker) or 0) >= now then
+    -- It has somebody there who wants just this one. Should that one die with it, its lease ends, and any other gets it.
+    redis.call('HSET', bag, 'life', 'freed')
+    redis.call('ZADD', running, now + lease, child)
+    redis.call('HSET', claims, child, '1 ' .. worker .. ' ' .. string.format('%d', now))
+    ring(worker, 'j' .. child .. redis.call('HGET', jobs, child))
+    return
+  end
   if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed') end
   put(child, priority, when, group, weight)
   readied = readied + 1

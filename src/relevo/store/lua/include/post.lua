@@ -8,7 +8,8 @@ end
 -- its input 7 (x: behind the others, for it joined late). Numbers grow with every end (2 x token) and every revival (one less than the next end).
 local function announce(id, state, number, edges, record)
   if edges == '' then return end
-  local is_taken = state == 'done' and string.find(edges, '>%a[%dx]')
+  -- A callback (b) hears of failures as well.
+  local is_taken = state == 'done' and string.find(edges, '>%a[%dx]') or string.find(edges, '>b', 1, true)
   post(id .. '.' .. number, state .. ' ' .. number .. ' ' .. id .. '\n' .. edges .. '\n' .. (is_taken and record or ''), now)
 end
 -- What waits for a failed job to be retried waits no longer than that is possible. The number is that of a revival, so a

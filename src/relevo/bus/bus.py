@@ -1,0 +1,122 @@
+"""What the services of one app share: their actions, the keys they sign with, and the bound on requests under way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from relevo.bus.naming import queue_of
+from relevo.bus.signing import Signer
+from relevo.errors import ConfigurationError, StoreError
+from relevo.store.plan import Plan
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+    from relevo.bus.events import Subscribed
+    from relevo.task import Task
+
+log = logging.getLogger("relevo.bus")
+
+
+class Bus:
+    """Made with its app; opens nothing."""
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+        #: type (`embedding.generate_batch`) -> its handler
+        self.actions: dict[str, Task[..., Any]] = {}
+        #: queue of a subscription -> its handler
+        self.subscriptions: dict[str, Subscribed] = {}
+        #: (service, context)s whose queues workers of this app serve
+        self.served: dict[tuple[str, tuple[str, ...]], None] = {}
+        #: the worker that runs in this process
+        self.worker = ""
+        self._own_instance = ""
+        self._signer: tuple[tuple[str, ...], Signer] = ((), Signer(()))
+        self._slots: threading.BoundedSemaphore | None = None
+        self._slots_of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._background: set[asyncio.Task[Any]] = set()
+
+    @property
+    def instance(self) -> str:
+        """This process, as messages name their sender."""
+        if not self._own_instance:
+            self._own_instance = self._app.new_id()
+        return self.worker or self._own_instance
+
+    @property
+    def signer(self) -> Signer:
+        """Signs and checks messages with the keys of the settings."""
+        keys = self._app.settings.signing_keys
+        if self._signer[0] != keys:
+            self._signer = keys, Signer(keys)
+        return self._signer[1]
+
+    # actions
+    def add_action(self, type: str, task: Task[..., Any]) -> None:
+        """Know the handler of an action."""
+        before = self.actions.get(type)
+        if before is not None and getattr(before.func, "__qualname__", "") != getattr(task.func, "__qualname__", ""):
+            raise ConfigurationError(f"two handlers for {type!r}: an action has one")
+        self.actions[type] = task
+
+    def handler(self, queue: str, target: str) -> Task[..., Any] | None:
+        """Who handles a message of this type in a queue of the bus. Nothing else can be called there."""
+        subscribed = self.subscriptions.get(queue)
+        return subscribed.task if subscribed is not None else self.actions.get(target)
+
+    def actions_of(self, service: str) -> dict[str, Task[..., Any]]:
+        """The actions of a service, by their own names."""
+        head = service + "."
+        return {type.removeprefix(head): task for type, task in self.actions.items() if type.startswith(head)}
+
+    def handlers(self) -> list[Task[..., Any]]:
+        """All functions that handle messages here."""
+        return [*self.actions.values(), *(one.task for one in self.subscriptions.values())]
+
+    def add_subscription(self, subscribed: Subscribed) -> None:
+        """Know the handler of a subscription."""
+        before = self.subscriptions.get(subscribed.queue)
+        if before is not None and getattr(before.task.func, "__qualname__", "") != subscribed.task.func.__qualname__:
+            raise ConfigurationError(f"two handlers for the subscription {subscribed.queue!r}: it has one")
+        self.subscriptions[subscribed.queue] = subscribed
+
+    def queues(self, worker: str) -> list[str]:
+        """What a worker of this app serves for its services; `worker`: of broadcasts, each instance has a queue."""
+        named: list[str] = []
+        for service, context in self.served:
+            if self.actions_of(service):
+                named += (queue_of(service, context, "actions"), queue_of(service, context, "callbacks"))
+        return named + [one.queue_for(worker) for one in self.subscriptions.values()]
+
+    # requests under way
+    @property
+    def slots(self) -> threading.BoundedSemaphore:
+        """How many requests threads may have under way."""
+        if self._slots is None:
+            self._slots = threading.BoundedSemaphore(self._app.settings.max_requests)
+        return self._slots
+
+    def slots_here(self) -> asyncio.Semaphore:
+        """The same for the running event loop."""
+        loop = asyncio.get_running_loop()
+        slots = self._slots_of.get(loop)
+        if slots is None:
+            slots = self._slots_of[loop] = asyncio.Semaphore(self._app.settings.max_requests)
+        return slots
+
+    def in_background(self, plan: Plan[Any]) -> None:
+        """Carry a plan out on the running event loop without waiting for it. What fails is told, no more."""
+        task = asyncio.ensure_future(self._app.client.arun(plan, patience=0))
+        self._background.add(task)
+        task.add_done_callback(self._background_done)
+
+    def _background_done(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.log(logging.DEBUG if isinstance(error, StoreError) else logging.ERROR, "in the background: %s", error)

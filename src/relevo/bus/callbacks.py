@@ -1,0 +1,162 @@
+"""Callbacks: a message whose end is handled by an action of its sender, whoever of the sender's processes lives then.
+
+The callback is a job in the sender's own `callbacks` queue. It is stored first, waiting, with a letter that is due at
+its deadline; then the message is sent with an edge that leads back to it. The first of the two that comes lets the job
+go, and hearing the other changes nothing. So it is settled once, it survives every process, and there is no list to
+listen on for each message. If the sender dies between the two steps, the deadline is what the callback is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from relevo.bus.data import encoded
+from relevo.bus.naming import action_name, queue_of
+from relevo.bus.outgoing import Outgoing, with_reply_to
+from relevo.context import JobContext, running
+from relevo.errors import BusError, OptionError
+from relevo.model.job import Envelope, write
+from relevo.model.message import Headers, Reply
+from relevo.model.names import parse
+from relevo.store.edges import Edge
+from relevo.store.messages import interim_body, lay_beside, promise, report, send
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+class Callbacks(Struct, frozen=True, kw_only=True):
+    """What a sender wants to be called with."""
+
+    service: str
+    context: tuple[str, ...]
+    on_reply: str
+    on_timeout: str | None = None
+    on_progress: str | None = None
+    timeout: float
+    #: What the handlers are given along.
+    given: Any = None
+    sticky: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (self.on_reply, self.on_timeout, self.on_progress):
+            if name is not None:
+                action_name(name)
+        if self.timeout <= 0:
+            raise OptionError(f"timeout: more than 0 seconds is needed, found {self.timeout!r}")
+
+    @property
+    def queue(self) -> str:
+        """Where the callback waits and runs."""
+        return queue_of(self.service, self.context, "callbacks")
+
+
+def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generator[Call[Any], Any, str]:
+    """Send a message, after its callback if it has one: the id under which it is known."""
+    waiter, headers = "", message.headers
+    if wanted is not None:
+        callback = app.new_id()
+        yield from _promise(app, message, wanted, callback)
+        address = f"{app.keys_of(wanted.queue).address}"
+        headers = with_reply_to(headers, address, callback)
+        waiter = str(Edge(callback, wanted.queue, "b", 0))
+    keys = app.keys_of(message.queue)
+    yield from app.list_queue(message.queue)
+    is_claimed = message.is_claimed(app)
+    if is_claimed:
+        yield from lay_beside(keys, message.id, message.data)
+    said, owner = yield send(
+        keys,
+        message.id,
+        message.body(app, headers),
+        message.place,
+        lease_ms=app.lease_ms,
+        delay_ms=message.delay_ms,
+        waiter=waiter,
+        timeout_ms=0 if message.timeout is None else round(message.timeout * 1000),
+        name=message.name,
+        tracked=message.tracked,
+        is_claimed=is_claimed,
+    )
+    return str(owner) if said == "taken" else message.id
+
+
+def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Generator[Call[Any], Any, None]:
+    yield from app.list_queue(wanted.queue)
+    operation = message.headers.correlation or message.id
+    headers = msgspec.structs.replace(
+        message.headers, intent="callback", source=message.type.partition(".")[0], correlation=operation, instance=""
+    )
+    headers = msgspec.structs.replace(headers, causation=message.id)
+    known = {
+        "context": Raw(encoded(wanted.given, what="context", limit=app.settings.max_payload)),
+        "action": message.type,
+        "correlation_id": operation,
+    }
+
+    def head(action: str, takes: str) -> bytes:
+        target = f"{wanted.service}.{action}"
+        return write(Envelope(target, takes=takes, headers=headers, **message.place.chosen))[:-1]
+
+    def body(action: str) -> bytes:
+        whole = head(action, "reply") + b',"a":[' + write(known) + b"]}"
+        return app.bus.signer.signed(id, f"{wanted.service}.{action}", whole)
+
+    interim = b""
+    if wanted.on_progress is not None:
+        interim = head(wanted.on_progress, "") + b',"a":[' + write({"status": "progress", **known})[:-1] + b',"result":'
+    yield promise(
+        app.keys_of(wanted.queue),
+        wanted.queue,
+        id,
+        message.place,
+        body(wanted.on_reply),
+        timeout_ms=round(wanted.timeout * 1000),
+        failure_ms=app.failure_ms(None),
+        late=body(wanted.on_timeout) if wanted.on_timeout is not None else b"",
+        interim=interim,
+        prefer=f"{_worker(app)} {app.lease_ms}" if wanted.sticky else "",
+        tracked=message.tracked,
+    )
+
+
+def _worker(app: Relevo) -> str:
+    """The worker of this process, to which a sticky callback comes back."""
+    job = running.get()
+    worker = job.worker if job is not None and job.worker else app.bus.worker
+    if not worker:
+        raise OptionError(
+            "sticky: no worker runs in this process, so no callback can come back to it. "
+            "Run one here, such as asyncio.create_task(Worker(app).run())"
+        )
+    return worker
+
+
+def reporting(app: Relevo, job: JobContext, value: Any) -> Generator[Call[Any], Any, bool]:
+    """Tell the callback of the message that is being worked on how it stands: whether it still waits."""
+    headers = job.headers
+    if headers is None:
+        raise BusError(f"job {job.id} is no message: there is nobody to report to")
+    raw = encoded(value, what="report", limit=app.settings.max_payload)
+    if not headers.callback:
+        return False
+    address = parse(headers.reply_to, prefix=bool(app.settings.prefix), env=bool(app.settings.env))
+    queue = app.keys_of(queue_of(address.service, address.context, "callbacks"))
+    known: bytes | None = yield interim_body(queue, headers.callback)
+    if known is None:
+        return False
+    id = app.new_id()
+    body = known + raw + b"}]}"
+    target = msgspec.json.decode(body, type=Envelope).target
+    told: bool = yield report(queue, headers.callback, id, app.bus.signer.signed(id, target, body))
+    return told
+
+
+def is_final(headers: Headers, args: tuple[Any, ...]) -> bool:
+    """Whether a callback with these arguments is the last word about its message."""
+    return headers.intent == "callback" and bool(args) and not (isinstance(args[0], Reply) and not args[0].is_final)

@@ -1,0 +1,64 @@
+"""The data of a message as JSON: an object, checked before it leaves.
+
+The sender does not know the handler's signature; the handler reads the data by it. So any value that JSON can say is
+taken, a struct or a date in the form that the other side reads back, and only what would be changed in silence is
+refused, as it is for jobs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from relevo.codec.depth import MAX_DEPTH, is_too_deep
+from relevo.errors import PayloadError, PayloadTooLarge
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encoded_object(data: Any, *, what: str, limit: int) -> bytes:
+    """The data of a message: a dict with names for keys, a struct, a dataclass, or None for no data at all."""
+    if data is None:
+        return b"{}"
+    if not isinstance(data, dict | msgspec.Struct) and not (
+        dataclasses.is_dataclass(data) and not isinstance(data, type)
+    ):
+        raise PayloadError(
+            f"{what}: the data of a message is a dict of the action's arguments by name (or one struct), "
+            f"found {data!r:.80}"
+        )
+    raw = encoded(data, what=what, limit=limit)
+    if raw[:1] != b"{":
+        raise PayloadError(f"{what}: the data of a message must be a JSON object, found {raw[:80]!r}")
+    return raw
+
+
+def encoded(value: Any, *, what: str, limit: int) -> bytes:
+    """Any value as JSON that says the same."""
+    try:
+        raw = _encode(value)
+        if len(raw) > limit:
+            raise PayloadTooLarge(what, len(raw), limit)
+        if is_too_deep(raw, MAX_DEPTH):
+            raise PayloadError(f"{what}: nested more than {MAX_DEPTH} deep")
+        if _decode(raw) != _plain(value):
+            raise PayloadError(f"{what}: would not arrive as it is: is there a NaN or an infinity in it?")
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        raise PayloadError(f"{what}: {error}") from error
+    return raw
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON will say it."""
+    return _listed(msgspec.to_builtins(value, str_keys=True))
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _listed(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_listed(one) for one in value]
+    return value

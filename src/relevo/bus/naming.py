@@ -1,0 +1,47 @@
+"""Names of the bus: services, contexts, actions, and the queues they stand for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from relevo.errors import OptionError
+from relevo.model.names import Address, Kind
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+_ACTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,99}){0,7}")
+
+
+def service_name(given: Any) -> str:
+    """The name of a service: the part of a type before the first dot, so it has none."""
+    if not isinstance(given, str) or not _NAME.fullmatch(given):
+        raise OptionError(f"a service's name is letters, digits, _ and -, such as 'embedding', found {given!r:.80}")
+    return given
+
+
+def action_name(given: Any) -> str:
+    """The name of an action within its service: 'generate_batch', 'document.parse'."""
+    if not isinstance(given, str) or not _ACTION.fullmatch(given):
+        raise OptionError(f"an action's name is letters, digits, _, - and dots, such as 'save', found {given!r:.80}")
+    return given
+
+
+def parts_of(type: Any) -> tuple[str, str]:
+    """The service and the action of a type such as 'embedding.generate_batch'."""
+    service, dot, action = type.partition(".") if isinstance(type, str) else ("", "", "")
+    if not dot or not _NAME.fullmatch(service) or not _ACTION.fullmatch(action):
+        raise OptionError(f"a message's type is service.action, such as 'embedding.generate_batch', found {type!r:.80}")
+    return service, action
+
+
+def context_of(given: Any) -> tuple[str, ...]:
+    """A context, given as one part or as several: 'tenant_a', ('tenant_a', 'session_1')."""
+    if given is None:
+        return ()
+    parts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else (given,)
+    return Address("", "", "service", parts).context
+
+
+def queue_of(service: str, context: tuple[str, ...], kind: Kind, *detail: str) -> str:
+    """The name of a service's queue, as apps know it: `embedding:tenant_xyz:actions`."""
+    return str(Address("", "", service, context, kind, detail))

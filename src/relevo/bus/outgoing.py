@@ -1,0 +1,189 @@
+"""From a call to a message: its id, its queue, its headers and its body."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.bus.data import encoded_object
+from relevo.bus.naming import context_of, parts_of, queue_of
+from relevo.context import JobContext, running
+from relevo.errors import OptionError, RequestTimeout
+from relevo.model.durations import Duration, seconds
+from relevo.model.job import PRIORITY_DEFAULT, Envelope, write
+from relevo.model.message import Belongings, Headers, Intent, Message, onward
+from relevo.model.nearest import did_you_mean
+from relevo.model.options import Options, changed
+from relevo.store.messages import Name, Place, Tracked
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: The same idempotency key is the same message for ten minutes.
+HOLD_MS = 600_000
+
+_NO_HEADERS = Headers()
+
+
+class Outgoing(Struct, frozen=True):
+    """A message that is ready to be sent."""
+
+    id: str
+    type: str
+    queue: str
+    headers: Headers
+    place: Place
+    #: Its data as JSON.
+    data: bytes
+    #: Seconds until it is worth no more; None: no limit.
+    timeout: float | None
+    name: Name
+    tracked: Tracked
+    #: Options of the job that its sender chose: retries, how long its result is kept, …
+    chosen: dict[str, Any]
+    delay_ms: int = 0
+
+    def is_claimed(self, app: Relevo) -> bool:
+        """Whether its data is too large to travel inside."""
+        return len(self.data) > app.settings.claim_check
+
+    def body(self, app: Relevo, headers: Headers | None = None) -> bytes:
+        """Its body without the closing brace, signed if this app signs."""
+        is_claimed = self.is_claimed(app)
+        head = write(
+            Envelope(
+                self.type,
+                takes="claim" if is_claimed else "",
+                headers=self.headers if headers is None else headers,
+                **self.place.chosen,
+                **self.chosen,
+            )
+        )[:-1]
+        body = head if is_claimed else head + b',"k":' + self.data
+        return app.bus.signer.signed(self.id, self.type, body, self.data if is_claimed else b"")
+
+
+class Sending(Struct, frozen=True, kw_only=True):
+    """What may be said about a message when it is sent; checked once, here."""
+
+    tenant: str | None = None
+    tier: str | None = None
+    session: str | None = None
+    task: str | None = None
+    correlation_id: str | None = None
+    traceparent: str | None = None
+    version: str = ""
+    priority: int = PRIORITY_DEFAULT
+    at: Any = None
+    idempotency_key: str | None = None
+    delay: Duration | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tenant", "tier", "session", "task", "correlation_id", "traceparent", "version"):
+            _text(name, getattr(self, name))
+        changed(_OPTIONS, {"priority": self.priority})
+        if self.idempotency_key is not None and not _text("idempotency_key", self.idempotency_key):
+            raise OptionError("idempotency_key: a text is needed, found ''")
+
+    @property
+    def belongings(self) -> Belongings:
+        """To whom and to what the message belongs."""
+        return Belongings(
+            self.tenant, self.tier, self.session, self.task, self.correlation_id, self.version, self.traceparent
+        )
+
+
+_OPTIONS = Options()
+
+
+def _text(name: str, given: Any) -> str:
+    if given is None:
+        return ""
+    if not isinstance(given, str) or len(given) > 200 or not given.isprintable():
+        raise OptionError(f"{name}: printable text of at most 200 characters is needed, found {given!r:.80}")
+    return given
+
+
+def current_message() -> tuple[JobContext | None, Message | None, Headers]:
+    """The job that runs here, and the message it works on, if it does."""
+    job = running.get()
+    if job is None or job.headers is None:
+        return job, None, _NO_HEADERS
+    return job, job.message, job.headers
+
+
+def outgoing(
+    app: Relevo,
+    source: str,
+    type: str,
+    data: Any,
+    said: Sending,
+    *,
+    intent: Intent,
+    timeout: float | None = None,
+    **chosen: Any,
+) -> Outgoing:
+    """A message from a service to an action, with all that it inherits."""
+    service, _ = parts_of(type)
+    queue = queue_of(service, context_of(said.at), "actions")
+    raw = encoded_object(data, what=type, limit=app.settings.max_payload)
+    tenant, headers = inherited(app, source, said, intent)
+    id = app.new_id()
+    name = Name(f"{type}:{said.idempotency_key}", HOLD_MS) if said.idempotency_key else Name()
+    return Outgoing(
+        id,
+        type,
+        queue,
+        headers,
+        place_of(app, said.priority, tenant, headers.tier),
+        raw,
+        timeout,
+        name,
+        tracked_by(app, headers),
+        chosen,
+        round(seconds(said.delay, what="delay") * 1000) if said.delay else 0,
+    )
+
+
+def inherited(app: Relevo, source: str, said: Sending, intent: Intent) -> tuple[str, Headers]:
+    """The tenant and the headers of a message: what was said, else as the message that is being worked on."""
+    job, parent, carried = current_message()
+    instance = job.worker if job is not None else app.bus.instance
+    return onward(said.belongings, parent, carried, intent=intent, source=source, instance=instance)
+
+
+def place_of(app: Relevo, priority: int, tenant: str, tier: str) -> Place:
+    """Where a message of this tenant stands: the tier is its share."""
+    if not tier:
+        return Place(priority, tenant)
+    tiers = app.settings.tiers
+    if tier not in tiers:
+        raise OptionError(f"tier: none of {', '.join(tiers)}, found {tier!r}{did_you_mean(tier, tiers)}")
+    return Place(priority, tenant, tiers[tier], tier)
+
+
+def tracked_by(app: Relevo, headers: Headers) -> Tracked:
+    """The task on whose behalf a message with these headers is made."""
+    return Tracked(headers.task, round(app.settings.task_ttl * 1000)) if headers.task else Tracked()
+
+
+def time_left(timeout: Duration, type: str) -> float:
+    """Seconds for a request: what was said, but no more than is left for the request that is being worked on."""
+    limit = seconds(timeout, what="timeout")
+    if limit <= 0:
+        raise OptionError(f"timeout: more than 0 seconds is needed, found {timeout!r:.80}")
+    job = running.get()
+    if job is None or not job.deadline_at:
+        return limit
+    left = job.deadline_at - time.monotonic()
+    if left <= 0:
+        raise RequestTimeout(f"{type} was not sent: the time of the request {job.id} that asks for it is up")
+    return min(limit, left)
+
+
+def with_reply_to(headers: Headers, address: str, callback: str = "") -> Headers:
+    """The headers of a message whose end somebody waits for."""
+    return msgspec.structs.replace(headers, reply_to=address, callback=callback)

@@ -1,0 +1,211 @@
+"""Requests: a message and its answer, on one connection per process however many are under way.
+
+The request is a job; whoever waits for it leaves the name of its process' inbox with it, in the step that stores it.
+The step that ends the job tells the inbox. So there is no key for a request and none for its answer, and if the asking
+process dies nobody is told and nothing stays. An answer that comes while the connection is away is kept for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.bus.outgoing import Outgoing, with_reply_to
+from relevo.errors import (
+    JobCancelled,
+    NoResponders,
+    PayloadError,
+    RelevoError,
+    RemoteError,
+    RequestTimeout,
+    ResultTimeout,
+    StoreError,
+    UnknownJob,
+)
+from relevo.model.job import Record, State
+from relevo.model.names import Address
+from relevo.model.replying import fault_of
+from relevo.store.jobs import attach, cancel
+from relevo.store.keys import QueueKeys
+from relevo.store.messages import lay_beside, send
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+class _Taken(Exception):
+    """Another message has this one's idempotency key."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+
+class Request:
+    """One request of a service, until its answer."""
+
+    __slots__ = ("_app", "_may_wait", "_message", "_returns", "_sent", "_source", "_until")
+
+    def __init__(self, app: Relevo, source: str, message: Outgoing, returns: Any, *, may_wait: bool) -> None:
+        assert message.timeout is not None
+        self._app = app
+        self._source = source
+        self._message = message
+        self._returns = returns
+        self._may_wait = may_wait
+        self._until = time.monotonic() + message.timeout
+        self._sent = False
+
+    def ask(self) -> Any:
+        """Send it and block until it is answered."""
+        app, slots = self._app, self._app.bus.slots
+        if not slots.acquire(timeout=self._left()):
+            raise self._too_many()
+        try:
+            try:
+                record = app.client.wait(self._keys, self._message.id, self._left(), self._begin)
+            except _Taken as taken:
+                record = app.client.wait(self._keys, taken.owner, self._left(), attach)
+        except (ResultTimeout, UnknownJob) as error:
+            self._cancel()
+            raise self._unanswered(error) from None
+        except BaseException:
+            self._cancel()
+            raise
+        finally:
+            slots.release()
+        return self._answer(record)
+
+    async def aask(self) -> Any:
+        """Send it and wait for the answer on the running event loop."""
+        app, slots = self._app, self._app.bus.slots_here()
+        if slots.locked():
+            try:
+                await asyncio.wait_for(slots.acquire(), self._left())
+            except TimeoutError:
+                raise self._too_many() from None
+        else:
+            await slots.acquire()
+        try:
+            try:
+                record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
+            except _Taken as taken:
+                record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
+        except (ResultTimeout, UnknownJob) as error:
+            self._acancel()
+            raise self._unanswered(error) from None
+        except asyncio.CancelledError:
+            self._acancel()
+            raise
+        finally:
+            slots.release()
+        return self._answer(record)
+
+    @property
+    def _keys(self) -> QueueKeys:
+        return self._app.keys_of(self._message.queue)
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool]:
+        app, message = self._app, self._message
+        service = self._source or app.name
+        address = str(
+            Address(app.settings.prefix, app.settings.env, service, (), "responses", (message.headers.instance,))
+        )
+        is_claimed = message.is_claimed(app)
+        if is_claimed:
+            yield from lay_beside(queue, id, message.data)
+        if not app.is_listed(message.queue):
+            yield from app.list_queue(message.queue)
+        left_ms = max(1, round(self._left() * 1000))
+        self._sent = True
+        said, owner = yield send(
+            queue,
+            id,
+            message.body(app, with_reply_to(message.headers, address)),
+            message.place,
+            lease_ms=app.lease_ms,
+            must_be_served="" if self._may_wait else message.type.partition(".")[2],
+            waiter=inbox,
+            timeout_ms=left_ms,
+            name=message.name,
+            tracked=message.tracked,
+            is_claimed=is_claimed,
+        )
+        if said == "nobody":
+            self._sent = False
+            raise NoResponders(
+                f"nobody serves {message.type}: no worker with this action is alive on {message.queue}. Start one, or "
+                "ask with wait=True to let the request wait for it"
+            )
+        if said == "taken":
+            self._sent = False
+            raise _Taken(owner)
+        return True
+
+    def _answer(self, record: Record) -> Any:
+        type = self._message.type
+        match record.state:
+            case State.DONE:
+                raw = bytes(record.result)
+                if not raw:
+                    why = record.not_kept or "its result was not kept"
+                    raise RemoteError(f"{type} gave no answer: {why}", type="PayloadError", reason="result_not_kept")
+                try:
+                    return msgspec.json.decode(raw) if self._returns is None else self._read(raw)
+                except msgspec.ValidationError as error:
+                    raise PayloadError(f"{type}: the answer is not {self._returns}: {error}") from error
+            case State.CANCELLED:
+                raise JobCancelled(f"{type}: the request {self._message.id} was cancelled: {record.reason}")
+            case State.EXPIRED:
+                raise RequestTimeout(f"{type}: nobody began with it within {self._message.timeout:g} s")
+            case _:
+                fault = fault_of(record)
+                trace = record.story.attempts[-1].traceback if record.story.attempts else ""
+                raise RemoteError(
+                    f"{type} failed: {fault.type}: {fault.message}",
+                    type=fault.type,
+                    reason=fault.reason,
+                    retryable=fault.retryable,
+                    traceback=trace,
+                )
+
+    def _read(self, raw: bytes) -> Any:
+        return msgspec.json.decode(raw, type=self._returns)
+
+    def _unanswered(self, error: RelevoError) -> RequestTimeout:
+        message = self._message
+        if isinstance(error, UnknownJob):
+            return RequestTimeout(f"{message.type}: the answer was lost with the connection; ask again")
+        return RequestTimeout(
+            f"{message.type}: no answer within {message.timeout:g} s from {message.queue}; the request was cancelled"
+        )
+
+    def _too_many(self) -> RequestTimeout:
+        most = self._app.settings.max_requests
+        return RequestTimeout(
+            f"{self._message.type} was not sent: {most:,} requests of this process wait for answers, and none came "
+            f"within {self._message.timeout:g} s. Is the service down? Else raise `max_requests`"
+        )
+
+    # a request that nobody waits for any more is not worth running
+    def _cancelling(self) -> Call[Any]:
+        message = self._message
+        return cancel(self._keys, [(message.id, 0, "")], self._app.settings.dead_max)
+
+    def _cancel(self) -> None:
+        if self._sent and not self._message.name.name:
+            try:
+                self._app.client.run(self._cancelling(), patience=0)
+            except StoreError:
+                pass  # it expires
+
+    def _acancel(self) -> None:
+        if self._sent and not self._message.name.name:
+            self._app.bus.in_background(self._cancelling())

@@ -1,0 +1,359 @@
+"""A service: a name on the bus, under which actions are served and messages are sent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+
+from relevo.bus.actions import ActionSignature
+from relevo.bus.callbacks import Callbacks, reporting, sending
+from relevo.bus.events import Subscribed, publishing
+from relevo.bus.naming import action_name, context_of, queue_of, service_name
+from relevo.bus.outgoing import Outgoing, Sending, outgoing, time_left
+from relevo.bus.requests import Request
+from relevo.context import current_job
+from relevo.errors import OptionError, TargetError
+from relevo.handle import Job
+from relevo.model.durations import Duration, seconds
+from relevo.model.nearest import did_you_mean
+from relevo.model.options import ONE_JOB_ONLY, Options, changed
+from relevo.task import Task
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+#: Seconds a request waits unless it says otherwise: what people and gateways wait.
+REQUEST_TIMEOUT = 30.0
+#: Seconds until a callback is told that nothing came, unless its sender says otherwise.
+CALLBACK_TIMEOUT = 86_400.0
+
+
+class Registering(Protocol):
+    """What `@svc.action(…)` gives: it keeps the function's signature."""
+
+    @overload
+    def __call__(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class Service:
+    """One service of the bus, in the hands of its own code. Made by `app.service("embedding")`.
+
+    >>> svc = app.service("embedding")                                              # doctest: +SKIP
+    >>> @svc.action("generate_batch")                                               # doctest: +SKIP
+    ... async def generate_batch(texts: list[str]) -> list[list[float]]: ...
+    >>> await svc.arequest("billing.charge", {"cents": 990}, timeout=5)             # doctest: +SKIP
+
+    Services are found by name under the app's `prefix` and `env`, in whatever process and app they are served.
+    """
+
+    def __init__(self, app: Relevo, name: str, context: str | Sequence[str] | None = None) -> None:
+        self.app = app
+        self.name = service_name(name)
+        self.context = context_of(context)
+        app.keys_of(self.queue)  # refuses what cannot be a name
+
+    @property
+    def queue(self) -> str:
+        """The queue of its actions: `app.queue(svc.queue).stats()`."""
+        return queue_of(self.name, self.context, "actions")
+
+    @property
+    def callbacks(self) -> str:
+        """The queue of its callbacks."""
+        return queue_of(self.name, self.context, "callbacks")
+
+    @property
+    def actions(self) -> dict[str, Task[..., Any]]:
+        """Its actions that this process knows."""
+        return self.app.bus.actions_of(self.name)
+
+    def __repr__(self) -> str:
+        return f"<Service {self.app.keys_of(self.queue).address}>"
+
+    # serving
+    def action(self, name: str | None = None, /, **options: Any) -> Registering:
+        """Serve an action with the function below: `@svc.action("generate_batch", retries=3)`.
+
+        Its arguments are the message's data by name, or one msgspec struct or dataclass that takes them all; they are
+        checked by the annotations, and what does not fit is a fault of the sender's. Options are those of tasks.
+        """
+        if name is not None and not isinstance(name, str):
+            raise OptionError(f'an action is named, such as @svc.action("save"), found {name!r:.80}')
+
+        def register(func: Callable[..., Any]) -> Any:
+            given = action_name(name if name is not None else getattr(func, "__name__", ""))
+            task = self._handler(func, f"{self.name}.{given}", self.queue, options)
+            self.app.bus.add_action(task.target, task)
+            self.app.bus.served[self.name, self.context] = None
+            return task
+
+        return register
+
+    def on(
+        self,
+        pattern: str,
+        /,
+        *,
+        broadcast: bool = False,
+        max_backlog: int = 100_000,
+        discard: str = "old",
+        retention: Duration = "7d",
+        inactive_after: Duration = "7d",
+        **options: Any,
+    ) -> Registering:
+        """Handle events: `@svc.on("ingestion.document_processed")`, with `*` for one part and `>` for all the rest.
+
+        Each service gets each event once, in a queue of the subscription's own, with retries and dead letters; what
+        happens while nobody of the service lives waits for `retention`. With `broadcast` every living process gets it.
+        """
+
+        def register(func: Callable[..., Any]) -> Any:
+            subscribed = Subscribed.of(
+                self.name,
+                pattern,
+                broadcast=broadcast,
+                max_backlog=max_backlog,
+                discard=discard,
+                retention=retention,
+                inactive_after=inactive_after,
+            )
+            task = self._handler(func, f"{self.name}.on.{getattr(func, '__name__', '')}", subscribed.queue, options)
+            self.app.bus.add_subscription(subscribed.handled_by(task))
+            return task
+
+        return register
+
+    def _handler(self, func: Callable[..., Any], target: str, queue: str, options: dict[str, Any]) -> Task[..., Any]:
+        if isinstance(func, Task) or not inspect.isroutine(func):
+            raise TargetError(f"{target}: a function is needed, found {func!r:.80}")
+        if "queue" in options:
+            raise OptionError(f"{target}: the queue of an action is that of its service; leave `queue` out")
+        # Nobody asks for the result of an action but those who were promised it, and they are told.
+        chosen: Options = changed(self.app.default_options, {"result_ttl": 0, **options}, refuse=ONE_JOB_ONLY)
+        chosen = changed(chosen, {"queue": queue})
+        return Task(self.app, func, target, chosen, signature=ActionSignature(func))
+
+    # sending
+    def send(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        on_reply: str | None = None,
+        on_timeout: str | None = None,
+        on_progress: str | None = None,
+        timeout: Duration | None = None,
+        context: Any = None,
+        sticky: bool = False,
+        retries: int | None = None,
+        **about: Any,
+    ) -> Job[Any]:
+        """Send a message and go on. When this returns, the server has it; its handler retries, then it is a dead one.
+
+        With `on_reply` an action of this service is called with a `Reply` when it ended, whoever of us lives then, or
+        after `timeout` (a day) `on_timeout`, or else `on_reply`, is. `context` is given to them along. `on_progress` is
+        called with what the handler reports on the way. `sticky`: by the worker of this process, if it still lives.
+
+        `about`: tenant, tier, session, task, correlation_id (else as the message that is being worked on), priority,
+        delay, idempotency_key, version, traceparent, and `at`, the context of the service that it goes to.
+        """
+        message, wanted = self._message(
+            type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
+        )
+        return Job(self.app, self.app.run(sending(self.app, message, wanted)), message.queue)
+
+    async def asend(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        on_reply: str | None = None,
+        on_timeout: str | None = None,
+        on_progress: str | None = None,
+        timeout: Duration | None = None,
+        context: Any = None,
+        sticky: bool = False,
+        retries: int | None = None,
+        **about: Any,
+    ) -> Job[Any]:
+        """`send` for async code."""
+        message, wanted = self._message(
+            type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
+        )
+        return Job(self.app, await self.app.arun(sending(self.app, message, wanted)), message.queue)
+
+    def _message(
+        self,
+        type: str,
+        data: Any,
+        on_reply: str | None,
+        on_timeout: str | None,
+        on_progress: str | None,
+        timeout: Duration | None,
+        context: Any,
+        sticky: bool,
+        retries: int | None,
+        about: dict[str, Any],
+    ) -> tuple[Outgoing, Callbacks | None]:
+        limit = None if timeout is None else seconds(timeout, what="timeout")
+        chosen: dict[str, Any] = (
+            {} if retries is None else {"retries": changed(Options(), {"retries": retries}).retries}
+        )
+        wanted = None
+        if on_reply is not None:
+            limit = CALLBACK_TIMEOUT if limit is None else limit
+            wanted = Callbacks(
+                service=self.name,
+                context=self.context,
+                on_reply=on_reply,
+                on_timeout=on_timeout,
+                on_progress=on_progress,
+                timeout=limit,
+                given=context,
+                sticky=sticky,
+            )
+            chosen["passes"] = True
+        elif on_timeout is not None or on_progress is not None or context is not None or sticky:
+            raise OptionError("on_timeout, on_progress, context and sticky belong to a callback: give on_reply, too")
+        said = _said(about)
+        if wanted is not None and said.idempotency_key is not None:
+            raise OptionError(
+                "idempotency_key: a message with a callback has a callback of its own; leave one of them out"
+            )
+        return outgoing(self.app, self.name, type, data, said, intent="send", timeout=limit, **chosen), wanted
+
+    # asking
+    @overload
+    def request(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        returns: type[T],
+        timeout: Duration = ...,
+        wait: bool = ...,
+        **about: Any,
+    ) -> T: ...
+    @overload
+    def request(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        returns: None = None,
+        timeout: Duration = ...,
+        wait: bool = ...,
+        **about: Any,
+    ) -> Any: ...
+
+    def request(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        returns: Any = None,
+        timeout: Duration = REQUEST_TIMEOUT,
+        wait: bool = False,
+        **about: Any,
+    ) -> Any:
+        """Ask an action and wait for what it returns, at most `timeout` seconds, and no longer than who asks us waits.
+
+        NoResponders at once if nobody serves it (`wait=True`: wait for somebody), RemoteError if it failed there,
+        RequestTimeout if no answer came; then it is cancelled. `returns` is the type to read the answer as. The same
+        `idempotency_key` gets the answer of the first one, for ten minutes. For the rest see `send`.
+        """
+        return self._request(type, data, returns, timeout, wait, about).ask()
+
+    @overload
+    async def arequest(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        returns: type[T],
+        timeout: Duration = ...,
+        wait: bool = ...,
+        **about: Any,
+    ) -> T: ...
+    @overload
+    async def arequest(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        returns: None = None,
+        timeout: Duration = ...,
+        wait: bool = ...,
+        **about: Any,
+    ) -> Any: ...
+
+    async def arequest(
+        self,
+        type: str,
+        data: Any = None,
+        /,
+        *,
+        returns: Any = None,
+        timeout: Duration = REQUEST_TIMEOUT,
+        wait: bool = False,
+        **about: Any,
+    ) -> Any:
+        """`request` for async code."""
+        return await self._request(type, data, returns, timeout, wait, about).aask()
+
+    def _request(
+        self, type: str, data: Any, returns: Any, timeout: Duration, wait: bool, about: dict[str, Any]
+    ) -> Request:
+        said = _said(about)
+        if said.delay is not None:
+            raise OptionError("delay: somebody waits for a request; send() it instead, with on_reply")
+        limit = time_left(timeout, type)
+        chosen: dict[str, Any] = {"passes": True, "retries": 0}
+        if said.idempotency_key is not None:
+            chosen["result_ttl"] = 600.0
+        message = outgoing(self.app, self.name, type, data, said, intent="request", timeout=limit, **chosen)
+        return Request(self.app, self.name, message, returns, may_wait=wait)
+
+    # telling
+    def report(self, value: Any) -> bool:
+        """Tell the callback of the message that is being worked on how it stands: whether it still waits.
+
+        Its sender's `on_progress` is called with a `Reply` whose `result` is this value. Nothing if it wants none.
+        """
+        return self.app.run(reporting(self.app, current_job(), value))
+
+    async def areport(self, value: Any) -> bool:
+        """`report` for async code."""
+        return await self.app.arun(reporting(self.app, current_job(), value))
+
+    def publish(self, topic: str, data: Any = None, /, **about: Any) -> int:
+        """Tell everybody who wants to know that something happened: how many subscriptions get it; none is no error.
+
+        >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
+        """
+        return self.app.run(publishing(self.app, self.name, topic, data, _said(about)))
+
+    async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
+        """`publish` for async code."""
+        return await self.app.arun(publishing(self.app, self.name, topic, data, _said(about)))
+
+
+def _said(about: dict[str, Any]) -> Sending:
+    for name in about:
+        if name not in Sending.__struct_fields__:
+            raise OptionError(f"unknown option {name!r}{did_you_mean(name, Sending.__struct_fields__)}")
+    return Sending(**about)

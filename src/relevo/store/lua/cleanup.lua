@@ -1,0 +1,28 @@
+--[[ Remove what is left of a task in this queue: records, logs and results of what has ended. What lives is in use and
+stays, and so do dead letters, unless asked for.
+KEYS  jobs carried ended notes done dead cancelled expired made stats
+ARGV  keep_ms    int   how long the counters live without traffic
+      task       text  the task
+      buried     flag  1: dead letters, too
+      observe    flag  1: only count
+      most       int   entries looked at in one call
+      skip       int   entries to pass over: those that were found in use by the call before
+GIVES how many were removed, how many live, how many dead letters stay, 1 if there are more ]]
+-- @include now
+-- @include tally
+local list = made .. ':' .. task
+local ids = redis.call('ZRANGE', list, skip, skip + most - 1)
+local removed, living, dead_ones = 0, 0, 0
+for _, id in ipairs(ids) do
+  if redis.call('HEXISTS', jobs, id) == 1 then living = living + 1
+  elseif buried ~= '1' and redis.call('ZSCORE', dead, id) then dead_ones = dead_ones + 1
+  elseif observe == '1' then removed = removed + 1
+  else
+    for _, index in ipairs({ done, dead, cancelled, expired }) do redis.call('ZREM', index, id) end
+    redis.call('DEL', ended .. ':' .. id, notes .. ':' .. id, carried .. ':' .. id)
+    redis.call('ZREM', list, id)
+    removed = removed + 1
+  end
+end
+if removed > 0 and observe ~= '1' then tally('cleaned', removed) end
+return { removed, living, dead_ones, #ids == tonumber(most) and 1 or 0 }

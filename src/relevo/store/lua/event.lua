@@ -1,0 +1,65 @@
+--[[ Put events into the queue of one subscription, each unless it is or was there. A full queue drops the oldest or takes
+nothing new: whoever publishes is not slowed down by somebody who does not keep up.
+KEYS  jobs ready scheduled running claims story groups clock waiters stats idle bell
+      carried    -     prefix of what jobs carry with them
+      made       -     prefix of what was made on behalf of a task
+      ended      -     prefix of records of finished jobs
+ARGV  backlog    int   jobs that may wait here
+      discard    word  old: the oldest gives way; new: what comes is not stored
+      keep_ms    int   how long the counters live without traffic
+                       then per event: id, priority, group, weight, tier, task, ms it is known, body
+GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was there, -1 there is no room ]]
+-- @include now
+-- @include wake
+-- @include place
+-- @include tally
+backlog = tonumber(backlog)
+local function known(id) return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1 end
+-- The one whose turn is next, of those that run last: with one group, the oldest. If all wait for another attempt, the
+-- one that is due first.
+local function make_room()
+  local last = redis.call('ZRANGE', ready, -1, -1, 'WITHSCORES')[2]
+  local from = last and string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
+  local old = from and redis.call('ZRANGE', ready, from, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1] or redis.call('ZRANGE', scheduled, 0, 0)[1]
+  if not old then return false end
+  redis.call('ZREM', ready, old)
+  redis.call('ZREM', scheduled, old)
+  for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, old) end
+  redis.call('UNLINK', carried .. ':' .. old)
+  return true
+end
+local said, stored, lost, waiting = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
+for i = 4, #ARGV, 8 do
+  local id, priority, group, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local tier, task = ARGV[i + 4], ARGV[i + 5]
+  local code
+  if known(id) then code = 0
+  elseif waiting < backlog then
+    code, waiting = 1, waiting + 1
+  else
+    code = discard == 'old' and make_room() and 2 or -1
+    lost = lost + 1
+  end
+  if code > 0 then
+    redis.call('HSET', jobs, id, ARGV[i + 7])
+    redis.call('ZADD', ready, place(priority, group, weight), id)
+    stored = stored + 1
+    if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
+    if task ~= '' then
+      redis.call('ZADD', made .. ':' .. task, now, id)
+      redis.call('PEXPIRE', made .. ':' .. task, ARGV[i + 6])
+    end
+  end
+  said[#said + 1] = code
+end
+if lost > 0 then tally('overflow', lost) end
+if stored > 0 then
+  keep_marks()
+  tally('enqueued', stored)
+  for _ = 1, math.min(stored, 64) do
+    local worker = wake()
+    if not worker then break end
+    ring(worker, '')
+  end
+end
+return said

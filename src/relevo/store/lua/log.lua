@@ -1,0 +1,20 @@
+--[[ Write events into the log of the service that published them, for those who want to hear them again.
+KEYS  log        stream  the events, oldest first
+ARGV  keep_ms    int   how long they are kept
+      most       int   how many are kept, at about
+                       then per event: id, topic, when it was published, body
+GIVES the place of the last ]]
+-- @include now
+-- Places are made from our clock, and must grow even if the server's clock was set back. The log is never empty: what
+-- comes last is younger than what is cut off.
+local last = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+local ms, number = string.match(last and last[1] or '0-0', '^(%d+)%-(%d+)$')
+ms, number = tonumber(ms), tonumber(number)
+for i = 3, #ARGV, 4 do
+  if now > ms then ms, number = now, 0 else number = number + 1 end
+  redis.call('XADD', log, string.format('%d-%d', ms, number), 'id', ARGV[i], 'topic', ARGV[i + 1], 'at', ARGV[i + 2], 'body', ARGV[i + 3])
+end
+redis.call('XTRIM', log, 'MINID', '~', string.format('%d', now - keep_ms))
+redis.call('XTRIM', log, 'MAXLEN', '~', most)
+redis.call('PEXPIRE', log, keep_ms)
+return string.format('%d-%d', ms, number)

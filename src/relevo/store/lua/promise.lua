@@ -1,0 +1,35 @@
+--[[ Store a callback before its message is sent: a job that waits for the message's end, or for its own deadline. If the
+message is never sent, because its sender died, the deadline is what comes.
+KEYS  jobs waiting carried errands letters stats made ended
+ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      keep_ms    int   how long the counters live without traffic
+      id         id    the callback
+      queue      text  this queue, as edges name it
+      priority group weight
+      fail_ms    int   how long the record of a job is kept that does not go well
+      timeout_ms  int  how long it waits
+      prefer     text  the worker it should run on if that lives, and the lease; '': any
+      task task_ms     made on its behalf, known for so long; '': none
+      body       json  the job for a reply
+      late       json  the job for its deadline; '': the same
+      interim    json  the job for a report before the end, up to the report; '': nobody wants any
+GIVES 1 ]]
+-- @include now
+-- @include tally
+-- @include post
+local bag = carried .. ':' .. id
+if again == '1' and redis.call('EXISTS', bag, ended .. ':' .. id) > 0 then return 1 end
+redis.call('HSET', jobs, id, body)
+redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', 'reply',
+  'place', table.concat({ priority, '', weight, '', group }, '\n'))
+if prefer ~= '' then redis.call('HSET', bag, 'prefer', prefer) end
+if late ~= '' then redis.call('HSET', bag, 'else', late) end
+if interim ~= '' then redis.call('HSET', bag, 'interim', interim) end
+redis.call('ZADD', waiting, now, id)
+post(id .. '.late', 'timeout 1 deadline\n>b0:' .. id .. queue .. '\n', now + timeout_ms)
+if task ~= '' then
+  redis.call('ZADD', made .. ':' .. task, now, id)
+  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
+end
+tally('enqueued', 1)
+return 1

@@ -1,0 +1,41 @@
+--[[ Publish an event: find who subscribed to its topic, and write one letter to all of them, which is the caller's to
+deliver for a moment. Said twice while the letter is there, nothing is written again. With nobody to tell, nothing is.
+KEYS  subscriptions errands letters
+ARGV  topic      text  of the event
+      id         id    of the event, and of its jobs
+      terms      text  all else that is to be known when it is delivered, see store/deliveries.py
+      logged     flag  1: it is kept in a log, so there is a letter even if nobody subscribed
+      lease_ms   int   how long the letter is the caller's
+      close_ms   int   after which the queue of a lapsed subscription is cleared
+      body       json  of the jobs, without its closing brace
+GIVES when it was published, whom it goes to: queue, most jobs there may be, what is dropped then, retention, … ]]
+-- @include now
+-- @include subscription
+-- @include topic
+local letter = id .. '.event'
+local written = redis.call('HGET', letters, letter)
+if written then
+  redis.call('ZADD', errands, now + lease_ms, letter)
+  return { string.match(written, '^event\n%S+ (%d+)'), string.match(written, '^[^\n]*\n[^\n]*\n([^\n]*)') }
+end
+local rows, lapsed = {}, {}
+local all = redis.call('HGETALL', subscriptions)
+for i = 1, #all, 2 do
+  local queue, text = all[i], all[i + 1]
+  -- What a stranger wrote there is left out: it must not stop the others.
+  local pattern = string.match(text, '^{"pattern":"([%w_.*>-]+)"')
+  if pattern and matches(pattern, topic) and not string.find(queue, '%s') then
+    if has_lapsed(text) then lapsed[#lapsed + 1] = queue
+    else
+      rows[#rows + 1] = queue .. ' ' .. string.format('%d', number_in(text, 'max_backlog')) .. ' '
+        .. (string.match(text, '"discard":"(%a+)"') or 'old') .. ' ' .. string.format('%d', number_in(text, 'retention_ms'))
+    end
+  end
+end
+local now_text, to = string.format('%d', now), table.concat(rows, ' ')
+if #rows > 0 or logged == '1' then
+  redis.call('HSET', letters, letter, table.concat({ 'event', id .. ' ' .. now_text .. ' ' .. topic .. ' ' .. terms, to, body }, '\n'))
+  redis.call('ZADD', errands, now + lease_ms, letter)
+end
+for _, queue in ipairs(lapsed) do dismiss(queue) end
+return { now_text, to }

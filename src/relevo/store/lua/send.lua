@@ -1,0 +1,66 @@
+--[[ Put one message on a service's queue: a request, or one that nobody waits for. Like push.lua, with what a message may
+have besides: somebody to be told of its end, a deadline by the server's clock, a tenant's share, a name against doubles,
+a task on whose behalf it is made. With a worker waiting and nothing queued before it, it is handed over at once.
+KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell limits
+      instances  zset  who serves the queue, until when it is believed alive
+      offers     hash  action -> until when somebody serves it
+      unique     -     prefix of names held for a time
+      made       -     prefix of what was made on behalf of a task
+      carried    -     prefix of what jobs carry with them
+      ended      -     prefix of records of finished jobs
+ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      lease_ms   int   lease of a job handed over directly
+      keep_ms    int   how long the counters live without traffic
+      id         id    the message
+      action     text  what somebody must serve; '': it waits for whoever comes
+      priority group weight
+      tier       text  counted by; '': none
+      when       time  '' now, '+ms' after a delay
+      waiter     text  an inbox or an edge: who is told of its end; '': nobody
+      timeout_ms  int  its deadline from now; 0: none
+      name hold_ms     the same name is the same message for so long; '': none
+      task task_ms     made on its behalf, known for so long; '': none
+      claimed    flag  1: its data stands in its bag
+      body       json  without its closing brace, which the deadline may come before
+GIVES 'stored', 'nobody' serves it, or 'taken' and the id that has the name ]]
+-- @include now
+-- @include wake
+-- @include place
+-- @include put
+-- @include tally
+local function known(id)
+  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
+end
+if again == '1' and known(id) then return { 'stored', '' } end
+if action ~= '' then
+  local offered = redis.call('ZCOUNT', instances, now, '+inf') > 0 and redis.call('HGET', offers, action)
+  if not offered or tonumber(string.match(offered, '^%d+') or 0) < now then return { 'nobody', '' } end
+end
+if name ~= '' then
+  local owner = redis.call('GET', unique .. ':' .. name)
+  -- What failed and left nothing may be tried again under its name.
+  if owner and owner ~= id and known(owner) then return { 'taken', owner } end
+  redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms)
+end
+if tonumber(timeout_ms) > 0 then body = body .. ',"x":' .. string.format('%d', now + timeout_ms) end
+body = body .. '}'
+redis.call('HSET', jobs, id, body)
+if claimed == '1' then redis.call('PERSIST', carried .. ':' .. id) end
+if waiter ~= '' then redis.call('HSET', waiters, id, waiter) end
+if task ~= '' then
+  redis.call('ZADD', made .. ':' .. task, now, id)
+  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
+end
+tally('enqueued', 1)
+if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
+local worker = wake()
+if worker and when == '' and redis.call('EXISTS', ready) == 0 and (group == '' or redis.call('EXISTS', limits) == 0) then
+  redis.call('ZADD', running, now + lease_ms, id)
+  redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. string.format('%d', now))
+  ring(worker, 'j' .. id .. body)
+else
+  put(id, priority, when, group, weight)
+  keep_marks()
+  if worker then ring(worker, '') end
+end
+return { 'stored', '' }

@@ -1,0 +1,155 @@
+"""Messages of the bus in their queues: sent, promised a callback, reported on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.store.carried import bag
+from relevo.store.edges import label
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+from relevo.store.push import KEEP_MS
+
+#: Data that travels beside its message is forgotten if the message does not follow.
+UNSENT_MS = 600_000
+
+
+class Place(Struct, frozen=True, gc=False):
+    """Where a message stands among others."""
+
+    priority: int
+    #: The tenant.
+    group: str = ""
+    weight: float = 1.0
+    tier: str = ""
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What of it stands in a body."""
+        # msgspec leaves out a float only if it is the very default, and most messages have none
+        weighed = {} if self.weight == 1.0 else {"weight": self.weight}
+        return {"priority": self.priority, "group": self.group, **weighed}
+
+
+class Tracked(Struct, frozen=True, gc=False):
+    """On behalf of which task something is made, and how long that is known."""
+
+    task: str = ""
+    ttl_ms: int = 0
+
+
+class Name(Struct, frozen=True, gc=False):
+    """The same name is the same message, for a time."""
+
+    name: str = ""
+    hold_ms: int = 0
+
+
+NO_TASK = Tracked()
+NO_NAME = Name()
+
+
+def send(
+    queue: QueueKeys,
+    id: str,
+    body: bytes,
+    place: Place,
+    *,
+    lease_ms: int,
+    must_be_served: str = "",
+    delay_ms: int = 0,
+    waiter: str | bytes = "",
+    timeout_ms: int = 0,
+    name: Name = NO_NAME,
+    tracked: Tracked = NO_TASK,
+    is_claimed: bool = False,
+) -> Call[tuple[str, str]]:
+    """Store a message whose body lacks its closing brace: 'stored', 'nobody', or 'taken' and whose name it is."""
+    script = queue.script("send")
+    return Call(
+        [
+            0,
+            lease_ms,
+            KEEP_MS,
+            id,
+            must_be_served,
+            place.priority,
+            place.group,
+            place.weight,
+            place.tier,
+            f"+{delay_ms}" if delay_ms else "",
+            waiter,
+            timeout_ms,
+            name.name,
+            name.hold_ms,
+            tracked.task,
+            tracked.ttl_ms,
+            int(is_claimed),
+            body,
+        ],
+        lambda reply: (reply[0].decode(), reply[1].decode()),
+        script,
+        queue.of(script),
+        again=0,
+    )
+
+
+def lay_beside(queue: QueueKeys, id: str, data: bytes) -> Generator[Call[Any], Any, None]:
+    """Store a message's data beside it, before it is sent."""
+    yield Call([b"HSET", bag(queue, id), b"life", b"freed", b"open", 0, b"bad", 0, b"claim", data])
+    yield Call([b"PEXPIRE", bag(queue, id), UNSENT_MS])
+
+
+def promise(
+    queue: QueueKeys,
+    name: str,
+    id: str,
+    place: Place,
+    body: bytes,
+    *,
+    timeout_ms: int,
+    failure_ms: int,
+    late: bytes = b"",
+    interim: bytes = b"",
+    prefer: str = "",
+    tracked: Tracked = NO_TASK,
+) -> Call[int]:
+    """Store a callback that waits for the end of a message, in the queue of this name."""
+    script = queue.script("promise")
+    return Call(
+        [
+            0,
+            KEEP_MS,
+            id,
+            label(name),
+            place.priority,
+            place.group,
+            place.weight,
+            failure_ms,
+            timeout_ms,
+            prefer,
+            tracked.task,
+            tracked.ttl_ms,
+            body,
+            late,
+            interim,
+        ],
+        int,
+        script,
+        queue.of(script),
+        again=0,
+    )
+
+
+def interim_body(queue: QueueKeys, callback: str) -> Call[bytes | None]:
+    """The job for a report to a callback, up to the report; None: it wants none, or has been settled."""
+    return Call([b"HGET", bag(queue, callback), b"interim"])
+
+
+def report(queue: QueueKeys, callback: str, id: str, body: bytes) -> Call[bool]:
+    """Queue a report for a callback that still waits: whether it does."""
+    script = queue.script("interim")
+    return Call([KEEP_MS, callback, id, body], bool, script, queue.of(script))
