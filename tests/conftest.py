@@ -99,6 +99,31 @@ def app(app_factory: AppFactory) -> Relevo:
 
 
 @pytest.fixture
+def bus_factory(server: Server) -> Iterator[AppFactory]:
+    """Makes apps that share a bus of this test's own; nothing of it may be left without an end."""
+    prefix = f"b{uuid4().hex[:12]}"
+    made: list[Relevo] = []
+
+    def make(name: str | None = None, **settings: Any) -> Relevo:
+        app = Relevo(name or "nooble", **{"url": server.url, "env": "test", "prefix": prefix, **settings})
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.close()
+    left = leaks(server, prefix)
+    remove(server, prefix)
+    assert not left, f"without an end: {left}"
+
+
+@pytest.fixture
+def bus(bus_factory: AppFactory) -> Relevo:
+    """An app with a bus of this test's own."""
+    return bus_factory()
+
+
+@pytest.fixture
 def store(app: Relevo) -> Store:
     """The default queue of the test's app, to run scripts on."""
     return Store(app.client.run, app.keys_of("default"))

@@ -15,6 +15,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 import msgspec
 
 from relevo.bus import Bus, Service
+from relevo.bus.lifecycle import Cleaned, Made, cleaning, listing
+from relevo.bus.sweeping import SweepReport, sweeping
+from relevo.bus.tracing import tracing
 from relevo.context import current_job
 from relevo.dead import DeadLetters
 from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
@@ -22,6 +25,7 @@ from relevo.flow.steps import Step
 from relevo.flow.storing import GATHER
 from relevo.flow.workflow import Workflow
 from relevo.handle import Job
+from relevo.model.durations import Duration
 from relevo.model.ids import LENGTH, Ids, looks_like_id
 from relevo.model.job import Envelope, State
 from relevo.model.names import is_bus_name, queue_address
@@ -30,6 +34,7 @@ from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
 from relevo.model.schedule import TIMES
 from relevo.model.schedule import Schedule as Timed
+from relevo.model.span import Span
 from relevo.queue import Queue
 from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, load
@@ -211,12 +216,50 @@ class Relevo:
         return self.function(func) if registered is None else registered
 
     # the bus
-    def service(self, name: str, *, context: str | Sequence[str] | None = None) -> Service:
+    def service(
+        self, name: str, *, context: str | Sequence[str] | None = None, keep_events: Duration | None = None
+    ) -> Service:
         """A service of the bus, to serve its actions or to send messages as it: `app.service("embedding")`.
 
         `context` is a queue of its own beside the service's others, for a tenant or a session that must be apart.
+        `keep_events`: how long what it publishes can be heard again by those who `replay` it.
         """
-        return Service(self, name, context)
+        return Service(self, name, context, keep_events)
+
+    def made_for(self, task: str) -> list[Made]:
+        """What was made on behalf of a task (`send(…, task="task_7")`) and can still be seen, oldest first."""
+        return self.run(listing(self, task))
+
+    async def amade_for(self, task: str) -> list[Made]:
+        """`made_for` for async code."""
+        return await self.arun(listing(self, task))
+
+    def cleanup(self, task: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
+        """Remove what is left of a task: records, results and logs. What is in use stays, and so do dead letters.
+
+        With `dead`, those go, too. A callback that was handled does this by itself, and everything has a time limit.
+        """
+        return self.run(cleaning(self, task, dead=dead, dry_run=dry_run))
+
+    async def acleanup(self, task: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
+        """`cleanup` for async code."""
+        return await self.arun(cleaning(self, task, dead=dead, dry_run=dry_run))
+
+    def sweep(self, *, dry_run: bool = True) -> SweepReport:
+        """Find what nobody serves or uses any more, and with `dry_run=False` remove it. Workers do so by themselves."""
+        return self.run(sweeping(self, dry_run=dry_run))
+
+    async def asweep(self, *, dry_run: bool = True) -> SweepReport:
+        """`sweep` for async code."""
+        return await self.arun(sweeping(self, dry_run=dry_run))
+
+    def trace(self, id: str) -> list[Span]:
+        """The way of an operation through all services, by its correlation id, task, or the id of a message."""
+        return self.run(tracing(self, id))
+
+    async def atrace(self, id: str) -> list[Span]:
+        """`trace` for async code."""
+        return await self.arun(tracing(self, id))
 
     # jobs and queues
     def queue(self, name: str | None = None) -> Queue:

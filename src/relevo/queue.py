@@ -1,4 +1,4 @@
-"""A queue in the hands of its users: look, pause, clear, and take jobs with a loop of one's own."""
+"""A queue in the hands of its users: look, pause, limit, clear, and take jobs with a loop of one's own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, State
+from relevo.model.limits import group_of, limit_of
 from relevo.model.outcome import (
     CancelAsked,
     End,
@@ -27,11 +28,12 @@ from relevo.model.outcome import (
     Unrunnable,
     decide,
 )
-from relevo.store import queues
+from relevo.store import limits, queues
 from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import read_claim, readable, story_of
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.limits import GroupLimit
+from relevo.store.plan import Call, Plan
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Moved, Settled, Turn, renew, turn
 
@@ -79,21 +81,71 @@ class Queue:
         """`stats` for async code."""
         return await self._app.arun(queues.count(self._keys, self.name))
 
-    def pause(self) -> bool:
-        """Hand out no more jobs; what runs goes on. True if it was not paused before."""
-        return self._app.run(queues.pause(self._keys, True))
+    def pause(self, *, group: str | None = None) -> bool:
+        """Hand out no more jobs (of one group); what runs goes on. True if it was not paused before."""
+        return self._app.run(self._pause(group))
 
-    async def apause(self) -> bool:
+    async def apause(self, *, group: str | None = None) -> bool:
         """`pause` for async code."""
-        return await self._app.arun(queues.pause(self._keys, True))
+        return await self._app.arun(self._pause(group))
 
-    def resume(self) -> bool:
-        """Hand out jobs again; idle workers are woken."""
-        return self._app.run(queues.pause(self._keys, False))
+    def _pause(self, group: str | None) -> Plan[bool]:
+        return queues.pause(self._keys, True) if group is None else limits.pause(self._keys, group_of(group))
 
-    async def aresume(self) -> bool:
+    def resume(self, *, group: str | None = None) -> bool:
+        """Hand out jobs (of one group) again; idle workers are woken."""
+        return self._app.run(self._resume(group))
+
+    async def aresume(self, *, group: str | None = None) -> bool:
         """`resume` for async code."""
-        return await self._app.arun(queues.pause(self._keys, False))
+        return await self._app.arun(self._resume(group))
+
+    def _resume(self, group: str | None) -> Plan[bool]:
+        return queues.pause(self._keys, False) if group is None else limits.resume(self._keys, group_of(group))
+
+    def limit(
+        self,
+        group: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Limit a group (a tenant): how many of its jobs run at once, how fast they start. Others are not affected.
+
+        Counts at once, for what is queued, too. Said again, it takes the place of what was said before. `burst` jobs
+        may start at once after a while without any: one second's worth, if not given.
+
+        >>> queue.limit("acme", concurrency=2, rate="100/m")           # doctest: +SKIP
+        """
+        self._app.run(limits.limit(self._keys, group_of(group), limit_of(concurrency, rate, burst)))
+
+    async def alimit(
+        self,
+        group: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """`limit` for async code."""
+        await self._app.arun(limits.limit(self._keys, group_of(group), limit_of(concurrency, rate, burst)))
+
+    def unlimit(self, group: str) -> bool:
+        """Take the limit of a group away; if it is paused, it stays so. True if it had one."""
+        return self._app.run(limits.unlimit(self._keys, group_of(group)))
+
+    async def aunlimit(self, group: str) -> bool:
+        """`unlimit` for async code."""
+        return await self._app.arun(limits.unlimit(self._keys, group_of(group)))
+
+    def limits(self) -> list[GroupLimit]:
+        """The groups that have a limit or are paused, by name, and how each of them stands."""
+        return self._app.run(limits.limits(self._keys))
+
+    async def alimits(self) -> list[GroupLimit]:
+        """`limits` for async code."""
+        return await self._app.arun(limits.limits(self._keys))
 
     def clear(self) -> int:
         """Remove all jobs that have not started; what runs goes on. How many there were."""
@@ -129,7 +181,7 @@ class Queue:
         """`take` for async code."""
         return await self._app.arun(self._take(n, worker, lease))
 
-    def _limits(self, lease: Duration | None) -> Limits:
+    def _lending(self, lease: Duration | None) -> Limits:
         settings = self._app.settings
         span = settings.lease if lease is None else seconds(lease, what="lease")
         if span < 0.001:
@@ -143,12 +195,14 @@ class Queue:
             raise OptionError(
                 f"take: the worker's name is ASCII text without spaces, 200 characters at most, found {worker!r:.80}"
             )
-        limits = self._limits(lease)
+        lending = self._lending(lease)
         yield from self._app.list_queue(self.name)
         settled = Settled()
         leases: list[Lease] = []
-        while True:  # a second time to tell what became of those that could not be taken, and to take others instead
-            found: Turn = yield turn(self._keys, worker, limits, n - len(leases), settled)
+        # A second time to tell what became of those that could not be taken, and to take others instead; and as often
+        # as so many had to be parked that the queue was not seen to its end.
+        while True:
+            found: Turn = yield turn(self._keys, worker, lending, n - len(leases), settled)
             settled = Settled()
             for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
                 settled.moved.append(self.recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms))
@@ -165,10 +219,11 @@ class Queue:
                 if verdict is not None:
                     settled.moved.append(verdict)
                 else:
-                    leases.append(Lease(self, held, limits))
+                    leases.append(Lease(self, held, lending))
             if 0 < found.errand_ms <= found.now_ms:
                 yield from self._app.relay(self.name)
-            if not settled.moved:
+            is_seen = len(leases) == n or not 0 < found.wake_ms <= found.now_ms
+            if not settled.moved and is_seen:
                 return leases
 
     def recover(self, held: Held, now_ms: int) -> Moved:

@@ -94,7 +94,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (schedules.fire(KEYS, HOURLY, [TICK, TICK], due_ms=None, fail_ms=3), 14),
     (queues.register(APP.queues, ["a", "b"], 1), 2),
     (subscriptions.subscribe(KEYS, []), 0),
-    (subscriptions.subscribe(KEYS, [WANTED, WANTED]), 6),
+    (subscriptions.subscribe(KEYS, [WANTED, WANTED]), 8),
     (subscriptions.unsubscribe(KEYS, WANTED.queue), 0),
     (subscriptions.sweep(KEYS), 0),
     (events.publish(KEYS, "shop.sold", ID, b"{"), 0),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relevo.errors import OptionError
 from relevo.model.names import Address, parse
-from relevo.model.topics import LONGEST, check_pattern, check_topic, matches
+from relevo.model.topics import DEEPEST, LONGEST, check_pattern, check_topic, matches
 
 #: Few different segments, so that many pairs match.
 _SEGMENT = st.sampled_from(["a", "b", "A", "a-b", "a_b", "-", "_", "7"])
@@ -104,6 +104,14 @@ def test_a_name_at_the_limit_is_taken_and_one_above_is_not() -> None:
     for check in (check_topic, check_pattern):
         with pytest.raises(OptionError, match=f"{LONGEST + 1} characters, the limit is {LONGEST}"):
             check(longest + "a")
+
+
+def test_a_name_of_the_most_segments_is_taken_and_one_of_more_is_not() -> None:
+    deepest = ".".join("a" * DEEPEST)
+    assert check_topic(deepest) == check_pattern(deepest) == deepest
+    for check in (check_topic, check_pattern):
+        with pytest.raises(OptionError, match=f"{DEEPEST + 1} segments, the limit is {DEEPEST}"):
+            check(deepest + ".a")
 
 
 @given(PATTERNS)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from relevo.bus.events import Subscribed, shared_queue
 from relevo.bus.naming import queue_of
 from relevo.bus.signing import Signer
 from relevo.errors import ConfigurationError, StoreError
@@ -15,7 +18,6 @@ from relevo.store.plan import Plan
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
-    from relevo.bus.events import Subscribed
     from relevo.task import Task
 
 log = logging.getLogger("relevo.bus")
@@ -40,6 +42,8 @@ class Bus:
         self._slots_of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
+        #: (task, queue) -> until when it counts as noted
+        self._noted: dict[tuple[str, str], float] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
     @property
@@ -61,14 +65,16 @@ class Bus:
     def add_action(self, type: str, task: Task[..., Any]) -> None:
         """Know the handler of an action."""
         before = self.actions.get(type)
-        if before is not None and getattr(before.func, "__qualname__", "") != getattr(task.func, "__qualname__", ""):
+        if before is not None and _name(before) != _name(task):
             raise ConfigurationError(f"two handlers for {type!r}: an action has one")
         self.actions[type] = task
 
     def handler(self, queue: str, target: str) -> Task[..., Any] | None:
         """Who handles a message of this type in a queue of the bus. Nothing else can be called there."""
-        subscribed = self.subscriptions.get(queue)
-        return subscribed.task if subscribed is not None else self.actions.get(target)
+        if ":notifications:" in queue:
+            subscribed = self.subscriptions.get(queue) or self.subscriptions.get(shared_queue(queue))
+            return None if subscribed is None else subscribed.task
+        return self.actions.get(target)
 
     def actions_of(self, service: str) -> dict[str, Task[..., Any]]:
         """The actions of a service, by their own names."""
@@ -77,12 +83,12 @@ class Bus:
 
     def handlers(self) -> list[Task[..., Any]]:
         """All functions that handle messages here."""
-        return [*self.actions.values(), *(one.task for one in self.subscriptions.values())]
+        return [*self.actions.values(), *(one.task for one in self.subscriptions.values() if one.task is not None)]
 
     def add_subscription(self, subscribed: Subscribed) -> None:
         """Know the handler of a subscription."""
         before = self.subscriptions.get(subscribed.queue)
-        if before is not None and getattr(before.task.func, "__qualname__", "") != subscribed.task.func.__qualname__:
+        if before is not None and _name(before.task) != _name(subscribed.task):
             raise ConfigurationError(f"two handlers for the subscription {subscribed.queue!r}: it has one")
         self.subscriptions[subscribed.queue] = subscribed
 
@@ -93,6 +99,16 @@ class Bus:
             if self.actions_of(service):
                 named += (queue_of(service, context, "actions"), queue_of(service, context, "callbacks"))
         return named + [one.queue_for(worker) for one in self.subscriptions.values()]
+
+    def unnoted(self, task: str, queues: Iterable[str]) -> list[str]:
+        """Which of these queues this process has not noted for a task of late; they count as noted from now on."""
+        now = time.monotonic()
+        if len(self._noted) > 10_000:
+            self._noted.clear()
+        unknown = [queue for queue in queues if self._noted.get((task, queue), 0.0) < now]
+        for queue in unknown:
+            self._noted[task, queue] = now + self._app.settings.task_ttl / 4
+        return unknown
 
     # requests under way
     @property
@@ -120,3 +136,7 @@ class Bus:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.log(logging.DEBUG if isinstance(error, StoreError) else logging.ERROR, "in the background: %s", error)
+
+
+def _name(task: Task[..., Any] | None) -> str:
+    return getattr(task and task.func, "__qualname__", "")

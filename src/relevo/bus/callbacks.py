@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from relevo.bus.data import encoded
 from relevo.bus.naming import action_name, queue_of
-from relevo.bus.outgoing import Outgoing, with_reply_to
+from relevo.bus.outgoing import Outgoing, track, with_reply_to
 from relevo.context import JobContext, running
 from relevo.errors import BusError, OptionError
 from relevo.model.job import Envelope, write
@@ -67,6 +67,7 @@ def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generat
         waiter = str(Edge(callback, wanted.queue, "b", 0))
     keys = app.keys_of(message.queue)
     yield from app.list_queue(message.queue)
+    yield from track(app, message.tracked, message.queue)
     is_claimed = message.is_claimed(app)
     if is_claimed:
         yield from lay_beside(keys, message.id, message.data)
@@ -88,6 +89,7 @@ def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generat
 
 def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Generator[Call[Any], Any, None]:
     yield from app.list_queue(wanted.queue)
+    yield from track(app, message.tracked, wanted.queue)
     operation = message.headers.correlation or message.id
     headers = msgspec.structs.replace(
         message.headers, intent="callback", source=message.type.partition(".")[0], correlation=operation, instance=""

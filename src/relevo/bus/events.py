@@ -1,35 +1,179 @@
-"""Events: published by one service, and handled once by every service that subscribed."""
+"""Events: published by one service, and handled once by every service that subscribed.
+
+A subscription is a queue of the subscriber's own. Workers register those of their code when they start and renew them
+while they live. Publishing writes the event down once and carries it to every queue; if the publisher dies meanwhile,
+any worker carries it on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from relevo.bus.outgoing import Sending
+import msgspec
+from msgspec import Struct
+
+from relevo.bus.data import encoded_object
+from relevo.bus.naming import queue_of
+from relevo.bus.outgoing import Sending, inherited, place_of, track, tracked_by
+from relevo.errors import OptionError
+from relevo.model.durations import Duration, seconds
+from relevo.model.job import Envelope, write
+from relevo.model.names import Address, parse
+from relevo.model.topics import check_pattern, check_topic
+from relevo.store.deliveries import Event, Recipient, put_events
+from relevo.store.events import publish_and_deliver
+from relevo.store.history import NO_LOG, Log, Logged, LogPage, read_log
+from relevo.store.messages import Place
 from relevo.store.plan import Call
+from relevo.store.presence import SERVE_MS
+from relevo.store.subscriptions import Discard, Subscription
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.task import Task
 
 
-class Subscribed:
-    """A subscription of a service of this app."""
+class Subscribed(Struct, frozen=True, kw_only=True):
+    """A subscription of a service of this app, and who handles its events."""
 
-    queue = ""
-    task: Task[..., Any]
+    service: str
+    pattern: str
+    queue: str
+    broadcast: bool
+    max_backlog: int
+    discard: Discard
+    retention_ms: int
+    inactive_ms: int
+    task: Task[..., Any] | None = None
 
     @classmethod
-    def of(cls, service: str, pattern: str, **options: Any) -> Subscribed:
-        raise NotImplementedError
-
-    def handled_by(self, task: Task[..., Any]) -> Subscribed:
-        raise NotImplementedError
+    def of(
+        cls,
+        service: str,
+        pattern: str,
+        *,
+        broadcast: bool,
+        max_backlog: int,
+        discard: str,
+        retention: Duration,
+        inactive_after: Duration,
+    ) -> Subscribed:
+        """A subscription as `@svc.on(…)` names it."""
+        if discard not in ("old", "new"):
+            raise OptionError(f"discard: 'old' or 'new' is needed, found {discard!r:.80}")
+        if not _is_count(max_backlog):
+            raise OptionError(f"max_backlog: a whole number of at least 1 is needed, found {max_backlog!r:.80}")
+        return cls(
+            service=service,
+            pattern=check_pattern(pattern),
+            queue=queue_of(service, (), "notifications", pattern),
+            broadcast=broadcast,
+            max_backlog=max_backlog,
+            discard="old" if discard == "old" else "new",
+            retention_ms=_ms(retention, "retention"),
+            inactive_ms=_ms(inactive_after, "inactive_after"),
+        )
 
     def queue_for(self, worker: str) -> str:
-        raise NotImplementedError
+        """Where a worker finds its events: all of the service's share one queue, but a broadcast comes to each."""
+        return queue_of(self.service, (worker,), "notifications", self.pattern) if self.broadcast else self.queue
+
+    def registered(self, worker: str) -> Subscription:
+        """As the bus keeps it."""
+        return Subscription(
+            self.pattern,
+            self.service,
+            self.queue_for(worker),
+            self.max_backlog,
+            self.discard,
+            self.retention_ms,
+            self.inactive_ms,
+            SERVE_MS if self.broadcast else 0,
+        )
 
 
-def publishing(app: Relevo, service: str, topic: str, data: Any, said: Sending) -> Generator[Call[Any], Any, int]:
-    """Publish an event: how many subscriptions get it."""
-    raise NotImplementedError
+def shared_queue(queue: str) -> str:
+    """The queue by which a subscription is known in the code: that of an instance is the service's."""
+    address = parse(queue, prefix=False, env=False)
+    return str(Address("", "", address.service, (), address.kind, address.detail)) if address.context else queue
+
+
+def _is_count(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+
+
+def _ms(given: Duration, what: str) -> int:
+    found = round(seconds(given, what=what) * 1000)
+    if found < 1:
+        raise OptionError(f"{what}: more than 0 seconds is needed, found {given!r:.80}")
+    return found
+
+
+def log_of(service: str, keep: Duration | None) -> Log:
+    """Where a service's events are kept for those who want to hear them again, if they are."""
+    return NO_LOG if keep is None else Log(queue_of(service, (), "notifications"), _ms(keep, "keep_events"))
+
+
+def publishing(
+    app: Relevo, service: str, topic: str, data: Any, said: Sending, log: Log
+) -> Generator[Call[Any], Any, int]:
+    """Publish an event of a service: how many subscriptions get it."""
+    type = check_topic(f"{service}.{topic}")
+    if said.at is not None or said.delay is not None or said.idempotency_key is not None:
+        raise OptionError("at, delay and idempotency_key are for messages to one service; an event has none of them")
+    raw = encoded_object(data, what=type, limit=app.settings.max_payload)
+    tenant, headers = inherited(app, service, said, "event")
+    place = place_of(app, said.priority, tenant, headers.tier)
+    id, tracked = app.new_id(), tracked_by(app, headers)
+    body = write(Envelope(type, headers=headers, **place.chosen))[:-1] + b',"k":' + raw
+    event: Event = yield from publish_and_deliver(
+        app.bus_keys,
+        app.keys_of,
+        type,
+        id,
+        app.bus.signer.signed(id, type, body),
+        place,
+        tracked=tracked,
+        log=log,
+    )
+    yield from track(app, tracked, *(to.queue for to in event.to))
+    return len(event.to)
+
+
+def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
+    """Put what a log holds since a time into a subscription's queue once more, as new events: how many."""
+    service = subscribed.pattern.partition(".")[0]
+    if service in ("*", ">"):
+        raise OptionError(f"replay: {subscribed.pattern!r} names no service, and a log is of one")
+    if isinstance(since, datetime):
+        if since.tzinfo is None:
+            raise OptionError(f"since: {since!r} has no time zone; use datetime.now(UTC) or add tzinfo")
+        since_ms = int(since.timestamp() * 1000)
+    else:
+        since_ms = (yield from app.now_ms()) - _ms(since, "since")
+    keys = app.keys_of(queue_of(service, (), "notifications"))
+    to = Recipient(subscribed.queue, subscribed.max_backlog, subscribed.discard, subscribed.retention_ms)
+    yield from app.list_queue(subscribed.queue)
+    seen: set[str] = set()
+    after, stored = "", 0
+    while True:
+        page: LogPage = yield read_log(keys, since_ms=since_ms, pattern=subscribed.pattern, after=after)
+        fresh = [_again(app, one) for one in page.events if one.id not in seen]
+        seen.update(one.id for one in page.events)
+        if fresh:
+            stored += sum(code > 0 for code in (yield put_events(app.keys_of(to.queue), to, fresh)))
+        if not page.after:
+            return stored
+        after = page.after
+
+
+def _again(app: Relevo, logged: Logged) -> Event:
+    """An event of a log as a new one, with the headers of the old: it may be handled although the old one was."""
+    envelope = msgspec.json.decode(logged.body, type=Envelope)
+    id = app.new_id()
+    place = Place(envelope.priority, envelope.group, envelope.weight)
+    plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, signature="")
+    body = write(plain)[:-1] + b',"k":' + bytes(envelope.kwargs)
+    return Event(id, logged.topic, logged.at_ms, app.bus.signer.signed(id, logged.topic, body), (), place)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.bus.outgoing import Outgoing, with_reply_to
+from relevo.bus.outgoing import Outgoing, track, with_reply_to
 from relevo.errors import (
     JobCancelled,
     NoResponders,
@@ -123,6 +123,7 @@ class Request:
             yield from lay_beside(queue, id, message.data)
         if not app.is_listed(message.queue):
             yield from app.list_queue(message.queue)
+        yield from track(app, message.tracked, message.queue)
         left_ms = max(1, round(self._left() * 1000))
         self._sent = True
         said, owner = yield send(

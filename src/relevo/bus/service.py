@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
 
 from relevo.bus.actions import ActionSignature
 from relevo.bus.callbacks import Callbacks, reporting, sending
-from relevo.bus.events import Subscribed, publishing
+from relevo.bus.events import Subscribed, log_of, publishing, replaying
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
 from relevo.bus.outgoing import Outgoing, Sending, outgoing, time_left
 from relevo.bus.requests import Request
@@ -53,10 +56,17 @@ class Service:
     Services are found by name under the app's `prefix` and `env`, in whatever process and app they are served.
     """
 
-    def __init__(self, app: Relevo, name: str, context: str | Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        app: Relevo,
+        name: str,
+        context: str | Sequence[str] | None = None,
+        keep_events: Duration | None = None,
+    ) -> None:
         self.app = app
         self.name = service_name(name)
         self.context = context_of(context)
+        self._log = log_of(self.name, keep_events)
         app.keys_of(self.queue)  # refuses what cannot be a name
 
     @property
@@ -125,7 +135,7 @@ class Service:
                 inactive_after=inactive_after,
             )
             task = self._handler(func, f"{self.name}.on.{getattr(func, '__name__', '')}", subscribed.queue, options)
-            self.app.bus.add_subscription(subscribed.handled_by(task))
+            self.app.bus.add_subscription(msgspec.structs.replace(subscribed, task=task))
             return task
 
         return register
@@ -345,11 +355,28 @@ class Service:
 
         >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
         """
-        return self.app.run(publishing(self.app, self.name, topic, data, _said(about)))
+        return self.app.run(publishing(self.app, self.name, topic, data, _said(about), self._log))
 
     async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """`publish` for async code."""
-        return await self.app.arun(publishing(self.app, self.name, topic, data, _said(about)))
+        return await self.app.arun(publishing(self.app, self.name, topic, data, _said(about), self._log))
+
+    def replay(self, pattern: str, /, *, since: Duration | datetime) -> int:
+        """Handle once more what happened since a time, an age such as "1h" or a datetime: how many events there are.
+
+        For the subscription of this service with this pattern, from the log that the publisher keeps (`keep_events`).
+        """
+        return self.app.run(replaying(self.app, self._subscribed(pattern), since))
+
+    async def areplay(self, pattern: str, /, *, since: Duration | datetime) -> int:
+        """`replay` for async code."""
+        return await self.app.arun(replaying(self.app, self._subscribed(pattern), since))
+
+    def _subscribed(self, pattern: str) -> Subscribed:
+        known = {one.pattern: one for one in self.app.bus.subscriptions.values() if one.service == self.name}
+        if pattern not in known:
+            raise OptionError(f"{self.name} has no subscription to {pattern!r:.80}{did_you_mean(str(pattern), known)}")
+        return known[pattern]
 
 
 def _said(about: dict[str, Any]) -> Sending:

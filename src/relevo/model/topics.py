@@ -18,6 +18,9 @@ from relevo.errors import OptionError
 #: A topic is part of the name of a subscription's queue, and every key of that queue repeats it.
 LONGEST = 200
 
+#: Segments. All patterns that stand for a topic are spelt out to find who subscribed, and they double with each.
+DEEPEST = 8
+
 ONE = "*"
 REST = ">"
 
@@ -56,7 +59,7 @@ def check_pattern(pattern: Any) -> str:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic is one of those that a pattern stands for. Scripts decide the same in include/topic.lua."""
+    """Whether a topic is one of those that a pattern stands for. Scripts find the same by include/topic.lua."""
     wanted, found = pattern.split("."), topic.split(".")
     if wanted[-1] == REST:
         wanted.pop()
@@ -72,7 +75,10 @@ def _segments(text: Any, what: str, example: str) -> list[str]:
         raise OptionError(f"{what}: a dotted name such as {example!r} is needed, found {text!r:.80}.")
     if len(text) > LONGEST:
         raise OptionError(f"{what}: {text[:40]!r}… has {len(text)} characters, the limit is {LONGEST}.")
-    return text.split(".")
+    segments = text.split(".")
+    if len(segments) > DEEPEST:
+        raise OptionError(f"{what}: {text!r:.80} has {len(segments)} segments, the limit is {DEEPEST}.")
+    return segments
 
 
 def _check(segment: str, text: str, what: str) -> None:

@@ -138,6 +138,11 @@ def listed(app: AppKeys, bus: QueueKeys) -> Generator[Call[Any], Any, list[str]]
     return sorted({name.decode() for name in names})
 
 
+def unlist(key: bytes, name: str, seen_ms: int) -> Call[bool]:
+    """Take a queue off a list, unless it was used since that time: whether it was."""
+    return Call([name, seen_ms], bool, script("unlist"), (key,))
+
+
 def server_time() -> Call[int]:
     """The server's clock, in milliseconds."""
     return Call([b"TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)

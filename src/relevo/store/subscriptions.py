@@ -25,7 +25,7 @@ Discard = Literal["old", "new"]
 Said = Literal["new", "renewed", "changed", "refused"]
 
 WEEK_MS = 7 * 86_400_000
-#: Publishing looks at every subscription; at so many it takes the server some milliseconds.
+#: A sweep looks at every subscription; at so many that takes the server some milliseconds.
 MOST = 10_000
 #: The queue of a subscription that ended is cleared after this: events that were under way have arrived by then, also
 #: those that another process had to deliver.
@@ -81,7 +81,8 @@ def subscribe(bus: QueueKeys, subscriptions: Sequence[Subscription]) -> Call[lis
     script = bus.script("subscribe")
     args: list[Argument] = [MOST, LISTED_MS]
     for one in subscriptions:
-        args += (one.queue, msgspec.json.encode(one).rpartition(b',"created_ms":')[0], one.lease_ms)
+        said = msgspec.json.encode(one).rpartition(b',"created_ms":')[0]
+        args += (one.queue, one.pattern, said, one.lease_ms)
     return Call(args, lambda reply: [word.decode() for word in reply], script, bus.of(script))
 
 

@@ -8,12 +8,17 @@ so may the owner of what is carried (`carried:<id>`).
 `schedules`. A letter whose time has come some seconds ago was forgotten: a worker, or whoever caused it, delivers it at
 once. One that will cancel jobs whose maker died (`<id>.gate`) may wait for its time only while one of them lives.
 
-`clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` until they are removed,
-and `ticks` as long as the schedule they are of. Any other key without a time limit is a leak.
+Entries of `holding` are running jobs of groups with a limit, and how many each group has. Each line in which jobs wait
+because of that (`parked:<group>`) stands in `parking`, and all in it live.
+
+`clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` and, of the bus,
+`subscriptions` until they are removed, so `limits`, and `ticks` as long as the schedule they are of. Any other key
+without a time limit is a leak.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -90,9 +95,15 @@ class _Queue:
                 return {field for field in self._fields(name) if field.partition(b":")[2] not in known}
             case "clock":
                 return set() if self._placed["ready"] else _ALL_OF_IT
-            case "paused" | "schedules":
+            case "holding":
+                return self._lost_places()
+            case "parking":
+                return {line for line in self._scores(name) if not self._scores(f"parked:{_text(line)}")}
+            case "paused" | "schedules" | "subscriptions" | "limits":
                 return set()
         kind, _, id = name.partition(":")
+        if kind == "parked" and id.encode() in self._scores("parking"):
+            return self._scores(name).keys() - self._placed["ready"] - self._placed["waiting"]
         return set() if kind == "carried" and self._lives(id.encode()) else _ALL_OF_IT
 
     def _lost_letters(self) -> set[bytes]:
@@ -109,6 +120,12 @@ class _Queue:
                 if not behind & self._jobs:
                     lost.add(letter)
         return lost
+
+    def _lost_places(self) -> set[bytes]:
+        held = dict(self._pairs("holding"))
+        running = Counter(group for id, group in held.items() if id in self._placed["running"])
+        counted = {b"#" + group: b"%d" % count for group, count in running.items()}
+        return {id for id in held if id not in self._placed["running"] and held[id] != counted.get(id)}
 
     def _lives(self, id: bytes) -> bool:
         if id in self._jobs:

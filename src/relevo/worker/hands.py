@@ -152,7 +152,7 @@ class Hands:
             pass  # what a request wrote ends with it, as its record does: nobody could ask for it
         elif run.capture.changed or isinstance(happened, TOLD):
             lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
-        if run.context._progress is not None and not run.is_asked:
+        if run.context._progress is not None:
             lane.note_progress(run, "")
         self._on_settled()
 

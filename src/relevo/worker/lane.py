@@ -19,7 +19,8 @@ import msgspec
 
 from relevo.errors import OutOfMemory, StoreError
 from relevo.model.job import Attempt, Envelope, Record, State, Story, write
-from relevo.model.outcome import GiveBack, Happened, Interrupted, Outcome, Returned, Unrunnable, decide
+from relevo.model.message import Headers
+from relevo.model.outcome import Finish, GiveBack, Happened, Interrupted, Outcome, Returned, Unrunnable, decide
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("relevo.worker")
 
 _NEW = Story()
+_FINISH = Finish()
 #: How long the server believes an idle worker waits, and how often the worker says so. Between the two lies the
 #: time in which a killed idle worker may still be handed one job, which then has to wait for its lease to end.
 #: Saying so is also how an idle worker hears of leases that began since: no more than a lease (of the default length),
@@ -83,6 +85,8 @@ class Lane:
         #: it is time to tell the server that we still wait
         self._is_rest_due = False
         self._alarm: asyncio.TimerHandle | None = None
+        #: tasks of the bus whose last callback is settled by the next turn
+        self._tasks_ended: list[str] = []
         self._notes: list[tuple[str, int | str, str, str]] = []
         self._away_since = 0.0
         self._is_full = False
@@ -171,6 +175,8 @@ class Lane:
             is_needed_now = 0 < found.wake_ms <= found.now_ms  # more is due than one turn moves
             if want and len(found.ids) < want and calls == self._calls and not is_needed_now:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
+            elif not want and is_needed_now:
+                self.wake()  # what we told of let others of its group go on, and we may have room for them
             if found.ids:
                 mean = sum(map(len, found.bodies)) // len(found.ids)
                 self._most = min(MOST, max(1, TURN_BYTES // (mean + 1)))
@@ -191,6 +197,7 @@ class Lane:
     async def _turn(self, want: int) -> Turn | None:
         part = self.settled.cut()
         notes, self._notes = self._notes, []
+        tasks, self._tasks_ended = self._tasks_ended, []
         try:
             if notes:
                 await self._write(notes)
@@ -199,12 +206,15 @@ class Lane:
         except StoreError as error:
             self.settled.put_back(part)
             self._notes[:0] = notes
+            self._tasks_ended[:0] = tasks
             await self._away(error)
             return None
         if self._away_since:
             log.info("%s: the server is back after %.1f s", self.queue, time.monotonic() - self._away_since)
             self._away_since = 0.0
         self._skew_ms = found.now_ms - int(time.time() * 1000)
+        if tasks:
+            self._worker.aftermath.clean_up(tasks)
         if found.refused:
             # After a lost reply the first telling may have counted; else somebody else has the job now.
             log.warning("%s: the outcome of %d jobs came too late and was refused", self.queue, len(found.refused))
@@ -313,6 +323,8 @@ class Lane:
         now_ms = self.now_ms()
         policy, terms = self._worker.app.terms_of(held.envelope, self.queue)
         outcome = decide(held.story, happened, policy, now_ms, random.random())
+        if held.envelope is not None and held.envelope.headers is not None:
+            self._note_message(held, held.envelope.headers, outcome, now_ms)
         self.settled.moved.append(settle(held, outcome, terms, now_ms, result, not_kept))
         self._kick.set()
         return outcome
@@ -338,9 +350,16 @@ class Lane:
                     max(1, round(run.result_ttl * 1000)) if run.result_ttl > 0 else spared_ms(envelope, self.now_ms()),
                     self._done_head(envelope.target, held.since_ms) + told + b"}",
                 )
+            if envelope.headers is not None:
+                self._note_message(held, envelope.headers, _FINISH, self.now_ms())
             self._kick.set()
             return None
         return self._conclude(held, happened, result, not_kept)
+
+    def _note_message(self, held: Held, headers: Headers, outcome: Outcome, now_ms: int) -> None:
+        task = self._worker.aftermath.note(held, headers, outcome, self.queue, now_ms)
+        if task:
+            self._tasks_ended.append(task)
 
     def _done_head(self, target: str, since_ms: int) -> bytes:
         """A record up to the result. Jobs that came together mostly also end in the same millisecond."""
@@ -367,7 +386,7 @@ class Lane:
     def note_progress(self, run: Run, token: int | str) -> None:
         """Write a run's progress down, if it has said anything new."""
         said = run.context._progress
-        if said is not None and said != run.told_progress:
+        if said is not None and said != run.told_progress and not run.is_asked:
             run.told_progress = said
             text = write({"fraction": said[0], "message": said[1]}).decode()
             self.note(run.held.id, token, "progress", text)

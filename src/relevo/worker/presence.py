@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import random
 import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from relevo.bus.serving import offered
+from relevo.bus.sweeping import sweeping
 from relevo.errors import StoreError
+from relevo.store.events import relay_events
 from relevo.store.presence import SERVE_EVERY, retire, serve
+from relevo.store.subscriptions import subscribe, unsubscribe
 from relevo.store.workers import WorkerInfo, gone, listed, present
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
 
+log = logging.getLogger("relevo.worker")
+
 #: Seconds between signs of life, and after how many of them the worker is listed anew, should the list have been lost.
 PRESENT_EVERY = 20.0
 LISTED_EVERY = 6
+#: Seconds between two looks for orphans, about; nothing waits for it.
+SWEEP_EVERY = 300.0
 
 
 class Presence:
@@ -32,6 +41,12 @@ class Presence:
         self._driver = worker.app.client.driver()
         #: queue -> action -> description
         self._offers = offered(worker.app, worker.queues)
+        self._subscriptions = [
+            one
+            for subscribed in worker.app.bus.subscriptions.values()
+            if (one := subscribed.registered(worker.id)).queue in worker.queues
+        ]
+        self._sweep_at = 0.0
 
     async def run(self) -> None:
         """Say that the worker lives, for ever."""
@@ -51,23 +66,48 @@ class Presence:
         if not self._offers:
             return []
         self._app.bus.worker = self._worker.id
-        return [("services", self._serve)]
+        return [("services", self._serve), ("aftermath", self._worker.aftermath.run), ("upkeep", self._look_after)]
 
     async def _serve(self) -> None:
         while True:
             with contextlib.suppress(StoreError):
                 about = self._about()
+                if self._subscriptions:
+                    await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
                 for queue, actions in self._offers.items():
-                    await self._driver.perform(serve(self._app.keys_of(queue), about, actions), patience=0)
+                    await self._perform(serve(self._app.keys_of(queue), about, actions))
             await asyncio.sleep(SERVE_EVERY)
+
+    async def _look_after(self) -> None:
+        """What must be done for the bus as a whole, by whoever comes by: events of publishers that died, orphans."""
+        app = self._app
+        while True:
+            with contextlib.suppress(StoreError):
+                await self._perform(relay_events(app.bus_keys, app.keys_of, app.settings.dead_max))
+                if app.settings.lifecycle != "off" and time.monotonic() > self._sweep_at:
+                    self._sweep_at = time.monotonic() + SWEEP_EVERY * random.uniform(0.5, 1.5)
+                    await self._sweep(observe=app.settings.lifecycle == "observe")
+            await asyncio.sleep(SERVE_EVERY * random.uniform(0.5, 1.0))
+
+    async def _sweep(self, *, observe: bool) -> None:
+        report = await self._perform(sweeping(self._app, dry_run=observe))
+        for one in report.orphans if observe else ():
+            log.info("observed: %s %s: %s; it %s", one.kind, one.name, one.reason, one.what)
+
+    def _perform(self, plan: Any) -> Any:
+        return self._driver.perform(plan, patience=0)
 
     async def leave(self) -> None:
         """Say goodbye."""
         if self._app.bus.worker == self._worker.id:
             self._app.bus.worker = ""
+        for one in self._subscriptions:
+            if one.lease_ms:  # what was for this process only
+                await self._perform(unsubscribe(self._app.bus_keys, one.queue))
         for queue in self._offers:
-            await self._driver.perform(retire(self._app.keys_of(queue), self._worker.id), patience=0)
-        await self._driver.perform(gone(self._app.keys, self._worker.id), patience=0)
+            await self._perform(retire(self._app.keys_of(queue), self._worker.id))
+        await self._worker.aftermath.write()
+        await self._perform(gone(self._app.keys, self._worker.id))
 
     def _about(self) -> WorkerInfo:
         from relevo import __version__

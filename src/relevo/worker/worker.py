@@ -18,6 +18,7 @@ from relevo.errors import ConfigurationError, OptionError, StoreError
 from relevo.model.ids import Ids
 from relevo.store.aio import AsyncDriver
 from relevo.worker import capture, faults
+from relevo.worker.aftermath import Aftermath
 from relevo.worker.bell import Bell
 from relevo.worker.hands import Hands
 from relevo.worker.intake import Intake
@@ -71,6 +72,7 @@ class Worker:
         self.concurrency = _positive("concurrency", settings.concurrency if concurrency is None else concurrency)
         self.burst = burst
         self.intake = Intake(app, self.id)
+        self.aftermath = Aftermath(app)
         self.lanes: list[Lane] = []
         self.is_stopping = False
         #: stopped because it should start anew: too many jobs, too much memory, threads that hang

@@ -1,6 +1,6 @@
 --[[ End jobs that have not started, or ask the workers that run them to stop.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats bell errands letters
-      ended done cancelled
+      parking parked ended done cancelled
 ARGV  done_max   int   unused for this state
       dead_max   int   records kept
       keep_ms    int   how long the counters live without traffic
@@ -12,6 +12,8 @@ GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown';
 -- @include cancelled
 -- @include tally
 -- @include errand
+-- @include group
+-- @include line
 local function cancel(id, ttl, name)
   local body = redis.call('HGET', jobs, id)
   if not body then return 'unknown' end
@@ -26,6 +28,7 @@ local function cancel(id, ttl, name)
   local from = redis.call('ZREM', ready, id) == 1 and 'ready' or redis.call('ZREM', scheduled, id) == 1 and 'scheduled'
     or redis.call('ZREM', waiting, id) == 1 and 'waiting' or ''
   local told = redis.call('HGET', story, id) or ''
+  leave_line(id)
   redis.call('HDEL', jobs, id)
   redis.call('HDEL', claims, id)
   redis.call('HDEL', story, id)

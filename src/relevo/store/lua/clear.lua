@@ -1,5 +1,6 @@
 --[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
 KEYS  jobs ready scheduled waiting carried claims story groups clock names unique waiters stats errands letters ended done
+      parking parked
 ARGV  keep_ms    int   how long the counters live without traffic
       state      word  what those are told that depend on them: removed, or lapsed (it never came to be)
       done_max   int   unused here
@@ -10,11 +11,14 @@ GIVES how many were removed, 1 if there is something to relay ]]
 -- @include tally
 -- @include end
 -- @include errand
+-- @include group
+-- @include line
 local removed = 0
 for i = 5, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
   if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
     local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+')
+    leave_line(id)
     redis.call('HDEL', jobs, id)
     redis.call('HDEL', claims, id)
     redis.call('HDEL', story, id)

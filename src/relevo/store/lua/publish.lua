@@ -1,6 +1,6 @@
 --[[ Publish an event: find who subscribed to its topic, and write one letter to all of them, which is the caller's to
 deliver for a moment. Said twice while the letter is there, nothing is written again. With nobody to tell, nothing is.
-KEYS  subscriptions errands letters
+KEYS  subscriptions topics errands letters
 ARGV  topic      text  of the event
       id         id    of the event, and of its jobs
       terms      text  all else that is to be known when it is delivered, see store/deliveries.py
@@ -11,6 +11,7 @@ ARGV  topic      text  of the event
 GIVES when it was published, whom it goes to: queue, most jobs there may be, what is dropped then, retention, … ]]
 -- @include now
 -- @include subscription
+-- @include dismiss
 -- @include topic
 local letter = id .. '.event'
 local written = redis.call('HGET', letters, letter)
@@ -18,17 +19,17 @@ if written then
   redis.call('ZADD', errands, now + lease_ms, letter)
   return { string.match(written, '^event\n%S+ (%d+)'), string.match(written, '^[^\n]*\n[^\n]*\n([^\n]*)') }
 end
-local rows, lapsed = {}, {}
-local all = redis.call('HGETALL', subscriptions)
-for i = 1, #all, 2 do
-  local queue, text = all[i], all[i + 1]
-  -- What a stranger wrote there is left out: it must not stop the others.
-  local pattern = string.match(text, '^{"pattern":"([%w_.*>-]+)"')
-  if pattern and matches(pattern, topic) and not string.find(queue, '%s') then
-    if has_lapsed(text) then lapsed[#lapsed + 1] = queue
-    else
-      rows[#rows + 1] = queue .. ' ' .. string.format('%d', number_in(text, 'max_backlog')) .. ' '
-        .. (string.match(text, '"discard":"(%a+)"') or 'old') .. ' ' .. string.format('%d', number_in(text, 'retention_ms'))
+local rows, lapsed, patterns = {}, {}, patterns_of(topic)
+for i, names in ipairs(redis.call('HMGET', topics, unpack(patterns))) do
+  for queue in string.gmatch(names or '', '%S+') do
+    local text = redis.call('HGET', subscriptions, queue)
+    -- What somebody removed or wrote there without our scripts is left out: it must not stop the others.
+    if text and pattern_in(text) == patterns[i] then
+      if has_lapsed(text) then lapsed[#lapsed + 1], lapsed[#lapsed + 2] = queue, text
+      else
+        rows[#rows + 1] = queue .. ' ' .. string.format('%d', number_in(text, 'max_backlog')) .. ' '
+          .. (string.match(text, '"discard":"(%a+)"') or 'old') .. ' ' .. string.format('%d', number_in(text, 'retention_ms'))
+      end
     end
   end
 end
@@ -37,5 +38,5 @@ if #rows > 0 or logged == '1' then
   redis.call('HSET', letters, letter, table.concat({ 'event', id .. ' ' .. now_text .. ' ' .. topic .. ' ' .. terms, to, body }, '\n'))
   redis.call('ZADD', errands, now + lease_ms, letter)
 end
-for _, queue in ipairs(lapsed) do dismiss(queue) end
+for i = 1, #lapsed, 2 do dismiss(lapsed[i], lapsed[i + 1]) end
 return { now_text, to }

@@ -3,6 +3,7 @@ KEYS  jobs       hash  bodies of living jobs
       ready      zset  priority and fair tag
       running    zset  lease deadline
       scheduled  zset  due time * 1024 + priority
+      parking    zset  groups in whose lines jobs stand, by when to look again
       errands    zset  letters and schedules, by the time they are due
       idle       zset  workers that wait, until when they are believed alive
 ARGV  worker     id    who waits
@@ -23,4 +24,4 @@ if waits == 1 and redis.call('EXISTS', ready) == 1 then
   redis.call('ZREM', idle, worker)
   waits = 0
 end
-return { now, sooner(due_first(), lease_first()), waits, errand_at or 0 }
+return { now, sooner(due_first(), lease_first(), look_first()), waits, errand_at or 0 }

@@ -1,24 +1,29 @@
 --[[ Register subscriptions, or renew them: whoever serves one says so every few seconds.
 KEYS  subscriptions  hash  queue -> the subscription
+      topics         hash  pattern -> the queues that wait for it
       queues         zset  queues of the bus, when they were last used
-ARGV  most       int   subscriptions there may be: publishing looks at all of them
+ARGV  most       int   subscriptions there may be
       list_ms    int   how long the list of queues lives without use
-                       then per subscription: queue, what is said of it as JSON without the closing brace, its lease in
-                       ms (0: it is durable)
+                       then per subscription: queue, pattern, what is said of it as JSON without the closing brace, its
+                       lease in ms (0: it is durable)
 GIVES per subscription 'new', 'renewed', 'changed' (other options than before), or 'refused' (there are too many) ]]
 -- @include now
 redis.call('ZREM', queues, '') -- as in include/afford.lua: leases must not end because the server is full
+-- @include subscription
 local now_text, count, said = string.format('%d', now), redis.call('HLEN', subscriptions), {}
-for i = 3, #ARGV, 3 do
-  local queue, text, lease = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+for i = 3, #ARGV, 4 do
+  local queue, pattern, text, lease = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local old = redis.call('HGET', subscriptions, queue)
   if not old and count >= tonumber(most) then said[#said + 1] = 'refused'
   else
-    if not old then
-      count = count + 1
-      said[#said + 1] = 'new'
-    else
-      said[#said + 1] = string.sub(old, 1, #text + 1) == text .. ',' and 'renewed' or 'changed'
+    local is_same = old and string.sub(old, 1, #text + 1) == text .. ','
+    said[#said + 1] = not old and 'new' or is_same and 'renewed' or 'changed'
+    if not old then count = count + 1 end
+    if not is_same then
+      if old then strike(pattern_in(old), queue) end
+      strike(pattern, queue) -- it may be there, if somebody else removed the subscription
+      local others = redis.call('HGET', topics, pattern)
+      redis.call('HSET', topics, pattern, (others and others .. ' ' or '') .. queue)
     end
     redis.call('HSET', subscriptions, queue, text
       .. ',"created_ms":' .. (old and string.match(old, '"created_ms":(%d+)') or now_text) .. ',"seen_ms":' .. now_text

@@ -1,12 +1,13 @@
 --[[ Remove subscriptions that nobody serves any more: broadcast ones when their lease has ended, durable ones when nobody
 said for too long that they are served. Halfway to that, they are marked, once, so that somebody can be warned.
-KEYS  subscriptions errands letters
+KEYS  subscriptions topics errands letters
 ARGV  close_ms   int   after which the queue of a removed one is cleared
       most       int   how many are changed in one call
 GIVES the marked ones, the removed ones, as queue, text, … ]]
 -- @include now
 redis.call('ZREM', errands, '') -- as in include/afford.lua: removing must work on a full server, too
 -- @include subscription
+-- @include dismiss
 local marked, removed = {}, {}
 local all = redis.call('HGETALL', subscriptions)
 for i = 1, #all, 2 do
@@ -14,7 +15,7 @@ for i = 1, #all, 2 do
   local unseen, patience = now - number_in(text, 'seen_ms'), number_in(text, 'inactive_ms')
   local list
   if has_lapsed(text) or unseen >= patience then
-    dismiss(queue)
+    dismiss(queue, text)
     list = removed
   elseif unseen >= patience / 2 and string.find(text, '"warned":false}', 1, true) then
     redis.call('HSET', subscriptions, queue, (string.gsub(text, '"warned":false}$', '"warned":true}')))

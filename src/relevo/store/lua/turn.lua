@@ -2,7 +2,8 @@
 hand out up to `want` jobs. Each part is bounded. A job is settled only by the holder of its token: anybody else's word
 comes too late and is refused.
 
-KEYS  jobs ready scheduled running claims story groups clock names waiters stats idle bell paused
+KEYS  jobs ready scheduled running waiting claims story groups clock names waiters stats idle bell paused
+      limits holding buckets parking parked
       carried errands letters ended done dead cancelled expired
 ARGV  worker     id    who asks
       lease_ms   int   how long a job is lent without a renewal
@@ -31,6 +32,7 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 
 -- Numbers are given to commands as text, made once: the server would print each of them with 17 digits.
 local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)
+-- @include limits
 local refused = {}
 first, kept, moved = tonumber(first), tonumber(kept), tonumber(moved)
 local at = 11 + first -- what comes after the ids
@@ -59,6 +61,7 @@ if first > 0 then
     redis.call('ZREM', running, unpack(done_ids, from, to))
     redis.call('HDEL', jobs, unpack(done_ids, from, to))
     redis.call('HDEL', claims, unpack(done_ids, from, to))
+    if is_limited then give_up_places(done_ids, from, to) end
     redis.call('HINCRBY', stats, 'done', ours)
     if somebody_waits() then
       for i = 1, first - kept do if held[i] then tell(ARGV[10 + i], 'done', '{"state":"done"}', 1) end end
@@ -96,6 +99,11 @@ if moved > 0 then
     -- A job that went back keeps its token until it is handed out again: the same word told twice must not count twice.
     local ours = held[i] and string.match(held[i], '^%d+') == ARGV[at + (i - 1) * 12 + 1]
     if ours and redis.call('ZREM', running, ids[i]) == 1 then heard[#heard + 1] = i else refused[#refused + 1] = ids[i] end
+  end
+  if is_limited and #heard > 0 then
+    local left = {}
+    for n, i in ipairs(heard) do left[n] = ids[i] end
+    give_up_places(left, 1, #left)
   end
   for _, i in ipairs(heard) do
     local row = at + (i - 1) * 12
@@ -152,13 +160,18 @@ else
   -- @include afford
 end
 if want <= 0 or redis.call('EXISTS', paused) == 1 then
+  if is_limited then
+    readied = readied + let_on()
+    keep_limits()
+  end
   keep_marks()
   if want > 0 then redis.call('HSET', paused, worker, now) -- resuming rings everybody who asked
-  elseif readied > 0 or due_for_others() then
+  elseif readied > 0 or due_for_others() or looks_sooner() then
     local other = wake()
     if other then ring(other, '') end
   end
-  return { now, 0, refused, {}, {}, {}, {}, errand_at or 0 }
+  -- What was let go may be for nobody but who told of an end, and did not ask: it may rest, and have room all the same.
+  return { now, is_limited and want == 0 and readied > 0 and now or 0, refused, {}, {}, {}, {}, errand_at or 0 }
 end
 
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
@@ -210,16 +223,18 @@ for _, id in ipairs(overdue or lost) do
   else
     redis.call('ZREM', running, id)
     redis.call('HDEL', claims, id)
+    if is_limited then give_up_places({ id }, 1, 1) end
     tally('orphans', 1)
   end
 end
 if #lost > 0 then tally('lost', #lost) end
 if overdue then lease_end = lease_first() end
 
-local ids = redis.call('ZRANGE', ready, 0, want - 1)
-local n, bodies, again = #ids, {}, {}
+local ids, bodies, again = {}, {}, {}
 local tops = {} -- level, largest tag handed out: where the level's clock stands now
-if n == want then
+if is_limited then ids, bodies, tops = choose() else ids = redis.call('ZRANGE', ready, 0, want - 1) end
+local n = #ids
+if n == want and not is_limited then
   local top = tonumber(redis.call('ZSCORE', ready, ids[n]))
   while top do
     local level = math.floor(top / LEVEL)
@@ -233,8 +248,10 @@ if n == want then
   end
 end
 if n > 0 then
-  redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
-  bodies = redis.call('HMGET', jobs, unpack(ids))
+  if not is_limited then
+    redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
+    bodies = redis.call('HMGET', jobs, unpack(ids))
+  end
   local before = redis.call('HMGET', claims, unpack(ids))
   -- Filled up to more than 64 bytes, so that the server keeps claims as a table: in its compact form it would walk
   -- through all of them to find one, and a turn asks for hundreds.
@@ -267,32 +284,37 @@ if n > 0 then
     redis.call('HSET', claims, unpack(stamps))
     lease_end = lease_end or now + lease_ms
   end
-  if n == want then
-    redis.call('ZREM', idle, worker)
-    local more = redis.call('EXISTS', ready) == 1
-    if not more then
-      redis.call('DEL', clock) -- this may have been the last turn for long: nothing may stay behind
-    else
-      for i = 1, #tops, 2 do
-        redis.call('HSET', clock, tops[i], tops[i + 1])
-        -- The group without a name is never behind: push.lua counts on it, and need not ask.
-        if tonumber(redis.call('HGET', clock, tops[i] .. ':') or 0) < tonumber(tops[i + 1]) then
-          redis.call('HSET', clock, tops[i] .. ':', tops[i + 1])
-        end
-      end
-      forget_marks()
-    end
-    if more or due_for_others() then -- there is more than this worker can take: pass the call on
-      local other = wake()
-      if other then ring(other, '') end
-    end
-    return { now, 0, refused, ids, bodies, again, lost, errand_at or 0 }
-  end
 end
 
-redis.call('DEL', clock) -- nothing is queued: the virtual times start anew
-if tonumber(idle_ms) > 0 then -- somebody with a loop of his own does not wait for a bell
+-- With less than was wanted nothing is left, unless so many had to be parked that the next turn goes on.
+local more = (n == want or is_limited) and redis.call('EXISTS', ready) == 1
+if more then
+  for i = 1, #tops, 2 do
+    redis.call('HSET', clock, tops[i], tops[i + 1])
+    -- The group without a name is never behind: push.lua counts on it, and need not ask.
+    if tonumber(redis.call('HGET', clock, tops[i] .. ':') or 0) < tonumber(tops[i + 1]) then
+      redis.call('HSET', clock, tops[i] .. ':', tops[i + 1])
+    end
+  end
+  forget_marks()
+else
+  redis.call('DEL', clock) -- nothing is queued: the virtual times start anew, and nothing may stay behind
+end
+if n == want then
+  redis.call('ZREM', idle, worker)
+  if more or due_for_others() or looks_sooner() then -- there is more than this worker can take: pass the call on
+    local other = wake()
+    if other then ring(other, '') end
+  end
+  return { now, 0, refused, ids, bodies, again, lost, errand_at or 0 }
+end
+
+if tonumber(idle_ms) > 0 then
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
+elseif more or looks_sooner() then -- somebody with a loop of his own neither waits for a bell nor need come back
+  local other = wake()
+  if other then ring(other, '') end
 end
-return { now, sooner(due_at, lease_end), refused, ids, bodies, again, lost, errand_at or 0 }
+local wake_at = more and now or sooner(due_at, lease_end, is_limited and look_first())
+return { now, wake_at, refused, ids, bodies, again, lost, errand_at or 0 }

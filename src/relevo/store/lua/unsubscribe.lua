@@ -1,5 +1,5 @@
 --[[ Remove a subscription. Events under way still reach its queue, which the relay then clears and forgets.
-KEYS  subscriptions errands letters
+KEYS  subscriptions topics errands letters
 ARGV  queue      text  whose
       unseen     int   only if nobody said since this time that it is served; '': in any case
       close_ms   int   after which its queue is cleared
@@ -7,7 +7,8 @@ GIVES 1 if it was removed ]]
 -- @include now
 redis.call('ZREM', errands, '') -- as in include/afford.lua: removing must work on a full server, too
 -- @include subscription
+-- @include dismiss
 local text = redis.call('HGET', subscriptions, queue)
 if not text or unseen ~= '' and number_in(text, 'seen_ms') > tonumber(unseen) then return 0 end
-dismiss(queue)
+dismiss(queue, text)
 return 1

@@ -1,8 +1,16 @@
--- Whether a topic is one of those that a pattern stands for, as model/topics.py decides it: `*` is one segment, `>` at
--- the end all the rest, at least one. Pattern and topic hold only letters, digits, `_`, `-`, dots and these wildcards.
-local MEANS = { ['-'] = '%-', ['.'] = '%.', ['*'] = '[^.]+', ['>'] = '.+' }
-local function matches(pattern, topic)
-  if pattern == topic then return true end
-  if not string.find(pattern, '[*>]') then return false end
-  return string.find(topic, '^' .. string.gsub(pattern, '[%-.*>]', MEANS) .. '$') ~= nil
+-- All patterns that stand for a topic, as model/topics.py defines it: each segment as it is or `*`, and `>` for all that
+-- follow, at least one. They are few, since topics have few segments, and who subscribed need not be looked through.
+local function patterns_of(topic)
+  local found, heads = {}, { '' }
+  for segment in string.gmatch(topic, '[^.]+') do
+    local longer = {}
+    for _, head in ipairs(heads) do
+      found[#found + 1] = head .. '>'
+      longer[#longer + 1] = head .. segment .. '.'
+      longer[#longer + 1] = head .. '*.'
+    end
+    heads = longer
+  end
+  for _, head in ipairs(heads) do found[#found + 1] = string.sub(head, 1, -2) end
+  return found
 end

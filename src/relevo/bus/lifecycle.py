@@ -1,0 +1,162 @@
+"""The life cycle of what tasks leave behind: listed, cleaned up, and swept when everybody forgot it.
+
+Everything on the bus ends by itself: messages when they are handled or too old, records and lists at their time limits.
+So nothing here is needed for the store to stay clean; it makes it clean sooner, and shows what there is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.errors import OptionError
+from relevo.model.ids import made_ms
+from relevo.model.job import State
+from relevo.model.names import is_bus_name, parse
+from relevo.store import queues
+from relevo.store.jobs import Seen, look, readable
+from relevo.store.plan import Ahead, Call
+from relevo.store.tasks import Left, clean, forget, made, noted
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+log = logging.getLogger("relevo.bus")
+
+#: Messages of a task that are told of, one by one.
+TOLD = 1_000
+
+
+class Made(Struct, frozen=True):
+    """Something that was made on behalf of a task."""
+
+    id: str
+    #: actions, callbacks or notifications
+    kind: str
+    queue: str
+    state: State
+    type: str = ""
+    made_ms: int = 0
+
+
+class Cleaned(Struct, frozen=True):
+    """What a clean-up did, queue by queue."""
+
+    task: str
+    queues: dict[str, Left]
+    dry_run: bool = False
+
+    @property
+    def removed(self) -> int:
+        """Records, logs and results that are gone now."""
+        return sum(one.removed for one in self.queues.values())
+
+    @property
+    def living(self) -> int:
+        """Messages still in use; they were not touched."""
+        return sum(one.living for one in self.queues.values())
+
+    @property
+    def dead(self) -> int:
+        """Dead letters that were left."""
+        return sum(one.dead for one in self.queues.values())
+
+
+def _task(given: Any) -> str:
+    if not isinstance(given, str) or not given or len(given) > 200:
+        raise OptionError(f"task: the id of a task is text of at most 200 characters, found {given!r:.80}")
+    return given
+
+
+def bus_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+    """All queues of the bus that were used of late."""
+    return [name for name in (yield from app.listed_queues()) if is_bus_name(name)]
+
+
+def _queues_of(app: Relevo, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
+    """Where something was made for a task; if nobody noted it, or the note is gone, anywhere."""
+    names: list[str] = yield noted(app.bus_keys, task)
+    return names or (yield from bus_queues(app)) if everywhere else names
+
+
+def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
+    """What was made on behalf of a task and can still be seen: oldest first."""
+    task = _task(task)
+    names = yield from _queues_of(app, task, everywhere=True)
+    found: list[Made] = []
+    ids = yield Ahead(made(app.keys_of(name), task) for name in names)
+    pairs = [(name, id) for name, here in zip(names, ids, strict=True) for id in here][:TOLD]
+    seen: list[Seen] = yield Ahead(look(app.keys_of(name), id) for name, id in pairs)
+    for (name, id), one in zip(pairs, seen, strict=True):
+        if one.state is State.UNKNOWN:
+            continue  # done, and nothing kept of it
+        envelope = one.envelope or readable(one.body)
+        type = envelope.target if envelope else one.record.target if one.record else ""
+        kind = parse(name, prefix=False, env=False).kind
+        found.append(Made(id, kind, name, one.state, type, made_ms(id)))
+    return sorted(found, key=lambda item: item.made_ms)
+
+
+def cleaning(
+    app: Relevo, task: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
+) -> Generator[Call[Any] | Ahead[Any], Any, Cleaned]:
+    """Remove what is left of a task; each queue in one step. What is in use stays, and so do dead letters."""
+    task = _task(task)
+    names = yield from _queues_of(app, task, everywhere=everywhere)
+    done: dict[str, Left] = {}
+    for name in names:
+        left: Left = yield from clean(app.keys_of(name), task, dead=dead, dry_run=dry_run)
+        if left != Left():
+            done[name] = left
+    emptied = [name for name in names if not (left := done.get(name, Left())).living and not left.dead]
+    if emptied and not dry_run:
+        yield forget(app.bus_keys, task, emptied)
+    report = Cleaned(task, done, dry_run)
+    if done:
+        log.info(
+            "task %s: %d removed from %d queues%s; %d in use, %d dead letters left",
+            task,
+            report.removed,
+            len(done),
+            " (only observed)" if dry_run else "",
+            report.living,
+            report.dead,
+        )
+    return report
+
+
+class Tally(Struct, frozen=True):
+    """How many objects of one kind came and went."""
+
+    created: int = 0
+    living: int = 0
+    done: int = 0
+    dead: int = 0
+    expired: int = 0
+    #: Removed because their task ended.
+    cleaned: int = 0
+    #: Removed because nobody wanted them any more.
+    swept: int = 0
+
+
+def tallies(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tally]]:
+    """How many objects of each kind came and went, from the counters of all queues of the bus."""
+    names = yield from bus_queues(app)
+    stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
+    found: dict[str, Tally] = {}
+    for one in stats:
+        kind = parse(one.name, prefix=False, env=False).kind
+        before, total = found.get(kind, Tally()), one.totals
+        found[kind] = Tally(
+            before.created + total.get("enqueued", 0),
+            before.living + one.living,
+            before.done + total.get("done", 0),
+            before.dead + total.get("dead", 0),
+            before.expired + total.get("expired", 0),
+            before.cleaned + total.get("cleaned", 0),
+            before.swept + total.get("swept", 0),
+        )
+    return found

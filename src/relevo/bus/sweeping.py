@@ -1,0 +1,126 @@
+"""The sweeper: finds what nobody serves or uses any more, by when it was last used, and removes it.
+
+It looks at lists and at the ends of queues, never at all keys, and it removes nothing that has a message waiting or
+running: such a queue is only reported. What it removes is looked at again in the step that removes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.model.durations import spoken
+from relevo.model.names import is_bus_name
+from relevo.store import queues
+from relevo.store.events import relay_events
+from relevo.store.plan import Ahead, Call
+from relevo.store.subscriptions import Subscription, Swept, subscriptions, sweep
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+log = logging.getLogger("relevo.bus")
+
+#: One sweep at a time; whoever dies in it holds up the next for so long.
+LOCK_MS = 30_000
+
+
+class Orphan(Struct, frozen=True):
+    """Something that nobody serves or uses any more."""
+
+    #: subscription or queue
+    kind: str
+    name: str
+    #: When it was last used, by the server's clock.
+    used_ms: int
+    reason: str
+    #: removed, would be removed, warned, or kept because messages wait in it
+    what: str
+
+
+class SweepReport(Struct, frozen=True):
+    """What a sweep found."""
+
+    orphans: tuple[Orphan, ...]
+    dry_run: bool
+    #: Somebody else was sweeping: nothing was looked at.
+    skipped: bool = False
+
+    @property
+    def removed(self) -> int:
+        """How many were removed, or would be."""
+        return sum(one.what in ("removed", "would be removed") for one in self.orphans)
+
+
+def sweeping(app: Relevo, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any], Any, SweepReport]:
+    """Look once, and remove unless it is a dry run."""
+    lock, me = app.bus_keys.key("sweeping"), app.new_id()
+    if not dry_run and not (yield Call([b"SET", lock, me, b"NX", b"PX", LOCK_MS])):
+        return SweepReport((), dry_run, skipped=True)
+    now_ms = yield from app.now_ms()
+    found = yield from _subscriptions(app, now_ms, dry_run=dry_run)
+    found += yield from _queues(app, now_ms, dry_run=dry_run)
+    if not dry_run:
+        yield from relay_events(app.bus_keys, app.keys_of, app.settings.dead_max)
+        yield Call([b"DEL", lock])
+        for one in found:
+            level = logging.WARNING if one.what == "warned" else logging.INFO
+            log.log(level, "%s %s: %s; %s", one.kind, one.name, one.reason, one.what)
+    return SweepReport(tuple(found), dry_run)
+
+
+def _subscriptions(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
+    if dry_run:
+        listed: list[Subscription] = yield subscriptions(app.bus_keys)
+        removed = [one for one in listed if _ends_ms(one) <= now_ms]
+        warned = [one for one in listed if one not in removed and not one.until_ms and _half_ms(one) <= now_ms]
+    else:
+        swept: Swept = yield sweep(app.bus_keys)
+        removed, warned = swept.removed, swept.warned
+    found = []
+    for one in removed:
+        why = "its process is gone" if one.until_ms else f"nobody served it for {spoken((now_ms - one.seen_ms) / 1000)}"
+        found.append(Orphan("subscription", one.queue, one.seen_ms, why, _said(dry_run=dry_run)))
+    for one in warned:
+        gone, left = spoken((now_ms - one.seen_ms) / 1000), spoken(max(0, _ends_ms(one) - now_ms) / 1000)
+        why = f"nobody served it for {gone}; in {left} it is removed with all that waits in it"
+        found.append(Orphan("subscription", one.queue, one.seen_ms, why, "warned"))
+    return found
+
+
+def _ends_ms(one: Subscription) -> int:
+    return one.until_ms or one.seen_ms + one.inactive_ms
+
+
+def _half_ms(one: Subscription) -> int:
+    return one.seen_ms + one.inactive_ms // 2
+
+
+def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any], Any, list[Orphan]]:
+    """Queues of the bus that nobody used for long. One that is empty is no key: only its name is taken off the list."""
+    before_ms = now_ms - round(app.settings.orphan_age * 1000)
+    key = app.bus_keys.key("queues")
+    rows: list[bytes] = yield Call([b"ZRANGEBYSCORE", key, b"-inf", before_ms, b"WITHSCORES", b"LIMIT", 0, 1000])
+    names = [(name.decode(), int(float(used))) for name, used in zip(rows[::2], rows[1::2], strict=True)]
+    names = [(name, used) for name, used in names if is_bus_name(name)]
+    stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name, _ in names)
+    found = []
+    for (name, used), one in zip(names, stats, strict=True):
+        why = f"unused for {spoken((now_ms - used) / 1000)}"
+        if one.living:
+            what = f"kept: {one.living:,} messages are in it"
+        elif one.idle_workers:
+            continue
+        elif dry_run:
+            what = _said(dry_run=True)
+        else:
+            what = "removed" if (yield queues.unlist(key, name, used)) else "kept: it was used just now"
+        found.append(Orphan("queue", name, used, why, what))
+    return found
+
+
+def _said(*, dry_run: bool) -> str:
+    return "would be removed" if dry_run else "removed"

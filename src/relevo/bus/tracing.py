@@ -1,0 +1,69 @@
+"""Following an operation through all services: what was handled, and what of it still waits or runs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from relevo.bus.lifecycle import bus_queues, listing
+from relevo.errors import OptionError
+from relevo.model.ids import looks_like_id, made_ms
+from relevo.model.job import State
+from relevo.model.span import Span
+from relevo.store.jobs import Seen, look, readable
+from relevo.store.plan import Ahead, Call
+from relevo.store.spans import spans_of
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+def tracing(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    """All that is known of an operation, oldest first. Of what was handled, the newest `trace_max` are known."""
+    if not id or not str(id).isprintable():
+        raise OptionError(f"the id of an operation, a task or a message is needed, found {id!r:.80}")
+    found: list[Span] = yield from spans_of(app.bus_keys, id)
+    told = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
+    alive = yield from _of_task(app, id) if not looks_like_id(id) else _of_message(app, id)
+    found += [span for span in alive if (span.queue, span.id) not in told]
+    return sorted(found, key=lambda span: (span.sent_ms, span.id, span.attempt))
+
+
+def _of_task(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    made = yield from listing(app, task)
+    living = [one for one in made if not one.state.has_ended]
+    seen: list[Seen] = yield Ahead(look(app.keys_of(one.queue), one.id) for one in living)
+    return [span for one, there in zip(living, seen, strict=True) if (span := _span(one.queue, there)) is not None]
+
+
+def _of_message(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    names = yield from bus_queues(app)
+    seen: list[Seen] = yield Ahead(look(app.keys_of(name), id) for name in names)
+    return [span for name, there in zip(names, seen, strict=True) if (span := _span(name, there)) is not None]
+
+
+def _span(queue: str, seen: Seen) -> Span | None:
+    if seen.state is State.UNKNOWN:
+        return None
+    envelope = seen.envelope or readable(seen.body)
+    if envelope is None or envelope.headers is None:
+        return None
+    headers, record, claim = envelope.headers, seen.record, seen.claim
+    return Span(
+        seen.id,
+        envelope.target,
+        queue,
+        headers.intent,
+        headers.source,
+        record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
+        envelope.group,
+        headers.task,
+        headers.correlation or seen.id,
+        headers.causation,
+        len(seen.story.attempts) + 1,
+        made_ms(seen.id),
+        record.started_ms if record else claim.since_ms if claim and seen.state is State.RUNNING else 0,
+        record.ended_ms if record else 0,
+        seen.state.value,
+        record.reason if record else "",
+    )

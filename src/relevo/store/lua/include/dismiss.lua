@@ -1,0 +1,9 @@
+-- Remove a subscription. What is still in its queue, which may be in another slot, is removed by the relay, after the
+-- events that are under way have arrived.
+local function dismiss(queue, text)
+  redis.call('HDEL', subscriptions, queue)
+  strike(pattern_in(text), queue)
+  local letter = 'closed.' .. string.format('%d', now) .. '.' .. redis.sha1hex(queue)
+  redis.call('HSET', letters, letter, 'closed\n' .. queue)
+  redis.call('ZADD', errands, now + close_ms, letter)
+end

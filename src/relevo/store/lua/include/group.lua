@@ -1,0 +1,18 @@
+-- The group of a job, as its body says and as limits name it ('g:acme'), and its weight. Nothing for a job without a
+-- group, and for a body that nobody can read.
+local function group_of(body)
+  if not string.find(body, '"g"', 1, true) then return nil end
+  -- As our own clients write it: before the arguments, which may hold anything. All other bodies are read as a whole.
+  local group, at = string.match(body, '^{"t":"[^"\\]*","g":"([^"\\]*)"()')
+  if not group then group, at = string.match(body, '^{"t":"[^"\\]*","p":%d+,"g":"([^"\\]*)"()') end
+  local weight
+  if group then
+    weight = tonumber(string.match(body, '^,"w":([%d.]+)', at))
+  else
+    local is_json, read = pcall(cjson.decode, body)
+    if is_json and type(read) == 'table' and type(read.g) == 'string' then group, weight = read.g, tonumber(read.w) end
+  end
+  if not group or group == '' then return nil end
+  if not (weight and weight >= 0.01 and weight <= 64) then weight = 1 end
+  return 'g:' .. group, weight
+end

@@ -1,0 +1,60 @@
+"""What was made on behalf of a task (a conversation of the bus), queue by queue."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+from relevo.store.push import KEEP_MS
+from relevo.store.scripts import script
+
+#: Entries looked at in one call.
+PART = 500
+
+
+class Left(Struct, frozen=True):
+    """What a clean-up found in one queue."""
+
+    removed: int = 0
+    #: Still in use: waiting, scheduled, ready or running.
+    living: int = 0
+    #: Dead letters that were left for somebody to look at.
+    dead: int = 0
+
+
+def enlist(key: bytes, queues: Sequence[str], now_ms: int, ttl_ms: int) -> Call[int]:
+    """Note queues in which something is made for a task, on the list of that name."""
+    return Call([now_ms, ttl_ms, *queues], int, script("enlist"), (key,))
+
+
+def noted(bus: QueueKeys, task: str) -> Call[list[str]]:
+    """The queues in which something was made for a task."""
+    return Call([b"ZRANGE", bus.own("made", task), 0, -1], lambda reply: [name.decode() for name in reply])
+
+
+def forget(bus: QueueKeys, task: str, queues: Sequence[str]) -> Call[int]:
+    """Nothing of the task is left in these queues."""
+    return Call([b"ZREM", bus.own("made", task), *queues])
+
+
+def made(queue: QueueKeys, task: str) -> Call[list[str]]:
+    """Ids of what was made for a task in a queue, oldest first; the newest ten thousand."""
+    return Call([b"ZRANGE", queue.own("made", task), -10_000, -1], lambda reply: [id.decode() for id in reply])
+
+
+def clean(queue: QueueKeys, task: str, *, dead: bool, dry_run: bool) -> Generator[Call[Any], Any, Left]:
+    """Remove what is left of a task in one queue, in bounded steps. What lives is never touched."""
+    script = queue.script("cleanup")
+    removed = living = buried = skip = 0
+    while True:
+        gone, lives, kept, more = yield Call(
+            [KEEP_MS, task, int(dead), int(dry_run), PART, skip], tuple, script, queue.of(script)
+        )
+        removed, living, buried = removed + gone, living + lives, buried + kept
+        skip += lives + kept + (gone if dry_run else 0)
+        if not more:
+            return Left(removed, living, buried)

@@ -1,0 +1,100 @@
+"""What a worker does about messages that have ended: it writes down their way, and cleans up after their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from relevo.bus.lifecycle import cleaning
+from relevo.errors import StoreError
+from relevo.model.ids import made_ms
+from relevo.model.message import Headers
+from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
+from relevo.model.span import Span
+from relevo.store.settlement import Held
+from relevo.store.spans import PART, write_spans
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+log = logging.getLogger("relevo.worker")
+
+#: Seconds between two writes: who follows an operation sees it a moment later, and the server is asked once for many.
+WRITE_EVERY = 1.0
+#: Spans kept here while the server is away.
+SPARE = 10_000
+
+
+class Aftermath:
+    """Told of every message that was worked on, when its outcome is decided."""
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+        self._spans: list[Span] = []
+        self._is_kept = app.settings.trace_max > 0
+
+    def note(self, held: Held, headers: Headers, outcome: Outcome, queue: str, now_ms: int) -> str:
+        """Remember it; the task to clean up after once the server knows, if this was its last word, else ''."""
+        envelope = held.envelope
+        assert envelope is not None
+        word, error = _words(outcome)
+        if self._is_kept and len(self._spans) < SPARE:
+            self._spans.append(
+                Span(
+                    held.id,
+                    envelope.target,
+                    queue,
+                    headers.intent,
+                    headers.source,
+                    held.worker,
+                    envelope.group,
+                    headers.task,
+                    headers.correlation or held.id,
+                    headers.causation,
+                    len(held.story.attempts) + 1,
+                    made_ms(held.id),
+                    held.since_ms,
+                    now_ms,
+                    word,
+                    error,
+                )
+            )
+        is_last_word = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
+        return headers.task if is_last_word else ""
+
+    def clean_up(self, tasks: list[str]) -> None:
+        """Remove what is left of tasks whose callback was handled. The one place where that happens by itself."""
+        mode = self._app.settings.lifecycle
+        for task in dict.fromkeys(tasks):
+            if mode != "off":
+                self._app.bus.in_background(cleaning(self._app, task, dry_run=mode == "observe", everywhere=False))
+
+    async def run(self) -> None:
+        """Write down what was remembered, for ever."""
+        while True:
+            await asyncio.sleep(WRITE_EVERY)
+            with contextlib.suppress(StoreError):
+                await self.write()
+
+    async def write(self) -> None:
+        """Write down what was remembered."""
+        while self._spans:
+            part = self._spans[:PART]
+            most = self._app.settings.trace_max
+            await self._app.client.arun(write_spans(self._app.bus_keys, part, most), patience=0)
+            del self._spans[: len(part)]
+
+
+def _words(outcome: Outcome) -> tuple[str, str]:
+    match outcome:
+        case Finish():
+            return "done", ""
+        case TryAgain(_, story):
+            return "retry", story.attempts[-1].error if story.attempts else ""
+        case GiveBack():
+            return "back", ""
+        case End(state, reason, story):
+            last = story.attempts[-1].error if story.attempts else ""
+            return state.value, ": ".join(part for part in (reason, last) if part)

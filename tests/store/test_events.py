@@ -1,0 +1,727 @@
+"""Events: published to all who subscribed, delivered to each of them once whoever dies, and never in anybody's way."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relevo import Relevo
+from relevo.errors import OptionError, OutOfMemory
+from relevo.model.ids import Ids, made_ms
+from relevo.model.topics import DEEPEST, check_pattern, matches
+from relevo.store import events as module
+from relevo.store import subscriptions as subscribing
+from relevo.store.deliveries import (
+    IN_PLACE_OF_AN_OLDER,
+    KNOWN,
+    NO_ROOM,
+    STORED,
+    TOGETHER,
+    Event,
+    Recipient,
+    deliver_events,
+    event_of,
+    letter_id,
+    put_events,
+)
+from relevo.store.events import (
+    ANYWHERE,
+    Lag,
+    Relayed,
+    deliver_event,
+    finish,
+    lag,
+    publish,
+    publish_and_deliver,
+    relay_events,
+)
+from relevo.store.history import Log
+from relevo.store.messages import Place, Tracked
+from relevo.store.plan import Call
+from relevo.store.push import CHUNK_BYTES
+from relevo.store.relay import ERRAND_MS, relay, take_errands
+from relevo.store.subscriptions import CLOSE_MS, Subscription, subscribe, subscriptions, sweep, unsubscribe
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.leaks import leaks
+from tests.servers import Server
+from tests.store.bus import BODY, LEASE_MS, Bus, make_bus, queue_of
+from tests.store.desk import Desk, kept, moved, new_id
+from tests.store.kin import everything, step_by_step
+from tests.topologies import Cluster
+
+#: What others hold: the letter of an event is theirs until this has passed.
+GONE = ERRAND_MS + 1
+
+
+@pytest.fixture
+def bus(app_factory: AppFactory, server: Server) -> Bus:
+    return make_bus(app_factory, server)
+
+
+def put(bus: Bus, name: str, *ids: str, most: int = 100, discard: str = "old", place: Place = ANYWHERE) -> list[int]:
+    """Put events into the queue of a subscription: what became of them."""
+    to = Recipient(queue_of(name), most, discard, 60_000)
+    some = [Event(id, "shop.sold", 1, BODY, (to,), place) for id in ids]
+    found: list[int] = bus.run(put_events(bus.app.keys_of(to.queue), to, some))
+    return found
+
+
+# --- both sides decide the same
+
+
+def test_scripts_and_python_agree_on_what_a_pattern_stands_for(server: Server) -> None:
+    include = files("relevo.store").joinpath("lua", "include", "topic.lua").read_text("utf-8")
+    chance = random.Random(7)
+    words = ["a", "b", "a-b", "a_b", "-", "A1"]
+    common: Counter[bool] = Counter()
+    for _ in range(200):
+        topic = [chance.choice(words) for _ in range(chance.randint(1, 5))]
+        found = server.command("EVAL", f"{include}\nreturn patterns_of(ARGV[1])", 0, ".".join(topic))
+        spelt = {pattern.decode() for pattern in found}
+        assert len(found) == len(spelt) == 2 ** (len(topic) + 1) - 1
+        for _ in range(50):
+            pattern = [chance.choice(["*", chance.choice(words), part]) for part in topic]
+            match chance.randint(0, 3):
+                case 0:
+                    pattern = [*pattern[: chance.randint(0, len(pattern))], ">"]
+                case 1:
+                    pattern = pattern[: chance.randint(1, len(pattern))]
+                case 2:
+                    pattern.append(chance.choice(["*", "a"]))
+            said = matches(".".join(pattern), ".".join(topic))
+            assert (".".join(pattern) in spelt) is said
+            common[said] += 1
+        assert all(check_pattern(pattern) and matches(pattern, ".".join(topic)) for pattern in spelt)
+    assert min(common[True], common[False]) > 2000, "both answers are common"
+
+
+def test_the_deepest_topic_is_found_by_every_pattern_for_it(bus: Bus) -> None:
+    topic = ".".join(f"s{n}" for n in range(DEEPEST))
+    wanted = [topic, ".".join("*" * DEEPEST), ">", topic.replace("s7", ">"), topic.replace("s3", "*")]
+    for pattern in wanted:
+        bus.subscribe(pattern, pattern)
+    assert {to.queue for to in bus.send(topic).to} == set(map(queue_of, wanted))
+
+
+# --- published
+
+
+def test_an_event_that_nobody_wants_is_no_error_and_leaves_nothing(bus: Bus) -> None:
+    bus.subscribe("shop.bought")
+    before = everything(bus.own)
+    for event in (bus.publish(), bus.send()):
+        assert (event.to, event.is_wanted) == ((), False)
+        assert event.at_ms > 1_600_000_000_000
+    assert everything(bus.own) == before
+
+
+def test_all_who_subscribed_get_an_event_once_and_others_do_not(bus: Bus) -> None:
+    """RB12: K subscriptions, K deliveries."""
+    for pattern in ("shop.sold", "shop.*", "*.sold", "shop.>", ">", "*", "shop.bought", "shop.sold.twice", "mail.>"):
+        bus.subscribe(pattern)
+    event = bus.send("shop.sold")
+    wanted = ["shop.sold", "shop.*", "*.sold", "shop.>", ">"]
+    assert sorted(to.queue for to in event.to) == sorted(map(queue_of, wanted))
+    for pattern in bus.known():
+        assert bus.waiting(pattern) == [event.id] * (pattern in wanted)
+    assert bus.letters() == {}
+
+
+def test_a_topic_that_is_none_is_refused(bus: Bus) -> None:
+    for topic in ("", "shop.*", "a b"):
+        with pytest.raises(OptionError, match="topic"):
+            bus.publish(topic)
+
+
+def test_one_letter_holds_the_event_and_all_it_goes_to(bus: Bus) -> None:
+    for name in "abc":
+        bus.subscribe("shop.sold", name, max_backlog=7, discard="new", retention_ms=1000)
+    place = Place(50, "tenant 7 % é\n", 2.5, "free tier")
+    event = bus.publish(place=place, tracked=Tracked("task\n 1", 5000), log=Log("shop:notifications", 1000, 10))
+    ((id, text),) = bus.letters().items()
+    assert id == letter_id(event.id)
+    assert event_of(text) == event
+    assert set(event.to) == {Recipient(queue_of(name), 7, "new", 1000) for name in "abc"}
+    assert (event.place, event.tracked) == (place, Tracked("task\n 1", 5000))
+    bus.advance(GONE)
+    bus.relay()
+
+
+def test_published_twice_there_is_one_letter_that_goes_to_the_same_ones(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    first = bus.publish()
+    bus.advance(1500)
+    bus.subscribe("shop.sold", "b")
+    second = bus.publish(id=first.id)
+    assert second == first
+    assert list(bus.letters()) == [letter_id(first.id)]
+    bus.advance(1500)
+    assert bus.relay().delivered == 0, "who said it again has it for a while"
+    bus.run(deliver_event(bus.keys, bus.app.keys_of, second))
+    assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([first.id], [], {})
+
+
+def test_published_again_after_it_was_delivered_it_changes_nothing(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    event = bus.send()
+    before = everything(bus.desk("a"))
+    assert bus.send(id=event.id).id == event.id
+    assert everything(bus.desk("a")) == before
+    assert bus.letters() == {}
+
+
+def test_a_broadcast_subscription_gets_events_while_its_lease_lives_and_is_removed_then(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "durable")
+    bus.subscribe("shop.sold", "one", lease_ms=LEASE_MS)
+    bus.subscribe("shop.sold", "two", lease_ms=LEASE_MS)
+    bus.subscribe("other", "three", lease_ms=LEASE_MS)
+    assert len(bus.send().to) == 3
+    bus.advance(LEASE_MS - 1000)
+    bus.subscribe("shop.sold", "two", lease_ms=LEASE_MS)
+    assert len(bus.send().to) == 3
+    bus.advance(1000)
+    event = bus.send()
+    assert {to.queue for to in event.to} == {queue_of("durable"), queue_of("two")}
+    assert set(bus.known()) == {"durable", "two", "three"}, "in passing, of those that match"
+    assert bus.subscribe("shop.sold", "one", lease_ms=LEASE_MS) == "new"
+
+
+def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus: Bus) -> None:
+    many = [Subscription(f"shop.topic_{n}.*", "mail", queue_of(f"s{n}")) for n in range(990)]
+    many += [Subscription("shop.*.sold", "mail", queue_of(f"t{n}")) for n in range(10)]
+    assert Counter(bus.run(subscribe(bus.keys, many))) == {"new": 1000}
+    calls: Counter[str] = Counter()
+    plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.all.sold", new_id(), BODY)
+    event: Event = step_by_step(bus.run, plan, lambda name, _: calls.update([name]))
+    assert sorted(to.queue for to in event.to) == [queue_of(f"t{n}") for n in range(10)]
+    assert calls == {"publish": 1, "event": 10, "errands": 1}
+
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        bus.publish("shop.all.nothing")
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.005, "the others are not looked at"
+    began = time.perf_counter()
+    assert Counter(bus.run(subscribe(bus.keys, many))) == {"renewed": 1000}
+    assert time.perf_counter() - began < 0.5
+
+
+# --- delivered
+
+
+def test_each_gets_the_same_job_with_the_time_until_which_it_wants_it(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "short", retention_ms=5000)
+    bus.subscribe("shop.sold", "long")
+    bus.subscribe("shop.sold", "ever", retention_ms=0)
+    event = bus.send()
+    bodies = {name: bus.desk(name).ask("HGET", "jobs", event.id) for name in ("short", "long", "ever")}
+    assert bodies["short"] == BODY + b',"x":%d}' % (event.at_ms + 5000)
+    assert bodies["long"] == BODY + b',"x":%d}' % (event.at_ms + 7 * 86_400_000)
+    assert bodies["ever"] == BODY + b"}"
+
+
+def test_an_event_delivered_late_expires_by_the_time_it_was_published(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a", retention_ms=60_000)
+    event = bus.publish()
+    bus.advance(30_000)
+    assert bus.relay().delivered == 1
+    assert bus.desk("a").ask("HGET", "jobs", event.id) == BODY + b',"x":%d}' % (event.at_ms + 60_000)
+
+
+@pytest.mark.parametrize("how", ["ready", "running", "scheduled", "kept", "dead"])
+def test_delivering_twice_changes_nothing_wherever_the_first_one_is(bus: Bus, how: str) -> None:
+    bus.subscribe("shop.sold", "a")
+    event = bus.send()
+    desk = bus.desk("a")
+    if how != "ready":
+        assert desk.claim() == [event.id]
+    if how == "scheduled":
+        desk.turn(0, moved(event.id, "retry"))
+    elif how == "kept":
+        desk.turn(0, kept([event.id]))
+    elif how == "dead":
+        desk.turn(0, moved(event.id, "dead", text=b'{"state":"dead"}'))
+    before = everything(desk)
+    assert put(bus, "a", event.id, event.id) == [KNOWN, KNOWN]
+    assert put(bus, "a", event.id, most=1, discard="new") == [KNOWN]
+    assert everything(desk) == before
+
+
+def test_the_event_of_a_killed_publisher_is_delivered_by_whoever_comes_by(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    bus.subscribe("shop.sold", "b")
+    event = bus.publish()
+    early = bus.relay()
+    assert early.delivered == 0
+    assert 0 < early.next_ms - early.now_ms <= ERRAND_MS
+    assert (bus.waiting("a"), bus.waiting("b")) == ([], [])
+    bus.advance(GONE)
+    late = bus.relay()
+    assert (late.delivered, late.next_ms) == (1, 0)
+    assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([event.id], [event.id], {})
+    bus.run(deliver_event(bus.keys, bus.app.keys_of, event))
+    assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([event.id], [event.id], {})
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_publisher_may_be_killed_after_any_step(bus: Bus, steps: int) -> None:
+    for name in "abc":
+        bus.subscribe("shop.sold", name)
+    id = new_id()
+    plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.sold", id, BODY)
+    answer = None
+    for _ in range(steps):
+        try:
+            answer = bus.run(plan.send(answer))
+        except StopIteration:
+            break
+    plan.close()
+    bus.advance(GONE)
+    bus.relay()
+    assert [bus.waiting(name) for name in "abc"] == [[id] * (steps > 0)] * 3, "all of them or none"
+    assert bus.letters() == {}
+
+
+def test_a_relay_that_dies_with_an_event_is_followed_by_another(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    event = bus.publish()
+    bus.advance(GONE)
+    assert bus.run(take_errands(bus.keys)).ids == [letter_id(event.id)]
+    assert bus.relay().delivered == 0
+    bus.advance(GONE)
+    assert bus.relay().delivered == 1
+    assert bus.waiting("a") == [event.id]
+
+
+def test_reporting_a_letter_takes_no_other(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    first, second = bus.publish(), bus.publish()
+    bus.advance(GONE)
+    assert bus.run(finish(bus.keys, [letter_id(first.id)])) == bus.own.score("errands", letter_id(second.id))
+    assert bus.run(finish(bus.keys, [letter_id(first.id)])) > 0
+    assert bus.relay().delivered == 1
+    assert bus.run(finish(bus.keys, [])) == 0
+
+
+def test_an_event_in_the_outbox_of_any_queue_is_delivered_from_there(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    event = bus.publish()
+    ((id, text),) = bus.letters().items()
+    bus.run(finish(bus.keys, [id]))
+    shop = Desk(bus.run, bus.app.keys_of("shop:actions"), bus.server)
+    shop.ask("HSET", "letters", id, text)
+    shop.ask("ZADD", "errands", 1, id)
+    assert bus.run(relay(bus.app.keys_of, ["shop:actions"], 1000)) == 1
+    assert bus.waiting("a") == [event.id]
+    assert shop.ask("EXISTS", "letters") == 0
+
+
+def test_many_letters_are_delivered_in_few_bounded_calls(bus: Bus) -> None:
+    bus.subscribe("shop.*", "a")
+    bus.subscribe("shop.sold", "b")
+    ids = [bus.publish().id for _ in range(TOGETHER + 5)]
+    bus.advance(GONE)
+    calls: list[str] = []
+    plan = relay_events(bus.keys, bus.app.keys_of, 1000)
+    done: Relayed = step_by_step(bus.run, plan, lambda name, _: calls.append(name))
+    assert done.delivered == len(ids)
+    assert calls == ["errands", "event", "event", "errands", "event", "event", "errands"]
+    assert bus.waiting("a") == bus.waiting("b") == ids
+
+
+def test_large_events_are_delivered_in_calls_of_bounded_size(bus: Bus) -> None:
+    """RB44"""
+    to = Recipient(queue_of("a"), 100, "old", 0)
+    bodies = [b'{"t":"x","d":"%b"' % (b"x" * (CHUNK_BYTES // 3)) for _ in range(7)]
+    some = [Event(new_id(), "a", 1, body, (to,), ANYWHERE) for body in bodies]
+    sizes = []
+
+    def note(_: str, call: Call[Any]) -> None:
+        sizes.append(sum(len(arg) for arg in call.args if isinstance(arg, bytes)))
+
+    step_by_step(bus.run, deliver_events(bus.app.keys_of, some), note)
+    assert len(sizes) == 4
+    assert max(sizes) <= CHUNK_BYTES + 1000
+    assert bus.waiting("a") == [one.id for one in some]
+
+
+def test_an_idle_worker_is_called(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    desk = bus.desk("a")
+    desk.wait("w1")
+    desk.wait("w2")
+    bus.send()
+    assert sorted(map(desk.bell, ("w1", "w2"))) == [[], [b""]]
+
+
+def test_tenants_share_by_weight_as_in_any_queue(bus: Bus) -> None:
+    big, small = Place(100, "big", 2.0), Place(100, "small", 1.0)
+    many, few = [new_id() for _ in range(4)], [new_id() for _ in range(2)]
+    put(bus, "a", *many, place=big)
+    put(bus, "a", *few, place=small)
+    assert bus.waiting("a") == [many[0], many[1], few[0], many[2], many[3], few[1]]
+
+
+def test_priorities_count_as_in_any_queue(bus: Bus) -> None:
+    low, high = new_id(), new_id()
+    put(bus, "a", low, place=Place(150))
+    put(bus, "a", high, place=Place(50))
+    assert bus.desk("a").drain() == [high, low]
+
+
+def test_tiers_are_counted_and_what_a_task_caused_is_known(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    event = bus.send(place=Place(100, "t7", 1.0, "free"), tracked=Tracked("order-7", 60_000))
+    desk = bus.desk("a")
+    assert desk.stats().totals == {"enqueued": 1, "tier:free": 1}
+    assert desk.members("made:order-7") == [event.id]
+    assert 0 < desk.ask("PTTL", "made:order-7") <= 60_000
+
+
+# --- no more than there is room for
+
+
+def test_a_full_queue_takes_nothing_new_if_it_wants_to_keep_the_old(bus: Bus) -> None:
+    """RB12: memory is bounded, and what was lost is counted."""
+    first, second, third = (new_id() for _ in range(3))
+    assert put(bus, "a", first, second, third, most=2, discard="new") == [STORED, STORED, NO_ROOM]
+    assert put(bus, "a", third, most=2, discard="new") == [NO_ROOM]
+    assert bus.waiting("a") == [first, second]
+    assert bus.desk("a").stats().totals == {"enqueued": 2, "overflow": 2}
+    assert bus.desk("a").claim() == [first]
+    assert put(bus, "a", third, most=2, discard="new") == [STORED], "what runs does not wait"
+
+
+def test_a_full_queue_drops_the_oldest_if_it_wants_the_new(bus: Bus) -> None:
+    ids = [new_id() for _ in range(5)]
+    assert put(bus, "a", *ids, most=2) == [STORED, STORED] + [IN_PLACE_OF_AN_OLDER] * 3
+    assert bus.waiting("a") == ids[3:]
+    stats = bus.desk("a").stats()
+    assert (stats.living, stats.totals) == (2, {"enqueued": 5, "overflow": 3})
+    assert bus.desk("a").drain() == ids[3:]
+
+
+def test_of_several_levels_the_one_that_runs_last_gives_way(bus: Bus) -> None:
+    low = [new_id(), new_id()]
+    high = [new_id(), new_id()]
+    put(bus, "a", *low, most=4, place=Place(150))
+    put(bus, "a", *high, most=4, place=Place(0))
+    assert put(bus, "a", third := new_id(), most=4, place=Place(1023)) == [IN_PLACE_OF_AN_OLDER]
+    assert bus.waiting("a") == [*high, low[1], third]
+    assert put(bus, "a", fourth := new_id(), most=4, place=Place(0)) == [IN_PLACE_OF_AN_OLDER]
+    assert bus.waiting("a") == [*high, fourth, low[1]]
+
+
+def test_nothing_is_left_of_what_gave_way(bus: Bus) -> None:
+    first, second = new_id(), new_id()
+    put(bus, "a", first)
+    desk = bus.desk("a")
+    desk.claim()
+    desk.ask("HSET", f"carried:{first}", "s:fetch", "1")
+    desk.ask("HSET", "waiters", first, "inbox")
+    desk.turn(0, moved(first, "back", text=b"{}"))
+    assert desk.ask("HLEN", "claims") == desk.ask("HLEN", "story") == 1
+    assert put(bus, "a", second, most=1) == [IN_PLACE_OF_AN_OLDER]
+    assert bus.waiting("a") == [second]
+    for key in ("claims", "story", "groups", "waiters", f"carried:{first}"):
+        assert desk.ask("EXISTS", key) == 0, key
+
+
+def test_where_all_wait_for_another_attempt_the_next_one_gives_way(bus: Bus) -> None:
+    first, second, third = (new_id() for _ in range(3))
+    put(bus, "a", first, second, place=Place(100, "g"))
+    desk = bus.desk("a")
+    desk.claim(2)
+    desk.turn(0, moved(second, "retry", ms=90_000, group="g"))
+    desk.turn(0, moved(first, "retry", ms=60_000, group="g"))
+    assert put(bus, "a", third, most=2) == [IN_PLACE_OF_AN_OLDER]
+    assert (desk.members("scheduled"), bus.waiting("a")) == ([second], [third])
+    assert desk.ask("HKEYS", "groups") == [second.encode()]
+
+
+def test_where_nothing_can_give_way_nothing_comes_in(bus: Bus) -> None:
+    desk = bus.desk("a")
+    desk.push_one(needs="w 1 1000 ")
+    assert put(bus, "a", new_id(), most=1) == [NO_ROOM]
+    assert desk.stats().totals["overflow"] == 1
+
+
+def test_a_slow_subscriber_does_not_slow_the_publisher_nor_the_others(bus: Bus) -> None:
+    """RB12"""
+    bus.subscribe("shop.sold", "slow", max_backlog=10)
+    bus.subscribe("shop.sold", "quick")
+    ids = [bus.send().id for _ in range(50)]
+    assert bus.waiting("slow") == ids[-10:]
+    assert bus.waiting("quick") == ids
+    assert bus.desk("slow").stats().totals["overflow"] == 40
+
+
+# --- letters that others wrote
+
+
+GARBAGE = [
+    b"event\n",
+    b"event\nx\n\n{",
+    b"event\nx 1 a 100 1.0      \n\n{",
+    b"event\nx one a 100 1.0    0  0 0\n\n{",
+    b"event\nx 1 a 100 1.0    0  0 0\nmail:notifications:a 1\n{",
+    b"event\nx 1 a 100 1.0    0  0 0\nmail:notifications:a many old 1\n{",
+    b"event\n\xff\n\xff\n\xff",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_letter_that_cannot_be_read_is_dropped_and_is_in_nobodys_way(
+    bus: Bus, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.subscribe("shop.sold", "a")
+    bus.own.ask("HSET", "letters", "x.event", garbage)
+    bus.own.ask("ZADD", "errands", 1, "x.event")
+    event = bus.publish()
+    bus.advance(GONE)
+    with caplog.at_level(logging.ERROR, "relevo.relay"):
+        assert bus.relay().delivered == 2
+    assert "letter x.event cannot be read and is dropped" in caplog.text
+    assert (bus.waiting("a"), bus.letters()) == ([event.id], {})
+
+
+def test_a_queue_that_cannot_be_does_not_keep_the_event_from_the_others(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = [Recipient(queue, 10, "old", 0) for queue in ("dead_letter", "mail:responses", "q" * 500)]
+    right = Recipient(queue_of("a"), 10, "old", 0)
+    event = Event(new_id(), "shop.sold", 1, BODY, (*wrong, right), ANYWHERE, log=Log("mail:responses", 1, 1))
+    with caplog.at_level(logging.ERROR, "relevo.relay"):
+        bus.run(deliver_events(bus.app.keys_of, [event]))
+    assert bus.waiting("a") == [event.id]
+    assert caplog.text.count("is dropped: no queue can be called so") == 4
+
+
+# --- the queue of a subscription that ended
+
+
+def test_the_queue_of_a_subscription_that_ended_is_cleared_and_forgotten(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    bus.subscribe("shop.sold", "b")
+    ids = [bus.send(place=Place(100, "g")).id for _ in range(5)]
+    desk = bus.desk("a")
+    desk.claim(2)
+    desk.turn(0, moved(ids[0], "retry", text=b"{}"))
+    desk.turn(0, moved(ids[1], "back", text=b"{}"))
+    desk.ask("HSET", "paused", "w", 1)
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    early = bus.relay()
+    assert early.delivered == 0
+    assert 0 < early.next_ms - early.now_ms <= CLOSE_MS
+    assert desk.stats().living == 5
+    bus.advance(CLOSE_MS)
+    assert bus.relay().delivered == 1
+    assert {key for key in everything(desk) if desk.ask("PTTL", key) == -1} == set()
+    assert bus.app.queues() == [queue_of("b")]
+    assert bus.waiting("b") == ids
+    assert bus.letters() == {}
+
+
+def test_after_a_killed_instance_nothing_is_left_of_its_broadcast_subscription(
+    bus: Bus, app_factory: AppFactory, server: Server
+) -> None:
+    bus.subscribe("shop.sold", "a", lease_ms=LEASE_MS)
+    for _ in range(3):
+        bus.send()
+    desk = bus.desk("a")
+    ids = desk.claim(2, lease_ms=12_000)
+    desk.ask("HSET", f"carried:{ids[0]}", "s:fetch", "1")
+    bus.advance(LEASE_MS)
+    assert len(bus.run(sweep(bus.keys)).removed) == 1
+    bus.advance(CLOSE_MS)
+    assert bus.relay().delivered == 1
+    assert bus.eternal() == set()
+    assert leaks(server, bus.app.name) == []
+
+
+def test_events_under_way_to_a_subscription_that_ends_do_not_stay_in_its_queue(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    bus.publish()
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    bus.advance(CLOSE_MS)
+    assert bus.relay().delivered == 2
+    assert bus.desk("a").stats().living == 0
+
+
+def test_who_subscribes_again_in_time_finds_all_that_came(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    event = bus.send()
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    bus.subscribe("shop.sold", "a")
+    bus.advance(CLOSE_MS)
+    assert bus.relay().delivered == 1
+    assert bus.waiting("a") == [event.id]
+    assert bus.app.queues() == [queue_of("a")]
+
+
+def test_what_still_runs_in_a_queue_that_is_closed_is_left_to_its_worker(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    first, second = bus.send().id, bus.send().id
+    desk = bus.desk("a")
+    desk.claim(2, lease_ms=60_000)
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    bus.advance(CLOSE_MS)
+    assert bus.relay().delivered == 0
+    assert desk.finish([first]) == []
+    assert desk.stats().running == 1
+    assert len(bus.letters()) == 1
+    bus.advance(60_000)
+    assert bus.relay().delivered == 1, "the other one's worker is gone"
+    assert desk.stats().living == 0
+    assert desk.finish([second]) == [second.encode()]
+    assert bus.letters() == {}
+
+
+def test_a_large_queue_is_cleared_in_bounded_calls(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMOVED", 10)
+    put(bus, "a", *(new_id() for _ in range(35)))
+    desk = bus.desk("a")
+    desk.claim(20, lease_ms=1)
+    for _ in range(3):
+        desk.push_one(needs="w 1 1000 ")
+        desk.push_one(when="+60000", group="g")
+    bus.subscribe("shop.sold", "a")
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    bus.advance(CLOSE_MS)
+    calls: list[str] = []
+    plan = relay_events(bus.keys, bus.app.keys_of, 1000)
+    step_by_step(bus.run, plan, lambda name, _: calls.append(name))
+    assert calls == ["errands", "", *["close"] * 5, "", "errands"]
+    assert desk.stats().living == 0
+    assert {key for key in everything(desk) if desk.ask("PTTL", key) == -1} == set()
+
+
+@pytest.mark.parametrize("queue", ["default", "mail:actions", "mail:notifications:a b", "", "\\xff"])
+def test_only_the_queue_of_a_subscription_can_be_closed(bus: Bus, queue: str) -> None:
+    desks = [Desk(bus.run, bus.app.keys_of(name), bus.server) for name in ("default", "mail:actions")]
+    for desk in desks:
+        desk.push()
+    bus.own.ask("HSET", "letters", "closed.1.x", f"closed\n{queue}")
+    bus.own.ask("ZADD", "errands", 1, "closed.1.x")
+    assert bus.relay().delivered == 1
+    assert [desk.stats().ready for desk in desks] == [1, 1]
+    assert bus.letters() == {}
+
+
+# --- how far behind somebody is
+
+
+def test_a_queue_without_events_is_not_behind(bus: Bus) -> None:
+    assert bus.run(lag(bus.desk("a").keys)) == Lag(0, None, 0)
+
+
+def test_the_lag_is_what_waits_and_how_old_it_is(bus: Bus) -> None:
+    """RB12: lag is a metric."""
+    ids = [new_id() for _ in range(20)]
+    put(bus, "a", *ids)
+    desk = bus.desk("a")
+    desk.claim(5)
+    bus.advance(60_000)
+    found = bus.run(lag(desk.keys))
+    assert (found.waiting, found.oldest_ms) == (15, made_ms(ids[5]))
+    assert 60_000 <= found.age_ms < 90_000
+    desk.turn(0, moved(ids[0], "retry", ms=60_000))
+    found = bus.run(lag(desk.keys))
+    assert (found.waiting, found.oldest_ms) == (16, made_ms(ids[0])), "it waits for another attempt"
+
+
+def test_an_old_event_behind_many_urgent_ones_is_seen(bus: Bus) -> None:
+    old = Ids()()
+    put(bus, "a", old, place=Place(150))
+    later = f"{old[:8]}z{old[9:]}"
+    put(bus, "a", *(later[:-3] + f"{n:03d}" for n in range(99)), place=Place(0))
+    found = bus.run(lag(bus.desk("a").keys))
+    assert (found.waiting, found.oldest_ms) == (100, made_ms(old))
+
+
+def test_strange_ids_do_not_stop_the_look_at_the_lag(bus: Bus) -> None:
+    put(bus, "a", "!")
+    assert bus.run(lag(bus.desk("a").keys)) == Lag(1, None, 0)
+
+
+# --- servers that are full, and clusters
+
+
+def test_without_memory_nothing_new_is_published_but_nothing_is_lost(engine: str, tmp_path: Path) -> None:
+    """RB21"""
+    with Server(engine, directory=tmp_path) as server:
+        app = Relevo("own", url=server.url, env="test", call_timeout=1, _clock_key="{own}:shift")
+        bus = Bus(app, server)
+        bus.subscribe("shop.sold", "a")
+        bus.subscribe("shop.sold", "b", lease_ms=LEASE_MS)
+        bus.subscribe("shop.sold", "c")
+        event = bus.publish()
+        bus.advance(GONE)
+        server.command("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(OutOfMemory):
+            bus.publish()
+        with pytest.raises(OutOfMemory):
+            bus.relay()
+        assert bus.subscribe("shop.sold", "b", lease_ms=LEASE_MS) == "renewed"
+        assert bus.run(unsubscribe(bus.keys, queue_of("c")))
+        assert bus.run(sweep(bus.keys)).removed == []
+        assert bus.run(finish(bus.keys, ["unknown"])) > 0
+        server.command("CONFIG", "SET", "maxmemory", 0)
+        bus.advance(GONE)
+        bus.relay()
+        assert (bus.waiting("a"), bus.waiting("b")) == ([event.id], [event.id])
+        app.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster"), engine) as cluster:
+        yield cluster
+
+
+async def test_subscriptions_may_be_on_all_nodes_of_a_cluster(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ERRAND_MS", 200)  # no clock can be moved there, so all must happen sooner
+    monkeypatch.setattr(subscribing, "CLOSE_MS", 200)
+    app = Relevo("nodes", url=cluster.url, env="test")
+    names = [queue_of(f"s{n}") for n in range(8)]
+    homes = {cluster.primary_of(app.keys_of(name).key("jobs").decode()).port for name in names}
+    assert len(homes) == 3, "the queues are on all nodes"
+    many = [Subscription("shop.*", "mail", name) for name in names]
+    assert app.run(subscribe(app.bus_keys, many)) == ["new"] * 8
+    log = Log("shop:notifications", 60_000)
+    ids = [new_id() for _ in range(4)]
+    for blocking, id in enumerate(ids[:2]):
+        plan = publish_and_deliver(app.bus_keys, app.keys_of, "shop.sold", id, BODY, log=log)
+        event = app.run(plan) if blocking else await app.arun(plan)
+        assert len(event.to) == 8
+    for id in ids[2:]:
+        await app.arun(publish(app.bus_keys, "shop.sold", id, BODY, log=log))
+    assert await app.arun(sweep(app.bus_keys)) is not None
+
+    async def is_done() -> bool:
+        await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
+        return not await app.arun(Call([b"HLEN", app.bus_keys.key("letters")]))
+
+    await aeventually(is_done, what="the letters of who did not deliver them are")
+    for name in names:
+        assert sorted(one.id for one in await app.queue(name).ajobs()) == sorted(ids)
+        assert (await app.arun(lag(app.keys_of(name)))).waiting == 4
+        assert await app.arun(unsubscribe(app.bus_keys, name))
+    assert app.run(subscriptions(app.bus_keys)) == []
+    await aeventually(is_done, what="the queues are cleared")
+    for name in names:
+        assert (await app.queue(name).astats()).living == 0
+    await app.aclose()
+    app.close()

@@ -1,0 +1,307 @@
+"""Messages as values: what their headers say, what one hands on to the next, and what an end says to who waits."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from relevo.errors import BusError
+from relevo.model.job import Attempt, Envelope, Record, State, Story, read_envelope, write
+from relevo.model.message import (
+    DEEPEST,
+    Belongings,
+    Headers,
+    Intent,
+    Message,
+    Reply,
+    message_of,
+    onward,
+)
+from relevo.model.replying import fault_of, reply_of
+
+NOW = 1_700_000_000_000
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+CARRIED = Headers(
+    "request",
+    "shop",
+    "w1",
+    "2",
+    "free",
+    "s1",
+    "chat-7",
+    "op-1",
+    "cause-1",
+    "relevo:dev:shop:responses:w1",
+    "cb",
+    4,
+    TRACE,
+    "vendor=1",
+)
+
+
+def parent(carried: Headers = CARRIED, *, tenant: str = "acme") -> Message:
+    """The message with these headers, as its handler sees it."""
+    return message_of("m-1", "billing.charge", 1, tenant, NOW, carried)
+
+
+def handed_on(
+    own: Belongings | None = None, carried: Headers = CARRIED, *, intent: Intent = "send", tenant: str = "acme"
+) -> tuple[str, Headers]:
+    """What a message inherits that `billing` sends while it works on one from `shop`."""
+    found = onward(
+        own or Belongings(), parent(carried, tenant=tenant), carried, intent=intent, source="billing", instance="w2"
+    )
+    return found
+
+
+# --- headers
+
+
+def test_headers_that_say_nothing_take_no_room() -> None:
+    assert write(Headers()) == b"{}"
+    assert write(Envelope("a.b", headers=Headers())) == b'{"t":"a.b","m":{}}'
+
+
+def test_headers_come_back_as_they_were() -> None:
+    envelope = Envelope("billing.charge", headers=CARRIED)
+    assert read_envelope(write(envelope)).headers == CARRIED
+
+
+def test_headers_of_a_newer_version_are_ignored_and_a_job_without_any_is_no_message() -> None:
+    found = read_envelope(b'{"t":"a.b","m":{"f":"shop","zz":[1]}}')
+    assert found.headers == Headers(source="shop")
+    assert read_envelope(b'{"t":"a.b"}').headers is None
+
+
+@pytest.mark.parametrize(
+    "headers", [b"[]", b'"x"', b'{"o":"shout"}', b'{"d":"deep"}', b'{"f":7}', b'{"c":null}', b'{"d":1.5}']
+)
+def test_headers_that_are_none_make_a_body_unreadable(headers: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        read_envelope(b'{"t":"a.b","m":' + headers + b"}")
+
+
+def test_every_header_has_a_name_of_its_own() -> None:
+    """A body is one object inside another: the same short name twice would be one header lost."""
+    names = [field.encode_name for field in msgspec.structs.fields(Headers)]
+    assert len(set(names)) == len(names)
+
+
+# --- a message as its handler sees it
+
+
+def test_a_message_says_all_that_its_envelope_says() -> None:
+    found = parent()
+    assert found == Message(
+        id="m-1",
+        type="billing.charge",
+        attempt=1,
+        intent="request",
+        source="shop",
+        instance="w1",
+        version="2",
+        tenant="acme",
+        tier="free",
+        session="s1",
+        conversation_id="chat-7",
+        correlation_id="op-1",
+        causation_id="cause-1",
+        reply_to="relevo:dev:shop:responses:w1",
+        deadline_ms=NOW,
+        traceparent=TRACE,
+        tracestate="vendor=1",
+    )
+
+
+def test_the_first_message_of_an_operation_gives_it_its_id() -> None:
+    first = message_of("m-1", "a.b", 1, "", None, Headers())
+    assert (first.correlation_id, first.conversation_id, first.causation_id) == ("m-1", "m-1", "")
+
+
+def test_a_conversation_is_the_task_or_else_the_operation() -> None:
+    of_a_task = message_of("m-1", "a.b", 1, "", None, Headers(task="chat-7", correlation="op-1"))
+    of_none = message_of("m-1", "a.b", 1, "", None, Headers(correlation="op-1"))
+    assert of_a_task.conversation_id == "chat-7"
+    assert of_none.conversation_id == "op-1"
+
+
+# --- what is handed on
+
+
+@pytest.mark.parametrize("intent", get_args(Intent))
+def test_what_a_handler_sends_belongs_to_the_operation_that_it_works_on(intent: Intent) -> None:
+    tenant, headers = handed_on(intent=intent)
+    assert tenant == "acme"
+    assert headers == Headers(
+        intent=intent,
+        source="billing",
+        instance="w2",
+        tier="free",
+        session="s1",
+        task="chat-7",
+        correlation="op-1",
+        causation="m-1",
+        depth=5,
+        traceparent=TRACE,
+        tracestate="vendor=1",
+    )
+
+
+def test_version_and_address_are_of_one_message_and_not_handed_on() -> None:
+    _, headers = handed_on()
+    assert (headers.version, headers.reply_to, headers.callback) == ("", "", "")
+
+
+def test_the_operation_of_the_first_message_is_handed_on_by_its_id() -> None:
+    _, headers = handed_on(carried=Headers(source="shop"))
+    assert (headers.correlation, headers.causation, headers.depth) == ("m-1", "m-1", 1)
+
+
+@pytest.mark.parametrize(
+    ("own", "header", "value"),
+    [
+        (Belongings(tier="enterprise"), "tier", "enterprise"),
+        (Belongings(session="s2"), "session", "s2"),
+        (Belongings(task="chat-8"), "task", "chat-8"),
+        (Belongings(correlation_id="op-2"), "correlation", "op-2"),
+        (Belongings(version="3"), "version", "3"),
+        (Belongings(traceparent="00-1-2-01"), "traceparent", "00-1-2-01"),
+    ],
+)
+def test_what_is_said_goes_before_what_is_inherited(own: Belongings, header: str, value: str) -> None:
+    _, headers = handed_on(own)
+    _, untold = handed_on()
+    assert getattr(headers, header) == value
+    assert msgspec.structs.replace(headers, **{header: getattr(untold, header)}) == untold
+
+
+def test_a_tenant_that_is_said_goes_before_the_one_inherited() -> None:
+    assert handed_on(Belongings(tenant="other"))[0] == "other"
+
+
+def test_nothing_can_be_said_instead_of_what_would_be_inherited() -> None:
+    """An empty text is an answer: this message belongs to no tenant, to no session."""
+    tenant, headers = handed_on(Belongings(tenant="", tier="", session="", task="", traceparent=""))
+    assert (tenant, headers.tier, headers.session, headers.task, headers.traceparent) == ("", "", "", "", "")
+    assert headers.correlation == "op-1", "but it always belongs to the operation"
+
+
+def test_who_works_on_nothing_inherits_nothing() -> None:
+    own = Belongings("acme", "free", "s1", None, "op-9", "2", TRACE)
+    tenant, headers = onward(own, None, Headers(), intent="request", source="shop", instance="p1")
+    assert tenant == "acme"
+    assert headers == Headers("request", "shop", "p1", "2", "free", "s1", "", "op-9", traceparent=TRACE)
+    assert onward(Belongings(), None, Headers(), intent="send", source="shop", instance="p1") == (
+        "",
+        Headers("send", "shop", "p1"),
+    )
+
+
+def test_the_task_is_the_operation_unless_another_is_named() -> None:
+    """R57: one id for the whole operation."""
+    own = Belongings(task="chat-7")
+    _, headers = onward(own, None, Headers(), intent="send", source="a", instance="p")
+    assert (headers.task, headers.correlation) == ("chat-7", "chat-7")
+    both = Belongings(task="chat-7", correlation_id="op-1")
+    _, headers = onward(both, None, Headers(), intent="send", source="a", instance="p")
+    assert (headers.task, headers.correlation) == ("chat-7", "op-1")
+
+
+def test_messages_cannot_cause_messages_for_ever() -> None:
+    carried = CARRIED
+    for depth in range(CARRIED.depth + 1, DEEPEST + 1):
+        _, carried = handed_on(carried=carried)
+        assert carried.depth == depth
+    with pytest.raises(BusError, match=rf"{DEEPEST} times over, the last one billing.charge: is it a circle"):
+        handed_on(carried=carried)
+
+
+def test_a_whole_chain_keeps_what_it_began_with() -> None:
+    tenant, headers = onward(
+        Belongings("acme", "free", "s1", "chat-7", "op-1", "", TRACE),
+        None,
+        Headers(),
+        intent="send",
+        source="a",
+        instance="p",
+    )
+    causes = []
+    for n in range(10):
+        id = f"m{n}"
+        causes.append(headers.causation)
+        working_on = message_of(id, "a.b", 1, tenant, None, headers)
+        tenant, headers = onward(Belongings(), working_on, headers, intent="send", source=f"s{n}", instance="p")
+    assert causes == ["", *(f"m{n}" for n in range(9))]
+    assert tenant == "acme"
+    assert (headers.tier, headers.session, headers.task) == ("free", "s1", "chat-7")
+    assert (headers.correlation, headers.traceparent, headers.depth) == ("op-1", TRACE, 10)
+
+
+# --- what an end says
+
+
+def ended(state: State, reason: str = "", *attempts: Attempt, **more: Any) -> Record:
+    return Record(state, "a.b", reason=reason, story=Story(attempts=attempts), **more)
+
+
+def test_a_fault_says_what_the_last_attempt_said() -> None:
+    first, last = Attempt("failed", error="KeyError", message="7"), Attempt("failed", error="ValueError", message="no")
+    fault = fault_of(ended(State.DEAD, "retries_exhausted", first, last))
+    assert (fault.type, fault.message, fault.reason, fault.retryable) == ("ValueError", "no", "retries_exhausted", True)
+    assert fault.traceback == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "retryable"),
+    [
+        ("retries_exhausted", True),
+        ("poison", True),
+        ("permanent", False),
+        ("bad_arguments", False),
+        ("unknown_task", False),
+        ("unreadable", False),
+        ("", False),
+    ],
+)
+def test_a_fault_says_whether_to_try_again(reason: str, retryable: bool) -> None:
+    assert fault_of(ended(State.DEAD, reason, Attempt("failed", error="E"))).retryable is retryable
+
+
+def test_a_fault_without_an_attempt_is_named_by_its_reason_or_its_state() -> None:
+    assert fault_of(ended(State.DEAD, "unreadable")).type == "unreadable"
+    assert fault_of(ended(State.EXPIRED)).type == "expired"
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [(State.DEAD, "failed"), (State.CANCELLED, "cancelled"), (State.EXPIRED, "expired")],
+)
+def test_a_reply_about_what_did_not_go_well_has_an_error_and_no_result(state: State, status: str) -> None:
+    reply = reply_of(ended(state, "because"))
+    assert (reply.status, reply.result, reply.ok, reply.is_final) == (status, None, False, True)
+    assert reply.error is not None
+    assert reply.error.reason == "because"
+
+
+def test_a_reply_about_what_went_well_has_the_result_as_it_was_written() -> None:
+    reply = reply_of(ended(State.DONE, result=Raw(b'{"n": 1.0}')))
+    assert reply.ok
+    assert write(reply) == b'{"status":"done","result":{"n": 1.0}}'
+
+
+def test_a_result_that_was_not_kept_is_a_failure_and_not_a_none() -> None:
+    reply = reply_of(ended(State.DONE, not_kept="it was too large"))
+    assert (reply.status, reply.ok) == ("failed", False)
+    assert reply.error is not None
+    assert (reply.error.type, reply.error.message) == ("PayloadError", "it was too large")
+    assert reply_of(ended(State.DONE)).error is not None
+
+
+def test_only_a_progress_report_is_not_the_last_word() -> None:
+    assert not Reply("progress").is_final
+    assert not Reply("progress").ok
+    assert Reply("timeout").is_final
