@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from relevo.model.backoff import Backoff
 from relevo.model.job import Attempt, Envelope, State, Story, read_envelope, write
+from relevo.model.limits import limit_of
 from relevo.model.outcome import (
     CancelAsked,
     Happened,
@@ -28,7 +29,7 @@ from relevo.model.outcome import (
 from relevo.model.verdicts import Snooze
 from relevo.queue import held_of
 from relevo.store import jobs as store_jobs
-from relevo.store import queues
+from relevo.store import limits, queues
 from relevo.store.client import Client
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call, Plan
@@ -45,7 +46,7 @@ from tests.machine.model import (
     Job,
     Model,
 )
-from tests.machine.snapshot import ABSENT, Snapshot, snapshot
+from tests.machine.snapshot import ABSENT, GROUPS, Snapshot, snapshot
 
 T = TypeVar("T")
 
@@ -56,6 +57,8 @@ HOUR = 60 * MINUTE
 LEASE_MS = 5 * MINUTE
 IDLE_MS = 90_000
 SLACK_MS = 25_000
+#: The line of a group is looked at after so long, also if nothing happens.
+LOOK_MS = MINUTE
 CLOCK = "machine:clock"
 LEVEL = 2**43
 
@@ -72,6 +75,15 @@ class Spec(NamedTuple):
     name: str = ""
     scope: str = ""
     has_handler: bool = False
+
+
+class Allowed(NamedTuple):
+    """A limit as a step wants it; of neither kind: none."""
+
+    concurrency: int | None = None
+    #: A token in so many minutes; 0: no rate.
+    every: int = 0
+    burst: int = 0
 
 
 @dataclass(frozen=True)
@@ -187,7 +199,7 @@ class Engine:
         return push_rich(self.queue, [_new(job) for job in jobs])
 
     def _push(self, jobs: list[Job], *, lost: bool = False, again: bool = False) -> None:
-        waits_for_nobody = not self.model.ids("ready")
+        waits_for_nobody: bool = self.perform(Call([b"EXISTS", self.queue.key("ready")])) == 0
         before = {job.id: job.lives for job in jobs}
         owners = self.model.push(jobs, again=again)
         stored = [job for job in jobs if job.lives > before[job.id]]
@@ -280,7 +292,11 @@ class Engine:
     def _expect_wake(self, wake_ms: int) -> None:
         times = [job.due_ms for job in self.model.of("scheduled")]
         times += [job.lease_end_ms for job in self.model.of("running")]
-        assert self._is_at(wake_ms, min(times)) if times else wake_ms == 0
+        looks: list[bytes] = self.perform(Call([b"ZRANGE", self.queue.key("parking"), 0, 0, b"WITHSCORES"]))
+        if looks and (not times or not int(looks[1]) > min(times) + self.start_ms):
+            assert wake_ms == int(looks[1])
+        else:
+            assert self._is_at(wake_ms, min(times)) if times else wake_ms == 0
 
     def _settles(self, telling: Telling) -> bool:
         if not self.model.settle(telling.id, telling.grip, telling.what, has_record=telling.has_record):
@@ -461,7 +477,8 @@ class Engine:
 
     def _look_at(self, job: Job) -> None:
         seen = self.perform(store_jobs.look(self.queue, job.id))
-        assert seen.state == (job.state if job.state in LIVING or job.has_record else State.UNKNOWN)
+        if not (job.state == "ready" and job.group and seen.state is State.WAITING):
+            assert seen.state == (job.state if job.state in LIVING or job.has_record else State.UNKNOWN)
         if job.state in LIVING or (job.has_record and job.state != "done"):
             assert seen.body == job.body
             assert _counts(seen.story) == (job.spent, job.crashes, job.attempts)
@@ -481,6 +498,30 @@ class Engine:
                 self.perform(Call([b"DEL", self.queue.key("stats")]))
                 self.model.totals.clear()
 
+    def allow(self, group: str, terms: Allowed) -> None:
+        """The limit of a group is set, changed or taken away."""
+        before = self._terms(group)
+        self.model.limit(group, terms.concurrency, terms.every * MINUTE, terms.burst)
+        changed = self._terms(group) != before
+        if terms == Allowed():
+            assert self.perform(limits.unlimit(self.queue, group)) == changed
+        else:
+            rate = f"{1 / terms.every}/m" if terms.every else None
+            wanted = limit_of(terms.concurrency, rate, terms.burst or None)
+            assert self.perform(limits.limit(self.queue, group, wanted)) == changed
+
+    def halt(self, group: str, pause: bool) -> None:
+        """A group is paused, or resumed."""
+        said = self.perform(limits.pause(self.queue, group) if pause else limits.resume(self.queue, group))
+        assert said == self.model.pause(group, pause)
+
+    def _terms(self, group: str) -> str:
+        limit = self.model.limits.get(group)
+        if limit is None:
+            return ""
+        rate = f"{MINUTE / limit.every_ms}/m".replace(".0/", "/") if limit.every_ms else "-"
+        return f"{limit.concurrency or '-'} {rate} {limit.burst or '-'} {int(limit.paused)}"
+
     # what must hold after each step
     def agree(self) -> None:
         """Compare all the server holds with the model."""
@@ -490,6 +531,7 @@ class Engine:
         assert stats.paused == model.paused
         found = self.perform(snapshot(self.queue, [worker.name for worker in self.workers], model.jobs))
         self._compare_jobs(found)
+        self._compare_limits(found)
         self._compare_places(found)
         self._compare_claims(found)
         self._compare_ends(found)
@@ -498,18 +540,57 @@ class Engine:
 
     def _compare_jobs(self, found: Snapshot) -> None:
         model = self.model
+        parked = found.sets["waiting"].keys()
+        assert not parked & found.sets["ready"].keys()
         for state in LIVING:
-            assert set(found.sets[state]) == model.ids(state), f"{state} differs"
+            ids = found.sets[state].keys() | (parked if state == "ready" else set())
+            assert ids == model.ids(state), f"{state} differs"
         assert found.jobs == {job.id: job.body for job in model.of(*LIVING)}
         assert found.names == model.names
         assert all(model.jobs[id].state in LIVING for id in found.names.values())
         assert found.waiters == {job.id for job in model.of(*LIVING) if job.awaited}
         assert set(found.groups) == {job.id for job in model.of("scheduled") if job.group}
         assert not found.letters
-        assert not found.sets["waiting"] and not found.sets["errands"]
+        assert not found.sets["errands"]
         assert not [name for name in ABSENT if name in found.ttls]
         assert found.is_paused == model.paused
         assert found.totals == +model.totals
+
+    def _compare_limits(self, found: Snapshot) -> None:
+        model, waiting = self.model, found.sets["waiting"].keys()
+        assert found.limits == {group: self._terms(group) for group in model.limits}
+        assert waiting <= {id for line in found.lines.values() for id in line}, "it waits for nobody"
+        counted = {name: int(count) for name, count in found.holding.items() if name.startswith("#")}
+        held = {id: group.decode().removeprefix("g:") for id, group in found.holding.items() if id not in counted}
+        for group, line in found.lines.items():
+            running = {job.id for job in model.of("running") if job.group == group}
+            holding = {id for id in held if held[id] == group}
+            assert holding == running if group in model.limits else holding <= running
+            assert counted.get(f"#g:{group}", 0) == len(holding)
+            assert all(model.jobs[id].state == "ready" and model.jobs[id].group == group for id in line)
+            for place, id in enumerate(line):
+                assert not any(model.jobs[later].must_run_before(model.jobs[id]) for later in line[place:])
+            self._compare_looks(group, line, found)
+        assert set(held.values()) <= set(GROUPS) and found.sets["parking"].keys() <= {f"g:{one}" for one in GROUPS}
+
+    def _compare_looks(self, group: str, line: list[str], found: Snapshot) -> None:
+        """A line is looked at in time: now, if somebody in it may go and was not let go."""
+        look_at = found.sets["parking"].get(f"g:{group}")
+        assert (look_at is not None) == bool(line)
+        if look_at is None:
+            return
+        now_ms = self.model.now_ms
+        assert look_at - self.start_ms < now_ms + LOOK_MS + SLACK_MS
+        room = self.model.room(group)
+        let_go = found.sets["ready"].keys() & set(line)
+        if len(let_go) < min(room, len(line)):
+            assert look_at - self.start_ms < now_ms + SLACK_MS, f"{room} of {line} may go, and nobody looks"
+        limit = self.model.limits.get(group)
+        if limit is not None and limit.every_ms and room == 0 and not limit.paused:
+            running = sum(job.group == group for job in self.model.of("running"))
+            if limit.concurrency is None or running < limit.concurrency:
+                token_ms = limit.full_ms - (limit.burst - 1) * limit.every_ms
+                assert look_at - self.start_ms < token_ms + SLACK_MS, "it may go then, and nobody looks"
 
     def _compare_places(self, found: Snapshot) -> None:
         jobs = self.model.jobs
@@ -541,11 +622,11 @@ class Engine:
         assert found.recorded == {job.id for job in model.jobs.values() if job.has_record}
         for job in model.jobs.values():
             assert job.ends == job.lives - (job.state in LIVING), f"{job.id} ended {job.ends} times"
-        for name in (*ENDED, "stats", "idle"):
+        for name in (*ENDED, "stats", "idle", "buckets"):
             assert found.ttls.get(name, 1) > 0, f"{name} has no time limit"
         assert found.sets["ready"] or "clock" not in found.ttls, "nothing is queued, yet the virtual times stay"
         if not found.jobs:
-            endless = {name for name, ttl in found.ttls.items() if ttl < 0} - {"paused"}
+            endless = {name for name, ttl in found.ttls.items() if ttl < 0} - {"paused", "limits"}
             assert not endless, f"nothing lives, yet {endless} stay for ever"
 
     def _check_bells(self, found: Snapshot) -> None:
@@ -573,6 +654,8 @@ class Engine:
     def _drain(self) -> None:
         self.perform(queues.pause(self.queue, False))
         self.model.paused = False
+        for group in GROUPS:
+            self.halt(group, False)
         last = self._worker(idle_ms=0)
         for _ in range(200):
             if not self.model.of(*LIVING):
@@ -583,6 +666,8 @@ class Engine:
             hands, last.hands = last.hands, []
             self._turn(last, 0, [self._tell(last, hand, "ok") for hand in hands])
         assert not self.model.of(*LIVING), "the queue does not run empty"
+        for group in GROUPS:
+            self.allow(group, Allowed())
         self.is_ring_lost = True  # the workers of the test are not played any more
         self.agree()
 

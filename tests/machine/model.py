@@ -1,5 +1,6 @@
 """What a queue promises, as a few dictionaries: no server, no tokens, no scores.
 
+A job that waits because its group is at its limit is `ready` to the model, wherever the scripts keep it meanwhile.
 The model knows a job's state and who has the right to settle it, and nothing of how the scripts bring that about. Where
 the promise leaves a choice open (two groups of one level, two jobs due in one millisecond), the model accepts either.
 Times are milliseconds since the start of the test.
@@ -7,6 +8,7 @@ Times are milliseconds since the start of the test.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +75,19 @@ class Job:
 
 
 @dataclass
+class Limit:
+    """What is said about a group."""
+
+    concurrency: int | None = None
+    #: A token comes in so many milliseconds; 0: no rate.
+    every_ms: int = 0
+    burst: int = 0
+    paused: bool = False
+    #: When all tokens are there again.
+    full_ms: int = 0
+
+
+@dataclass
 class Model:
     """One queue."""
 
@@ -84,6 +99,8 @@ class Model:
     #: name held for a time -> who took it; the time is longer than any test
     unique: dict[str, str] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
+    #: group -> its limit
+    limits: dict[str, Limit] = field(default_factory=dict)
     _line: int = 0
 
     def of(self, *states: str) -> list[Job]:
@@ -149,7 +166,28 @@ class Model:
     def has_work(self) -> bool:
         """Whether a worker that asks now is given something."""
         due = any(job.due_ms <= self.now_ms for job in self.of("scheduled"))
-        return due or bool(self.ids("ready")) or bool(self.overdue())
+        return due or self.startable > 0 or bool(self.overdue())
+
+    def room(self, group: str) -> float:
+        """How many jobs of a group may start now."""
+        limit = self.limits.get(group)
+        if limit is None:
+            return math.inf
+        if limit.paused:
+            return 0
+        room = math.inf
+        if limit.concurrency is not None:
+            room = limit.concurrency - sum(job.group == group for job in self.of("running"))
+        if limit.every_ms:
+            lacking = max(0, limit.full_ms - self.now_ms)
+            room = min(room, (limit.burst * limit.every_ms - lacking) // limit.every_ms)
+        return max(0, room)
+
+    @property
+    def startable(self) -> int:
+        """How many jobs may start now, if somebody has room for all."""
+        groups = Counter(job.group for job in self.of("ready"))
+        return sum(int(min(count, self.room(group))) for group, count in groups.items())
 
     def lend(self, job: Job, lease_ms: int) -> int:
         """Give somebody the right to settle a job, and take it from whoever had it."""
@@ -169,12 +207,25 @@ class Model:
         """Check which jobs a turn handed out, and in which order."""
         ready = self.ids("ready")
         assert set(ids) <= ready, f"handed out, but not ready: {set(ids) - ready}"
-        assert len(set(ids)) == len(ids) == min(want, len(ready)), f"{ids} of {ready} handed out, {want} wanted"
+        assert len(set(ids)) == len(ids) == min(want, self.startable), f"{ids} of {ready} handed out, {want} wanted"
         left = ready - set(ids)
+        started = Counter(self.jobs[id].group for id in ids)
+        full = set()
+        for group, count in started.items():
+            assert count <= self.room(group), f"{count} of the group {group!r} start, although {self.limits[group]}"
+        for group in {self.jobs[id].group for id in left}:
+            if self.room(group) == started[group]:
+                full.add(group)
         for place, id in enumerate(ids):
             for later in (*ids[place + 1 :], *left):
+                if later in left and self.jobs[later].group in full - {self.jobs[id].group}:
+                    continue  # it may not start, so others need not wait for it
                 wrong = self.jobs[later].must_run_before(self.jobs[id])
                 assert not wrong, f"{later} must run before {id}: {self.jobs[later]}, {self.jobs[id]}"
+        for group, count in started.items():
+            limit = self.limits.get(group)
+            if limit is not None and limit.every_ms:
+                limit.full_ms = max(limit.full_ms, self.now_ms) + count * limit.every_ms
 
     def has_right(self, id: str, grip: int) -> bool:
         """Whether a word with this grip still counts."""
@@ -237,6 +288,25 @@ class Model:
             del self.names[job.name]
 
     # by hand
+    def limit(self, group: str, concurrency: int | None, every_ms: int, burst: int) -> None:
+        """Limit a group; with neither concurrency nor rate, take its limit away."""
+        limit = self.limits.setdefault(group, Limit())
+        limit.concurrency, limit.every_ms, limit.burst = concurrency, every_ms, burst
+        limit.full_ms = min(limit.full_ms, self.now_ms + burst * every_ms)
+        self._forget_limit(group)
+
+    def pause(self, group: str, pause: bool) -> bool:
+        """Start no more jobs of a group, or start them again: whether that changed anything."""
+        limit = self.limits.setdefault(group, Limit())
+        changed, limit.paused = limit.paused != pause, pause
+        self._forget_limit(group)
+        return changed
+
+    def _forget_limit(self, group: str) -> None:
+        limit = self.limits[group]
+        if limit.concurrency is None and not limit.every_ms and not limit.paused:
+            del self.limits[group]
+
     def cancel(self, id: str) -> str:
         """End a job that waits, or ask for the end of one that runs."""
         job = self.jobs[id]

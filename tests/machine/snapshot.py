@@ -12,14 +12,18 @@ from relevo.store.keys import QUEUE_KEYS, QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.scripts import Script
 
-_SETS = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired", "idle", "errands")
-_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters")
-#: No job of the machine has dependents, belongs to a workflow or comes from a schedule: these must never be there.
-ABSENT = ("flows", "schedules", "ticks")
-_FIXED = (*_SETS, *_HASHES, "clock", *ABSENT)
-#: Keys of one job, worker, name or schedule each; that none of them stays is seen at the end.
-_OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs")
-assert {*_FIXED, *_OF_ONE} == set(QUEUE_KEYS), "a new key must be compared, too"
+_STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
+_SETS = (*_STATES, "idle", "errands", "parking")
+_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters", "limits", "holding")
+#: Keys of one job, worker, name, group or schedule each; that none of them stays is seen at the end.
+_OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked")
+_COMPARED = (*_SETS, *_HASHES, "clock", "buckets")
+#: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no other
+#: key may ever be there.
+ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE)))
+_FIXED = (*_COMPARED, *ABSENT)
+#: All groups that have a limit at times.
+GROUPS = ("a", "b")
 
 _SNAPSHOT = Script(
     "snapshot",
@@ -27,16 +31,20 @@ _SNAPSHOT = Script(
 KEYS  {" ".join(_FIXED)}
       ended      -     prefix of records
       bell       -     prefix of bells
+      parked     -     prefix of lines
 ARGV  workers    int   how many workers
                        then the workers, then ids of jobs
-GIVES sets, hashes, bells, records, time limits ]]
-local sets, hashes, bells, records, ttls = {{}}, {{}}, {{}}, {{}}, {{}}
+GIVES sets, hashes, bells, records, time limits, lines ]]
+local sets, hashes, bells, records, ttls, lines = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}
 for i = 1, {len(_SETS)} do sets[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
 for i = 1, {len(_HASHES)} do hashes[i] = redis.call('HGETALL', KEYS[{len(_SETS)} + i]) end
 for i = 1, workers do bells[i] = redis.call('LRANGE', bell .. ':' .. ARGV[1 + i], 0, -1) end
 for i = 2 + workers, #ARGV do records[#records + 1] = redis.call('EXISTS', ended .. ':' .. ARGV[i]) end
 for i = 1, {len(_FIXED)} do ttls[i] = redis.call('PTTL', KEYS[i]) end
-return {{ sets, hashes, bells, records, ttls }}""",
+for i, group in ipairs({{ {", ".join(f"'{group}'" for group in GROUPS)} }}) do
+  lines[i] = redis.call('ZRANGE', parked .. ':g:' .. group, 0, -1, 'WITHSCORES')
+end
+return {{ sets, hashes, bells, records, ttls, lines }}""",
 )
 
 
@@ -58,6 +66,11 @@ class Snapshot:
     recorded: set[str]
     #: Keys that exist: their time limits in ms, -1 for none.
     ttls: dict[str, int]
+    #: group -> its limit, as text
+    limits: dict[str, str]
+    holding: dict[str, bytes]
+    #: group -> who stands in its line, in order
+    lines: dict[str, list[str]]
 
 
 def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Call[Snapshot]:
@@ -66,7 +79,7 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
     args: list[Argument] = [len(workers), *workers, *asked]
 
     def decode(reply: list[Any]) -> Snapshot:
-        sets, hashes, bells, records, ttls = reply
+        sets, hashes, bells, records, ttls, lines = reply
         of = dict(zip(_HASHES, map(_pairs, hashes), strict=True))
         return Snapshot(
             {name: _scores(rows) for name, rows in zip(_SETS, sets, strict=True)},
@@ -82,6 +95,9 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
             dict(zip(workers, bells, strict=True)),
             {id for id, found in zip(asked, records, strict=True) if found},
             {name: ttl for name, ttl in zip(_FIXED, ttls, strict=True) if ttl != -2},
+            {name.removeprefix("g:"): text.decode() for name, text in of["limits"].items()},
+            of["holding"],
+            {group: list(_scores(rows)) for group, rows in zip(GROUPS, lines, strict=True)},
         )
 
     return Call(args, decode, _SNAPSHOT, queue.of(_SNAPSHOT))

@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys
-from tests.machine.engine import HOUR, MINUTE, Engine, Spec
+from tests.machine.engine import HOUR, MINUTE, Allowed, Engine, Spec
 from tests.machine.model import ENDED, LIVING
+from tests.machine.snapshot import GROUPS
 from tests.servers import Server, available
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
@@ -37,13 +38,14 @@ PLAIN = PRIORITIES.map(Spec)
 RICH = st.builds(
     Spec,
     PRIORITIES,
-    st.sampled_from(["", "a", "b"]),
+    st.sampled_from(["", *GROUPS]),
     st.sampled_from([1.0, 2.0, 0.5]),
     st.sampled_from([0, MINUTE, 7 * MINUTE, 2 * HOUR]),
     st.sampled_from(["", "x", "y"]),
     st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
     st.booleans(),
 )
+GROUPED = st.builds(Spec, PRIORITIES, st.sampled_from(GROUPS))
 ONE = st.tuples(PLAIN) | st.tuples(RICH)
 MANY = st.lists(PLAIN, min_size=2, max_size=4) | st.lists(PLAIN | RICH, min_size=2, max_size=4)
 ANY = st.integers(0, 15)
@@ -52,6 +54,10 @@ OUTCOMES = st.sampled_from(["ok", "ok", "fail", "fail", "back", "snooze", "cance
 TOLD = {"number": ANY, "outcomes": st.lists(OUTCOMES, min_size=1, max_size=3), "has_record": st.booleans()}
 WISHES = st.sampled_from(["look", "await", "discard"])
 LOST = {"lost": st.just(True)}
+GROUP = st.sampled_from(GROUPS)
+TERMS = st.sampled_from(
+    [Allowed(1), Allowed(2), Allowed(None, 1, 1), Allowed(None, 2, 2), Allowed(1, 7, 3), Allowed(), Allowed()]
+)
 
 
 class Step(NamedTuple):
@@ -98,6 +104,11 @@ TROUBLE = {
         Step("person", {"number": ANY, "does": WISHES}, lambda engine: engine.model.jobs),
     ],
     "pauses": [Step("become", {"what": st.sampled_from(["paused", "resumed", "resumed"])})],
+    "limits": [
+        Step("allow", {"group": GROUP, "terms": TERMS}),
+        Step("halt", {"group": GROUP, "pause": st.booleans()}),
+        Step("enqueue", {"specs": st.lists(GROUPED, min_size=1, max_size=4)}),
+    ],
     "losses": [Step("become", {"what": st.sampled_from(["cleared", "without scripts", "without counters"])})],
 }
 

@@ -17,7 +17,7 @@ import pytest
 
 import relevo
 from relevo import Backoff, Relevo, compat
-from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask
+from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask, ifdb
 from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
 from relevo.store.settlement import Failure
 from relevo.testing import TestKit, bind
@@ -176,7 +176,7 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
 @pytest.fixture
 def kit(project: Project, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestKit]:
     """The functions of compat on an app of the test's own, whose worker may run the project's tasks."""
-    monkeypatch.setattr(compat, "_current", compat._Current())
+    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
     app = compat.configure(Relevo("ifdb", url=server.url, allow=["games.tasks"]))
     with bind(app, url=server.url) as kit:
         yield kit
@@ -281,7 +281,7 @@ def test_a_handler_that_fails_is_tried_again(project: Project, kit: TestKit) -> 
 def test_a_forged_handler_is_not_called(project: Project, kit: TestKit, path: str) -> None:
     """RB29: neither from a module that is not allowed, nor what an allowed one imported from there"""
     forged = Failure("0" * 20, "x", "default", "reason", tags=(f"onfail:{path}",))
-    job = kit.app.tasks[compat.HANDLER].enqueue(forged)
+    job = kit.app.tasks[ifdb.HANDLER].enqueue(forged)
     assert kit.drain().dead == (job.id,)
     assert job.info().attempts[-1].error == "relevo.errors.TargetError"
     assert project.strange.called == []
@@ -490,7 +490,7 @@ def test_a_process_that_only_enqueues_needs_no_list_of_modules(
     project: Project, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker's list decides what runs."""
-    monkeypatch.setattr(compat, "_current", compat._Current())
+    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
     app = compat.configure(Relevo("ifdb", url=server.url))
     with bind(app, url=server.url) as kit:
         refused = Enqueue(project.uploads.RecodeGame, 1)
@@ -520,7 +520,7 @@ def test_tasks_of_an_app_can_be_enqueued_too(project: Project, kit: TestKit) -> 
 
 
 def test_settings_and_an_app_are_not_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "_current", compat._Current())
+    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
     app = compat.configure(url="redis://127.0.0.1:1/0", allow=["games"])
     assert compat.current_app() is app
     assert (app.name, app.settings.allow) == ("default", ("games",))

@@ -129,6 +129,15 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
             '{"nightly": {"task": "shop.report", "cron": "30 2 * * *"}}',
             {"nightly": {"task": "shop.report", "cron": "30 2 * * *"}},
         ),
+        "tiers": ("free=1, pro=4.5", {"free": 1.0, "pro": 4.5}),
+        "max_requests": ("50", 50),
+        "claim_check": ("1KiB", 1024),
+        "signing_keys": ("k2:0123456789abcdef,k1:fedcba9876543210", ("k2:0123456789abcdef", "k1:fedcba9876543210")),
+        "remote_tracebacks": ("yes", True),
+        "trace_max": ("0", 0),
+        "task_ttl": ("2h", 7200.0),
+        "orphan_age": ("3d", 259_200.0),
+        "lifecycle": ("observe", "observe"),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
     }
     assert set(given) == set(Settings.__struct_fields__)
@@ -394,3 +403,35 @@ def test_importing_the_settings_reads_nothing(tmp_path: Path) -> None:
     )
     environ = {"RELEVO_LEASE": "wrong", "PYTHONPATH": ":".join(path for path in sys.path if path)}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environ)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"tiers": {}}, "a weight for each tier"),
+        ({"tiers": {"free": 0}}, "tiers.free: a weight from 0.01 to 64"),
+        ({"tiers": {"free": 65}}, "tiers.free: a weight from 0.01 to 64"),
+        ({"tiers": {"free": "much"}}, "tiers.free: a weight"),
+        ({"tiers": "free"}, "tiers.free: a weight"),
+        ({"tiers": ["free"]}, "a weight for each tier"),
+        ({"remote_tracebacks": "maybe"}, "true or false"),
+        ({"lifecycle": "sometimes"}, "'on', 'observe' or 'off'"),
+        ({"max_requests": 0}, "from 1 to"),
+        ({"signing_keys": ["short:secret"]}, "the secret 16 or more"),
+        ({"signing_keys": ["nocolon-nocolon-nocolon"]}, "each key is name:secret"),
+        ({"signing_keys": 7}, "a list of keys"),
+    ],
+)
+def test_settings_of_the_bus_are_checked(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=says):
+        load(arguments=given, directory=tmp_path, environ={})
+
+
+def test_signing_keys_are_never_shown(tmp_path: Path) -> None:
+    keys = ("k2:0123456789abcdef", "k1:fedcba9876543210")
+    found = load(arguments={"signing_keys": keys}, directory=tmp_path, environ={})
+    assert "0123456789abcdef" not in repr(found)
+    assert "k2:***" in repr(found)
+    with pytest.raises(SettingsError) as refused:
+        load(arguments={"signing_keys": ("k1-0123456789abcdef",)}, directory=tmp_path, environ={})
+    assert "0123456789abcdef" not in str(refused.value)

@@ -30,6 +30,9 @@ def encoded_object(data: Any, *, what: str, limit: int) -> bytes:
             f"{what}: the data of a message is a dict of the action's arguments by name (or one struct), "
             f"found {data!r:.80}"
         )
+    if isinstance(data, dict) and not all(isinstance(key, str) for key in data):
+        wrong = next(key for key in data if not isinstance(key, str))
+        raise PayloadError(f"{what}: arguments are named by text, found {wrong!r:.80}")
     raw = encoded(data, what=what, limit=limit)
     if raw[:1] != b"{":
         raise PayloadError(f"{what}: the data of a message must be a JSON object, found {raw[:80]!r}")
@@ -53,12 +56,15 @@ def encoded(value: Any, *, what: str, limit: int) -> bytes:
 
 def _plain(value: Any) -> Any:
     """The value as JSON will say it."""
-    return _listed(msgspec.to_builtins(value, str_keys=True))
+    return _listed(msgspec.to_builtins(value))
 
 
 def _listed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _listed(one) for key, one in value.items()}
+        named = {str(key): _listed(one) for key, one in value.items()}
+        if len(named) < len(value):
+            raise ValueError(f"two keys of {list(value)!r:.80} are the same name")
+        return named
     if isinstance(value, list | tuple | set | frozenset):
         return [_listed(one) for one in value]
     return value

@@ -12,8 +12,8 @@ Entries of `holding` are running jobs of groups with a limit, and how many each 
 because of that (`parked:<group>`) stands in `parking`, and all in it live.
 
 `clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` and, of the bus,
-`subscriptions` until they are removed, so `limits`, and `ticks` as long as the schedule they are of. Any other key
-without a time limit is a leak.
+`subscriptions` until they are removed, so `limits`, `ticks` as long as the schedule they are of, and `topics` as the
+subscriptions whose queues they name. Any other key without a time limit is a leak.
 """
 
 from __future__ import annotations
@@ -99,6 +99,9 @@ class _Queue:
                 return self._lost_places()
             case "parking":
                 return {line for line in self._scores(name) if not self._scores(f"parked:{_text(line)}")}
+            case "topics":
+                known = self._fields("subscriptions")
+                return {pattern for pattern, queues in self._pairs(name) if not known.issuperset(queues.split())}
             case "paused" | "schedules" | "subscriptions" | "limits":
                 return set()
         kind, _, id = name.partition(":")

@@ -1,25 +1,35 @@
 --[[ Remove the jobs of a queue that nobody serves any more, without records: those that wait, and those whose worker fell
 silent. What still runs is left to its worker.
-KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused
+KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused limits holding parking
+      parked     -     prefix of the lines of groups that have a limit
       carried    -     prefix of what jobs carry with them
 ARGV  most       int   jobs removed in one call
 GIVES how many were removed, how many are left ]]
 -- @include now
 -- @include afford
+-- @include group
+-- @include line
+most = tonumber(most)
 local removed = 0
 local function remove(set, ids)
   for _, id in ipairs(ids) do
+    leave_line(id)
     redis.call('ZREM', set, id)
+    local group = redis.call('HGET', holding, id)
+    if group then
+      redis.call('HDEL', holding, id)
+      if redis.call('HINCRBY', holding, '#' .. group, -1) < 1 then redis.call('HDEL', holding, '#' .. group) end
+    end
     for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, id) end
     redis.call('UNLINK', carried .. ':' .. id)
     removed = removed + 1
   end
 end
 for _, set in ipairs({ ready, scheduled, waiting }) do
-  if removed < tonumber(most) then remove(set, redis.call('ZRANGE', set, 0, most - removed - 1)) end
+  if removed < most then remove(set, redis.call('ZRANGE', set, 0, most - removed - 1)) end
 end
-if removed < tonumber(most) then remove(running, redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, most - removed)) end
+if removed < most then remove(running, redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, most - removed)) end
 local left = redis.call('HLEN', jobs)
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end
-if left == 0 then redis.call('DEL', names, paused) end
+if left == 0 then redis.call('DEL', names, paused, limits) end -- who comes later begins anew
 return { removed, left }

@@ -1,6 +1,7 @@
 --[[ Put events into the queue of one subscription, each unless it is or was there. A full queue drops the oldest or takes
 nothing new: whoever publishes is not slowed down by somebody who does not keep up.
-KEYS  jobs ready scheduled running claims story groups clock waiters stats idle bell
+KEYS  jobs ready scheduled running waiting claims story groups clock waiters stats idle bell parking
+      parked     -     prefix of the lines of groups that have a limit
       carried    -     prefix of what jobs carry with them
       made       -     prefix of what was made on behalf of a task
       ended      -     prefix of records of finished jobs
@@ -13,29 +14,37 @@ GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was
 -- @include wake
 -- @include place
 -- @include tally
+-- @include group
+-- @include line
 backlog = tonumber(backlog)
 local function known(id) return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1 end
--- The one whose turn is next, of those that run last: with one group, the oldest. If all wait for another attempt, the
--- one that is due first.
-local function make_room()
+-- The oldest: one that stands in the line of a group with a limit; else the one whose turn is next of those that run last;
+-- else, where all wait for another attempt, the one that is due first. What waits for other jobs does not give way.
+local function oldest()
+  local old = redis.call('ZRANGE', waiting, 0, 0)[1]
+  if old and redis.call('HGET', carried .. ':' .. old, 'life') ~= 'waits' then return old end
   local last = redis.call('ZRANGE', ready, -1, -1, 'WITHSCORES')[2]
-  local from = last and string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
-  local old = from and redis.call('ZRANGE', ready, from, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1] or redis.call('ZRANGE', scheduled, 0, 0)[1]
+  if not last then return redis.call('ZRANGE', scheduled, 0, 0)[1] end
+  local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
+  return redis.call('ZRANGE', ready, level, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1]
+end
+local function make_room()
+  local old = oldest()
   if not old then return false end
-  redis.call('ZREM', ready, old)
-  redis.call('ZREM', scheduled, old)
+  leave_line(old)
+  for _, set in ipairs({ ready, scheduled, waiting }) do redis.call('ZREM', set, old) end
   for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, old) end
   redis.call('UNLINK', carried .. ':' .. old)
   return true
 end
-local said, stored, lost, waiting = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
+local said, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
 for i = 4, #ARGV, 8 do
   local id, priority, group, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local tier, task = ARGV[i + 4], ARGV[i + 5]
   local code
   if known(id) then code = 0
-  elseif waiting < backlog then
-    code, waiting = 1, waiting + 1
+  elseif queued < backlog then
+    code, queued = 1, queued + 1
   else
     code = discard == 'old' and make_room() and 2 or -1
     lost = lost + 1

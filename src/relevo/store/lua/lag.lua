@@ -1,7 +1,7 @@
 --[[ How far behind a queue is: how many jobs wait to be run, and the oldest of them, by the ids, which hold their time.
 It is looked for where the oldest must be if each level has one group: first of all, first of the level that runs last,
-first of those that are scheduled. With many groups it may miss some.
-KEYS  ready scheduled
+first of those that are scheduled, or held up by a limit. With many groups it may miss some.
+KEYS  ready scheduled waiting
 ARGV  most       int   how many entries are looked at in each place
 GIVES now, how many wait, the oldest ('': none) ]]
 -- @include now
@@ -10,11 +10,10 @@ local oldest = ''
 local function look(ids)
   for _, id in ipairs(ids) do if oldest == '' or id < oldest then oldest = id end end
 end
-look(redis.call('ZRANGE', ready, 0, most - 1))
+for _, set in ipairs({ ready, scheduled, waiting }) do look(redis.call('ZRANGE', set, 0, most - 1)) end
 local last = redis.call('ZRANGE', ready, -1, -1, 'WITHSCORES')[2]
 if last then
-  local from = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
-  look(redis.call('ZRANGE', ready, from, '+inf', 'BYSCORE', 'LIMIT', 0, most))
+  local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
+  look(redis.call('ZRANGE', ready, level, '+inf', 'BYSCORE', 'LIMIT', 0, most))
 end
-look(redis.call('ZRANGE', scheduled, 0, most - 1))
-return { now, redis.call('ZCARD', ready) + redis.call('ZCARD', scheduled), oldest }
+return { now, redis.call('ZCARD', ready) + redis.call('ZCARD', scheduled) + redis.call('ZCARD', waiting), oldest }

@@ -57,12 +57,12 @@ if is_limited then
     for _ = 1, 3 do
       local rows = redis.call('ZRANGE', one.line, 0, free - 1, 'WITHSCORES')
       if #rows == 0 then break end
-      local ids, going, levels, gone, entries = {}, {}, {}, {}, {}
+      local ids, going, places, gone, entries = {}, {}, {}, {}, {}
       for i = 1, #rows / 2 do ids[i] = rows[i * 2 - 1] end
       for i, since in ipairs(redis.call('ZMSCORE', waiting, unpack(ids))) do
         if since then
           going[#going + 1] = ids[i]
-          levels[#going] = string.format('%d', math.floor(rows[i * 2] / LEVEL))
+          places[#going] = tonumber(rows[i * 2])
         elseif not redis.call('ZSCORE', ready, ids[i]) then
           gone[#gone + 1] = ids[i] -- removed by somebody who knew nothing of lines
         end
@@ -70,8 +70,11 @@ if is_limited then
       if #going > 0 then
         for i, body in ipairs(redis.call('HMGET', jobs, unpack(going))) do
           local _, weight = group_of(body or '')
+          local level = math.floor(places[i] / LEVEL)
           -- Tags of their own: those of the group were given to jobs that stand behind in the line.
-          entries[i * 2 - 1], entries[i * 2] = place(levels[i], one.name .. '\n', weight or 1), going[i]
+          entries[i * 2] = going[i]
+          entries[i * 2 - 1] = places[i] > level * LEVEL and place(string.format('%d', level), one.name .. '\n', weight or 1)
+            or string.format('%.0f', places[i])
         end
         redis.call('ZREM', waiting, unpack(going))
         redis.call('ZADD', ready, unpack(entries))

@@ -1,0 +1,116 @@
+"""The queue manager of nooble4 on relevo: `DomainQueueManager`, as its callers know it.
+
+    manager = DomainQueueManager(app)
+    await manager.enqueue_action("embedding", DomainAction(action_type="generate", task_id="67890", data={…}))
+    await manager.clean_task_queues("67890")
+
+An action goes to the service of its domain, whatever its tier and task: the tier is its tenant's share of that queue, and
+the task is noted beside it. So a consumer need not know a task to find its work, and no queue is left behind by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.bus.naming import queue_of, service_name
+from relevo.compat import ifdb
+from relevo.model.job import Envelope
+from relevo.model.names import legacy_name
+
+#: The service in whose name the manager sends.
+SENDER = "nooble4"
+
+
+class DomainAction(Struct, frozen=True, kw_only=True):
+    """A message of nooble4."""
+
+    action_type: str
+    task_id: str
+    data: dict[str, Any] = {}
+    tenant_id: str = ""
+    tenant_tier: str = ""
+    session_id: str = ""
+    correlation_id: str = ""
+    #: Given by the manager when it is taken.
+    action_id: str = ""
+
+
+class DomainQueueManager:
+    """Puts actions on the queues of their domains, takes them from there, and cleans up after tasks."""
+
+    def __init__(self, app: Relevo | None = None) -> None:
+        self._app = app or ifdb.current_app()
+        self._sender = self._app.service(SENDER)
+
+    def queue_name(self, domain: str) -> str:
+        """The name of a domain's queue: `nooble4:dev:embedding:actions`."""
+        return self._app.keys_of(self._queue(domain)).address
+
+    @staticmethod
+    def legacy_queue_name(domain: str, action_type: str, tier: str, task_id: str) -> str:
+        """What that queue was called before: `embedding:generate:enterprise:67890`."""
+        return legacy_name(domain, action_type, tier, task_id)
+
+    async def enqueue_action(self, domain: str, action: DomainAction, tier: str | None = None) -> str:
+        """Put an action on its domain's queue and count it, all in one step: the queue's name."""
+        head = domain + "."
+        name = action.action_type.removeprefix(head)
+        await self._sender.asend(
+            head + name,
+            action.data,
+            task=action.task_id,
+            tenant=action.tenant_id or None,
+            tier=tier or action.tenant_tier or None,
+            session=action.session_id or None,
+            correlation_id=action.correlation_id or None,
+        )
+        return self.queue_name(domain)
+
+    async def dequeue_action(
+        self,
+        domain: str,
+        tier: str | None = None,
+        task_id: str | None = None,  # noqa: ARG002  # as its callers know it
+    ) -> dict[str, Any] | None:
+        """The next action of a domain, whatever its tier and task; None at once if there is none.
+
+        It is gone from the queue when this returns, as it always was. What must survive the death of its consumer is
+        handled by `@service.action`, or taken with `app.queue(…).take()` and settled when it is done.
+        """
+        leases = await self._app.queue(self._queue(domain)).atake(1, worker="dequeue_action")
+        if not leases:
+            return None
+        lease = leases[0]
+        action = _action_of(lease.id, lease._envelope)
+        return action if await lease.adone() else None
+
+    async def clean_task_queues(self, task_id: str) -> int:
+        """Remove what is left of a task: how many things that were; 0 if there is nothing. What is in use stays."""
+        return (await self._app.acleanup(task_id)).removed
+
+    @staticmethod
+    def _queue(domain: str) -> str:
+        return queue_of(service_name(domain), (), "actions")
+
+
+def clean_task_queues(task_id: str) -> int:
+    """Remove what is left of a task of the app in use (`configure`): how many things that were."""
+    return ifdb.current_app().cleanup(task_id).removed
+
+
+def _action_of(id: str, envelope: Envelope) -> dict[str, Any]:
+    headers = envelope.headers
+    return {
+        "action_id": id,
+        "action_type": envelope.target,
+        "data": msgspec.json.decode(envelope.kwargs),
+        "task_id": headers.task if headers else "",
+        "tenant_id": envelope.group,
+        "tenant_tier": headers.tier if headers else "",
+        "session_id": headers.session if headers else "",
+        "correlation_id": (headers.correlation if headers else "") or id,
+    }

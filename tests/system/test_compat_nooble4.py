@@ -1,0 +1,107 @@
+"""The queue manager of nooble4, as its callers know it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relevo import Relevo
+from relevo.compat import DomainAction, DomainQueueManager, clean_task_queues, configure, ifdb
+from relevo.errors import OptionError
+from tests.working import drain
+
+
+@pytest.fixture
+def manager(bus: Relevo) -> DomainQueueManager:
+    return DomainQueueManager(bus)
+
+
+def action(n: int, *, tier: str = "", tenant: str = "acme") -> DomainAction:
+    return DomainAction(
+        action_type="generate", task_id=f"task_{n}", data={"n": n}, tenant_id=tenant, tenant_tier=tier, session_id="s1"
+    )
+
+
+async def test_an_action_goes_to_the_queue_of_its_domain(bus: Relevo, manager: DomainQueueManager) -> None:
+    """R4."""
+    named = await manager.enqueue_action("embedding", action(7))
+    assert named == f"{bus.settings.prefix}:test:embedding:actions" == manager.queue_name("embedding")
+    assert (await bus.queue("embedding:actions").astats()).ready == 1
+
+
+async def test_what_was_put_is_what_is_taken_and_then_nothing(manager: DomainQueueManager) -> None:
+    """R8."""
+    await manager.enqueue_action("embedding", action(7, tier="enterprise"))
+    taken = await manager.dequeue_action("embedding", "enterprise")
+    assert taken is not None
+    assert taken.pop("action_id")
+    assert taken == {
+        "action_type": "embedding.generate",
+        "data": {"n": 7},
+        "task_id": "task_7",
+        "tenant_id": "acme",
+        "tenant_tier": "enterprise",
+        "session_id": "s1",
+        "correlation_id": "task_7",
+    }
+    assert await manager.dequeue_action("embedding", "enterprise") is None
+
+
+async def test_actions_come_out_in_the_order_they_went_in(manager: DomainQueueManager) -> None:
+    """R6, RB2: nobody needs to know a task to find its work."""
+    for n in range(50):
+        await manager.enqueue_action("embedding", action(n, tier="free"))
+    taken = [await manager.dequeue_action("embedding", "free") for _ in range(50)]
+    assert [one and one["data"]["n"] for one in taken] == list(range(50))
+
+
+async def test_the_tier_is_that_of_the_tenant_unless_another_is_given(bus: Relevo, manager: DomainQueueManager) -> None:
+    """R5, R7: each is counted by its tier."""
+    await manager.enqueue_action("embedding", action(1, tier="professional"))
+    await manager.enqueue_action("embedding", action(2, tier="professional"), "enterprise")
+    await manager.enqueue_action("embedding", action(3))
+    tiers = [(await manager.dequeue_action("embedding") or {})["tenant_tier"] for _ in range(3)]
+    assert sorted(tiers) == ["", "enterprise", "professional"]
+    totals = (await bus.queue("embedding:actions").astats()).totals
+    assert (totals["tier:professional"], totals["tier:enterprise"], totals["enqueued"]) == (1, 1, 3)
+    with pytest.raises(OptionError, match="did you mean 'enterprise'"):
+        await manager.enqueue_action("embedding", action(4, tier="enterprize"))
+
+
+async def test_what_is_in_use_is_not_cleaned_up_and_the_rest_is(bus: Relevo, manager: DomainQueueManager) -> None:
+    """R16, R24: 0 when there is nothing."""
+
+    @bus.service("embedding").action("generate", result_ttl="5m")
+    async def generate(n: int) -> int:
+        return n * 2
+
+    assert await manager.clean_task_queues("task_7") == 0
+    await manager.enqueue_action("embedding", action(7))
+    assert await manager.clean_task_queues("task_7") == 0
+    assert (await bus.queue("embedding:actions").astats()).ready == 1
+    await drain(bus)
+    assert len(await bus.amade_for("task_7")) == 1
+    assert await manager.clean_task_queues("task_7") == 1
+    assert await bus.amade_for("task_7") == []
+    assert await manager.clean_task_queues("task_7") == 0
+
+
+def test_the_function_uses_the_app_that_was_configured(bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
+    configure(bus)
+    manager = DomainQueueManager()
+
+    async def put_and_take() -> None:
+        await manager.enqueue_action("query", action(1))
+        await manager.dequeue_action("query")
+        await bus.aclose()
+
+    asyncio.run(put_and_take())
+    assert clean_task_queues("task_1") == 1
+    assert clean_task_queues("task_1") == 0
+
+
+def test_the_names_of_before_are_still_built() -> None:
+    """R1, R2."""
+    assert DomainQueueManager.legacy_queue_name("query", "search", "advance", "24680") == "query:search:advance:24680"
