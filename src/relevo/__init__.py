@@ -13,11 +13,13 @@ print(job.result(timeout=10))
 """
 
 from relevo.app import Relevo
+from relevo.bus import Service
 from relevo.context import JobContext, current_job
 from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
 from relevo.handle import Job, JobInfo, Progress
 from relevo.model.backoff import Backoff
 from relevo.model.job import State
+from relevo.model.message import Fault, Message, Reply
 from relevo.model.options import Priority
 from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.queue import Lease, Queue
@@ -31,17 +33,21 @@ __all__ = [
     "Backoff",
     "Cancel",
     "Failure",
+    "Fault",
     "Job",
     "JobContext",
     "JobInfo",
     "Lease",
+    "Message",
     "Priority",
     "Progress",
     "Queue",
     "Relevo",
+    "Reply",
     "Retry",
     "Schedule",
     "ScheduleInfo",
+    "Service",
     "Snooze",
     "State",
     "Task",

@@ -425,9 +425,9 @@ class Relevo:
         follow = self.new_id() if on_failure else ""
         failure_ms = max(1, round(failure_ttl * 1000))
         is_asked = envelope.headers is not None and envelope.headers.intent == "request"
-        return policy, Terms(
-            queue, round(result_ttl * 1000), failure_ms, on_failure, follow, is_asked, self.settings.remote_tracebacks
-        )
+        sign = self.bus.signer.signed if on_failure and is_bus_name(queue) else None
+        shows = self.settings.remote_tracebacks
+        return policy, Terms(queue, round(result_ttl * 1000), failure_ms, on_failure, follow, sign, is_asked, shows)
 
     def task_for(self, queue: str, target: str) -> Task[..., Any] | None:
         """The task of that name; on queues of the bus, the handler of a service, and nothing else."""

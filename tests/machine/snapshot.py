@@ -18,8 +18,8 @@ _HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "pa
 #: Keys of one job, worker, name, group or schedule each; that none of them stays is seen at the end.
 _OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked")
 _COMPARED = (*_SETS, *_HASHES, "clock", "buckets")
-#: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no other
-#: key may ever be there.
+#: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no
+#: other key may ever be there.
 ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE)))
 _FIXED = (*_COMPARED, *ABSENT)
 #: All groups that have a limit at times.

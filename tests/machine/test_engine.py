@@ -45,7 +45,7 @@ RICH = st.builds(
     st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
     st.booleans(),
 )
-GROUPED = st.builds(Spec, PRIORITIES, st.sampled_from(GROUPS))
+GROUPED = st.tuples(PRIORITIES, st.sampled_from(GROUPS), st.sampled_from([1.0, 2.0])).map(lambda given: Spec(*given))
 ONE = st.tuples(PLAIN) | st.tuples(RICH)
 MANY = st.lists(PLAIN, min_size=2, max_size=4) | st.lists(PLAIN | RICH, min_size=2, max_size=4)
 ANY = st.integers(0, 15)

@@ -1,4 +1,4 @@
-"""Callbacks in their queue: promised before their message is sent, settled by the first word, told of reports before it.
+"""Callbacks in their queue: promised before their message is sent, settled by the first word, told of reports before.
 
 What is told comes twice, late and in any order; who dies leaves something that ends. In these tests a message lives in
 `embedding:actions`, its callback in `ingestion:callbacks`, and the test moves the time.
@@ -19,6 +19,7 @@ import pytest
 from relevo import Relevo
 from relevo.model.job import Envelope
 from relevo.model.message import Reply
+from relevo.store import limits
 from relevo.store.carried import with_inputs
 from relevo.store.edges import Edge, Report
 from relevo.store.jobs import cancel, look
@@ -32,7 +33,7 @@ from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id
-from tests.store.kin import bag, end, everything, letters, state_of
+from tests.store.kin import end, everything, letters, state_of
 
 CALLBACKS, ACTIONS = "ingestion:callbacks", "embedding:actions"
 BODY = b'{"t":"ingestion.ready","i":"reply","a":[{"context":7}]}'
@@ -51,9 +52,9 @@ class Pair:
         self.callbacks = Desk(self.run, app.keys_of(CALLBACKS), server)
         self.actions = Desk(self.run, app.keys_of(ACTIONS), server)
 
-    def promising(self, id: str, *, place: Place = PLACE, **more: Any) -> Call[int]:
+    def promising(self, id: str, *, place: Place = PLACE, body: bytes = BODY, **more: Any) -> Call[int]:
         options: dict[str, Any] = {"timeout_ms": TIMEOUT_MS, "failure_ms": FAIL_MS, **more}
-        return promise(self.callbacks.keys, CALLBACKS, id, place, BODY, **options)
+        return promise(self.callbacks.keys, CALLBACKS, id, place, body, **options)
 
     def promise(self, **more: Any) -> str:
         """A callback that waits."""
@@ -82,10 +83,14 @@ class Pair:
 
     def reply(self, callback: str) -> Reply[Any]:
         """What its handler would be given."""
-        body: bytes = self.callbacks.ask("HGET", "jobs", callback)
-        envelope = msgspec.json.decode(body, type=Envelope)
+        envelope = msgspec.json.decode(self.body(callback), type=Envelope)
         whole: Envelope = self.run(with_inputs(self.callbacks.keys, callback, envelope))
         (found,) = msgspec.json.decode(whole.args, type=tuple[Reply[Any]])
+        return found
+
+    def body(self, callback: str) -> bytes:
+        """What would be called."""
+        found: bytes = self.run(Call([b"HGET", self.callbacks.keys.key("jobs"), callback]))
         return found
 
     def report(self, callback: str, *, id: str = "", value: bytes = b"0.5") -> bool:
@@ -163,7 +168,7 @@ def test_a_promise_that_is_repeated_after_it_was_settled_is_not_made_anew(pair: 
     assert everything(pair.callbacks) == before
 
 
-# FINDING: a callback that was settled by its deadline, run and done leaves no trace, so the repeated promise of a client
+# BUG: a callback that was settled by its deadline, run and done leaves no trace, so the repeated promise of a client
 # that lost the reply (the server was away for longer than the timeout) is stored anew: on_timeout runs twice.
 def test_a_promise_that_is_repeated_after_its_callback_ran_is_not_made_anew(pair: Pair) -> None:
     id = new_id()
@@ -184,7 +189,14 @@ def test_what_is_made_on_behalf_of_a_task_is_noted_for_a_time(pair: Pair) -> Non
 
 # --- settled
 
-ENDS = {"plain": "done", "kept": "done", "done": "done", "dead": "failed", "cancelled": "cancelled", "expired": "expired"}
+ENDS = {
+    "plain": "done",
+    "kept": "done",
+    "done": "done",
+    "dead": "failed",
+    "cancelled": "cancelled",
+    "expired": "expired",
+}
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -238,10 +250,10 @@ def test_the_deadline_settles_a_callback_at_its_time_and_not_before(pair: Pair) 
 def test_only_the_deadline_calls_the_handler_for_it(pair: Pair, state: str, body: bytes) -> None:
     callback = pair.promise(late=LATE)
     pair.tell(callback, state)
-    assert pair.callbacks.ask("HGET", "jobs", callback) == body
+    assert pair.body(callback) == body
 
 
-WORDS = [("done", 2), ("timeout", 1), ("dead", 4), ("revived", 3), ("removed", 0), ("expired", 6)]
+WORDS = [("done", 2), ("timeout", 1), ("dead", 4), ("revived", 3), ("removed", 0)]
 
 
 def test_of_words_in_any_order_and_twice_over_the_first_settles_it(pair: Pair) -> None:
@@ -253,10 +265,9 @@ def test_of_words_in_any_order_and_twice_over_the_first_settles_it(pair: Pair) -
             for _ in range(2):
                 news += pair.tell(callback, state, number, "deadline" if state == "timeout" else "0" * 20)
         assert news == 1
-        assert pair.reply(callback).status == {"done": "done", "timeout": "timeout", "dead": "failed"}.get(
-            first[0], "expired" if first[0] == "expired" else "cancelled"
-        ), order
-        assert pair.callbacks.ask("HGET", "jobs", callback) == (LATE if first[0] == "timeout" else BODY), order
+        status = {"done": "done", "timeout": "timeout", "dead": "failed", "removed": "cancelled"}
+        assert pair.reply(callback).status == status[first[0]], order
+        assert pair.body(callback) == (LATE if first[0] == "timeout" else BODY), order
     assert pair.callbacks.stats().ready == len(pair.handle_all()), "each is queued once"
 
 
@@ -270,7 +281,7 @@ def test_of_two_words_in_one_call_the_first_settles_it(pair: Pair) -> None:
         ]
         heard, _ = pair.run(hear(pair.callbacks.keys, rows, 1000))
         assert (heard, pair.reply(callback).status) == (1, states[0])
-        assert pair.callbacks.ask("HGET", "jobs", callback) == (LATE if states[0] == "timeout" else BODY)
+        assert pair.body(callback) == (LATE if states[0] == "timeout" else BODY)
 
 
 @pytest.mark.parametrize("state", ["done", "timeout", "dead"])
@@ -336,9 +347,9 @@ def test_callbacks_cleared_from_their_queue_leave_a_letter_that_ends(pair: Pair)
     assert state_of(pair.callbacks, callback) == "unknown"
 
 
-# FINDING: hear.lua writes the job for the deadline (`else`) into `jobs` also if the callback was cancelled meanwhile: a
+# BUG: hear.lua writes the job for the deadline (`else`) into `jobs` also if the callback was cancelled meanwhile: a
 # body that stands in no set and never ends.
-@pytest.mark.parametrize("late", [b"", LATE])
+@pytest.mark.parametrize("late", [b"", LATE], ids=["on_reply only", "on_timeout"])
 def test_a_callback_that_was_cancelled_does_not_come_back_at_its_deadline(pair: Pair, late: bytes) -> None:
     callback = pair.promise(late=late)
     assert pair.run(cancel(pair.callbacks.keys, [(callback, FAIL_MS, "")], 1000))[0] == ["cancelled"]
@@ -367,7 +378,8 @@ def test_a_sticky_callback_is_handed_to_its_worker_while_that_lives(pair: Pair) 
     pair.tell(callback, "timeout")
     assert state_of(pair.callbacks, callback) == "running"
     assert pair.callbacks.bell("w1") == [b"j" + callback.encode() + LATE], "the body that is to run"
-    assert pair.run(look(pair.callbacks.keys, callback)).claim.worker == "w1"
+    held = pair.run(look(pair.callbacks.keys, callback)).claim
+    assert held is not None and held.worker == "w1"
     assert pair.callbacks.claim(worker="w2") == []
     pair.handled(callback)
 
@@ -399,7 +411,7 @@ def test_a_sticky_callback_goes_to_anybody_when_its_worker_is_gone(pair: Pair, h
     assert pair.callbacks.claim(worker="w2") == [callback]
 
 
-# FINDING: a sticky callback is handed over although its queue is paused.
+# BUG: a sticky callback is handed over although its queue is paused.
 def test_a_sticky_callback_waits_while_its_queue_is_paused(pair: Pair) -> None:
     pair.lives("w1")
     callback = pair.promise(prefer=f"w1 {LEASE_MS}")
@@ -479,9 +491,31 @@ def test_a_report_stands_in_the_line_of_its_tenant_and_wakes_a_worker(pair: Pair
     assert (pair.callbacks.score("ready", id) or 0) // 2**43 == 50
 
 
+# BUG: a settled callback whose tenant has no room stands among the waiting ones again, and interim.lua takes that for
+# a callback that has not been settled: a report is queued after the last word.
+def test_no_report_comes_after_the_last_word_when_the_callback_waits_for_its_tenant(pair: Pair) -> None:
+    body = b'{"t":"ingestion.ready","g":"acme","i":"reply","a":[{"context":7}]}'
+    callback = pair.promise(place=Place(100, "acme"), body=body, interim=INTERIM)
+    pair.run(limits.pause(pair.callbacks.keys, "acme"))
+    pair.tell(callback, "done")
+    assert pair.callbacks.claim() == []
+    told = pair.report(callback)
+    pair.run(limits.resume(pair.callbacks.keys, "acme"))
+    handled = pair.handle_all()
+    assert (told, handled) == (False, [callback])
+
+
 # --- letters on their way
 
-GARBAGE = [b"", b"no json", b"[]", b'{"state":"nonsense"}', b'{"state":"done","story":7}', b"\xff", b'{"state":"done"}\x1e\xff']
+GARBAGE = [
+    b"",
+    b"no json",
+    b"[]",
+    b'{"state":"nonsense"}',
+    b'{"state":"done","story":7}',
+    b"\xff",
+    b'{"state":"done"}\x1e\xff',
+]
 
 
 @pytest.mark.parametrize("record", GARBAGE)
@@ -534,7 +568,7 @@ def test_a_reply_while_somebody_has_the_deadline_in_hand_is_the_one_that_counts(
     pair.run(deliver(pair.app.keys_of, list(zip(taken.ids, taken.texts, strict=True)), 1000))
     assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
     assert pair.reply(callback).status == "done"
-    assert pair.callbacks.ask("HGET", "jobs", callback) == BODY
+    assert pair.body(callback) == BODY
     assert letters(pair.callbacks) == {}
 
 
@@ -555,48 +589,52 @@ def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadlin
 # --- a thousand of them
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_once(pair: Pair, seed: int) -> None:
+def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
     """Replies, faults, cancellations and deadlines race; relays take letters and die, and letters are told twice."""
-    chance = random.Random(seed)
-    callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 3_000)) for _ in range(1000)]
-    messages = {pair.send(callback): callback for callback in callbacks}
-    settled: Counter[str] = Counter()
-    first: dict[str, str] = {}
-    #: letters that a relay took and will tell once more, whoever else did so meanwhile
+    chance = random.Random(7)
+    callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(1000)]
+    messages = {pair.send(callback) for callback in callbacks}
+    handled: Counter[str] = Counter()
+    statuses: Counter[str] = Counter()
+    #: letters that a relay took and tells once more, whoever else did so meanwhile
     in_hand: list[tuple[str, bytes]] = []
-    while messages or pair.callbacks.ask("ZCARD", "waiting") or pair.actions.ask("HLEN", "letters") or in_hand:
+    for turn in itertools.count():
         pair.advance(chance.randrange(0, 400))
-        if messages:
-            for id in pair.actions.claim(chance.randrange(1, 60)):
-                how = chance.choice(["done", "dead", "expired", "cancelled"])
-                record = b'{"state":"%b","result":1}' % how.encode()
-                assert pair.actions.turn(0, moved(id, how, ms=0, text=record)).refused == []
-                del messages[id]
+        ended = pair.actions.claim(chance.randrange(1, 60))
+        messages.difference_update(ended)
+        rows = []
+        for id in ended:
+            how = chance.choice(["done", "dead", "expired", "cancelled"])
+            rows += moved(id, how, ms=0, text=b'{"state":"%b","result":1}' % how.encode()).moved
+        assert pair.actions.turn(0, Settled(moved=rows)).refused == []
         for desk in chance.sample([pair.actions, pair.callbacks], 2):
             taken = pair.run(take_errands(desk.keys))
-            letters_now = list(zip(taken.ids, taken.texts, strict=True))
-            in_hand += letters_now
+            found = list(zip(taken.ids, taken.texts, strict=True))
+            in_hand += found
             if chance.random() < 0.7:  # else it dies with them in hand
-                told = letters_now * chance.randrange(1, 3)
+                told = found * chance.randrange(1, 3)
                 chance.shuffle(told)
                 finished, _ = pair.run(deliver(pair.app.keys_of, told, 1000))
-                pair.run(take_errands(desk.keys, finished)) if chance.random() < 0.7 else None
-        if len(in_hand) > 200 or not messages:
+                if chance.random() < 0.7:  # else before it says so
+                    pair.run(take_errands(desk.keys, finished))
+        if turn % 5 == 0:
             chance.shuffle(in_hand)
             pair.run(deliver(pair.app.keys_of, in_hand, 1000))
             in_hand.clear()
-        for id in pair.callbacks.claim(100):
-            settled[id] += 1
-            body: bytes = pair.callbacks.ask("HGET", "jobs", id)
+        got = pair.callbacks.claim(100)
+        for id in got:
             reply = pair.reply(id)
-            assert (body == LATE) == (reply.status == "timeout")
-            first.setdefault(id, reply.status)
-            pair.handled(id)
+            statuses[reply.status] += 1
+            assert (pair.body(id) == LATE) == (reply.status == "timeout")
+        pair.handled(*got)
+        handled.update(got)
+        if not messages and not in_hand and not got and not pair.callbacks.ask("ZCARD", "waiting"):
+            break
+        assert turn < 500, "it comes to an end"
     pair.advance(60_000)
     pair.relay()
-    settled.update(pair.handle_all())
-    assert settled == Counter(callbacks)
+    handled.update(pair.handle_all())
+    assert handled == Counter(callbacks)
     assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
     assert pair.callbacks.stats().living == pair.actions.stats().living == 0
-    assert len(Counter(first.values())) >= 4, "all kinds of ends were seen"
+    assert min(statuses[status] for status in ("done", "failed", "cancelled", "expired", "timeout")) > 20, statuses

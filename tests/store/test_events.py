@@ -16,8 +16,10 @@ import pytest
 from relevo import Relevo
 from relevo.errors import OptionError, OutOfMemory
 from relevo.model.ids import Ids, made_ms
+from relevo.model.limits import Limit
 from relevo.model.topics import DEEPEST, check_pattern, matches
 from relevo.store import events as module
+from relevo.store import limits as group_limits
 from relevo.store import subscriptions as subscribing
 from relevo.store.deliveries import (
     IN_PLACE_OF_AN_OLDER,
@@ -73,6 +75,15 @@ def put(bus: Bus, name: str, *ids: str, most: int = 100, discard: str = "old", p
     some = [Event(id, "shop.sold", 1, BODY, (to,), place) for id in ids]
     found: list[int] = bus.run(put_events(bus.app.keys_of(to.queue), to, some))
     return found
+
+
+def put_of(bus: Bus, tenant: str, *, most: int = 100) -> str:
+    """Put an event of a tenant into the queue `a`: its id."""
+    to = Recipient(queue_of("a"), most, "old", 60_000)
+    body = BODY.replace(b',"k"', b',"g":"%b","k"' % tenant.encode())
+    event = Event(new_id(), "shop.sold", 1, body, (to,), Place(100, tenant))
+    assert bus.run(put_events(bus.app.keys_of(to.queue), to, [event])) != [NO_ROOM]
+    return event.id
 
 
 # --- both sides decide the same
@@ -449,6 +460,25 @@ def test_where_all_wait_for_another_attempt_the_next_one_gives_way(bus: Bus) -> 
     assert desk.ask("HKEYS", "groups") == [second.encode()]
 
 
+def test_what_a_limit_holds_up_gives_way_before_what_can_run(bus: Bus) -> None:
+    """A tenant that floods must not cost the others their events."""
+    desk = bus.desk("a")
+    bus.run(group_limits.limit(desk.keys, "flood", Limit(concurrency=1)))
+    ids = [put_of(bus, "flood") for _ in range(4)]
+    assert desk.claim(4) == ids[:1]
+    other = put_of(bus, "calm")
+    assert desk.members("waiting") == ids[1:]
+    fresh = put_of(bus, "calm", most=4)
+    assert (desk.members("waiting"), bus.waiting("a")) == (ids[2:], [other, fresh])
+    assert desk.members("parked:g:flood") == ids[2:]
+    assert bus.run(lag(desk.keys)).waiting == 4
+    for _ in range(3):
+        fresh = put_of(bus, "calm", most=4)
+    assert desk.ask("EXISTS", "parked:g:flood", "parking", "waiting") == 0
+    assert bus.waiting("a")[-1] == fresh
+    assert desk.finish(ids[:1]) == []
+
+
 def test_where_nothing_can_give_way_nothing_comes_in(bus: Bus) -> None:
     desk = bus.desk("a")
     desk.push_one(needs="w 1 1000 ")
@@ -585,6 +615,22 @@ def test_what_still_runs_in_a_queue_that_is_closed_is_left_to_its_worker(bus: Bu
     assert desk.stats().living == 0
     assert desk.finish([second]) == [second.encode()]
     assert bus.letters() == {}
+
+
+def test_limits_of_a_queue_that_is_closed_end_with_it(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    desk = bus.desk("a")
+    bus.run(group_limits.limit(desk.keys, "t7", Limit(concurrency=2)))
+    ids = [put_of(bus, "t7") for _ in range(5)]
+    assert desk.claim(4, lease_ms=60_000) == ids[:2]
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    bus.advance(CLOSE_MS)
+    assert bus.relay().delivered == 0
+    assert desk.ask("HGET", "holding", "#g:t7") == b"2", "what runs still counts"
+    assert desk.ask("EXISTS", "parked:g:t7") == desk.ask("EXISTS", "waiting") == 0
+    bus.advance(60_000)
+    assert bus.relay().delivered == 1
+    assert {key for key in everything(desk) if desk.ask("PTTL", key) == -1} == set()
 
 
 def test_a_large_queue_is_cleared_in_bounded_calls(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

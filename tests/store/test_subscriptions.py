@@ -80,6 +80,37 @@ def test_one_queue_has_one_subscription_whose_pattern_can_change(bus: Bus) -> No
     assert [one.pattern for one in bus.known().values()] == ["shop.>"]
 
 
+def test_events_come_by_the_pattern_that_was_said_last(bus: Bus) -> None:
+    bus.subscribe("shop.sold", "a")
+    bus.subscribe("shop.sold", "b")
+    bus.subscribe("mail.>", "a")
+    assert [to.queue for to in bus.send("shop.sold").to] == [queue_of("b")]
+    assert [to.queue for to in bus.send("mail.sent").to] == [queue_of("a")]
+    bus.run(unsubscribe(bus.keys, queue_of("b")))
+    assert bus.send("shop.sold").to == ()
+    bus.run(unsubscribe(bus.keys, queue_of("a")))
+    assert bus.own.ask("EXISTS", "topics") == 0
+
+
+def test_many_may_wait_for_one_pattern_and_each_can_go(bus: Bus) -> None:
+    names = [f"s{n}" for n in range(5)]
+    for name in names:
+        bus.subscribe("shop.*", name)
+    for name in ("s0", "s3", "s4", "s2", "s1"):
+        assert [to.queue for to in bus.send().to] == [queue_of(name) for name in names]
+        bus.run(unsubscribe(bus.keys, queue_of(name)))
+        names.remove(name)
+    assert bus.own.ask("EXISTS", "topics") == 0
+
+
+def test_a_subscription_that_somebody_removed_by_hand_is_registered_again_and_gets_events_once(bus: Bus) -> None:
+    bus.subscribe("shop.*", "a")
+    bus.own.ask("HDEL", "subscriptions", queue_of("a"))
+    assert bus.send().to == ()
+    assert bus.subscribe("shop.*", "a") == "new"
+    assert [to.queue for to in bus.send().to] == [queue_of("a")]
+
+
 def test_all_of_a_workers_subscriptions_are_said_in_one_call(bus: Bus) -> None:
     bus.subscribe("b")
     bus.subscribe("c", max_backlog=1)

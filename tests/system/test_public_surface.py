@@ -20,17 +20,21 @@ PROMISED = [
     "Backoff",
     "Cancel",
     "Failure",
+    "Fault",
     "Job",
     "JobContext",
     "JobInfo",
     "Lease",
+    "Message",
     "Priority",
     "Progress",
     "Queue",
     "Relevo",
+    "Reply",
     "Retry",
     "Schedule",
     "ScheduleInfo",
+    "Service",
     "Snooze",
     "State",
     "Task",
@@ -41,10 +45,12 @@ PROMISED = [
     "current_job",
     "group",
 ]
-WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff", "Workflow", "Schedule"]
+WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff", "Workflow", "Schedule", "Service"]
 #: Methods that wait for the server, and so come twice.
 IN_PAIRS: dict[str, list[str]] = {
-    "Relevo": ["enqueue", "queues", "job", "run", "close", "workflow", "schedule"],
+    "Relevo": ["enqueue", "queues", "job", "run", "close", "workflow", "schedule"]
+    + ["made_for", "cleanup", "sweep", "trace"],
+    "Service": ["send", "request", "publish", "report", "replay"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
     "Queue": ["stats", "pause", "resume", "clear", "jobs", "take"],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from relevo.errors import OptionError
-from relevo.model.message import Headers
 from relevo.model.names import is_bus_name, parse
 from relevo.store.settlement import Held
 
@@ -25,22 +25,23 @@ def refusal(app: Relevo, queue: str, held: Held) -> tuple[str, str] | None:
             return "bad_signature", f"the message bears {found}; the setting `signing_keys` says whom we believe"
     headers = envelope.headers
     if headers is not None and headers.reply_to and headers.intent in ("send", "request"):
-        why = _wrong_address(app, headers)
+        settings = app.settings
+        why = _wrong_address(settings.prefix, settings.env, headers.reply_to, headers.source, headers.intent)
         if why:
             return "bad_reply_to", f"reply_to {headers.reply_to!r:.120}: {why}"
     return None
 
 
-def _wrong_address(app: Relevo, headers: Headers) -> str:
-    prefix, env = app.settings.prefix, app.settings.env
+@lru_cache(maxsize=4096)  # most messages come from a few processes
+def _wrong_address(prefix: str, env: str, reply_to: str, source: str, intent: str) -> str:
     try:
-        address = parse(headers.reply_to, prefix=bool(prefix), env=bool(env))
+        address = parse(reply_to, prefix=bool(prefix), env=bool(env))
     except OptionError as error:
         return str(error)
     if (address.prefix, address.env) != (prefix, env):
         return f"it is not under {prefix}:{env}, as we are"
-    if address.kind != ("responses" if headers.intent == "request" else "callbacks"):
-        return f"{address.kind} are not where a {headers.intent} is answered"
-    if address.service != headers.source:
-        return f"it belongs to {address.service}, and the message says that it is from {headers.source or 'nobody'}"
+    if address.kind != ("responses" if intent == "request" else "callbacks"):
+        return f"{address.kind} are not where a {intent} is answered"
+    if address.service != source:
+        return f"it belongs to {address.service}, and the message says that it is from {source or 'nobody'}"
     return ""

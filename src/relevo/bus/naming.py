@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from relevo.errors import OptionError
@@ -42,6 +43,7 @@ def context_of(given: Any) -> tuple[str, ...]:
     return Address("", "", "service", parts).context
 
 
+@lru_cache(maxsize=4096)  # asked for every message, and checking a name takes longer than all else
 def queue_of(service: str, context: tuple[str, ...], kind: Kind, *detail: str) -> str:
     """The name of a service's queue, as apps know it: `embedding:tenant_xyz:actions`."""
     return str(Address("", "", service, context, kind, detail))

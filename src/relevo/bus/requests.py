@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +37,12 @@ from relevo.store.plan import Call
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
+
+
+@lru_cache(maxsize=256)
+def _responses(prefix: str, env: str, service: str, instance: str) -> str:
+    """The address of a process' inbox: all answers to it come there."""
+    return str(Address(prefix, env, service, (), "responses", (instance,)))
 
 
 class _Taken(Exception):
@@ -114,10 +121,7 @@ class Request:
 
     def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool]:
         app, message = self._app, self._message
-        service = self._source or app.name
-        address = str(
-            Address(app.settings.prefix, app.settings.env, service, (), "responses", (message.headers.instance,))
-        )
+        address = _responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
         is_claimed = message.is_claimed(app)
         if is_claimed:
             yield from lay_beside(queue, id, message.data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import Raw, Struct
 
@@ -51,6 +53,8 @@ class Terms(Struct, frozen=True):
     on_failure: str | None = None
     #: Id for the handler's job, should there be one.
     follow_id: str = ""
+    #: Signs the handler's job, where jobs of the queue must be signed.
+    sign: Callable[[str, str, bytes], bytes] | None = None
     #: It is a request: what becomes of it is told to the one who asked, and not kept.
     is_asked: bool = False
     #: Who asked may see our traceback.
@@ -123,7 +127,7 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
                     row,
                     follow_id=terms.follow_id,
                     follow_priority=envelope.priority,
-                    follow_body=_handler_body(held, outcome, terms),
+                    follow_body=_signed(_handler_body(held, outcome, terms), terms),
                 )
             return row
 
@@ -145,6 +149,10 @@ def _fault_record(outcome: End, held: Held, now_ms: int, *, shows_traceback: boo
     return Record(
         outcome.state, held.envelope.target, reason=outcome.reason, ended_ms=now_ms, story=Story(attempts=told)
     )
+
+
+def _signed(body: bytes, terms: Terms) -> bytes:
+    return body if terms.sign is None else terms.sign(terms.follow_id, terms.on_failure or "", body)
 
 
 def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
