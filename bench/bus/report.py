@@ -19,6 +19,7 @@ COMPARED = (
     Figure("requests.requests_per_s", "requests a second", "", True),
     Figure("requests.p50_ms", "p50", "ms", False),
     Figure("requests.p99_ms", "p99", "ms", False),
+    Figure("requests.first_p99_ms", "p99 of the first 1,000", "ms", False),
     Figure("requests.connections", "connections", "", False),
     Figure("requests.client_us", "client time per request", "µs", False),
     Figure("requests.responder_us", "responder time per request", "µs", False),

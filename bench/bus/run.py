@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.bus.watching import Kept, kept, kept_in_the_end
-from bench.bus.ways import BLOCKING, LISTS, RELEVO, THREADS, Way, flood, late, pair
+from bench.bus.ways import BLOCKING, ENDINGS, LISTS, RELEVO, THREADS, Way, flood, late, pair
 from bench.measures.measure import Result
 from bench.progress import say
 from bench.results import Results
@@ -15,8 +15,8 @@ from bench.server import Server
 #: Requests of which every fifth is answered late, if so many are measured at all.
 LATE_REQUESTS = 1000
 
-ENDINGS = ("n", "replies", "timeouts", "wrong", "lost")
-MEDIANS = ("requests_per_s", "p50_ms", "p90_ms", "p99_ms", "client_us", "responder_us", "server_us", "reads")
+SPEEDS = ("requests_per_s", "p50_ms", "p90_ms", "p99_ms", "first_p99_ms")
+COSTS = ("client_us", "responder_us", "server_us", "reads")
 
 
 class Plan(NamedTuple):
@@ -56,7 +56,7 @@ def run(server: Server, plan: Plan, results: Results) -> None:
 def together(turns: list[Result]) -> Result:
     """All turns of one way: the sum of how requests ended, the median of speeds and costs, the most connections."""
     ended: Result = {name: sum(turn[name] for turn in turns) for name in ENDINGS}
-    middle = {name: round(median(turn.get(name, 0) for turn in turns), 3) for name in MEDIANS}
+    middle = {name: round(median(turn.get(name) or 0 for turn in turns), 3) for name in (*SPEEDS, *COSTS)}
     return {
         **ended,
         **middle,

@@ -26,10 +26,12 @@ STARTS = 30.0
 TIMEOUT = 5.0
 #: Seconds that a caller waits where answers are late, and how late these are.
 IMPATIENT, LATE = 1.0, 1.5
+#: How requests end; see `bench.bus.caller`.
+ENDINGS = ("n", "replies", "timeouts", "wrong", "lost")
 #: Threads of the blocking API.
 THREADS = 16
-#: Before a flood is measured, so many requests for each that is in flight: connections are opened, code is warm.
-WARM = 5
+#: The first requests of new processes, which open connections and run cold code, are told apart from the rest.
+FIRST = 1000
 
 
 class Way(NamedTuple):
@@ -68,7 +70,7 @@ def pair(server: Server, way: Way, *, keep_logs: bool = False) -> Iterator[tuple
 def flood(server: Server, way: Way, n: int, in_flight: int, *, keep_logs: bool = False) -> Result:
     """`n` requests that are answered at once: how many a second, how long each took, what they cost."""
     with Connections(server) as connections, pair(server, way, keep_logs=keep_logs) as (client, responder):
-        _ask(client, way, min(n, WARM * in_flight), in_flight)
+        first = _ask(client, way, min(n, FIRST), in_flight)
         busy, before = (client.cpu(), responder.cpu()), server.counters()
         found = _ask(client, way, n, in_flight)
         spent = server.counters().since(before)
@@ -76,7 +78,9 @@ def flood(server: Server, way: Way, n: int, in_flight: int, *, keep_logs: bool =
     return {
         "requests_per_s": round(found["replies"] / found.pop("seconds")),
         **percentiles(found.pop("ms")),
-        **found,
+        "first_p99_ms": percentiles(first.pop("ms")).get("p99_ms"),
+        **{name: found[name] + first[name] for name in ENDINGS},
+        "trouble": found["trouble"] or first["trouble"],
         "in_flight": in_flight,
         "connections": connections.most,
         "client_us": round(busy[0] / n * 1e6, 1),

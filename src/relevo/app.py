@@ -28,7 +28,7 @@ from relevo.handle import Job
 from relevo.model.durations import Duration
 from relevo.model.ids import LENGTH, Ids, looks_like_id
 from relevo.model.job import Envelope, State
-from relevo.model.names import is_bus_name, queue_address
+from relevo.model.names import is_bus_name, queue_address, task_queue
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
@@ -376,6 +376,10 @@ class Relevo:
             address = queue_address(self.settings.prefix, self.settings.env, self.name, queue)
             keys = self._queue_keys.setdefault(queue, QueueKeys(str(address), clock_key=self._clock_key))
         return keys
+
+    def name_abroad(self, queue: str) -> str:
+        """The queue's name for other apps on the same bus: `shop:actions:default`."""
+        return queue if is_bus_name(queue) else str(task_queue("", "", self.name, queue))
 
     def now_ms(self) -> Generator[Call[Any], Any, int]:
         """The server's clock, under test with the shift that scripts see, too."""

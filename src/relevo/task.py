@@ -177,7 +177,14 @@ class Task(Generic[P, R]):
         for parent in self.options.depends_on:
             parents.setdefault(parent.queue, []).append((parent.id, _POLICIES[parent.when_it_fails]))
         return (
-            yield from push_dependents(self.app.keys_of, self.options.queue, jobs, parents, self.app.settings.dead_max)
+            yield from push_dependents(
+                self.app.keys_of,
+                self.options.queue,
+                jobs,
+                parents,
+                self.app.settings.dead_max,
+                self.app.name_abroad(self.options.queue),
+            )
         )
 
     def _many(self, calls: Iterable[Any]) -> tuple[list[str], Plan[list[str]]]:

@@ -23,7 +23,7 @@ from relevo.store.turns import Settled
 from relevo.store.workers import WorkerInfo
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 from tests.store.kin import everything
 
 T = TypeVar("T")
@@ -271,9 +271,8 @@ def test_an_action_that_somebody_serves_is_stored(desk: Desk) -> None:
 def test_an_action_that_no_worker_has_is_served_by_nobody(desk: Desk) -> None:
     serving(desk, "w1", "refund")
     assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
-    for odd in ("", "@w1", "refund ", "REFUND", "refund.x"):
-        if odd:
-            assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
+    for odd in ("@w1", "refund ", "REFUND", "refund.x"):
+        assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
 
 
 def test_who_says_goodbye_serves_no_more_at_once(desk: Desk) -> None:
@@ -696,5 +695,4 @@ def test_a_full_server_takes_no_message_and_is_still_told_who_lives(full_desk: D
     assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", ""), "who asks is told without memory"
     assert desk.turn(0, Settled([], [id], [-5_000, b'{"state":"done"}'], [])).refused == []
     desk.server.command("CONFIG", "SET", "maxmemory", 0)
-    assert plain([id]).plain == [id]
     sent(desk, must_be_served="charge")

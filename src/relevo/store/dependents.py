@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from relevo.errors import UnknownJob
+from relevo.model.names import is_bus_name
 from relevo.store.edges import Edge, Policy, Report, label
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -48,12 +49,16 @@ def push_dependents(
     jobs: Sequence[NewJob],
     parents: Mapping[str, Sequence[tuple[str, Policy]]],
     dead_max: int,
+    abroad: str = "",
 ) -> Generator[Call[Any], Any, list[str]]:
-    """Store gated jobs that depend on (id, policy)s, given by queue: for each the id that has its name."""
+    """Store gated jobs that depend on (id, policy)s, given by queue: for each the id that has its name.
+
+    `abroad` is the queue's name on the bus: a parent there may be served, and its end told, by another app.
+    """
     owners: list[str] = []
     for part in chunks(len(job.body) for job in jobs):
         try:
-            owners += yield from _chunk(keys_of, queue, jobs[part], parents, dead_max)
+            owners += yield from _chunk(keys_of, queue, jobs[part], parents, dead_max, abroad or queue)
         except UnknownJob as error:
             enqueued = f"The first {len(owners):,} jobs were enqueued" if owners else "Nothing was enqueued"
             raise UnknownJob(f"{error}. {enqueued}") from None
@@ -66,6 +71,7 @@ def _chunk(
     jobs: Sequence[NewJob],
     parents: Mapping[str, Sequence[tuple[str, Policy]]],
     dead_max: int,
+    abroad: str,
 ) -> Generator[Call[Any], Any, list[str]]:
     keys = keys_of(queue)
     owners: list[str] = yield push_rich(keys, jobs, label(queue))
@@ -75,7 +81,7 @@ def _chunk(
     reports: list[Report] = []
     for home, named in parents.items():
         for parent, policy in named:
-            edges = [Edge(job.id, queue, policy) for job in new]
+            edges = [Edge(job.id, abroad if is_bus_name(home) else queue, policy) for job in new]
             state, number = yield follow(keys_of(home), parent, edges)
             if state == "unknown":
                 yield forget(keys, new)

@@ -49,6 +49,8 @@ class AsyncInbox:
         self._loop = asyncio.get_running_loop()
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
+        #: How often the connection was opened.
+        self._openings = 0
         self._broken = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         #: Ends that nobody waits for any more.
@@ -62,8 +64,12 @@ class AsyncInbox:
         awaited = self._waiting.setdefault(id, _Awaited(queue))
         awaited.futures.append(future)
         timer: asyncio.TimerHandle | None = None
+        openings = self._openings
         try:
             self._settle(id, await self._driver.perform(begin(queue, id, self._channel)))
+            awaited.has_begun = True
+            if openings != self._openings:  # the connection was away meanwhile, and nobody attached us again
+                self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
             if timeout is not None and not future.done():
                 timer = self._loop.call_later(timeout, _too_late, future, id, timeout)
             return await future
@@ -102,6 +108,7 @@ class AsyncInbox:
             wire.on_closed = self._broken.set
             await wire.request((b"SUBSCRIBE", self._channel))
             self._wire = wire
+            self._openings += 1
             if self._keeper is None or self._keeper.done():
                 self._keeper = asyncio.create_task(self._keep(), name="relevo inbox")
 
@@ -121,6 +128,8 @@ class AsyncInbox:
                 self._driver.forget()
                 await self._open()
                 for id, awaited in list(self._waiting.items()):
+                    if not awaited.has_begun:
+                        continue  # its job may not be there yet
                     self._settle(id, await self._driver.perform(attach(awaited.queue, id, self._channel)))
             except StoreError as error:
                 log.debug("inbox: %s", error)
@@ -139,10 +148,12 @@ class AsyncInbox:
 class _Awaited:
     """A job that somebody on this loop waits for."""
 
-    __slots__ = ("futures", "queue")
+    __slots__ = ("futures", "has_begun", "queue")
 
     def __init__(self, queue: QueueKeys) -> None:
         self.queue = queue
+        #: Our name stands with the job.
+        self.has_begun = False
         #: One for each who waits: whoever gives up first must not take the others along.
         self.futures: list[asyncio.Future[Record]] = []
 
@@ -168,6 +179,8 @@ class BlockingInbox:
         self._waiting: dict[str, list[_Slot]] = {}
         self._listener: threading.Thread | None = None
         self._subscribed = False
+        #: How often the connection was opened.
+        self._openings = 0
         #: Ends that nobody waits for any more.
         self.late = 0
 
@@ -186,8 +199,14 @@ class BlockingInbox:
                 if not self._changed.wait(_left(deadline)):
                     self._leave(id, slot)
                     raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
+            openings = self._openings
         try:
             self._settle(id, self._driver.perform(begin(queue, id, self._channel)))
+            with self._lock:
+                slot.has_begun = True
+                was_away = openings != self._openings
+            if was_away:  # and nobody attached us again
+                self._settle(id, self._driver.perform(attach(queue, id, self._channel)))
             if not slot.event.wait(_left(deadline)):
                 raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
         finally:
@@ -219,8 +238,9 @@ class BlockingInbox:
         with self._lock:
             self.late += id not in self._waiting and isinstance(found, Record) and found.state is not State.CANCELLED
             for slot in self._waiting.get(id, []):
-                slot.record = found if isinstance(found, Record) else None
-                slot.event.set()
+                if not slot.event.is_set():
+                    slot.record = found if isinstance(found, Record) else None
+                    slot.event.set()
 
     def _listen(self) -> None:
         link: Link | None = None
@@ -248,8 +268,10 @@ class BlockingInbox:
             if self._listener is not threading.current_thread():
                 return
             self._subscribed = True
+            self._openings += 1
             self._changed.notify_all()
-            waiting = [(id, slots[0].queue) for id, slots in self._waiting.items() if slots]
+            # of the others the job may not be there yet
+            waiting = [(id, slots[0].queue) for id, slots in self._waiting.items() if any(s.has_begun for s in slots)]
         for id, queue in waiting:
             self._settle(id, self._driver.perform(attach(queue, id, self._channel)))
 
@@ -266,10 +288,12 @@ class BlockingInbox:
 
 
 class _Slot:
-    __slots__ = ("event", "queue", "record")
+    __slots__ = ("event", "has_begun", "queue", "record")
 
     def __init__(self, queue: QueueKeys) -> None:
         self.queue = queue
+        #: Our name stands with the job.
+        self.has_begun = False
         self.event = threading.Event()
         self.record: Record | None = None
 

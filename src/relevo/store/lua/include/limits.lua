@@ -50,20 +50,23 @@ if is_limited then
     return math.max(n, 0), by_rate
   end
 
-  -- Let the first of a line go, as many as there is room for: how many went.
+  -- Let the first of a line go, as many as there is room for: how many went. When its time has come (and so at least
+  -- once a minute, also of a group that is paused) its head is cleared of what is not there any more.
   local function let_go(one)
     local free, went = math.min(room(one), MOST_LET_GO), 0
-    if free < 1 or not one.has_line then return 0 end
+    local most = one.is_due and math.max(free, 20) or free
+    one.is_due = false
+    if most < 1 or not one.has_line then return 0 end
     for _ = 1, 3 do
-      local rows = redis.call('ZRANGE', one.line, 0, free - 1, 'WITHSCORES')
+      local rows = redis.call('ZRANGE', one.line, 0, most - 1, 'WITHSCORES')
       if #rows == 0 then break end
       local ids, going, places, gone, entries = {}, {}, {}, {}, {}
       for i = 1, #rows / 2 do ids[i] = rows[i * 2 - 1] end
       for i, since in ipairs(redis.call('ZMSCORE', waiting, unpack(ids))) do
-        if since then
+        if since and i <= free then
           going[#going + 1] = ids[i]
           places[#going] = tonumber(rows[i * 2])
-        elseif not redis.call('ZSCORE', ready, ids[i]) then
+        elseif not since and not redis.call('ZSCORE', ready, ids[i]) then
           gone[#gone + 1] = ids[i] -- removed by somebody who knew nothing of lines
         end
       end
@@ -91,8 +94,9 @@ if is_limited then
   local function look_at(one)
     if one.is_untidy then return now end
     local n, by_rate = room(one)
-    if by_rate and n < one.burst and n < MOST_LET_GO then return math.ceil((one.full_at - (one.burst - n - 1) * one.every) / 1000) end
-    return now + LOOK_MS
+    local token_at = math.huge
+    if by_rate and n < one.burst and n < MOST_LET_GO then token_at = math.ceil((one.full_at - (one.burst - n - 1) * one.every) / 1000) end
+    return math.min(token_at, now + LOOK_MS)
   end
 
   -- Jobs ran and do so no more.
@@ -197,7 +201,7 @@ if is_limited then
     if look_before and look_before <= now then
       for _, name in ipairs(redis.call('ZRANGE', parking, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)) do
         local one = limit_of(name)
-        if one then touched[name] = one else redis.call('ZREM', parking, name) end
+        if one then one.is_due, touched[name] = true, one else redis.call('ZREM', parking, name) end
       end
     end
     let_on()

@@ -1,0 +1,226 @@
+"""The catalogue of the bus: its services, who serves them, what they offer, and how their queues stand.
+
+It is gathered from the list of queues, in a fixed number of calls for each, however many messages wait in them. Nothing
+of the services' own code is needed: what an action takes and gives was written down by those who serve it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.bus.lifecycle import bus_queues
+from relevo.model.durations import spoken
+from relevo.model.names import parse
+from relevo.store import queues as store
+from relevo.store.events import Lag, lag
+from relevo.store.plan import Call
+from relevo.store.presence import Served, served
+from relevo.store.queues import QueueStats
+from relevo.store.subscriptions import Subscription, subscriptions
+from relevo.store.workers import WorkerInfo
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+class QueueInfo(Struct, frozen=True):
+    """A queue, and how far behind it is."""
+
+    #: actions, callbacks or notifications
+    kind: str
+    #: With prefix and env, as messages name it.
+    address: str
+    stats: QueueStats
+    #: When the oldest message was made that waits for a worker or another attempt; None: none does.
+    oldest_ms: int | None
+    #: Workers that live and serve it.
+    instances: int
+
+    @property
+    def backlog(self) -> int:
+        """Messages in it that nobody works on."""
+        return self.stats.living - self.stats.running
+
+
+class ActionInfo(Struct, frozen=True):
+    """Something that a service does when it is asked to."""
+
+    name: str
+    about: str
+    #: JSON Schema of the message's data, and of the reply.
+    takes: Any
+    gives: Any
+    #: Whether somebody who lives serves it.
+    served: bool
+
+
+class SubscriptionInfo(Struct, frozen=True):
+    """A subscription, and how far behind it is."""
+
+    service: str
+    pattern: str
+    #: durable: one for the service; broadcast: one for a process, and it ends with that
+    kind: str
+    queue: QueueInfo
+    max_backlog: int
+    #: When somebody last said that it is served, and when it is removed if nobody does so again.
+    seen_ms: int
+    ends_ms: int
+    #: Whether its removal was announced.
+    warned: bool
+
+
+class ServiceInfo(Struct, frozen=True):
+    """A service in one context."""
+
+    name: str
+    #: Empty: the service's own queues; else those that a tenant or a session has for itself.
+    context: tuple[str, ...]
+    instances: tuple[WorkerInfo, ...]
+    #: Jobs in the hands of the instances, of all they serve, and how many they take at once.
+    running: int
+    concurrency: int
+    actions: tuple[ActionInfo, ...]
+    queues: tuple[QueueInfo, ...]
+    subscriptions: tuple[SubscriptionInfo, ...]
+
+    @property
+    def label(self) -> str:
+        """The service and its context as queues name them: `embedding:tenant_xyz`."""
+        return ":".join((self.name, *self.context))
+
+
+class Catalogue(Struct, frozen=True):
+    """All services under one prefix and env, by name."""
+
+    prefix: str
+    env: str
+    #: When it was gathered, by the server's clock.
+    now_ms: int
+    services: tuple[ServiceInfo, ...]
+
+    def of(self, service: str) -> Catalogue:
+        """The same for one service, in all its contexts."""
+        only = tuple(one for one in self.services if one.name == service)
+        return Catalogue(self.prefix, self.env, self.now_ms, only)
+
+
+class _Found(Struct):
+    """What was found of one service in one context, so far."""
+
+    queues: list[QueueInfo] = []
+    served: list[Served] = []
+    subscriptions: list[SubscriptionInfo] = []
+
+
+def catalogue(app: Relevo) -> Generator[Call[Any], Any, Catalogue]:
+    """Look at every queue of the bus."""
+    now_ms = yield from app.now_ms()
+    listed: list[Subscription] = yield subscriptions(app.bus_keys)
+    known = {one.queue: one for one in listed if not one.until_ms or one.until_ms > now_ms}
+    listed_queues = yield from bus_queues(app)
+    found: dict[tuple[str, tuple[str, ...]], _Found] = {}
+    for name in sorted({*listed_queues, *known}):
+        address = parse(name, prefix=False, env=False)
+        subscription = known.get(name)
+        if address.kind == "notifications":
+            if subscription is None:
+                continue  # a log of events, or what is left of a subscription that ended
+            at: tuple[str, tuple[str, ...]] = subscription.service, ()
+        else:
+            at = address.service, address.context
+        queue, offers = yield from _look(app, name, address.kind, now_ms)
+        here = found.setdefault(at, _Found())
+        here.served.append(offers)
+        if subscription is None:
+            here.queues.append(queue)
+        else:
+            here.subscriptions.append(_subscription(subscription, queue))
+    services = tuple(_service(name, context, here) for (name, context), here in sorted(found.items()))
+    return Catalogue(app.settings.prefix, app.settings.env, now_ms, services)
+
+
+def _look(app: Relevo, name: str, kind: str, now_ms: int) -> Generator[Call[Any], Any, tuple[QueueInfo, Served]]:
+    keys = app.keys_of(name)
+    stats: QueueStats = yield store.count(keys, name)
+    behind: Lag = yield lag(keys)
+    offers: Served = yield from served(keys, now_ms)
+    return QueueInfo(kind, keys.address, stats, behind.oldest_ms, len(offers.instances)), offers
+
+
+def _subscription(one: Subscription, queue: QueueInfo) -> SubscriptionInfo:
+    return SubscriptionInfo(
+        one.service,
+        one.pattern,
+        "broadcast" if one.until_ms else "durable",
+        queue,
+        one.max_backlog,
+        one.seen_ms,
+        one.until_ms or one.seen_ms + one.inactive_ms,
+        one.warned,
+    )
+
+
+def _service(name: str, context: tuple[str, ...], found: _Found) -> ServiceInfo:
+    instances = {one.id: one for here in found.served for one in here.instances}
+    actions = [*_actions(found.served, served=False), *_actions(found.served, served=True)]
+    return ServiceInfo(
+        name,
+        context,
+        tuple(one for _, one in sorted(instances.items())),
+        sum(one.running for one in instances.values()),
+        sum(one.concurrency for one in instances.values()),
+        tuple(one for _, one in sorted({one.name: one for one in actions}.items())),
+        tuple(found.queues),
+        tuple(found.subscriptions),
+    )
+
+
+def _actions(offers: Iterable[Served], *, served: bool) -> list[ActionInfo]:
+    pairs = [pair for here in offers for pair in (here.actions if served else here.missing).items()]
+    described = [(name, text if isinstance(text, dict) else {}) for name, text in pairs]
+    return [
+        ActionInfo(name, str(text.get("about", "")), text.get("takes", {}), text.get("gives", {}), served)
+        for name, text in described
+    ]
+
+
+def concerns(catalogue: Catalogue) -> list[str]:
+    """What needs somebody's attention, as sentences."""
+    found = []
+    for service in catalogue.services:
+        for queue in service.queues:
+            found += _of_queue(queue, catalogue.now_ms)
+        if service.actions and not service.instances:
+            found.append(
+                f"service {service.label!r}: no process that lives serves it; its actions are known from before"
+            )
+        for one in service.subscriptions:
+            found += _of_queue(one.queue, catalogue.now_ms)
+            found += _of_subscription(one, catalogue.now_ms)
+    return found
+
+
+def _of_queue(queue: QueueInfo, now_ms: int) -> list[str]:
+    stats = queue.stats
+    found = [f"queue {stats.name!r} is paused: its messages wait until it is resumed"] if stats.paused else []
+    is_due = stats.ready or (stats.next_due_ms is not None and stats.next_due_ms <= now_ms)
+    if is_due and not queue.instances:
+        waiting = stats.ready + stats.scheduled
+        found.append(f"queue {stats.name!r}: messages wait, {waiting:,} in all, and no process that lives serves it")
+    return found
+
+
+def _of_subscription(one: SubscriptionInfo, now_ms: int) -> list[str]:
+    name, found = one.queue.stats.name, []
+    if one.warned:
+        gone, left = spoken((now_ms - one.seen_ms) // 1000), spoken(max(0, one.ends_ms - now_ms) // 1000)
+        found.append(
+            f"subscription {name!r}: nobody served it for {gone}; in {left} it is removed with all that waits in it"
+        )
+    if one.queue.backlog >= one.max_backlog:
+        found.append(f"subscription {name!r} is full: {one.max_backlog:,} events wait in it, and others are lost")
+    return found
