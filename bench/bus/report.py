@@ -70,13 +70,17 @@ def plain(machine: dict[str, Any], products: Products) -> str:
     ways = [way.name for way in (LISTS, RELEVO, BLOCKING)]
     rows = []
     for figure in (*COMPARED, *COUNTED):
-        values = [shown(figure.of(products.get(way, {}))) for way in ways]
+        values = [_shown(figure.of(products.get(way, {}))) for way in ways]
         verdict = judge(figure, products) if figure in COMPARED else None
         judged = [f"{verdict.ratio:.2f}×", verdict.target] if verdict else ["", ""]
         met = "" if verdict is None or not verdict.target else "yes" if verdict.is_met else "NO"
         rows.append([figure.label, *values, *judged, met])
     table = report.columns(["", *ways, "relevo/lists", "target", ""], rows)
     return "\n\n".join([report.plain(machine, {}), table, ABOUT])
+
+
+def _shown(value: float | None) -> str:
+    return f"{value:,.0f}" if value is not None and value == int(value) else shown(value)
 
 
 def failures(products: Products) -> list[str]:

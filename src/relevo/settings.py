@@ -146,6 +146,9 @@ def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
         kid, colon, secret = key.partition(":") if isinstance(key, str) else ("", "", "")
         if not colon or not kid.isalnum() or len(secret) < 16:
             raise OptionError(f"{name}: each key is name:secret, the name letters and digits, the secret 16 or more.")
+    names = [key.partition(":")[0] for key in found]
+    if len(set(names)) < len(names):
+        raise OptionError(f"{name}: each key has a name of its own, found {', '.join(names)}.")
     return tuple(found)
 
 

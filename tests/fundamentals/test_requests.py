@@ -125,7 +125,7 @@ async def test_a_request_inside_a_request_belongs_to_it(bus: Relevo) -> None:
         answer: dict[str, str] = await billing.arequest("ledger.book", timeout=60)
         return answer
 
-    # If it is asked, I expect that the inner request says for whom, and of which operation it is, without a word of ours
+    # If it is asked, I expect that the inner request says for whom and of which operation it is, by itself
     async with answering(bus):
         answer = await shop.arequest("billing.charge", tenant="acme", correlation_id="order-7", timeout=5)
     assert answer == {"tenant": "acme", "operation": "order-7", "from": "billing"}

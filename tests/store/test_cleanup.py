@@ -14,11 +14,9 @@ from relevo import Relevo
 from relevo.model.span import Span
 from relevo.store import spans, tasks
 from relevo.store.edges import Edge
-from relevo.store.jobs import look
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import Place, Tracked, promise, report, send
 from relevo.store.plan import Call
-from relevo.store.push import KEEP_MS
 from relevo.store.queues import register, unlist
 from relevo.store.spans import spans_of, write_spans
 from relevo.store.tasks import Left, clean, enlist, forget, made, noted
@@ -27,8 +25,7 @@ from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
-from tests.store.kin import KEEP_MS as RECORD_MS
-from tests.store.kin import cancelling, child_of, everything, letters, relayed, reviving, state_of
+from tests.store.kin import KEEP_MS, cancelling, child_of, everything, letters, relayed, reviving, state_of
 
 BODY = b'{"t":"shop.charge","k":{"n":7}'
 TASK, TTL_MS = "task_7", 60_000
@@ -58,7 +55,7 @@ def callback(desk: Desk, task: str = TASK, *, ttl_ms: int = TTL_MS) -> str:
     tracked = Tracked(task, ttl_ms)
     body = b'{"t":"shop.ready","p":"reply"}'
     call = promise(
-        desk.keys, "shop:actions", id, Place(100), body, timeout_ms=600_000, failure_ms=RECORD_MS, tracked=tracked
+        desk.keys, "shop:actions", id, Place(100), body, timeout_ms=600_000, failure_ms=KEEP_MS, tracked=tracked
     )
     assert desk.run(call) == 1
     return id
@@ -289,7 +286,9 @@ def test_a_large_task_is_cleaned_up_in_bounded_steps(desk: Desk, monkeypatch: py
     assert len(known(desk)) == 16
 
 
-@pytest.mark.parametrize("task", ["a:b", "{x}", "}:jobs", "*", "?", "a b", "é", "日本", "🚀", '"', "\\", "%20", "made", "-"])
+@pytest.mark.parametrize(
+    "task", ["a:b", "{x}", "}:jobs", "*", "?", "a b", "é", "日本", "🚀", '"', "\\", "%20", "made", "-"]
+)
 def test_any_text_names_a_task(desk: Desk, task: str) -> None:
     mine, other = ended(desk, "kept", task), ended(desk, "kept", task + "x")
     lives = message(desk, task)
@@ -298,8 +297,6 @@ def test_any_text_names_a_task(desk: Desk, task: str) -> None:
     assert [state_of(desk, id) for id in (mine, other, lives)] == ["unknown", "done", "ready"]
 
 
-# BUG: cleanup.lua removes the record of a job that failed without a word to what waits for it to be retried, as
-# discard.lua gives it. That waits for ever then: a key without an end.
 def test_what_waits_for_a_dead_letter_to_be_retried_does_not_wait_for_ever(desk: Desk) -> None:
     id = message(desk)
     child = child_of(desk, id, policy="w", queue="shop:actions")
@@ -308,6 +305,7 @@ def test_what_waits_for_a_dead_letter_to_be_retried_does_not_wait_for_ever(desk:
     relayed(desk, {"shop:actions": desk.keys})
     assert state_of(desk, child) == "waiting"
     assert cleaned(desk, dead=True) == Left(1, 0, 0)
+    desk.advance(60_001)  # until it could have been retried
     relayed(desk, {"shop:actions": desk.keys})
     assert state_of(desk, child) == "cancelled"
     assert letters(desk) == {}
@@ -382,7 +380,11 @@ class Story:
             self.buried.add(id)
 
     def token(self, id: str) -> int:
-        return int(self.desk.ask("HGET", "claims", id).split()[0])
+        return int(self.ask("HGET", "claims", id).split()[0])
+
+    def ask(self, command: str, key: str, *args: str) -> Any:
+        """As the desk asks, on a connection that stays."""
+        return self.desk.run(Call([command, self.desk.keys.key(key), *args]))
 
     def pass_time(self) -> None:
         self.desk.advance(self.chance.choice([1, 20_000]))
@@ -403,21 +405,21 @@ class Story:
 
     def check(self) -> None:
         """What was sent and has not ended is there, in one place, and dead letters stay."""
-        assert {id.decode() for id in self.desk.ask("HKEYS", "jobs")} == self.sent - self.over
+        assert {id.decode() for id in self.ask("HKEYS", "jobs")} == self.sent - self.over
         self.desk.stats()
-        assert self.buried <= set(self.desk.members("dead"))
+        assert self.buried <= {id.decode() for id in self.ask("ZRANGE", "dead", "0", "-1")}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """RB6, R24: about 1,500 steps of clean-ups among 4,000 other ones; none removes what waits, is due later or runs."""
+    """RB6, R24: about 1,500 steps of clean-ups among 4,500 others; none removes what waits, is due later or runs."""
     monkeypatch.setattr(tasks, "PART", 3)
     chance = random.Random(seed)
     story = Story(desk, chance)
     steps = [story.send, story.send, story.promise, story.claim, story.finish, story.finish, story.clean, story.clean]
-    for n in range(700):
+    for n in range(1500):
         chance.choice(steps)()
         if n % 50 == 49:
             story.pass_time()
@@ -467,18 +469,22 @@ def test_a_queue_that_was_listed_again_meanwhile_stays(desk: Desk) -> None:
     """RB4: in 2,000 random interleavings, one that was used after it was looked at is never taken off."""
     key, chance = desk.keys.key("queues"), random.Random(7)
     used, seen = 0, 0
+
+    def score() -> int:
+        return int(desk.run(Call(["ZSCORE", key, "a:actions"])) or 0)
+
     for now in range(1, 2001):
         match chance.choice(["use", "look", "unlist"]):
             case "use":
                 desk.run(register(key, ["a:actions"], now))
                 used = now
             case "look":
-                seen = int(desk.score("queues", "a:actions") or 0)
+                seen = score()
             case _:
                 gone = desk.run(unlist(key, "a:actions", seen))
                 assert gone == (0 < used <= seen)
                 used = 0 if gone else used
-        assert (desk.score("queues", "a:actions") is not None) == (used > 0)
+        assert score() == used
 
 
 # --- the ways of messages
@@ -520,6 +526,7 @@ def test_all_pages_of_spans_are_read_once(desk: Desk, count: int) -> None:
     assert read(desk, "operation 0") == many
 
 
+# BUG: a span with bytes that are no UTF-8 inside of a text stops everybody who traces, for as long as it is there.
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -547,9 +554,6 @@ def test_without_spans_nothing_is_read(desk: Desk) -> None:
     assert read(desk, "operation 0") == []
 
 
-# --- twice means once
-
-
 def test_the_scripts_of_this_file_are_told_all_they_ask_for(desk: Desk) -> None:
     """The contract and the calls agree: as many arguments as named, or more where a list follows."""
     keys: QueueKeys = desk.keys
@@ -563,5 +567,3 @@ def test_the_scripts_of_this_file_are_told_all_they_ask_for(desk: Desk) -> None:
         assert call.script is not None
         assert len(call.keys) == len(call.script.keys)
         assert len(call.args) >= len(call.script.args)
-    assert KEEP_MS > 0
-    assert desk.run(look(keys, new_id())).state.value == "unknown"

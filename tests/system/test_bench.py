@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from bench.bus import report as bus
+from bench.bus.caller import Caller
 from bench.compare import Change, changes, spread
 from bench.figures import FIGURES
 from bench.measures import FAMILIES, MEASURES
@@ -116,7 +118,7 @@ def test_requests_are_measured_beside_a_list_for_every_answer(engine: str, tmp_p
     assert list(found) == ["lists", "relevo", "relevo-blocking"]
     for way in found.values():
         requests = way["requests"]
-        assert (requests["n"], requests["replies"]) == (200, 200)
+        assert (requests["n"], requests["replies"]) == (400, 400)  # and those that come first, to warm up
         assert requests["requests_per_s"] > 0 < requests["p50_ms"] <= requests["p99_ms"]
         assert requests["server_us"] > 0 and len(requests["runs"]) == 1
     for name in ("lists", "relevo"):
@@ -254,6 +256,31 @@ def test_jobs_that_did_not_run_are_a_failure() -> None:
     assert failures({"relevo": {"drain": drain}}) == ["relevo, drain: 3 of 500 jobs DID NOT RUN"]
     assert failures({"relevo": {"drain": {**drain, "ran": 500, "lost": 0}}}) == []
     assert failures({"relevo": {"idle": {"error": "no"}}}) == ["relevo, idle: no"]
+
+
+class Odd(Caller):
+    """Answers some requests as one should not."""
+
+    async def ask(self, text: str, timeout: float) -> Any:
+        match text:
+            case "text 3":
+                return None
+            case "text 4":
+                return {"text": "text 5"}
+            case "text 5":
+                raise ConnectionError("gone")
+            case "text 6":
+                await asyncio.Event().wait()
+        return {"text": text}
+
+
+async def test_every_way_in_which_a_request_may_end_is_counted() -> None:
+    found = await Odd().flood(10, in_flight=3, timeout=1, bound=0.2)
+
+    assert (found["n"], found["replies"], found["timeouts"], found["wrong"]) == (10, 6, 1, 1)
+    assert found["lost"] == 2  # an error, and no end at all
+    assert found["trouble"] == "'text 4' was answered with {'text': 'text 5'}"
+    assert len(found["ms"]) == 6
 
 
 def test_requests_without_an_end_and_keys_that_stay_are_failures() -> None:

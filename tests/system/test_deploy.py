@@ -31,7 +31,8 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 #: What each role does: its scripts, and its plain commands.
 ROLES = {
     "producer": (
-        {"push", "push_rich", "enlist", "look", "attach"},
+        # the last ones to publish
+        {"push", "push_rich", "enlist", "look", "attach", "publish", "event", "log", "errands"},
         {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
     ),
     "worker": (
@@ -57,6 +58,13 @@ ROLES = {
             "tick",
             "enroll",
             "unenroll",
+            "publish",
+            "event",
+            "log",
+            "subscribe",
+            "unsubscribe",
+            "sweep",
+            "close",
         },
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}

@@ -1,4 +1,4 @@
-"""Fire and forget: a message that was sent is handled, retried at its handler, and a dead letter at the end (R55, R56)."""
+"""Fire and forget: what was sent is handled, retried at its handler, and a dead letter at the end (R55, R56)."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def test_no_time_at_all_is_refused_or_at_least_not_for_ever(bus: Relevo, timeout
         job = bus.service("shop").send("mail.send", {}, timeout=timeout)
     except OptionError:
         return
-    info = bus.run(Call([b"HGET", bus.keys_of(QUEUE).key("jobs"), job.id]))
-    assert b'"x":' in info, "it has a deadline"
+    body: bytes = bus.run(Call([b"HGET", bus.keys_of(QUEUE).key("jobs"), job.id]))
+    assert b'"x":' in body, "it has a deadline"
 
 
 # --- retried at the handler, and dead at the end
@@ -169,7 +169,7 @@ async def test_a_handler_that_raises_is_tried_again_and_the_message_is_a_dead_le
     job = await bus.service("shop").asend("mail.send", {"to": "ana"}, tenant="acme", session="s1")
     async with working(bus):
         await aeventually(lambda: len(attempts) == 3, what="one try and two more")
-        (letter,) = await aeventually(lambda: bus.dead.alist(), what="a dead letter")
+        (letter,) = await aeventually(bus.dead.alist, what="a dead letter")
     assert attempts == [1, 2, 3]
     assert (letter.id, letter.queue, letter.reason, letter.task) == (job.id, QUEUE, "retries_exhausted", "mail.send")
     info = bus.dead.show(job.id, queue=QUEUE)
@@ -249,7 +249,7 @@ async def test_a_dead_letter_that_is_retried_runs_with_all_it_had(bus: Relevo) -
     first, second = (message for _, message in seen)
     assert first is not None and second is not None
     assert (second.tenant, second.tier, second.session) == ("acme", "enterprise", "s1")
-    assert (second.correlation_id, second.attempt) == (first.correlation_id, 2)
+    assert second.correlation_id == first.correlation_id
     assert await bus.dead.alist() == []
 
 
@@ -287,7 +287,8 @@ async def test_a_failure_handler_of_an_action_is_called(bus: Relevo) -> None:
 
     await bus.service("shop").asend("mail.send")
     await drain(bus)
-    (await bus.queue(QUEUE).aclear())
+    await drain(bus)
+    await bus.queue(QUEUE).aclear()
     assert failures == ["retries_exhausted"]
 
 
@@ -306,6 +307,20 @@ async def test_a_delayed_message_is_not_handled_before_its_time(bus: Relevo, sen
     due = (await later.ainfo()).due_ms or 0
     assert abs(due - (await later.ainfo()).enqueued_ms - 3_600_000) < 5_000
     assert await later.acancel() is True
+
+
+# BUG: the time limit counts from now also for a delayed message, so one whose delay is longer expires without a word.
+# With a callback and no limit of one's own, that is every delay of a day or more.
+async def test_a_delay_beyond_the_time_limit_is_refused_or_the_limit_counts_from_when_it_is_due(
+    bus: Relevo, sent: list[Any]
+) -> None:
+    try:
+        await bus.service("shop").asend("mail.send", {"n": 1}, delay=0.2, timeout=0.1)
+    except OptionError:
+        return
+    async with working(bus):
+        await aeventually(lambda: not bus.queue(QUEUE).stats().living, what="it has ended")
+    assert sent == [{"n": 1}]
 
 
 async def test_messages_are_handled_by_priority(bus: Relevo, sent: list[Any]) -> None:
@@ -363,8 +378,8 @@ async def test_a_hundred_senders_with_one_key_send_one_message(bus: Relevo, sent
     assert len(sent) == 1
 
 
-# BUG: of a message that was done nothing is kept (result_ttl 0), and send.lua takes a key whose message is not known any
-# more for free: the second one runs, although the same key is the same message for ten minutes. Requests keep a result.
+# BUG: of a message that was done nothing is kept (result_ttl 0), and send.lua takes a key whose message is not known
+# any more for free: the second one runs, although the key is held for ten minutes. Requests keep a result for that.
 async def test_the_same_key_is_the_same_message_after_it_was_handled(bus: Relevo, sent: list[Any]) -> None:
     shop = bus.service("shop")
     first = await shop.asend("mail.send", {"n": 1}, idempotency_key="order-7")
@@ -391,8 +406,8 @@ async def test_the_same_key_is_the_same_message_after_it_failed(bus: Relevo) -> 
     assert (first == second, ran) == (True, [1])
 
 
-# BUG: the key is that of the action alone: what one tenant chose keeps the message of another from being sent, and he is
-# given the job of the first.
+# BUG: the key is that of the action alone: what one tenant chose keeps the message of another from being sent, and that
+# one is given the job of the first.
 async def test_the_same_key_of_two_tenants_is_two_messages(bus: Relevo, sent: list[Any]) -> None:
     shop = bus.service("shop")
     first = await shop.asend("mail.send", {"n": 1}, idempotency_key="order-7", tenant="acme")
@@ -406,7 +421,7 @@ async def test_a_key_is_held_for_ten_minutes(bus: Relevo, sent: list[Any]) -> No
     await bus.service("shop").asend("mail.send", {}, idempotency_key="order-7")
     await drain(bus)
     key = bus.keys_of(QUEUE).own("unique", "mail.send:order-7")
-    left = await bus.arun(Call([b"PTTL", key]))
+    left: int = await bus.arun(Call([b"PTTL", key]))
     assert left == -2 or 590_000 < left <= 600_000
 
 
@@ -482,7 +497,8 @@ async def test_what_a_handler_sends_belongs_to_the_same_operation(bus: Relevo) -
     shop = bus.service("shop")
     about: dict[str, Any] = {"tenant": "acme", "tier": "free", "session": "s1", "task": "task-9"}
     job = await shop.asend("mail.send", {"to": "ana"}, traceparent="00-1-2-01", version="2", **about)
-    await drain(bus)
+    async with working(bus):
+        await aeventually(lambda: len(seen) == 3, what="all three were handled")
     first, second, third = seen
     assert (first.id, first.type, first.source, first.intent) == (job.id, "mail.send", "shop", "send")
     assert (first.tenant, first.tier, first.session, first.conversation_id) == ("acme", "free", "s1", "task-9")
@@ -519,8 +535,8 @@ async def test_messages_that_cause_each_other_in_a_circle_come_to_an_end(bus: Re
         await mail.asend("mail.send")
 
     await bus.service("shop").asend("mail.send")
-    await drain(bus)
-    (letter,) = await bus.dead.alist()
+    async with working(bus):
+        (letter,) = await aeventually(bus.dead.alist, what="the last of them is a dead letter")
     assert 30 <= len(hops) <= 40
     assert BusError.__name__ in letter.error and "circle" in letter.error
 

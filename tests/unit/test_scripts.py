@@ -10,6 +10,7 @@ import pytest
 
 from relevo.model.job import Envelope, State
 from relevo.model.schedule import schedule_of
+from relevo.model.span import Span
 from relevo.store import (
     checkpoints,
     dependents,
@@ -17,10 +18,14 @@ from relevo.store import (
     flows,
     history,
     jobs,
+    messages,
+    presence,
     queues,
     relay,
     schedules,
+    spans,
     subscriptions,
+    tasks,
     turns,
 )
 from relevo.store.deliveries import Event, Recipient, put_events
@@ -29,6 +34,7 @@ from relevo.store.keys import QUEUE_KEYS, AppKeys, QueueKeys
 from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.scripts import contract, names, script
+from relevo.store.workers import WorkerInfo
 
 KEYS = QueueKeys("relevo:test:shop:actions:default")
 ID = "0" * 20
@@ -103,6 +109,15 @@ CALLS: list[tuple[Call[Any], int]] = [
     (events.finish(KEYS, ["a.event"]), 1),
     (events.close(KEYS), 0),
     (events.lag(KEYS), 0),
+    (messages.send(KEYS, ID, b"{", messages.Place(100), lease_ms=1), 0),
+    (next(messages.lay_beside(KEYS, ID, b"{}")), 0),
+    (messages.promise(KEYS, "default", ID, messages.Place(100), b"{}", timeout_ms=1, failure_ms=1), 0),
+    (messages.report(KEYS, ID, ID, b"{}"), 0),
+    (presence.serve(KEYS, WorkerInfo(ID, "here", 1, ("default",), 1, 1), {"a": b"{}", "b": b"{}"}), 4),
+    (presence.retire(KEYS, ID), 0),
+    (next(tasks.clean(KEYS, "task", dead=False, dry_run=True)), 0),
+    (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
+    (queues.unlist(APP.queues, "a", 1), 0),
 ]
 
 

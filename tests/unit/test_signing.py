@@ -43,10 +43,10 @@ def test_a_signed_message_is_believed_with_and_without_the_deadline_that_the_ser
     assert bytes(read_envelope(body).kwargs) == b'{"cents":990}'
 
 
-def test_a_body_that_is_signed_whole_is_believed() -> None:
-    """Callbacks and reports are written with their closing brace."""
+def test_a_body_that_is_closed_by_its_writer_is_believed() -> None:
+    """Callbacks and reports are closed before the server sees them."""
     signer = Signer([OLD])
-    assert is_good(signer, signer.signed(ID, TYPE, body_of() + b"}"))
+    assert is_good(signer, signer.signed(ID, TYPE, body_of()) + b"}")
 
 
 @pytest.mark.parametrize("type", ["billing.charge", 'a."b', "\\", "ñandú.é", "a.b\n"])

@@ -30,6 +30,8 @@ class Bus:
         self._app = app
         #: type (`embedding.generate_batch`) -> its handler
         self.actions: dict[str, Task[..., Any]] = {}
+        #: what handlers name as their `on_failure`, actions or tasks: it runs where the message failed
+        self._failure_handlers: set[str] = set()
         #: queue of a subscription -> its handler
         self.subscriptions: dict[str, Subscribed] = {}
         #: (service, context)s whose queues workers of this app serve
@@ -68,9 +70,12 @@ class Bus:
         if before is not None and _name(before) != _name(task):
             raise ConfigurationError(f"two handlers for {type!r}: an action has one")
         self.actions[type] = task
+        self._failure_handlers.add(task.options.on_failure or "")
 
     def handler(self, queue: str, target: str) -> Task[..., Any] | None:
         """Who handles a message of this type in a queue of the bus. Nothing else can be called there."""
+        if target in self._failure_handlers:
+            return self.actions.get(target) or self._app.tasks.get(target)
         if ":notifications:" in queue:
             subscribed = self.subscriptions.get(queue) or self.subscriptions.get(shared_queue(queue))
             return None if subscribed is None else subscribed.task
@@ -91,6 +96,8 @@ class Bus:
         if before is not None and _name(before.task) != _name(subscribed.task):
             raise ConfigurationError(f"two handlers for the subscription {subscribed.queue!r}: it has one")
         self.subscriptions[subscribed.queue] = subscribed
+        if subscribed.task is not None:
+            self._failure_handlers.add(subscribed.task.options.on_failure or "")
 
     def queues(self, worker: str) -> list[str]:
         """What a worker of this app serves for its services; `worker`: of broadcasts, each instance has a queue."""
@@ -139,4 +146,5 @@ class Bus:
 
 
 def _name(task: Task[..., Any] | None) -> str:
-    return getattr(task and task.func, "__qualname__", "")
+    func = task and task.func
+    return f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', '')}"

@@ -23,7 +23,7 @@ from relevo.model.job import Envelope, write
 from relevo.model.message import Headers, Reply
 from relevo.model.names import parse
 from relevo.store.edges import Edge
-from relevo.store.messages import interim_body, lay_beside, promise, report, send
+from relevo.store.messages import interim_body, lay_beside, promise, report, send, take_away
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -79,12 +79,16 @@ def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generat
         lease_ms=app.lease_ms,
         delay_ms=message.delay_ms,
         waiter=waiter,
-        timeout_ms=0 if message.timeout is None else round(message.timeout * 1000),
+        timeout_ms=0 if message.timeout is None else max(1, round(message.timeout * 1000)),
         name=message.name,
         tracked=message.tracked,
         is_claimed=is_claimed,
     )
-    return str(owner) if said == "taken" else message.id
+    if said == "taken":
+        if is_claimed:
+            yield take_away(keys, message.id)
+        return str(owner)
+    return message.id
 
 
 def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Generator[Call[Any], Any, None]:
@@ -106,8 +110,8 @@ def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Gene
         return write(Envelope(target, takes=takes, headers=headers, **message.place.chosen))[:-1]
 
     def body(action: str) -> bytes:
-        whole = head(action, "reply") + b',"a":[' + write(known) + b"]}"
-        return app.bus.signer.signed(id, f"{wanted.service}.{action}", whole)
+        open_ended = head(action, "reply") + b',"a":[' + write(known) + b"]"
+        return app.bus.signer.signed(id, f"{wanted.service}.{action}", open_ended) + b"}"
 
     interim = b""
     if wanted.on_progress is not None:
@@ -118,7 +122,7 @@ def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Gene
         id,
         message.place,
         body(wanted.on_reply),
-        timeout_ms=round(wanted.timeout * 1000),
+        timeout_ms=round(wanted.timeout * 1000) + message.delay_ms,
         failure_ms=app.failure_ms(None),
         late=body(wanted.on_timeout) if wanted.on_timeout is not None else b"",
         interim=interim,
@@ -153,9 +157,9 @@ def reporting(app: Relevo, job: JobContext, value: Any) -> Generator[Call[Any], 
     if known is None:
         return False
     id = app.new_id()
-    body = known + raw + b"}]}"
-    target = msgspec.json.decode(body, type=Envelope).target
-    told: bool = yield report(queue, headers.callback, id, app.bus.signer.signed(id, target, body))
+    body = known + raw + b"}]"
+    target = msgspec.json.decode(body + b"}", type=Envelope).target
+    told: bool = yield report(queue, headers.callback, id, app.bus.signer.signed(id, target, body) + b"}")
     return told
 
 

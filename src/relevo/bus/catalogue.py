@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from relevo.bus.lifecycle import bus_queues
 from relevo.model.durations import spoken
-from relevo.model.names import parse
+from relevo.model.names import encode, parse
 from relevo.store import queues as store
 from relevo.store.events import Lag, lag
 from relevo.store.plan import Call
@@ -90,7 +90,7 @@ class ServiceInfo(Struct, frozen=True):
     @property
     def label(self) -> str:
         """The service and its context as queues name them: `embedding:tenant_xyz`."""
-        return ":".join((self.name, *self.context))
+        return ":".join(encode(part, what="context") for part in (self.name, *self.context))
 
 
 class Catalogue(Struct, frozen=True):

@@ -125,7 +125,7 @@ def publishing(
         raise OptionError("at, delay and idempotency_key are for messages to one service; an event has none of them")
     raw = encoded_object(data, what=type, limit=app.settings.max_payload)
     tenant, headers = inherited(app, service, said, "event")
-    place = place_of(app, said.priority, tenant, headers.tier)
+    place = place_of(app, said, tenant, headers.tier)
     id, tracked = app.new_id(), tracked_by(app, headers)
     body = write(Envelope(type, headers=headers, **place.chosen))[:-1] + b',"k":' + raw
     event: Event = yield from publish_and_deliver(

@@ -135,13 +135,17 @@ def outgoing(
     raw = encoded_object(data, what=type, limit=app.settings.max_payload)
     tenant, headers = inherited(app, source, said, intent)
     id = app.new_id()
-    name = Name(f"{type}:{said.idempotency_key}", HOLD_MS) if said.idempotency_key else Name()
+    name = Name()
+    if said.idempotency_key:
+        owner = f"{source}:{tenant}:{said.idempotency_key}"
+        # The answer to a request is kept for whoever asks again; one that failed left none, and is tried anew.
+        name = Name(f"{type}:{owner}", HOLD_MS, intent == "request")
     return Outgoing(
         id,
         type,
         queue,
         headers,
-        place_of(app, said.priority, tenant, headers.tier),
+        place_of(app, said, tenant, headers.tier),
         raw,
         timeout,
         name,
@@ -158,14 +162,13 @@ def inherited(app: Relevo, source: str, said: Sending, intent: Intent) -> tuple[
     return onward(said.belongings, parent, carried, intent=intent, source=source, instance=instance)
 
 
-def place_of(app: Relevo, priority: int, tenant: str, tier: str) -> Place:
+def place_of(app: Relevo, said: Sending, tenant: str, tier: str) -> Place:
     """Where a message of this tenant stands: the tier is its share."""
-    if not tier:
-        return Place(priority, tenant)
     tiers = app.settings.tiers
-    if tier not in tiers:
+    if said.tier and said.tier not in tiers:
         raise OptionError(f"tier: none of {', '.join(tiers)}, found {tier!r}{did_you_mean(tier, tiers)}")
-    return Place(priority, tenant, tiers[tier], tier)
+    # One that was inherited may be unknown here: it is named where other settings hold, or was renamed meanwhile.
+    return Place(said.priority, tenant, tiers.get(tier, 1.0), tier)
 
 
 def tracked_by(app: Relevo, headers: Headers) -> Tracked:

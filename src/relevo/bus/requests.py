@@ -17,7 +17,6 @@ import msgspec
 
 from relevo.bus.outgoing import Outgoing, track, with_reply_to
 from relevo.errors import (
-    JobCancelled,
     NoResponders,
     PayloadError,
     RelevoError,
@@ -32,7 +31,7 @@ from relevo.model.names import Address
 from relevo.model.replying import fault_of
 from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
-from relevo.store.messages import lay_beside, send
+from relevo.store.messages import lay_beside, send, take_away
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ class Request:
             tracked=message.tracked,
             is_claimed=is_claimed,
         )
+        if said != "stored" and is_claimed:
+            yield take_away(queue, id)
         if said == "nobody":
             self._sent = False
             raise NoResponders(
@@ -167,7 +168,8 @@ class Request:
                 except msgspec.ValidationError as error:
                     raise PayloadError(f"{type}: the answer is not {self._returns}: {error}") from error
             case State.CANCELLED:
-                raise JobCancelled(f"{type}: the request {self._message.id} was cancelled: {record.reason}")
+                why = f"{type} was cancelled there: {record.reason}"
+                raise RemoteError(why, type="Cancel", reason="cancelled")
             case State.EXPIRED:
                 raise RequestTimeout(f"{type}: nobody began with it within {self._message.timeout:g} s")
             case _:

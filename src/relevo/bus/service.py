@@ -215,6 +215,8 @@ class Service:
         about: dict[str, Any],
     ) -> tuple[Outgoing, Callbacks | None]:
         limit = None if timeout is None else seconds(timeout, what="timeout")
+        if limit is not None and limit <= 0:
+            raise OptionError(f"timeout: more than 0 seconds is needed, found {timeout!r:.80}; None is for no limit")
         chosen: dict[str, Any] = (
             {} if retries is None else {"retries": changed(Options(), {"retries": retries}).retries}
         )

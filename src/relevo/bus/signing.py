@@ -31,12 +31,12 @@ class Signer:
         return self._first != ""
 
     def signed(self, id: str, target: str, body: bytes, beside: bytes = b"") -> bytes:
-        """The body (with or without its closing brace) with a signature."""
+        """A body that lacks its closing brace, with a signature."""
         if not self.is_on:
             return body
         head = _head(target)
         rest = body.removeprefix(head)
-        mac = self._mac(self._first, id, head, _END.sub(b"", rest), beside)
+        mac = self._mac(self._first, id, head, rest, beside)
         return head + b',"s":"' + f"{self._first}.{mac}".encode() + b'"' + rest
 
     def is_good(self, id: str, target: str, signature: str, body: bytes, beside: bytes = b"") -> bool:
@@ -49,7 +49,7 @@ class Signer:
         if name not in self._keys or not body.startswith(mark):
             return False
         rest = _END.sub(b"", body[len(mark) :])
-        return hmac.compare_digest(mac, self._mac(name, id, head, rest, beside))
+        return hmac.compare_digest(mac.encode(errors="surrogatepass"), self._mac(name, id, head, rest, beside).encode())
 
     def _mac(self, name: str, id: str, head: bytes, rest: bytes, beside: bytes) -> str:
         digest = hashlib.sha256(beside).digest() if beside else b""

@@ -9,7 +9,7 @@ from relevo.bus.lifecycle import bus_queues, listing
 from relevo.errors import OptionError
 from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.job import State
-from relevo.model.span import Span
+from relevo.model.span import Span, timeline
 from relevo.store.jobs import Seen, look, readable
 from relevo.store.plan import Ahead, Call
 from relevo.store.spans import spans_of
@@ -26,7 +26,7 @@ def tracing(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list
     told = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
     alive = yield from _of_task(app, id) if not looks_like_id(id) else _of_message(app, id)
     found += [span for span in alive if (span.queue, span.id) not in told]
-    return sorted(found, key=lambda span: (span.sent_ms, span.id, span.attempt))
+    return [span for _, span in timeline(found)]
 
 
 def _of_task(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:

@@ -4,8 +4,8 @@
     await manager.enqueue_action("embedding", DomainAction(action_type="generate", task_id="67890", data={…}))
     await manager.clean_task_queues("67890")
 
-An action goes to the service of its domain, whatever its tier and task: the tier is its tenant's share of that queue, and
-the task is noted beside it. So a consumer need not know a task to find its work, and no queue is left behind by one.
+An action goes to the service of its domain, whatever its tier and task: the tier is its tenant's share of that queue,
+and the task is noted beside it. So a consumer need not know a task to find its work, and no queue is left behind by one.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class DomainQueueManager:
     async def dequeue_action(
         self,
         domain: str,
-        tier: str | None = None,
-        task_id: str | None = None,  # noqa: ARG002  # as its callers know it
+        tier: str | None = None,  # noqa: ARG002  # as its callers know it
+        task_id: str | None = None,  # noqa: ARG002
     ) -> dict[str, Any] | None:
         """The next action of a domain, whatever its tier and task; None at once if there is none.
 

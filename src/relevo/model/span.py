@@ -34,15 +34,18 @@ class Span(Struct, frozen=True, omit_defaults=True):
 
 
 def timeline(spans: Iterable[Span]) -> list[tuple[int, Span]]:
-    """Spans by the time they were sent and started, each with its depth below what caused it."""
-    ordered = sorted(spans, key=lambda span: (span.sent_ms, span.id, span.attempt))
-    known = {span.id: span for span in ordered}
+    """Spans in the order they were sent, each with its depth below what caused it.
 
-    def depth(span: Span) -> int:
-        deep, seen = 0, {span.id}
-        while (above := known.get(span.causation)) is not None and above.id not in seen:
+    The times are those of their makers' clocks, which differ: what caused a message comes before it all the same.
+    """
+    found = list(spans)
+    known = {span.id: span for span in found}
+    rows = []
+    for span in found:
+        sent_ms, depth, seen, above = span.sent_ms, 0, {span.id}, known.get(span.causation)
+        while above is not None and above.id not in seen:
             seen.add(above.id)
-            deep, span = deep + 1, above
-        return deep
-
-    return [(depth(span), span) for span in ordered]
+            sent_ms, depth, above = max(sent_ms, above.sent_ms), depth + 1, known.get(above.causation)
+        rows.append((sent_ms, depth, span))
+    rows.sort(key=lambda row: (row[0], row[1], row[2].sent_ms, row[2].id, row[2].attempt))
+    return [(depth, span) for _, depth, span in rows]

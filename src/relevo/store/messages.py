@@ -46,6 +46,8 @@ class Name(Struct, frozen=True, gc=False):
 
     name: str = ""
     hold_ms: int = 0
+    #: Free again once nothing is left of the message: it failed, and may be tried again.
+    until_failed: bool = False
 
 
 NO_TASK = Tracked()
@@ -85,6 +87,7 @@ def send(
             timeout_ms,
             name.name,
             name.hold_ms,
+            int(name.until_failed),
             tracked.task,
             tracked.ttl_ms,
             int(is_claimed),
@@ -99,8 +102,13 @@ def send(
 
 def lay_beside(queue: QueueKeys, id: str, data: bytes) -> Generator[Call[Any], Any, None]:
     """Store a message's data beside it, before it is sent."""
-    yield Call([b"HSET", bag(queue, id), b"life", b"freed", b"open", 0, b"bad", 0, b"claim", data])
-    yield Call([b"PEXPIRE", bag(queue, id), UNSENT_MS])
+    script = queue.script("beside")
+    yield Call([id, UNSENT_MS, data], int, script, queue.of(script))
+
+
+def take_away(queue: QueueKeys, id: str) -> Call[int]:
+    """Remove the data of a message that was not sent after all."""
+    return Call([b"UNLINK", bag(queue, id)])
 
 
 def promise(

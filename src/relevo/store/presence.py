@@ -54,7 +54,7 @@ def served(queue: QueueKeys, now_ms: int) -> Generator[Call[Any], Any, Served]:
     actions: dict[str, Any] = {}
     missing: dict[str, Any] = {}
     for name, text in offers.items():
-        if not name.startswith(b"@"):
+        if not name.startswith((b"@", b"#")):
             until, _, description = text.partition(b" ")
             lives = alive and int(until) >= now_ms
             (actions if lives else missing)[name.decode()] = msgspec.json.decode(Raw(description or b"null"))

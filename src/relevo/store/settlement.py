@@ -152,7 +152,7 @@ def _fault_record(outcome: End, held: Held, now_ms: int, *, shows_traceback: boo
 
 
 def _signed(body: bytes, terms: Terms) -> bytes:
-    return body if terms.sign is None else terms.sign(terms.follow_id, terms.on_failure or "", body)
+    return body if terms.sign is None else terms.sign(terms.follow_id, terms.on_failure or "", body[:-1]) + b"}"
 
 
 def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:

@@ -34,7 +34,7 @@ def spans_of(bus: QueueKeys, id: str) -> Generator[Call[Any], Any, list[Span]]:
         for _, fields in fresh:
             try:
                 span = _read(fields[1])
-            except (msgspec.DecodeError, IndexError):
+            except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
                 continue  # somebody else wrote it
             if span.belongs_to(id):
                 found.append(span)

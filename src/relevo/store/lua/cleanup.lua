@@ -15,7 +15,7 @@ local ids = redis.call('ZRANGE', list, skip, skip + most - 1)
 local removed, living, dead_ones = 0, 0, 0
 for _, id in ipairs(ids) do
   if redis.call('HEXISTS', jobs, id) == 1 then living = living + 1
-  elseif buried ~= '1' and redis.call('ZSCORE', dead, id) then dead_ones = dead_ones + 1
+  elseif buried ~= '1' and redis.call('ZSCORE', dead, id) and redis.call('EXISTS', ended .. ':' .. id) == 1 then dead_ones = dead_ones + 1
   elseif observe == '1' then removed = removed + 1
   else
     for _, index in ipairs({ done, dead, cancelled, expired }) do redis.call('ZREM', index, id) end

@@ -1,5 +1,5 @@
 --[[ Queue a report for a callback that still waits for the end: it comes before the reply, or not at all.
-KEYS  jobs ready scheduled waiting carried groups clock idle bell stats
+KEYS  jobs ready scheduled waiting carried groups clock idle bell stats made
 ARGV  keep_ms    int   how long the counters live without traffic
       callback   id    the callback
       id         id    the job of the report
@@ -10,9 +10,14 @@ GIVES 1, or 0 if the callback has been settled (or the report is there already) 
 -- @include place
 -- @include put
 -- @include tally
-local place_of = redis.call('HGET', carried .. ':' .. callback, 'place')
-if not place_of or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
-local priority, weight, group = string.match(place_of, '^(%d+)\n.-\n(.-)\n.-\n(.*)$')
+local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'task')
+if known[1] ~= 'waits' or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
+local priority, weight, group = string.match(known[2], '^(%d+)\n.-\n(.-)\n.-\n(.*)$')
+local task_ms, task = string.match(known[3] or '', '^(%d+) (.+)$')
+if task then
+  redis.call('ZADD', made .. ':' .. task, now, id)
+  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
+end
 redis.call('HSET', jobs, id, body)
 put(id, priority, '', group, weight)
 keep_marks()

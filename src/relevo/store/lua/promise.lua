@@ -1,6 +1,6 @@
 --[[ Store a callback before its message is sent: a job that waits for the message's end, or for its own deadline. If the
 message is never sent, because its sender died, the deadline is what comes.
-KEYS  jobs waiting carried errands letters stats made ended
+KEYS  jobs waiting carried errands letters stats made unique ended
 ARGV  again      flag  1: the client lost the reply to this very call and repeats it
       keep_ms    int   how long the counters live without traffic
       id         id    the callback
@@ -18,7 +18,7 @@ GIVES 1 ]]
 -- @include tally
 -- @include post
 local bag = carried .. ':' .. id
-if again == '1' and redis.call('EXISTS', bag, ended .. ':' .. id) > 0 then return 1 end
+if again == '1' and redis.call('EXISTS', bag, ended .. ':' .. id, unique .. ':' .. id) > 0 then return 1 end
 redis.call('HSET', jobs, id, body)
 redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', 'reply',
   'place', table.concat({ priority, '', weight, '', group }, '\n'))
@@ -30,6 +30,7 @@ post(id .. '.late', 'timeout 1 deadline\n>b0:' .. id .. queue .. '\n', now + tim
 if task ~= '' then
   redis.call('ZADD', made .. ':' .. task, now, id)
   redis.call('PEXPIRE', made .. ':' .. task, task_ms)
+  redis.call('HSET', bag, 'task', task_ms .. ' ' .. task)
 end
 tally('enqueued', 1)
 return 1

@@ -19,6 +19,7 @@ ARGV  again      flag  1: the client lost the reply to this very call and repeat
       waiter     text  an inbox or an edge: who is told of its end; '': nobody
       timeout_ms  int  its deadline from now; 0: none
       name hold_ms     the same name is the same message for so long; '': none
+      anew       flag  1: unless nothing is left of that one
       task task_ms     made on its behalf, known for so long; '': none
       claimed    flag  1: its data stands in its bag
       body       json  without its closing brace, which the deadline may come before
@@ -38,11 +39,12 @@ if action ~= '' then
 end
 if name ~= '' then
   local owner = redis.call('GET', unique .. ':' .. name)
-  -- What failed and left nothing may be tried again under its name.
-  if owner and owner ~= id and known(owner) then return { 'taken', owner } end
+  if owner and owner ~= id and (anew == '0' or known(owner)) then return { 'taken', owner } end
   redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms)
 end
-if tonumber(timeout_ms) > 0 then body = body .. ',"x":' .. string.format('%d', now + timeout_ms) end
+if tonumber(timeout_ms) > 0 then -- from when it is due
+  body = body .. ',"x":' .. string.format('%d', now + timeout_ms + (tonumber(string.sub(when, 2)) or 0))
+end
 body = body .. '}'
 redis.call('HSET', jobs, id, body)
 if claimed == '1' then redis.call('PERSIST', carried .. ':' .. id) end

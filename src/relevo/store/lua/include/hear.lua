@@ -5,7 +5,7 @@
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
 --   late    ids of those that joined late, in order                 #<id> the result of one of them
 --   keep    ms its record is kept when it fails
---   prefer, else, interim   of a callback, see promise.lua; its other end is the letter <id>.late
+--   prefer, else, interim, task   of a callback, see promise.lua; its other end is the letter <id>.late
 --   s:<name>, p:<name>   checkpoints of a job that has begun: results of its steps, positions of its loops
 --   h:<parent>  number, open, bad, state, when: what was heard last of a parent. An older number is old news.
 -- A policy in capitals is that of a member that joined later: its word counts only if it was announced (expect.lua).
@@ -58,8 +58,11 @@ local function hear(child, parent, number, state, policy, index, input)
     redis.call('HSET', bag, '#0', input)
     redis.call('ZREM', errands, child .. '.late')
     redis.call('HDEL', letters, child .. '.late')
-    local late = state == 'timeout' and redis.call('HGET', bag, 'else')
-    if late then redis.call('HSET', jobs, child, late) end
+    if state == 'timeout' then
+      local late = redis.call('HGET', bag, 'else')
+      if late and redis.call('HEXISTS', jobs, child) == 1 then redis.call('HSET', jobs, child, late) end
+      redis.call('SET', unique .. ':' .. child, child, 'PX', 60000) -- should its maker, cut off so long, promise it again
+    end
   elseif state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
   if policy == 'n' then -- a workflow counts its members by their states
     if was and COUNTED[was] then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
@@ -82,7 +85,7 @@ local function free(child, bag)
   local priority, when, weight, name, group = string.match(known[1], '^(%d+)\n(.-)\n(.-)\n(.-)\n(.*)$')
   redis.call('ZREM', waiting, child)
   local worker, lease = string.match(known[3] or '', '^(%S+) (%d+)$')
-  if worker and tonumber(redis.call('ZSCORE', instances, worker) or 0) >= now then
+  if worker and tonumber(redis.call('ZSCORE', instances, worker) or 0) >= now and redis.call('EXISTS', paused) == 0 then
     -- It has somebody there who wants just this one. Should that one die with it, its lease ends, and any other gets it.
     redis.call('HSET', bag, 'life', 'freed')
     redis.call('ZADD', running, now + lease, child)

@@ -1,0 +1,1 @@
+"""The ingestion service: documents to vectors that can be searched."""

@@ -1,0 +1,850 @@
+"""Safety of the bus: addresses, signatures, forged messages and large data (R58, R60, RB9, RB11).
+
+Whoever can write to the server can put anything into a queue. What is forged runs nothing and tells nobody, it is a
+dead letter that says why, and the worker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from relevo import Relevo, State, current_job
+from relevo.bus.service import Service
+from relevo.errors import NoResponders, RemoteError, RequestTimeout
+from relevo.model.message import Reply
+from relevo.store.edges import Edge
+from relevo.store.messages import Place, promise, send
+from relevo.store.plan import Call
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.leaks import leaks
+from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times
+from tests.working import drain, working
+
+ACTIONS, CALLBACKS = "billing:actions", "shop:callbacks"
+OLD, NEW = "old:0123456789abcdef", "new:fedcba9876543210"
+CALLED: list[str] = []
+
+
+def never_call(*args: Any, **kwargs: Any) -> None:
+    """A plain function of a module that an app may allow."""
+    CALLED.append("never_call")
+
+
+class Site:
+    """A service `billing`, what it ran, and a service `shop` that waits for callbacks."""
+
+    def __init__(self, app: Relevo) -> None:
+        self.app = app
+        self.ran: list[Any] = []
+        self.calls: list[Reply[Any]] = []
+        self.billing, self.shop = app.service("billing"), app.service("shop")
+
+        @self.billing.action("charge", retries=0)
+        async def charge(cents: int = 0, text: str = "") -> int:
+            self.ran.append(cents or len(text))
+            if cents < 0:
+                raise ValueError("below zero")
+            return cents
+
+        @self.billing.action("report")
+        async def report() -> bool:
+            self.ran.append("report")
+            return await self.billing.areport("half")
+
+        @self.shop.action("charged")
+        async def charged(reply: Reply[Any]) -> None:
+            self.calls.append(reply)
+
+        @self.shop.action("half")
+        async def half(reply: Reply[Any]) -> None:
+            self.calls.append(reply)
+
+    @property
+    def statuses(self) -> list[str]:
+        return [reply.status for reply in self.calls]
+
+    def forge(self, body: dict[str, Any] | bytes, *, queue: str = ACTIONS, waiter: str = "", id: str = "") -> str:
+        """Put any body into a queue, as somebody who can write to the server."""
+        id = id or self.app.new_id()
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        assert raw.endswith(b"}")
+        call = send(self.app.keys_of(queue), id, raw[:-1], Place(100), lease_ms=12_000, waiter=waiter)
+        self.app.run(self.app.list_queue(queue))
+        assert self.app.run(call)[0] == "stored"
+        return id
+
+    def promise(self, interim: bytes = b"") -> str:
+        """A callback of the shop that waits for somebody's word."""
+        id = self.app.new_id()
+        body = b'{"t":"shop.charged","i":"reply","m":{"o":"callback"},"a":[{}]}'
+        keys = self.app.keys_of(CALLBACKS)
+        self.app.run(
+            promise(keys, CALLBACKS, id, Place(100), body, timeout_ms=60_000, failure_ms=60_000, interim=interim)
+        )
+        return id
+
+    async def check_refused(self, id: str, reason: str, queue: str = ACTIONS) -> None:
+        """It is a dead letter, nothing ran, nothing was told, and the next message is handled."""
+        await drain(self.app)
+        assert (self.ran, self.calls) == ([], [])
+        (letter,) = await self.app.dead.alist(queue=queue)
+        assert (letter.id, letter.reason) == (id, reason)
+        for name in (queue, CALLBACKS):
+            texts: list[bytes] = await self.app.arun(Call([b"HKEYS", self.app.keys_of(name).key("letters")]))
+            assert [text for text in texts if not text.endswith(b".late")] == []
+        assert not await self.app.arun(Call([b"EXISTS", self.app.keys_of(queue).key("waiters")]))
+        await self.shop.asend("billing.charge", {"cents": 7})
+        await drain(self.app)
+        assert self.ran == [7], "the worker goes on"
+
+
+@pytest.fixture
+def site(bus: Relevo) -> Site:
+    return Site(bus)
+
+
+@pytest.fixture
+def signed(bus_factory: AppFactory) -> Site:
+    """The same with signatures."""
+    return Site(bus_factory(signing_keys=[OLD]))
+
+
+@pytest.fixture
+def listener(server: Server) -> Iterator[redis.client.PubSub]:
+    """Somebody who listens on the channel `victim`."""
+    with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
+        sub.subscribe("victim")
+        sub.parse_response()
+        yield sub
+
+
+def heard(listener: redis.client.PubSub) -> Any:
+    return listener.parse_response(block=False, timeout=0.05)
+
+
+def address(app: Relevo, rest: str = "shop:callbacks", *, prefix: str = "", env: str = "") -> str:
+    return f"{prefix or app.settings.prefix}:{env or app.settings.env}:{rest}"
+
+
+# --- where an answer goes
+
+
+WRONG = {
+    "another prefix": lambda app: address(app, prefix="evil"),
+    "another env": lambda app: address(app, env="prod"),
+    "prefix and env in the wrong order": lambda app: f"{app.settings.env}:{app.settings.prefix}:shop:callbacks",
+    "actions": lambda app: address(app, "shop:actions"),
+    "notifications": lambda app: address(app, "shop:notifications:x"),
+    "dead letters": lambda app: address(app, "shop:dead_letter:callbacks"),
+    "dead letters by their other name": lambda app: address(app, "shop:callbacks:dead_letter"),
+    "another owner": lambda app: address(app, "bank:callbacks"),
+    "another owner with the right context": lambda app: address(app, "bank:shop:callbacks"),
+    "no owner": lambda app: f"{app.settings.prefix}:{app.settings.env}:callbacks",
+    "no kind": lambda app: f"{app.settings.prefix}:{app.settings.env}:shop",
+    "a word": lambda app: "x",
+    "colons": lambda app: ":::::",
+    "a broken escape": lambda app: address(app, "shop%zz:callbacks"),
+    "braces": lambda app: "{" + address(app) + "}",
+    "a space": lambda app: " " + address(app),
+    "a line": lambda app: address(app) + "\n",
+    "far too long": lambda app: address(app, "shop:" + "x" * 5000 + ":callbacks"),
+    "an encoded kind": lambda app: address(app, "shop:%63allbacks"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("intent", ["send", "request"])
+async def test_a_message_with_a_wrong_address_is_a_dead_letter_and_nobody_is_told(
+    site: Site, listener: redis.client.PubSub, wrong: str, intent: str
+) -> None:
+    """RB11."""
+    callback = site.promise()
+    told = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
+    headers = {"o": intent, "f": "shop", "r": WRONG[wrong](site.app), "b": callback}
+    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}}, waiter=told)
+    await site.check_refused(id, "bad_reply_to")
+    assert heard(listener) is None
+    assert site.app.queue(CALLBACKS).stats().waiting == 1, "the victim still waits"
+    assert "reply_to" in (await site.app.dead.alist())[0].error
+
+
+@pytest.mark.parametrize(("intent", "rest"), [("send", "shop:responses:x"), ("request", "shop:callbacks")])
+async def test_requests_and_sends_are_answered_in_different_places(site: Site, intent: str, rest: str) -> None:
+    headers = {"o": intent, "f": "shop", "r": address(site.app, rest)}
+    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
+    await site.check_refused(id, "bad_reply_to")
+
+
+@pytest.mark.parametrize("source", ["", "bank", "Shop", "shop ", "shop.x"])
+async def test_an_address_belongs_to_the_sender(site: Site, source: str) -> None:
+    headers = {"o": "send", "f": source, "r": address(site.app)}
+    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
+    await site.check_refused(id, "bad_reply_to")
+
+
+@pytest.mark.parametrize("rest", ["shop:callbacks", "shop:acme:s1:callbacks", "shop:callbacks:billing:task_9"])
+async def test_the_sender_s_own_addresses_are_right(site: Site, rest: str) -> None:
+    """R47, R49: also with a context, and with a detail behind."""
+    headers = {"o": "send", "f": "shop", "r": address(site.app, rest)}
+    site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
+    await drain(site.app)
+    assert site.ran == [5]
+
+
+@pytest.mark.parametrize("shape", ["no prefix", "no env", "neither"])
+async def test_where_names_go_without_prefix_or_env_addresses_do_too(bus_factory: AppFactory, shape: str) -> None:
+    """R35, R36. The service's name keeps the test apart where the prefix does not."""
+    named = {"prefix": "" if shape != "no env" else None, "env": "" if shape != "no prefix" else None}
+    app = bus_factory(**{name: value for name, value in named.items() if value is not None})
+    own = f"b{app.new_id()}"
+    billing, shop, got = app.service(f"{own}-billing"), app.service(f"{own}-shop"), list[str]()
+
+    @billing.action("charge")
+    async def charge() -> int:
+        return 1
+
+    @shop.action("charged")
+    async def charged(reply: Reply[int]) -> None:
+        got.append(reply.status)
+
+    await shop.asend(f"{own}-billing.charge", on_reply="charged")
+    await drain(app, queues=[billing.queue, shop.callbacks])
+    await drain(app, queues=[billing.queue, shop.callbacks])
+    assert got == ["done"]
+
+
+# BUG: that a message is too old, or that its cancellation was asked for, is looked at before its address and its
+# signature, so a forged one ends as `expired` or `cancelled` and whoever stands with it is told.
+@pytest.mark.parametrize("how", ["expired", "cancelled"])
+@pytest.mark.parametrize("forged", ["address", "signature"])
+async def test_a_forged_message_tells_nobody_however_it_ends(
+    bus_factory: AppFactory, listener: redis.client.PubSub, how: str, forged: str
+) -> None:
+    site = Site(bus_factory(signing_keys=[OLD] if forged == "signature" else []))
+    callback = site.promise()
+    told = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
+    headers = {"o": "send", "f": "shop", "r": address(site.app, "bank:callbacks")} if forged == "address" else {}
+    body: dict[str, Any] = {"t": "billing.charge", "m": headers, "k": {"cents": 5}}
+    if how == "expired":
+        body["x"] = 1
+    id = site.forge(body, waiter=told)
+    if how == "cancelled":  # somebody asked for it while another worker, which died, had it
+        keys = site.app.keys_of(ACTIONS)
+        site.app.run(Call([b"HSET", keys.key("claims"), id, "1 nobody 0 c"]))
+    await drain(site.app)
+    assert heard(listener) is None
+    assert (site.ran, site.app.queue(CALLBACKS).stats().waiting) == ([], 1)
+
+
+# BUG: only sends and requests are looked at. A forged message that says it is an event or a callback, with the address of
+# somebody else's callbacks, runs, and what its handler reports is queued there.
+@pytest.mark.parametrize("intent", ["event", "callback"])
+async def test_whatever_a_message_says_it_is_its_address_is_looked_at(site: Site, intent: str) -> None:
+    callback = site.promise(interim=b'{"t":"shop.half","a":[{"status":"progress","result":')
+    headers = {"o": intent, "f": "evil", "r": address(site.app), "b": callback}
+    site.forge({"t": "billing.report", "m": headers})
+    await drain(site.app)
+    await drain(site.app)
+    assert site.calls == []
+
+
+async def test_a_callback_without_an_address_is_no_reason_for_a_handler_to_fail(site: Site) -> None:
+    site.forge({"t": "billing.report", "m": {"o": "send", "f": "shop", "b": "0" * 20}})
+    await drain(site.app)
+    letters = await site.app.dead.alist()
+    assert [letter.reason for letter in letters] in ([], ["bad_reply_to"])
+    assert site.app.queue(ACTIONS).stats().living == 0
+
+
+async def test_a_refused_message_that_is_retried_is_refused_again_and_still_tells_nobody(
+    site: Site, listener: redis.client.PubSub
+) -> None:
+    callback = site.promise()
+    headers = {"o": "send", "f": "shop", "r": address(site.app, "bank:callbacks"), "b": callback}
+    id = site.forge({"t": "billing.charge", "m": headers}, waiter=f"victim {Edge(callback, CALLBACKS, 'b', 0)}")
+    await drain(site.app)
+    for _ in range(2):
+        assert await site.app.dead.aretry([id]) == 1
+        await drain(site.app)
+    assert await site.app.dead.adiscard([id]) == 1
+    await drain(site.app)
+    assert (site.ran, site.calls, heard(listener)) == ([], [], None)
+    assert site.app.queue(CALLBACKS).stats().waiting == 1
+
+
+# BUG: who takes messages with a loop of his own (`Queue.take`) is given forged ones, and their ends are told.
+@pytest.mark.parametrize("forged", ["address", "signature"])
+async def test_a_forged_message_is_not_handed_to_a_loop_of_one_s_own(bus_factory: AppFactory, forged: str) -> None:
+    site = Site(bus_factory(signing_keys=[OLD] if forged == "signature" else []))
+    headers = {"o": "send", "f": "shop", "r": address(site.app, "bank:callbacks")} if forged == "address" else {}
+    site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
+    taken = await site.app.queue(ACTIONS).atake(10)
+    for lease in taken:
+        await lease.adone()
+    assert taken == []
+
+
+HEADERS: list[Any] = [
+    7,
+    [],
+    "x",
+    {"o": "steal"},
+    {"o": 7},
+    {"r": 7},
+    {"d": "deep"},
+    {"f": None},
+    {"r": ["a"]},
+]
+
+
+@pytest.mark.parametrize("headers", HEADERS)
+async def test_headers_of_nonsense_are_a_dead_letter(site: Site, headers: Any) -> None:
+    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
+    await drain(site.app)
+    (letter,) = await site.app.dead.alist()
+    assert (letter.id, letter.reason, site.ran) == (id, "unreadable", [])
+
+
+# --- what can be called
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "admin.wipe",
+        "wipe",
+        "os:system",
+        "subprocess:run",
+        "builtins:eval",
+        "relevo.gather",
+        "",
+        ":",
+        "os:",
+        "billing",
+        ".",
+    ],
+)
+@pytest.mark.parametrize("queue", [ACTIONS, CALLBACKS])
+async def test_nothing_but_actions_can_be_called_through_a_queue_of_the_bus(
+    bus: Relevo, site: Site, target: str, queue: str
+) -> None:
+    wiped: list[str] = []
+
+    @bus.task(name="admin.wipe")
+    async def wipe(*args: Any, **kwargs: Any) -> None:
+        wiped.append("admin.wipe")
+
+    bus.task(name="wipe")(wipe.func)
+    site.forge({"t": target, "a": ["true"]}, queue=queue)
+    site.forge({"t": target, "a": ["true"], "m": {"f": "shop"}}, queue=queue)
+    await drain(bus)
+    assert (wiped, site.ran, site.calls) == ([], [], [])
+    assert bus.queue(queue).stats().totals.get("done", 0) == 0
+    await bus.queue(queue).aclear()
+
+
+# BUG: where an app allows plain functions of a module to be jobs (`allow`), a forged message on a queue of a service can
+# call them, too, although only actions are said to be callable there.
+async def test_plain_functions_that_tasks_may_call_cannot_be_called_through_a_queue_of_the_bus(
+    bus_factory: AppFactory,
+) -> None:
+    CALLED.clear()
+    site = Site(bus_factory(allow=[__name__]))
+    site.forge({"t": f"{__name__}:never_call", "a": []})
+    await drain(site.app)
+    await site.app.queue(ACTIONS).aclear()
+    assert CALLED == []
+
+
+# BUG: any action of the app runs on any queue of the bus that its workers serve. Who may write to the queue of one service
+# only (users.acl) can so call another.
+async def test_an_action_is_called_only_through_the_queue_of_its_service(bus: Relevo, site: Site) -> None:
+    paid: list[int] = []
+
+    @bus.service("bank").action("pay")
+    async def pay(cents: int) -> None:
+        paid.append(cents)
+
+    site.forge({"t": "bank.pay", "m": {"f": "shop"}, "k": {"cents": 1}}, queue=ACTIONS)
+    site.forge({"t": "bank.pay", "m": {"f": "shop"}, "k": {"cents": 2}}, queue=CALLBACKS)
+    await drain(bus)
+    await bus.queue(ACTIONS).aclear()
+    await bus.queue(CALLBACKS).aclear()
+    assert paid == []
+
+
+async def test_an_action_cannot_be_called_through_the_queue_of_tasks(bus: Relevo, site: Site) -> None:
+    site.forge({"t": "billing.charge", "k": {"cents": 5}}, queue="default")
+
+    @bus.task(name="some")
+    async def some() -> None: ...
+
+    await drain(bus)
+    assert site.ran == []
+    await bus.queue().aclear()
+
+
+BODIES = [
+    b"}",
+    b"{}",
+    b'{"t":7}',
+    b'{"t":"billing.charge","k":[]}',
+    b'{"t":"billing.charge","k":"x"}',
+    b'{"t":"billing.charge","a":{}}',
+    b'{"t":"billing.charge","a":[1,2,3,4]}',
+    b'{"t":"billing.charge","i":"claim"}',
+    b'{"t":"billing.charge","i":"claimed"}',
+    b'{"t":"billing.charge","i":"reply"}',
+    b'{"t":"billing.charge","i":"reply","a":[]}',
+    b'{"t":"billing.charge","i":"nonsense"}',
+    b'{"t":"billing.charge","i":"one"}',
+    b'{"t":"billing.charge","k":{"cents":5},"k":{"cents":"x"}}',
+    b'{"t":"billing.charge","k":{"cents":{}}}',
+    b'{"t":"billing.charge","\xff":1}',
+    b'{"t":"billing.charge","wf":"x","y":true,"k":{"cents":"a"}}',
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("headers", [b"", b'"m":{"f":"shop"},'])
+async def test_a_body_of_nonsense_is_in_nobodys_way(site: Site, body: bytes, headers: bytes) -> None:
+    if headers and body.startswith(b'{"t"'):
+        body = b"{" + headers + body[1:]
+    site.forge(body)
+    await site.shop.asend("billing.charge", {"cents": 7})
+    await drain(site.app)
+    assert site.ran[-1:] == [7]
+    assert all(isinstance(one, int) for one in site.ran)
+    stats = site.app.queue(ACTIONS).stats()
+    assert stats.running == stats.ready == 0
+    await site.app.queue(ACTIONS).aclear()
+
+
+# --- signatures
+
+
+async def test_signed_messages_of_every_kind_are_handled(signed: Site) -> None:
+    async with working(signed.app):
+        await signed.shop.asend("billing.charge", {"cents": 1})
+        await signed.shop.asend("billing.charge", {"cents": 2}, delay=0.01, tenant="acme", tier="enterprise")
+        await signed.shop.asend("billing.charge", {"cents": 3}, on_reply="charged", timeout="1h", context={"a": 1})
+        await signed.shop.asend("billing.report", on_reply="charged", on_progress="half")
+        assert await signed.shop.arequest("billing.charge", {"cents": 4}, wait=True) == 4
+        await aeventually(lambda: len(signed.calls) == 3, what="two ends and a report")
+        await aeventually(lambda: len(signed.ran) == 5, what="all were handled")
+    assert sorted(map(str, signed.ran)) == ["1", "2", "3", "4", "report"]
+    assert sorted(signed.statuses) == ["done", "done", "progress"]
+    assert await signed.app.dead.alist() == []
+
+
+async def test_the_deadline_of_a_signed_callback_is_told(server: Server, bus_factory: AppFactory) -> None:
+    times = Times(server, bus_factory)
+    site = Site(times.another(signing_keys=[OLD]))
+
+    @site.shop.action("gave_up")
+    async def gave_up(reply: Reply[Any]) -> None:
+        site.calls.append(reply)
+
+    await site.shop.asend("billing.charge", on_reply="charged", on_timeout="gave_up", timeout="1h")
+    times.move(HOUR + MINUTE)
+    await drain(site.app, queues=[CALLBACKS])
+    assert site.statuses == ["timeout"]
+
+
+async def test_a_signed_message_is_tried_again_and_can_be_revived(signed: Site) -> None:
+    job = await signed.shop.asend("billing.charge", {"cents": -1})
+    await drain(signed.app)
+    assert [letter.reason for letter in await signed.app.dead.alist()] == ["retries_exhausted"]
+    assert await signed.app.dead.aretry([job.id]) == 1
+    await drain(signed.app)
+    assert signed.ran == [-1, -1]
+    assert [letter.reason for letter in await signed.app.dead.alist()] == ["retries_exhausted"]
+
+
+def stolen(site: Site, job: Any) -> tuple[str, bytes]:
+    """A signed body as it stands in its queue, taken out of it."""
+    keys = site.app.keys_of(ACTIONS)
+    body: bytes = site.app.run(Call([b"HGET", keys.key("jobs"), job.id]))
+    for command in ([b"HDEL", keys.key("jobs"), job.id], [b"ZREM", keys.key("ready"), job.id]):
+        site.app.run(Call(list(command)))
+    return job.id, body
+
+
+FORGERIES: dict[str, Any] = {
+    "its data": lambda id, body: (id, body.replace(b'"cents":5', b'"cents":6')),
+    "its type": lambda id, body: (id, body.replace(b"billing.charge", b"billing.report")),
+    "its id": lambda id, body: ("0" * 20, body),
+    "its sender": lambda id, body: (id, body.replace(b'"f":"shop"', b'"f":"evil"')),
+    "its signature": lambda id, body: (id, body.replace(b'"s":"old.', b'"s":"old.0')),
+    "the name of the key": lambda id, body: (id, body.replace(b'"s":"old.', b'"s":"new.')),
+    "no signature": lambda id, body: (id, body[: body.index(b',"s"')] + body[body.index(b'","m"') + 1 :]),
+    "a signature that is no ascii": lambda id, body: (id, body.replace(b'"s":"old.', '"s":"old.é'.encode())),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+async def test_a_signed_message_that_was_changed_is_a_dead_letter_and_nobody_is_told(
+    signed: Site, listener: redis.client.PubSub, what: str
+) -> None:
+    id, body = FORGERIES[what](*stolen(signed, await signed.shop.asend("billing.charge", {"cents": 5})))
+    callback = signed.promise()
+    signed.forge(body, id=id, waiter=f"victim {Edge(callback, CALLBACKS, 'b', 0)}")
+    await signed.check_refused(id, "bad_signature")
+    assert heard(listener) is None
+    assert signed.app.queue(CALLBACKS).stats().waiting == 1
+    await signed.app.queue(CALLBACKS).aclear()
+
+
+async def test_an_unsigned_message_is_a_dead_letter_where_messages_are_signed(signed: Site) -> None:
+    id = signed.forge({"t": "billing.charge", "k": {"cents": 5}})
+    await signed.check_refused(id, "bad_signature")
+
+
+async def test_who_has_no_key_is_not_believed_and_who_asks_for_no_signature_believes(bus_factory: AppFactory) -> None:
+    open_minded, strict = Site(bus_factory()), bus_factory(signing_keys=[OLD])
+    await strict.service("shop").asend("billing.charge", {"cents": 1})
+    await drain(open_minded.app)
+    assert open_minded.ran == [1]
+    site = Site(strict)
+    job = await open_minded.shop.asend("billing.charge", {"cents": 5})
+    await site.check_refused(job.id, "bad_signature")
+
+
+async def test_a_request_without_a_good_signature_gets_no_answer(bus_factory: AppFactory) -> None:
+    site, stranger = Site(bus_factory(signing_keys=[OLD])), bus_factory(signing_keys=["old:another-secret-00"])
+    async with working(site.app):
+        with pytest.raises(RequestTimeout):
+            await stranger.service("shop").arequest("billing.charge", {"cents": 5}, timeout=0.5, wait=True)
+    await stranger.aclose()
+    assert site.ran == []
+    assert [letter.reason for letter in await site.app.dead.alist()] == ["bad_signature"]
+
+
+async def test_a_key_is_changed_without_losing_a_message(bus_factory: AppFactory) -> None:
+    """Behind, then in front, then the old one goes."""
+    order = [[OLD], [OLD, NEW], [NEW, OLD], [NEW]]
+    sites = [Site(bus_factory(signing_keys=keys)) for keys in order]
+    for before, after in zip(sites, sites[1:], strict=False):
+        for sender, worker in ((before, after), (after, before)):
+            await sender.shop.asend("billing.charge", {"cents": 1}, on_reply="charged")
+            await drain(worker.app, queues=[ACTIONS])
+            await drain(sender.app, queues=[CALLBACKS])
+            assert (worker.ran, sender.statuses) == ([1], ["done"])
+            worker.ran.clear()
+            sender.calls.clear()
+    first, last = sites[0], sites[-1]
+    job = await first.shop.asend("billing.charge", {"cents": 5})
+    await last.check_refused(job.id, "bad_signature")
+
+
+async def test_a_message_refused_for_a_key_that_was_missing_is_handled_when_it_is_retried_with_it(
+    bus_factory: AppFactory,
+) -> None:
+    unaware, aware = Site(bus_factory(signing_keys=[OLD])), Site(bus_factory(signing_keys=[OLD, NEW]))
+    job = await bus_factory(signing_keys=[NEW]).service("shop").asend("billing.charge", {"cents": 5})
+    await drain(unaware.app)
+    assert unaware.ran == []
+    assert await aware.app.dead.aretry([job.id]) == 1
+    await drain(aware.app)
+    assert aware.ran == [5]
+
+
+async def test_forged_callbacks_and_reports_are_not_believed(signed: Site) -> None:
+    signed.forge({"t": "shop.charged", "m": {"o": "callback"}, "a": [{"status": "done"}]}, queue=CALLBACKS)
+    signed.forge({"t": "shop.half", "m": {"o": "callback"}, "a": [{"status": "progress"}]}, queue=CALLBACKS)
+    signed.promise()
+    signed.app.run(signed.app.queue(ACTIONS)._keys and Call([b"PING"]))
+    await drain(signed.app)
+    assert signed.calls == []
+    letters = await signed.app.dead.alist(queue=CALLBACKS)
+    assert [letter.reason for letter in letters] == ["bad_signature"] * 2
+    await signed.app.queue(CALLBACKS).aclear()
+
+
+async def test_a_promise_whose_body_was_changed_is_not_believed(signed: Site) -> None:
+    await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged", context={"to": "ana"})
+    keys = signed.app.keys_of(CALLBACKS)
+    (row,) = signed.app.queue(CALLBACKS).jobs("waiting")
+    body: bytes = signed.app.run(Call([b"HGET", keys.key("jobs"), row.id]))
+    signed.app.run(Call([b"HSET", keys.key("jobs"), row.id, body.replace(b'"ana"', b'"eve"')]))
+    await drain(signed.app)
+    await drain(signed.app)
+    assert (signed.ran, signed.calls) == ([1], [])
+    assert [letter.reason for letter in await signed.app.dead.alist(queue=CALLBACKS)] == ["bad_signature"]
+
+
+# BUG: the signature of a callback covers what its sender knew, not the reply, which is laid beside it by whoever relays it:
+# who can write to the server can have any result believed, though messages are signed.
+@pytest.mark.parametrize("where", ["beside the callback", "in a letter"])
+async def test_a_forged_reply_is_not_believed_where_messages_are_signed(signed: Site, where: str) -> None:
+    await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged")
+    (row,) = signed.app.queue(CALLBACKS).jobs("waiting")
+    keys = signed.app.keys_of(CALLBACKS)
+    if where == "in a letter":
+        edge = Edge(row.id, CALLBACKS, "b", 0)
+        text = f'done 2 {"0" * 20}\n{edge}\n{{"state":"done","result":"forged"}}'
+        signed.app.run(Call([b"HSET", keys.key("letters"), "a.2", text]))
+        signed.app.run(Call([b"ZADD", keys.key("errands"), 1, "a.2"]))
+    else:
+        await drain(signed.app, queues=[ACTIONS])
+        signed.app.run(Call([b"HSET", keys.own("carried", row.id), b"#0", b'{"status":"done","result":"forged"}']))
+    await drain(signed.app)
+    await drain(signed.app)
+    assert [reply.result for reply in signed.calls if reply.result == "forged"] == []
+
+
+async def test_tasks_need_no_signature(bus_factory: AppFactory) -> None:
+    app, ran = bus_factory(signing_keys=[OLD]), list[int]()
+
+    @app.task(name="plain")
+    async def plain(n: int) -> None:
+        ran.append(n)
+
+    await plain.aenqueue(1)
+    await drain(app)
+    assert ran == [1]
+
+
+# --- data too large for a message
+
+LARGE = "x" * 100_000
+
+
+def carried(app: Relevo, queue: str = ACTIONS) -> dict[str, int]:
+    """What lies beside the messages of a queue: id and milliseconds left, -1 for no limit of its own."""
+    head = app.keys_of(queue).key("carried") + b":"
+    found: dict[str, int] = {}
+    cursor = b"0"
+    while True:
+        cursor, keys = app.run(Call([b"SCAN", cursor, b"MATCH", head + b"*", b"COUNT", 1000]))
+        found |= {key.removeprefix(head).decode(): app.run(Call([b"PTTL", key])) for key in keys}
+        if cursor == b"0":
+            return found
+
+
+def size_in_queue(app: Relevo, id: str) -> int:
+    body: bytes = app.run(Call([b"HGET", app.keys_of(ACTIONS).key("jobs"), id]))
+    return len(body)
+
+
+@pytest.mark.parametrize(("over", "is_beside"), [(-1, False), (0, False), (1, True), (50_000, True)])
+async def test_data_above_the_threshold_travels_beside_its_message(
+    bus_factory: AppFactory, over: int, is_beside: bool
+) -> None:
+    site = Site(bus_factory(claim_check=1000))
+    text = "x" * (1000 + over - len('{"text":""}'))
+    job = await site.shop.asend("billing.charge", {"text": text})
+    assert carried(site.app) == ({job.id: -1} if is_beside else {})
+    assert (size_in_queue(site.app, job.id) < 1000) == is_beside
+    await drain(site.app)
+    assert (site.ran, carried(site.app)) == ([len(text)], {})
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "signed"])
+def large(request: pytest.FixtureRequest, bus_factory: AppFactory) -> Site:
+    """Services with and without signatures."""
+    return Site(bus_factory(signing_keys=[OLD] if request.param else []))
+
+
+async def test_large_data_of_requests_is_gone_when_they_are_answered(large: Site) -> None:
+    async with working(large.app):
+        assert await large.shop.arequest("billing.charge", {"cents": 1, "text": LARGE}, wait=True) == 1
+        with pytest.raises(RemoteError, match="below zero"):
+            await large.shop.arequest("billing.charge", {"cents": -1, "text": LARGE})
+        assert carried(large.app) == {}
+        with pytest.raises(NoResponders):
+            await large.shop.arequest("bank.pay", {"text": LARGE})
+    assert all(0 < left <= 600_000 for left in carried(large.app, "bank:actions").values())
+    assert large.ran == [1, -1]
+
+
+async def test_a_request_with_large_data_that_nobody_answers_leaves_nothing(large: Site) -> None:
+    with pytest.raises(RequestTimeout):
+        await large.shop.arequest("billing.charge", {"text": LARGE}, timeout=0.1, wait=True)
+    await aeventually(lambda: carried(large.app) == {}, what="it is gone with the request")
+    await large.app.aclose()
+
+
+async def test_large_data_and_a_large_reply_arrive(large: Site) -> None:
+    @large.billing.action("echo")
+    async def echo(text: str) -> str:
+        return text[::-1]
+
+    await large.shop.asend("billing.echo", {"text": "a" + LARGE}, on_reply="charged", context=LARGE)
+    async with working(large.app):
+        await aeventually(lambda: large.calls, what="the callback")
+        await aeventually(lambda: not large.app.queue(CALLBACKS).stats().living, what="it is over")
+    (reply,) = large.calls
+    assert (reply.result, reply.context) == (LARGE + "a", LARGE)
+    assert (carried(large.app), carried(large.app, CALLBACKS)) == ({}, {})
+
+
+async def test_large_data_stays_for_every_try_and_with_the_dead_letter_for_its_time(large: Site) -> None:
+    texts: list[int] = []
+
+    @large.billing.action("fail", retries=2, backoff=0, failure_ttl="1h")
+    async def fail(text: str) -> None:
+        texts.append(len(text))
+        if len(texts) < 4:
+            raise ConnectionError
+
+    job = await large.shop.asend("billing.fail", {"text": LARGE})
+    async with working(large.app):
+        await aeventually(large.app.dead.alist, what="a dead letter")
+    assert texts == [len(LARGE)] * 3
+    ((id, left),) = carried(large.app).items()
+    record = large.app.run(Call([b"PTTL", large.app.keys_of(ACTIONS).own("ended", job.id)]))
+    assert id == job.id
+    assert 3_500_000 < left <= 3_600_000 and abs(left - record) < 1000, "as long as its record"
+    assert await large.app.dead.aretry([job.id]) == 1
+    assert carried(large.app) == {job.id: -1}, "it lives again, and what it carries with it"
+    async with working(large.app):
+        await aeventually(lambda: len(texts) == 4, what="it runs again")
+        await aeventually(lambda: not large.app.queue(ACTIONS).stats().living, what="it is over")
+    assert (texts[-1], carried(large.app)) == (len(LARGE), {})
+
+
+async def test_large_data_of_a_discarded_dead_letter_is_gone_at_once(large: Site) -> None:
+    job = await large.shop.asend("billing.charge", {"cents": -1, "text": LARGE})
+    await drain(large.app)
+    assert list(carried(large.app)) == [job.id]
+    assert await large.app.dead.adiscard([job.id]) == 1
+    assert carried(large.app) == {}
+
+
+@pytest.mark.parametrize("how", ["cancelled", "cleared", "expired"])
+async def test_large_data_ends_with_a_message_that_never_ran(large: Site, how: str) -> None:
+    job = await large.shop.asend("billing.charge", {"text": LARGE}, timeout=0.01 if how == "expired" else None)
+    if how == "cancelled":
+        await job.acancel()
+    elif how == "cleared":
+        await large.app.queue(ACTIONS).aclear()
+    else:
+        await asyncio.sleep(0.02)  # let it pass
+        await drain(large.app)
+    found = carried(large.app)
+    assert large.ran == []
+    if how == "cleared":
+        assert found == {}
+    else:  # it can be brought back as long as its record is there
+        record = large.app.run(Call([b"PTTL", large.app.keys_of(ACTIONS).own("ended", job.id)]))
+        assert list(found) == [job.id] and abs(found[job.id] - record) < 1000 and record > 0
+
+
+async def test_a_cancelled_message_with_large_data_runs_when_it_is_brought_back(large: Site) -> None:
+    job = await large.shop.asend("billing.charge", {"cents": 3, "text": LARGE})
+    await job.acancel()
+    assert await job.aretry() is True
+    await drain(large.app)
+    assert (large.ran, carried(large.app)) == ([3], {})
+
+
+async def test_delayed_large_data_waits_with_its_message(large: Site) -> None:
+    job = await large.shop.asend("billing.charge", {"cents": 1, "text": LARGE}, delay="1h", tenant="acme")
+    assert carried(large.app) == {job.id: -1}
+    assert await job.acancel() is True
+
+
+async def test_large_data_that_is_gone_is_a_dead_letter_and_its_callback_is_told(large: Site) -> None:
+    job = await large.shop.asend("billing.charge", {"cents": 1, "text": LARGE}, on_reply="charged")
+    large.app.run(Call([b"DEL", large.app.keys_of(ACTIONS).own("carried", job.id)]))
+    await drain(large.app)
+    await drain(large.app)
+    assert (large.ran, large.statuses) == ([], ["failed"])
+    assert [letter.reason for letter in await large.app.dead.alist()] == ["input_lacking"]
+    error = large.calls[0].error
+    assert error is not None and error.reason == "input_lacking"
+
+
+@pytest.mark.parametrize("data", [b'{"cents":6}', b"", b"null", b"no json", b"[]"])
+async def test_large_data_that_was_changed_is_not_believed_where_messages_are_signed(signed: Site, data: bytes) -> None:
+    job = await signed.shop.asend("billing.charge", {"cents": 5, "text": LARGE}, on_reply="charged")
+    signed.app.run(Call([b"HSET", signed.app.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
+    await drain(signed.app)
+    await drain(signed.app)
+    assert (signed.ran, signed.calls) == ([], [])
+    assert [letter.reason for letter in await signed.app.dead.alist()] == ["bad_signature"]
+    await signed.app.queue(CALLBACKS).aclear()
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b"no json", b"[]", b'{"cents":"x"}', b"\xff"])
+async def test_large_data_of_nonsense_is_a_dead_letter(site: Site, data: bytes) -> None:
+    job = await site.shop.asend("billing.charge", {"cents": 5, "text": LARGE})
+    site.app.run(Call([b"HSET", site.app.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
+    await drain(site.app)
+    assert site.ran == []
+    assert [letter.id for letter in await site.app.dead.alist()] == [job.id]
+    assert site.app.queue(ACTIONS).stats().living == 0
+
+
+def test_large_data_whose_sender_died_before_it_was_sent_ends_by_itself(site: Site, server: Server) -> None:
+    """Killed after any of the calls that a sender makes, nothing stays without an end."""
+    from relevo.bus.callbacks import sending
+
+    def plan(service: Service) -> Any:
+        data = {"text": LARGE}
+        message, wanted = service._message("billing.charge", data, None, None, None, None, None, False, None, {})
+        return sending(site.app, message, wanted)
+
+    total = 0
+    for _ in _calls(site.app, plan(site.shop)):
+        total += 1
+    assert site.app.queue(ACTIONS).clear() == 1
+    for most in range(total):
+        for made, _ in enumerate(_calls(site.app, plan(site.shop)), 1):
+            if made == most:
+                break
+        assert leaks(server, site.app.settings.prefix) == [], f"after {most} of {total} calls"
+        assert all(0 < left <= 600_000 for left in carried(site.app).values())
+    assert site.app.queue(ACTIONS).stats().living == 0
+
+
+def _calls(app: Relevo, plan: Any) -> Iterator[None]:
+    """Carry a plan out call by call; whoever stops asking has been killed."""
+    answer = None
+    while True:
+        try:
+            call = plan.send(answer)
+        except StopIteration:
+            return
+        answer = app.run(call)
+        yield
+
+
+async def test_large_data_of_a_message_that_was_sent_before_under_its_key_ends_by_itself(site: Site) -> None:
+    for _ in range(3):
+        await site.shop.asend("billing.charge", {"cents": 5, "text": LARGE}, idempotency_key="k")
+    found = sorted(carried(site.app).values())
+    assert found[0] == -1 and all(0 < left <= 600_000 for left in found[1:])
+    await drain(site.app)
+    assert site.ran == [5]
+
+
+async def test_large_data_is_handed_on_to_threads_and_processes_too(site: Site) -> None:
+    got: list[int] = []
+
+    @site.billing.action("in_thread")
+    def in_thread(text: str) -> int:
+        got.append(len(text))
+        assert current_job().message is not None
+        return len(text)
+
+    await site.shop.asend("billing.in_thread", {"text": LARGE}, on_reply="charged")
+    await drain(site.app)
+    await drain(site.app)
+    assert (got, [reply.result for reply in site.calls]) == ([len(LARGE)], [len(LARGE)])
+
+
+async def test_the_state_of_a_message_with_large_data_can_be_looked_at(site: Site) -> None:
+    job = await site.shop.asend("billing.charge", {"text": LARGE})
+    assert await job.astatus() is State.READY
+    assert (await job.ainfo()).task == "billing.charge"
+    assert [row.id for row in await site.app.queue(ACTIONS).ajobs()] == [job.id]

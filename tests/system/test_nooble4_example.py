@@ -1,0 +1,111 @@
+"""The services of examples/nooble4: run as their page says, with one process killed, on the embedded server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from relevo import Relevo
+from relevo.store.embedded import stop
+from relevo.testing.leaks import leaks
+from tests.system.shell import environment
+
+FOLDER = Path(__file__).parents[2] / "examples" / "nooble4"
+
+
+class Shown(NamedTuple):
+    """What the demonstration printed, without the times."""
+
+    code: int
+    err: str
+    lines: list[str]
+    data: Path
+
+    def at(self, pattern: str, after: int = -1) -> int:
+        """The number of the first line that says this."""
+        found = [n for n, line in enumerate(self.lines) if n > after and re.fullmatch(pattern, line)]
+        assert found, f"nobody said {pattern!r} after line {after} of:\n" + "\n".join(self.lines)
+        return found[0]
+
+
+def without_time(line: str) -> str:
+    return re.sub(r" +", " ", re.sub(r"^ *\d+\.\d s +", "", line)).strip()
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    place = tmp_path_factory.mktemp("nooble4")
+    data = place / "data"
+    variables = environment(None, RELEVO_DATA_DIR=str(data), NOOBLE4_VECTORS=str(place / "vectors.sqlite"))
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "demo.py")],
+        env=variables,
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    yield Shown(done.returncode, done.stderr, [without_time(line) for line in done.stdout.splitlines()], data)
+    stop(data)
+
+
+def test_it_ends_by_itself_and_well(shown: Shown) -> None:
+    """R282"""
+    assert (shown.code, shown.err) == (0, "")
+
+
+def test_the_answer_comes_through_all_services_and_the_session_has_it_before_the_clean_up(shown: Shown) -> None:
+    """R17, R18, R19, R63, R65: request, long work, callback, session, and then nothing is left."""
+    accepted = shown.at(r"session session_1 <- guide\.md accepted: 6 texts")
+    shown.at(r"session session_1 <- guide\.md progress: 3 of 6", accepted)
+    stored = shown.at(r"ingestion guide\.md: 6 vectors stored", accepted)
+    pushed = shown.at(r"session session_1 <- guide\.md done: 6 vectors", stored)
+    cleaned = shown.at(r"clean-up task task_1: \d+ removed from \d+ queues; \d+ in use, 0 dead letters left", pushed)
+    assert shown.at(r"clean-up task task_1: .*") == cleaned, "progress has cleaned up"
+    shown.at(r"orchestrator agents of acme may use guide\.md \(6 vectors\)", stored)
+    shown.at("left task_1: nothing")
+
+
+def test_a_fault_is_told_to_the_session_of_the_process_that_asked(shown: Shown) -> None:
+    """R20, R61: with its cause; the message stays as a dead letter."""
+    fault = r"embedding\.model\.UnreadableText: the text was broken before it came here"
+    failed = shown.at(rf"session session_2 <- scan\.pdf failed: {fault}", shown.at(rf"ingestion scan\.pdf: .*{fault}"))
+    shown.at(r"clean-up task task_2: \d+ removed from \d+ queues; \d+ in use, 1 dead letters left", failed)
+    shown.at(r"left task_2: embedding\.generate_batch is dead, on embedding:actions")
+
+
+def test_the_work_of_a_killed_process_goes_on_where_it_was_and_is_answered_once(shown: Shown) -> None:
+    killed = shown.at(r"demo kill -9 \d+, which is embedding")
+    again = shown.at(r"embedding text \d of 6, attempt 2", killed)
+    assert shown.lines[again] in ("embedding text 3 of 6, attempt 2", "embedding text 4 of 6, attempt 2")
+    done = shown.at(r"session session_1 <- manual\.md done: 6 vectors", again)
+    assert sum("manual.md done" in line for line in shown.lines) == 1
+    shown.at(r"trace \d+ ms embedding\.generate_batch from ingestion attempt 2 done in \d+ ms", done)
+    shown.at("left task_3: nothing")
+
+
+def test_no_key_without_an_end_is_left(shown: Shown) -> None:
+    app = Relevo("looking", prefix="nooble4", data_dir=str(shown.data))
+    assert leaks(app.run, "*nooble4*") == []
+    assert app.queue().stats().living == 0
+    app.close()
+
+
+def test_the_page_shows_what_is_printed(shown: Shown) -> None:
+    """Numbers are those of another run, and so is the order of what happens side by side."""
+
+    def plain(lines: list[str]) -> list[str]:
+        # Which text was the last before the kill, and which news came too late, is another thing in every run.
+        told = [line for line in lines if not line.startswith("embedding ") and " progress: " not in line]
+        numbers = r"process_\w+|kill -9 \d+|\d+ ms|\d+ removed from \d+ queues; \d+ in use"
+        return sorted(re.sub(numbers, "…", line) for line in told)
+
+    page = (FOLDER / "README.md").read_text("utf-8")
+    printed = page.partition("$ python examples/nooble4/demo.py\n")[2].partition("```")[0].splitlines()
+    assert plain([without_time(line) for line in printed]) == plain(shown.lines)
