@@ -45,9 +45,15 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = found.add_argument
-    add("--rounds", type=_from_one_to(1000), default=5, help="turns of each side; medians count (default: 5)")
-    add("--requests", type=_from_one_to(1_000_000), default=10_000, help="requests of each turn (default: 10,000)")
-    add("--in-flight", type=_from_one_to(1_500), default=100, help="requests at once (default: 100)")
+    add(
+        "--rounds",
+        type=_from_one_to(1000),
+        default=5,
+        metavar="N",
+        help="turns of each side; medians count (default: 5)",
+    )
+    add("--requests", type=_from_one_to(1_000_000), default=10_000, metavar="N", help="of each turn (default: 10,000)")
+    add("--in-flight", type=_from_one_to(1_500), default=100, metavar="N", help="requests at once (default: 100)")
     add("--json", metavar="FILE", help="add the results to a file; - prints them instead of tables")
     add("--server", metavar="BINARY", help="server program (default: redis-server, else the embedded one)")
     add("--keep-logs", action="store_true", help="keep what clients and responders wrote, and say where")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
+from bench.adapters.contract import CONCURRENCY
 from bench.bus.watching import Kept, kept, kept_in_the_end
 from bench.bus.ways import BLOCKING, ENDINGS, LISTS, RELEVO, THREADS, Way, flood, late, pair
 from bench.measures.measure import Result
@@ -44,7 +45,9 @@ def run(server: Server, plan: Plan, results: Results) -> None:
             turns[way.name].append(found)
             results.add(way.name, "requests", together(turns[way.name]))
     for way in (LISTS, RELEVO):
-        found = late(server, way, min(LATE_REQUESTS, plan.requests), plan.in_flight, keep_logs=plan.keep_logs)
+        # No more than the responder handles at once: late answers must not make others late.
+        in_flight = min(plan.in_flight, CONCURRENCY)
+        found = late(server, way, min(LATE_REQUESTS, plan.requests), in_flight, keep_logs=plan.keep_logs)
         say(f"  late answers  {way.name:16} {found['replies']:,} replies, {found['timeouts']:,} timeouts")
         results.add(way.name, "late", found)
     for way in (LISTS, RELEVO):

@@ -27,7 +27,7 @@ class Done(Struct, frozen=True):
     """For `orchestrator.execution_callback`: how it ended, for the session in the message's headers."""
 
     document_id: str
-    #: done, failed, cancelled, expired or timeout
+    #: done, failed, cancelled or timeout
     status: str
     vectors: int = 0
     error: str = ""

@@ -280,13 +280,14 @@ class Relevo:
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """A job by its id; without `queue` all queues are asked. UnknownJob if there is none."""
-        return self.run(self._find(id, queue))
+        return self.run(self.find_job(id, queue))
 
     async def ajob(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """`job` for async code."""
-        return await self.arun(self._find(id, queue))
+        return await self.arun(self.find_job(id, queue))
 
-    def _find(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+    def find_job(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+        """The plan behind `job`."""
         if not looks_like_id(id):
             raise UnknownJob(f"{id!r:.60} is not the id of a job: those have 20 letters and digits")
         names: list[str] = [queue] if queue is not None else (yield from self.listed_queues())
@@ -429,9 +430,19 @@ class Relevo:
         follow = self.new_id() if on_failure else ""
         failure_ms = max(1, round(failure_ttl * 1000))
         is_asked = envelope.headers is not None and envelope.headers.intent == "request"
-        sign = self.bus.signer.signed if on_failure and is_bus_name(queue) else None
-        shows = self.settings.remote_tracebacks
-        return policy, Terms(queue, round(result_ttl * 1000), failure_ms, on_failure, follow, sign, is_asked, shows)
+        signer = self.bus.signer
+        sign = signer.signed if on_failure and is_bus_name(queue) else None
+        return policy, Terms(
+            queue,
+            round(result_ttl * 1000),
+            failure_ms,
+            on_failure,
+            follow,
+            sign,
+            is_asked,
+            self.settings.remote_tracebacks,
+            signer.sign_end if signer.is_on else None,
+        )
 
     def task_for(self, queue: str, target: str) -> Task[..., Any] | None:
         """The task of that name; on queues of the bus, the handler of a service, and nothing else."""

@@ -48,6 +48,8 @@ class JobContext(Struct, eq=False):
     deadline_at: float = 0.0
     _progress: tuple[float, str] | None = None
     _stop_asked: bool = False
+    #: Called when the job is to stop.
+    _wakers: tuple[Callable[[], None], ...] = ()
     #: The worker is stopping: a good moment to end is welcome.
     _pause_asked: bool = False
     #: What checkpoints are written with: the app, and the token of the lease.
@@ -75,6 +77,18 @@ class JobContext(Struct, eq=False):
     def ask_to_stop(self) -> None:
         """Called by the worker when the job is to stop."""
         self._stop_asked = True
+        for wake in self._wakers:
+            wake()
+
+    def when_stopped(self, wake: Callable[[], None]) -> None:
+        """Have something called when the job is to stop, for code that waits: at once if it is already."""
+        self._wakers = (*self._wakers, wake)
+        if self._stop_asked:
+            wake()
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """The wait is over."""
+        self._wakers = tuple(one for one in self._wakers if one != wake)
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the job is, from 0 to 1. Cheap: it is written at most once a second."""

@@ -46,7 +46,16 @@ class DeadLetters:
 
     def show(self, id: str, *, queue: str | None = None) -> JobInfo:
         """One dead letter with its story."""
-        return self._app.job(id, queue=queue).info()
+        job: Job[Any] = self._app.run(self._find(id, queue))
+        return job.info()
+
+    def _find(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+        """An event has one id in the queues of all who subscribed: the dead one is meant."""
+        for name in (yield from self._queues(queue)):
+            seen: jobs.Seen = yield jobs.look(self._app.keys_of(name), id)
+            if seen.state is State.DEAD:
+                return Job(self._app, id, name)
+        return (yield from self._app.find_job(id, queue))
 
     def retry(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
         """Run dead letters again: some, or `all` (of a queue). Each runs once however often this is asked."""

@@ -16,6 +16,7 @@ from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, State
 from relevo.model.limits import group_of, limit_of
+from relevo.model.names import is_bus_name
 from relevo.model.outcome import (
     CancelAsked,
     End,
@@ -215,7 +216,10 @@ class Queue:
                         envelope = yield from with_inputs(self._keys, held.id, held.envelope)
                         held = msgspec.structs.replace(held, envelope=envelope)
                     except InputLacking as lacking:
-                        verdict = self._lacking(held, found.now_ms, str(lacking))
+                        verdict = self._refused(held, found.now_ms, "input_lacking", str(lacking))
+                refused = self._app.bus.refusal(self.name, held) if verdict is None and is_bus_name(self.name) else None
+                if refused is not None:
+                    verdict = self._refused(held, found.now_ms, *refused)
                 if verdict is not None:
                     settled.moved.append(verdict)
                 else:
@@ -247,10 +251,11 @@ class Queue:
             return None
         return settle(held, outcome, terms, now_ms)
 
-    def _lacking(self, held: Held, now_ms: int, why: str) -> Moved:
+    def _refused(self, held: Held, now_ms: int, reason: str, why: str) -> Moved:
         policy, terms = self._app.terms_of(held.envelope, self.name)
-        attempt = Attempt("refused", held.worker, now_ms, now_ms, "InputLacking", why[:2000])
-        outcome = decide(held.story, Unrunnable("input_lacking", attempt), policy, now_ms, 0.5)
+        error = "InputLacking" if reason == "input_lacking" else ""
+        attempt = Attempt("refused", held.worker, now_ms, now_ms, error, why[:2000])
+        outcome = decide(held.story, Unrunnable(reason, attempt), policy, now_ms, 0.5)
         return settle(held, outcome, terms, now_ms)
 
     def _settle(self, held: Held, outcome: Outcome, limits: Limits, result: bytes) -> Generator[Call[Any], Any, bool]:

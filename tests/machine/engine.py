@@ -82,7 +82,7 @@ class Allowed(NamedTuple):
 
     concurrency: int | None = None
     #: A token in so many minutes; 0: no rate.
-    every: int = 0
+    every: float = 0
     burst: int = 0
 
 
@@ -327,7 +327,7 @@ class Engine:
             what = "cancelled" if held.cancel_asked else "lost"
         row: Moved | tuple[str] | tuple[str, int, bytes]
         if what == "ok" and held.token == 1 and not held.envelope.name:
-            row = (held.id, HOUR, done_record(held, self.now_ms, b"1")) if has_record else (held.id,)
+            row = (held.id, HOUR, write(done_record(held, self.now_ms, b"1"))) if has_record else (held.id,)
         else:
             attempt = Attempt(what, worker.name, held.since_ms, self.now_ms)
             handler = held.envelope.on_failure
@@ -501,7 +501,7 @@ class Engine:
     def allow(self, group: str, terms: Allowed) -> None:
         """The limit of a group is set, changed or taken away."""
         before = self._terms(group)
-        self.model.limit(group, terms.concurrency, terms.every * MINUTE, terms.burst)
+        self.model.limit(group, terms.concurrency, int(terms.every * MINUTE), terms.burst)
         changed = self._terms(group) != before
         if terms == Allowed():
             assert self.perform(limits.unlimit(self.queue, group)) == changed

@@ -56,7 +56,7 @@ WISHES = st.sampled_from(["look", "await", "discard"])
 LOST = {"lost": st.just(True)}
 GROUP = st.sampled_from(GROUPS)
 TERMS = st.sampled_from(
-    [Allowed(1), Allowed(2), Allowed(None, 1, 1), Allowed(None, 2, 2), Allowed(1, 7, 3), Allowed(), Allowed()]
+    [Allowed(1), Allowed(2), Allowed(None, 0.5, 1), Allowed(None, 2, 2), Allowed(1, 8, 3), Allowed(), Allowed()]
 )
 
 

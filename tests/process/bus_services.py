@@ -137,6 +137,13 @@ def order_in_process(order: Order) -> str:
     return f"{order.pieces} for {order.customer}"
 
 
+@front.action("ask_to_work")
+async def ask_to_work(n: int, seconds: float) -> int:
+    say("asked", n)
+    found: int = await front.arequest("back.work", {"n": n, "seconds": seconds})
+    return found
+
+
 # Made by a function, as an app does that is made anew for each test: no module holds the task.
 def order_apart(order: Order) -> str:
     return f"{order.pieces} for {order.customer}"
@@ -147,3 +154,15 @@ def _serve(service: Service) -> None:
 
 
 _serve(apart)
+
+
+def ask_many(count: int, seconds: float, timeout: float) -> None:
+    """Ask so many times at once, and wait for the answers: a process to kill meanwhile."""
+
+    async def ask() -> None:
+        asked = (
+            app.service("me").arequest("back.work", {"n": n, "seconds": seconds}, timeout=timeout) for n in range(count)
+        )
+        await asyncio.gather(*asked)
+
+    asyncio.run(ask())

@@ -76,7 +76,7 @@ class Pair:
 
     def tell(self, callback: str, state: str, number: int = 2, parent: str = "0" * 20, text: bytes = b"") -> int:
         """One word about its message: whether it was news."""
-        status = {"done": "done", "timeout": "timeout", "dead": "failed", "expired": "expired"}.get(state, "cancelled")
+        status = {"done": "done", "timeout": "timeout", "dead": "failed", "expired": "timeout"}.get(state, "cancelled")
         word = text or b'{"status":"%b"}' % status.encode()
         heard, _ = self.run(hear(self.callbacks.keys, [Report(callback, parent, number, state, "b", "0", word)], 1000))
         return int(heard)
@@ -195,7 +195,7 @@ ENDS = {
     "done": "done",
     "dead": "failed",
     "cancelled": "cancelled",
-    "expired": "expired",
+    "expired": "timeout",
 }
 
 
@@ -637,4 +637,4 @@ def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_
     assert handled == Counter(callbacks)
     assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
     assert pair.callbacks.stats().living == pair.actions.stats().living == 0
-    assert min(statuses[status] for status in ("done", "failed", "cancelled", "expired", "timeout")) > 20, statuses
+    assert min(statuses[status] for status in ("done", "failed", "cancelled", "timeout")) > 20, statuses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import fcntl
 import json
 import os
@@ -23,11 +23,12 @@ from relevo import Relevo
 from relevo.bus.actions import described
 from relevo.bus.catalogue import Catalogue, catalogue
 from relevo.cli import trace_view
+from relevo.cli.main import load
 from relevo.cli.schema_view import signature, structures, words
 from relevo.model.message import Reply
 from relevo.model.span import Span
 from relevo.store.plan import Ahead
-from tests.conftest import AppFactory
+from relevo.store.queues import register
 from tests.eventually import eventually
 from tests.servers import Server, free_port
 from tests.system.shell import Told, command, environment, relevo
@@ -85,7 +86,7 @@ def nooble(bus: Relevo) -> Relevo:
 
 
 def told(server: Server, app: Relevo, *words: str, **variables: str) -> Told:
-    return relevo(*words, url=server.url, RELEVO_PREFIX=app.settings.prefix, **variables)
+    return relevo(*words, url=server.url, cwd=None, **{"RELEVO_PREFIX": app.settings.prefix, **variables})
 
 
 def look(app: Relevo) -> Catalogue:
@@ -94,9 +95,8 @@ def look(app: Relevo) -> Catalogue:
 
 def work(app: Relevo) -> None:
     """Do all there is to do; when this returns, it is written down what became of it."""
-    names = {one.stats.name for service in look(app).services for one in service.queues}
-    with working(app):
-        eventually(lambda: look(app).services and not any(app.queue(name).stats().living for name in names))
+    with working(app) as worker:
+        eventually(lambda: worker.id in {one.id for service in look(app).services for one in service.instances})
         eventually(lambda: not any(app.queue(name).stats().living for name in app.queues()))
 
 
@@ -140,6 +140,18 @@ def test_the_command_explains_itself_with_examples(name: str) -> None:
     assert f"examples:\n  relevo {name}" in told.out
     assert "Exit code" in told.out and "--json" in told.out
     assert f"\n    {name} " in relevo("--help").out
+
+
+@pytest.mark.parametrize("name", ["services", "trace", "task", "cleanup"])
+def test_every_option_of_the_command_is_documented(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    load(name).add(subparsers := parser.add_subparsers())
+    shared = {"--help", "--json", "--app", "--name", "--env", "--url", "--output"}
+    options = {option for one in subparsers.choices[name]._actions for option in one.option_strings[-1:]} - shared
+    text = (Path(__file__).parents[2] / "docs/commands.md").read_text("utf-8")
+    section = text[text.index(f"\n## relevo {name}\n") :].split("\n## ")[1]
+    assert options == {option for option in options if f"`{option}" in section}
+    assert "Exit code 1" in section and "Fields of `--json`" in section
 
 
 @pytest.mark.parametrize(
@@ -442,11 +454,11 @@ def takes(func: Callable[..., Any]) -> str:
 
 
 def test_arguments_read_as_in_python() -> None:
-    def plain(texts: list[str], size: int, flag: bool, share: float | None = None) -> dict[str, list[int]]: ...
+    def plain(texts: list[str], size: int, flag: bool, share: float | None = None) -> dict[str, list[int]]:
+        return {}
 
-    assert (
-        takes(plain) == "do(texts: list[str], size: int, flag: bool, share: float | None = …) -> dict[str, list[int]]"
-    )
+    told = "do(texts: list[str], size: int, flag: bool, share: float | None = …) -> dict[str, list[int]]"
+    assert takes(plain) == told
 
     def rarer(
         id: UUID, mode: Literal["a", "b"], pair: tuple[int, str], raw: bytes, some: set[str], any: Any
@@ -563,9 +575,9 @@ def test_an_operation_of_which_nothing_is_known_is_not_found(server: Server, bus
 def test_a_terminal_without_utf8_gets_letters(server: Server, nooble: Relevo) -> None:
     nooble.service("web").send("query.remember", {"id": "7"}, task="task_7")
     work(nooble)
-    for words in (["trace", "task_7"], ["task", "task_7"], ["services"], ["services", "query"]):
-        seen = told(server, nooble, *words, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-        assert seen.out.isascii() and "\\u" not in seen.out, words
+    for asked in (["trace", "task_7"], ["task", "task_7"], ["services"], ["services", "query"]):
+        seen = told(server, nooble, *asked, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+        assert seen.out.isascii() and "\\u" not in seen.out, asked
     assert "x dead" in told(server, nooble, "trace", "task_7", PYTHONIOENCODING="ascii", PYTHONUTF8="0").out
 
 
@@ -678,7 +690,7 @@ def test_screens_fit_into_the_terminal(server: Server, nooble: Relevo, columns: 
     for name, text in screens.items():
         assert widest(text) <= columns, f"{name}:\n{text}"
         assert "Traceback" not in text
-    assert ("orchestrator" in screens["trace"] or "web →" in screens["trace"]) == (columns >= trace_view.WIDE)
+    assert ("web →" in screens["trace"]) == (columns >= trace_view.WIDE)
     assert "\x1b[1;31m✗ dead" in screens["trace"], "what failed is red"
     assert "█" in screens["trace"]
 
@@ -773,27 +785,32 @@ def test_a_clean_up_of_which_nothing_is_left_is_fine(server: Server, left: Relev
     assert (seen.code, seen.out) == (0, "task task_7: 0 removed\nnothing is left of it\n")
 
 
+def last_used(app: Relevo, *queues: str, days: int) -> None:
+    """Let it be so long ago that somebody used these queues."""
+    then_ms = app.run(app.now_ms()) - days * 86_400_000
+    app.run(register(app.bus_keys.key("queues"), queues, then_ms))
+
+
 def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Relevo) -> None:
-    bus.run(bus.list_queue("old:actions"))
-    bus.run(bus.list_queue("older:actions"))
-    words = ["cleanup", "--orphans"]
-    assert told(server, bus, *words).out == "no orphans\n"
-    asyncio.run(asyncio.sleep(0.01))  # so that they are older than a millisecond
-    seen = told(server, bus, *words, RELEVO_ORPHAN_AGE="1ms")
+    asked = ["cleanup", "--orphans"]
+    last_used(bus, "new:actions", days=0)
+    assert told(server, bus, *asked).out == "no orphans\n"
+    last_used(bus, "old:actions", "older:actions", days=2)
+    seen = told(server, bus, *asked)
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "2 orphans would be removed: say --yes")
     assert "old:actions" in bus.queues()
-    report = told(server, bus, *words, "--dry-run", "--json", RELEVO_ORPHAN_AGE="1ms").json
+    report = told(server, bus, *asked, "--dry-run", "--json").json
     assert (report["dry_run"], report["removed"], report["skipped"]) == (True, 2, False)
     assert {one["name"] for one in report["orphans"]} == {"old:actions", "older:actions"}
-    seen = told(server, bus, *words, "--yes", RELEVO_ORPHAN_AGE="1ms")
+    seen = told(server, bus, *asked, "--yes")
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "removed 2 orphans")
-    assert bus.queues() == []
+    assert bus.queues() == ["new:actions"]
 
 
 def test_an_orphan_with_messages_is_kept_and_needs_attention(server: Server, bus: Relevo) -> None:
     bus.service("web").send("archive.store", {})
-    asyncio.run(asyncio.sleep(0.01))
-    seen = told(server, bus, "cleanup", "--orphans", "--yes", RELEVO_ORPHAN_AGE="1ms")
+    last_used(bus, "archive:actions", days=2)
+    seen = told(server, bus, "cleanup", "--orphans", "--yes")
     assert seen.code == 1
     assert "kept: 1 messages are in it" in seen.out
     assert seen.out.splitlines()[-1] == "removed 0 orphans"
@@ -813,7 +830,7 @@ def test_messages_are_shown_retried_and_discarded_as_jobs_are(server: Server, no
     sent = nooble.service("web").send("query.remember", {"id": "7"})
     work(nooble)
     seen = told(server, nooble, "job", sent.id, "--name", "any", "--queue", "query:actions")
-    assert (seen.code, "job", "is dead: retries_exhausted" in seen.out) == (0, "job", True)
+    assert (seen.code, "is dead: retries_exhausted" in seen.out) == (0, True)
     assert told(server, nooble, "job", sent.id, "--name", "any", "--json").json["queue"] == "query:actions"
     listed = told(server, nooble, "dead", "list", "--name", "any", "--queue", "query:actions", "--json")
     assert [one["id"] for one in listed.json] == [sent.id]

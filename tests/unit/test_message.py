@@ -278,7 +278,7 @@ def test_a_fault_without_an_attempt_is_named_by_its_reason_or_its_state() -> Non
 
 @pytest.mark.parametrize(
     ("state", "status"),
-    [(State.DEAD, "failed"), (State.CANCELLED, "cancelled"), (State.EXPIRED, "expired")],
+    [(State.DEAD, "failed"), (State.CANCELLED, "cancelled")],
 )
 def test_a_reply_about_what_did_not_go_well_has_an_error_and_no_result(state: State, status: str) -> None:
     reply = reply_of(ended(state, "because"))

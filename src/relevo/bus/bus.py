@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from relevo.bus.checking import refusal
 from relevo.bus.events import Subscribed, shared_queue
 from relevo.bus.naming import queue_of
 from relevo.bus.signing import Signer
 from relevo.errors import ConfigurationError, StoreError
 from relevo.store.plan import Plan
+from relevo.store.settlement import Held
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -36,21 +39,28 @@ class Bus:
         self.subscriptions: dict[str, Subscribed] = {}
         #: (service, context)s whose queues workers of this app serve
         self.served: dict[tuple[str, tuple[str, ...]], None] = {}
-        #: the worker that runs in this process
-        self.worker = ""
-        self._own_instance = ""
         self._signer: tuple[tuple[str, ...], Signer] = ((), Signer(()))
-        self._slots: threading.BoundedSemaphore | None = None
-        self._slots_of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._renew()
         #: (task, queue) -> until when it counts as noted
         self._noted: dict[tuple[str, str], float] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
+    def _renew(self) -> None:
+        """What belongs to one process: a forked child has its own."""
+        self._pid = os.getpid()
+        #: the worker that runs in this process
+        self.worker = ""
+        self._own_instance = ""
+        self._slots: threading.BoundedSemaphore | None = None
+        self._slots_of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+
     @property
     def instance(self) -> str:
         """This process, as messages name their sender."""
+        if self._pid != os.getpid():
+            self._renew()
         if not self._own_instance:
             self._own_instance = self._app.new_id()
         return self.worker or self._own_instance
@@ -79,7 +89,13 @@ class Bus:
         if ":notifications:" in queue:
             subscribed = self.subscriptions.get(queue) or self.subscriptions.get(shared_queue(queue))
             return None if subscribed is None else subscribed.task
-        return self.actions.get(target)
+        # Who may write to the queue of one service only must not reach another through it.
+        is_its_own = queue.partition(":")[0] == target.partition(".")[0]
+        return self.actions.get(target) if is_its_own else None
+
+    def refusal(self, queue: str, held: Held) -> tuple[str, str] | None:
+        """Why a message may not be worked on: the reason of a dead letter, and a sentence; None: it may."""
+        return refusal(self._app, queue, held)
 
     def actions_of(self, service: str) -> dict[str, Task[..., Any]]:
         """The actions of a service, by their own names."""

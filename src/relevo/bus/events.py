@@ -7,6 +7,7 @@ any worker carries it on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from relevo.model.topics import check_pattern, check_topic
 from relevo.store.deliveries import Event, Recipient, put_events
 from relevo.store.events import publish_and_deliver
 from relevo.store.history import NO_LOG, Log, Logged, LogPage, read_log
+from relevo.store.jobs import readable
 from relevo.store.messages import Place
 from relevo.store.plan import Call
 from relevo.store.presence import SERVE_MS
@@ -33,6 +35,11 @@ from relevo.store.subscriptions import Discard, Subscription
 if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.task import Task
+
+log = logging.getLogger("relevo.bus")
+
+#: A subscription is not given up sooner than this: workers say every ten seconds that they serve it.
+LEAST_INACTIVE_MS = 60_000
 
 
 class Subscribed(Struct, frozen=True, kw_only=True):
@@ -61,10 +68,12 @@ class Subscribed(Struct, frozen=True, kw_only=True):
         inactive_after: Duration,
     ) -> Subscribed:
         """A subscription as `@svc.on(…)` names it."""
+        if broadcast not in (True, False) or not isinstance(broadcast, bool):
+            raise OptionError(f"broadcast: True or False is needed, found {broadcast!r:.80}")
         if discard not in ("old", "new"):
             raise OptionError(f"discard: 'old' or 'new' is needed, found {discard!r:.80}")
         if not _is_count(max_backlog):
-            raise OptionError(f"max_backlog: a whole number of at least 1 is needed, found {max_backlog!r:.80}")
+            raise OptionError(f"max_backlog: a whole number from 1 to a billion is needed, found {max_backlog!r:.80}")
         return cls(
             service=service,
             pattern=check_pattern(pattern),
@@ -73,7 +82,7 @@ class Subscribed(Struct, frozen=True, kw_only=True):
             max_backlog=max_backlog,
             discard="old" if discard == "old" else "new",
             retention_ms=_ms(retention, "retention"),
-            inactive_ms=_ms(inactive_after, "inactive_after"),
+            inactive_ms=_inactive_ms(inactive_after),
         )
 
     def queue_for(self, worker: str) -> str:
@@ -101,7 +110,7 @@ def shared_queue(queue: str) -> str:
 
 
 def _is_count(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+    return isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= 1_000_000_000
 
 
 def _ms(given: Duration, what: str) -> int:
@@ -111,15 +120,24 @@ def _ms(given: Duration, what: str) -> int:
     return found
 
 
+def _inactive_ms(given: Duration) -> int:
+    found = _ms(given, "inactive_after")
+    if found < LEAST_INACTIVE_MS:
+        raise OptionError(f"inactive_after: at least a minute is needed, found {given!r:.80}")
+    return found
+
+
 def log_of(service: str, keep: Duration | None) -> Log:
     """Where a service's events are kept for those who want to hear them again, if they are."""
     return NO_LOG if keep is None else Log(queue_of(service, (), "notifications"), _ms(keep, "keep_events"))
 
 
 def publishing(
-    app: Relevo, service: str, topic: str, data: Any, said: Sending, log: Log
+    app: Relevo, service: str, topic: str, data: Any, said: Sending, kept: Log
 ) -> Generator[Call[Any], Any, int]:
     """Publish an event of a service: how many subscriptions get it."""
+    if not isinstance(topic, str):
+        raise OptionError(f"topic: text such as 'document_processed' is needed, found {topic!r:.80}")
     type = check_topic(f"{service}.{topic}")
     if said.at is not None or said.delay is not None or said.idempotency_key is not None:
         raise OptionError("at, delay and idempotency_key are for messages to one service; an event has none of them")
@@ -136,7 +154,7 @@ def publishing(
         app.bus.signer.signed(id, type, body),
         place,
         tracked=tracked,
-        log=log,
+        log=kept,
     )
     yield from track(app, tracked, *(to.queue for to in event.to))
     return len(event.to)
@@ -145,22 +163,28 @@ def publishing(
 def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
     """Put what a log holds since a time into a subscription's queue once more, as new events: how many."""
     service = subscribed.pattern.partition(".")[0]
+    if subscribed.broadcast:
+        raise OptionError("replay: a broadcast is for those who were there; it is not heard again")
     if service in ("*", ">"):
         raise OptionError(f"replay: {subscribed.pattern!r} names no service, and a log is of one")
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise OptionError(f"since: {since!r} has no time zone; use datetime.now(UTC) or add tzinfo")
-        since_ms = int(since.timestamp() * 1000)
+        since_ms = int(since.timestamp() * 1000) if since.year >= 1970 else 0
     else:
         since_ms = (yield from app.now_ms()) - _ms(since, "since")
+    now_ms = yield from app.now_ms()
     keys = app.keys_of(queue_of(service, (), "notifications"))
     to = Recipient(subscribed.queue, subscribed.max_backlog, subscribed.discard, subscribed.retention_ms)
     yield from app.list_queue(subscribed.queue)
     seen: set[str] = set()
     after, stored = "", 0
     while True:
-        page: LogPage = yield read_log(keys, since_ms=since_ms, pattern=subscribed.pattern, after=after)
-        fresh = [_again(app, one) for one in page.events if one.id not in seen]
+        page: LogPage = yield read_log(keys, since_ms=max(0, since_ms), pattern=subscribed.pattern, after=after)
+        unseen = [one for one in page.events if one.id not in seen]
+        fresh = [event for one in unseen if (event := _again(app, one, now_ms)) is not None]
+        for event in fresh:
+            yield from track(app, event.tracked, to.queue)
         seen.update(one.id for one in page.events)
         if fresh:
             stored += sum(code > 0 for code in (yield put_events(app.keys_of(to.queue), to, fresh)))
@@ -169,11 +193,19 @@ def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -
         after = page.after
 
 
-def _again(app: Relevo, logged: Logged) -> Event:
+def _again(app: Relevo, logged: Logged, now_ms: int) -> Event | None:
     """An event of a log as a new one, with the headers of the old: it may be handled although the old one was."""
-    envelope = msgspec.json.decode(logged.body, type=Envelope)
+    signer = app.bus.signer
+    envelope = readable(logged.body)
+    if envelope is None or envelope.headers is None:
+        log.error("%s: an entry of the log is no event, and is left out: %.100r", logged.topic, logged.body)
+        return None
+    if not signer.is_good(logged.id, envelope.target, envelope.signature, logged.body):
+        log.error("%s: event %s of the log has no good signature, and is left out", logged.topic, logged.id)
+        return None
     id = app.new_id()
     place = Place(envelope.priority, envelope.group, envelope.weight)
     plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, signature="")
     body = write(plain)[:-1] + b',"k":' + bytes(envelope.kwargs)
-    return Event(id, logged.topic, logged.at_ms, app.bus.signer.signed(id, logged.topic, body), (), place)
+    signed = signer.signed(id, logged.topic, body)
+    return Event(id, logged.topic, now_ms, signed, (), place, tracked_by(app, envelope.headers))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.bus.outgoing import Outgoing, track, with_reply_to
+from relevo.context import running
 from relevo.errors import (
     NoResponders,
     PayloadError,
@@ -28,7 +29,7 @@ from relevo.errors import (
 )
 from relevo.model.job import Record, State
 from relevo.model.names import Address
-from relevo.model.replying import fault_of
+from relevo.model.replying import fault_of, reply_of, signed_part
 from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import lay_beside, send, take_away
@@ -54,7 +55,7 @@ class _Taken(Exception):
 class Request:
     """One request of a service, until its answer."""
 
-    __slots__ = ("_app", "_may_wait", "_message", "_returns", "_sent", "_source", "_until")
+    __slots__ = ("_app", "_may_wait", "_message", "_owner", "_returns", "_sent", "_source", "_until")
 
     def __init__(self, app: Relevo, source: str, message: Outgoing, returns: Any, *, may_wait: bool) -> None:
         assert message.timeout is not None
@@ -65,16 +66,22 @@ class Request:
         self._may_wait = may_wait
         self._until = time.monotonic() + message.timeout
         self._sent = False
+        #: The message whose answer is ours: another one's, if that has our idempotency key.
+        self._owner = message.id
 
     def ask(self) -> Any:
         """Send it and block until it is answered."""
         app, slots = self._app, self._app.bus.slots
         if not slots.acquire(timeout=self._left()):
             raise self._too_many()
+        job = running.get()
         try:
+            if job is not None:  # a thread that waits cannot be interrupted, but let go
+                job.when_stopped(self._let_go)
             try:
                 record = app.client.wait(self._keys, self._message.id, self._left(), self._begin)
             except _Taken as taken:
+                self._owner = taken.owner
                 record = app.client.wait(self._keys, taken.owner, self._left(), attach)
         except (ResultTimeout, UnknownJob) as error:
             self._cancel()
@@ -84,7 +91,12 @@ class Request:
             raise
         finally:
             slots.release()
+            if job is not None:
+                job.forget(self._let_go)
         return self._answer(record)
+
+    def _let_go(self) -> None:
+        self._app.client.stop_waiting(self._owner)
 
     async def aask(self) -> Any:
         """Send it and wait for the answer on the running event loop."""
@@ -100,6 +112,7 @@ class Request:
             try:
                 record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
             except _Taken as taken:
+                self._owner = taken.owner
                 record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
         except (ResultTimeout, UnknownJob) as error:
             self._acancel()
@@ -157,6 +170,13 @@ class Request:
 
     def _answer(self, record: Record) -> Any:
         type = self._message.type
+        signer = self._app.bus.signer
+        if signer.is_on and record.state in (State.DONE, State.DEAD):
+            reply = reply_of(record)
+            told = signed_part(reply.status, bytes(record.result), reply.error)
+            if not signer.is_good_end(self._owner, told, record.signature):
+                why = f"{type}: the answer is not signed by anybody whom the setting `signing_keys` names"
+                raise RemoteError(why, type="BadSignature", reason="bad_signature")
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)
@@ -171,7 +191,7 @@ class Request:
                 why = f"{type} was cancelled there: {record.reason}"
                 raise RemoteError(why, type="Cancel", reason="cancelled")
             case State.EXPIRED:
-                raise RequestTimeout(f"{type}: nobody began with it within {self._message.timeout:g} s")
+                raise RequestTimeout(f"{type}: it could not be answered within {self._message.timeout:g} s")
             case _:
                 fault = fault_of(record)
                 trace = record.story.attempts[-1].traceback if record.story.attempts else ""
@@ -209,7 +229,7 @@ class Request:
     def _cancel(self) -> None:
         if self._sent and not self._message.name.name:
             try:
-                self._app.client.run(self._cancelling(), patience=0)
+                self._app.client.run(self._cancelling(), patience=0, within=0.5)
             except StoreError:
                 pass  # it expires
 

@@ -49,7 +49,20 @@ class Signer:
         if name not in self._keys or not body.startswith(mark):
             return False
         rest = _END.sub(b"", body[len(mark) :])
-        return hmac.compare_digest(mac.encode(errors="surrogatepass"), self._mac(name, id, head, rest, beside).encode())
+        return hmac.compare_digest(mac.encode(errors="replace"), self._mac(name, id, head, rest, beside).encode())
+
+    def sign_end(self, id: str, told: bytes) -> str:
+        """A signature of what became of a message."""
+        return f"{self._first}.{self._mac(self._first, id, b'', told, b'')}" if self.is_on else ""
+
+    def is_good_end(self, id: str, told: bytes, signature: str) -> bool:
+        """Whether somebody whose key we know said what became of a message."""
+        if not self.is_on:
+            return True
+        name, _, mac = signature.partition(".")
+        if name not in self._keys:
+            return False
+        return hmac.compare_digest(mac.encode(errors="replace"), self._mac(name, id, b"", told, b"").encode())
 
     def _mac(self, name: str, id: str, head: bytes, rest: bytes, beside: bytes) -> str:
         digest = hashlib.sha256(beside).digest() if beside else b""

@@ -221,7 +221,7 @@ def _took(ms: int) -> str:
 def _bar(row: Row, began: int, scale: int, cells: int) -> tuple[str, str, str]:
     """What comes before, the time it waited, and the time it ran. What ran has a cell, however short it was."""
     first, start, last = ((ms - began) * cells / scale for ms in (row.since_ms, row.start_ms, row.until_ms))
-    end = min(cells, max(math.ceil(last), 1))
+    end = min(cells, max(math.ceil(last), int(start) + 1))
     runs = max(1, end - int(start)) if row.has_started else 0
     before = min(int(first), end - 1)
     return " " * before, "░" * max(0, end - before - runs), "█" * min(runs, end - before)

@@ -5,7 +5,7 @@
     await manager.clean_task_queues("67890")
 
 An action goes to the service of its domain, whatever its tier and task: the tier is its tenant's share of that queue,
-and the task is noted beside it. So a consumer need not know a task to find its work, and no queue is left behind by one.
+and the task is noted beside it. So a consumer need not know a task to find its work, and none leaves a queue behind.
 """
 
 from __future__ import annotations

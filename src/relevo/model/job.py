@@ -141,6 +141,9 @@ class Record(Struct, frozen=True, omit_defaults=True):
     body: Raw = NO_JSON
     #: The body as it was found, where it could not be read.
     unreadable: bytes = b""
+    #: Of a message: its traceback may be told to who waits for it, and who signed this word of its end.
+    shows_traceback: bool = False
+    signature: str = ""
 
 
 read_envelope = msgspec.json.Decoder(Envelope).decode

@@ -96,9 +96,7 @@ def rate_of(value: Any) -> Rate:
                 raise OptionError(f"rate: not a rate: {value!r:.60}. Give {_EXAMPLES}.")
             found = Rate(float(parts[1]), parts[2])
         case int() | float() if not isinstance(value, bool):
-            found = Rate(
-                value if 0 < value <= FASTEST else 0
-            )  # NaN is not, and some whole numbers are no floats
+            found = Rate(value if 0 < value <= FASTEST else 0)  # NaN is not, and some whole numbers are no floats
         case _:
             raise OptionError(f"rate: not a rate: {value!r:.60}. Give {_EXAMPLES}.")
     if not SLOWEST <= found.per_second <= FASTEST:
@@ -119,9 +117,10 @@ def group_of(name: Any) -> str:
 def read_limit(text: str) -> Limit:
     """Read what `str(limit)` wrote."""
     concurrency, rate, burst, paused = text.split(" ")
+    count, _, unit = rate.partition("/")
     return Limit(
         None if concurrency == _NONE else int(concurrency),
-        None if rate == _NONE else rate_of(rate),
+        None if rate == _NONE else Rate(float(count), unit),
         None if burst == _NONE else int(burst),
         paused == "1",
     )

@@ -16,7 +16,7 @@ from relevo.errors import BusError
 T = TypeVar("T")
 
 Intent = Literal["send", "request", "event", "callback"]
-Status = Literal["done", "failed", "cancelled", "expired", "timeout", "progress"]
+Status = Literal["done", "failed", "cancelled", "timeout", "progress"]
 
 #: Calls inside calls inside calls: more than this is a circle.
 DEEPEST = 32
@@ -173,6 +173,8 @@ class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
     #: The action that was asked.
     action: str = ""
     correlation_id: str = ""
+    #: By whoever ended the message, where messages are signed.
+    signature: str = ""
 
     @property
     def ok(self) -> bool:

@@ -12,7 +12,7 @@ from relevo.model.message import Fault, Reply, Status
 #: Reasons after which the same message may go well another time.
 _PASSING = frozenset({"retries_exhausted", "poison"})
 
-_STATUS: dict[State, Status] = {State.DONE: "done", State.CANCELLED: "cancelled", State.EXPIRED: "expired"}
+_STATUS: dict[State, Status] = {State.CANCELLED: "cancelled"}
 
 
 def fault_of(record: Record) -> Fault:
@@ -23,14 +23,24 @@ def fault_of(record: Record) -> Fault:
         last.message,
         record.reason in _PASSING,
         record.reason,
+        last.traceback if record.shows_traceback else "",
     )
 
 
 def reply_of(record: Record) -> Reply[Any]:
     """What a callback is told."""
     if record.state is not State.DONE:
-        return Reply(_STATUS.get(record.state, "failed"), error=fault_of(record))
+        if record.state is State.EXPIRED:
+            return Reply("timeout")  # nobody began with it in time: who waits for it has one word for that
+        return Reply(_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
     if not bytes(record.result):
         why = record.not_kept or "its result was not kept"
-        return Reply("failed", error=Fault("PayloadError", why, reason="result_not_kept"))
-    return Reply("done", Raw(record.result))
+        fault = Fault("PayloadError", why, reason="result_not_kept")
+        return Reply("failed", error=fault, signature=record.signature)
+    return Reply("done", Raw(record.result), signature=record.signature)
+
+
+def signed_part(status: str, result: bytes, fault: Fault | None) -> bytes:
+    """What a signature of a message's end covers, besides the message's id."""
+    told = b"" if fault is None else f"{fault.type}\n{fault.message}\n{fault.reason}".encode(errors="replace")
+    return status.encode() + b"\n" + (result or told)

@@ -32,9 +32,36 @@ class AsyncDriver:
         self._wires: dict[Endpoint, Wire] = {}
         self._opening = asyncio.Lock()
 
-    def perform(self, plan: Plan[T], *, patience: float | None = None) -> Coroutine[Any, Any, T]:
-        """Carry a plan out. `patience`: seconds to go on trying while the server is away."""
-        return self._call(plan, patience) if isinstance(plan, Call) else self._steps(plan, patience)
+    def perform(
+        self, plan: Plan[T], *, patience: float | None = None, within: float | None = None
+    ) -> Coroutine[Any, Any, T]:
+        """Carry a plan out. `patience`: seconds to go on trying while the server is away.
+
+        `within`: seconds for all of it, where the usual time for an answer is too long.
+        """
+        doing = self._call(plan, patience) if isinstance(plan, Call) else self._steps(plan, patience)
+        return doing if within is None else self._within(doing, within)
+
+    @staticmethod
+    async def _within(doing: Coroutine[Any, Any, T], seconds: float) -> T:
+        # A timer and not asyncio.timeout: most are done long before, and that costs three times as much.
+        task = asyncio.current_task()
+        assert task is not None
+        late: list[bool] = []
+
+        def stop() -> None:
+            late.append(True)
+            task.cancel()
+
+        timer = asyncio.get_running_loop().call_later(seconds, stop)
+        try:
+            return await doing
+        except asyncio.CancelledError:
+            if late and task.uncancel() == 0:
+                raise ConnectionLost(f"the server did not answer within {seconds:g} s", sent=True) from None
+            raise
+        finally:
+            timer.cancel()
 
     async def _steps(self, steps: Steps[T], patience: float | None) -> T:
         try:

@@ -31,8 +31,20 @@ class BlockingDriver:
         self._local = threading.local()
         self._all: weakref.WeakSet[Link] = weakref.WeakSet()
 
-    def perform(self, plan: Plan[T], *, patience: float | None = None) -> T:
-        """Carry a plan out. `patience`: seconds to go on trying while the server is away."""
+    def perform(self, plan: Plan[T], *, patience: float | None = None, within: float | None = None) -> T:
+        """Carry a plan out. `patience`: seconds to go on trying while the server is away.
+
+        `within`: seconds for all of it, where the usual time for an answer is too long.
+        """
+        if within is None:
+            return self._perform(plan, patience)
+        self._local.until = time.monotonic() + within
+        try:
+            return self._perform(plan, within if patience is None else min(patience, within))
+        finally:
+            self._local.until = None
+
+    def _perform(self, plan: Plan[T], patience: float | None) -> T:
         if isinstance(plan, Call):
             return self._call(plan, patience)
         steps = plan
@@ -80,11 +92,12 @@ class BlockingDriver:
 
     def _ask(self, call: Call[T], repeated: bool) -> Any:
         link = self.link(call.route)
+        limit = self._left()
         try:
             try:
-                return link.request(call.command(repeated=repeated))
+                return link.request(call.command(repeated=repeated), timeout=limit)
             except ScriptMissing:
-                return link.request(call.command(repeated=repeated, text=True))
+                return link.request(call.command(repeated=repeated, text=True), timeout=limit)
         except BaseException as error:
             # A thread may be stopped between its question and the answer: then the answer must not be taken for that
             # to the next question.
@@ -108,7 +121,14 @@ class BlockingDriver:
     def open(self, route: bytes | None) -> Link:
         """A connection of its own, for whoever reads from it for long."""
         endpoint = self._source.locate(route)
-        return Link(endpoint, connect_timeout=self._source.connect_timeout, timeout=self._source.call_timeout)
+        limit = self._left()
+        connect_timeout = self._source.connect_timeout if limit is None else min(limit, self._source.connect_timeout)
+        return Link(endpoint, connect_timeout=connect_timeout, timeout=self._source.call_timeout)
+
+    def _left(self) -> float | None:
+        """Seconds left for the plan under way in this thread; None: it has the usual time."""
+        until: float | None = getattr(self._local, "until", None)
+        return None if until is None else max(0.01, min(self._source.call_timeout, until - time.monotonic()))
 
     def _links(self) -> dict[Any, Link]:
         if self._pid != os.getpid():

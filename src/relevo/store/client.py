@@ -40,9 +40,9 @@ class Client:
         self._pid = os.getpid()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
 
-    def run(self, plan: Plan[T], *, patience: float | None = None) -> T:
+    def run(self, plan: Plan[T], *, patience: float | None = None, within: float | None = None) -> T:
         """Carry a plan out and block meanwhile."""
-        return self.blocking.perform(plan, patience=patience)
+        return self.blocking.perform(plan, patience=patience, within=within)
 
     def arun(self, plan: Plan[T], *, patience: float | None = None) -> Coroutine[Any, Any, T]:
         """Carry a plan out on the running event loop."""
@@ -57,6 +57,10 @@ class Client:
     ) -> Coroutine[Any, Any, Record]:
         """Wait on the running event loop until a job has ended."""
         return self._here().inbox.wait(queue, id, timeout, begin)
+
+    def stop_waiting(self, id: str) -> None:
+        """Let the threads go that wait for a job, as if its time were up."""
+        self._inbox.stop_waiting(id)
 
     @property
     def late_replies(self) -> int:

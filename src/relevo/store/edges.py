@@ -85,7 +85,7 @@ class Letter(Struct, frozen=True):
                     edge.child,
                     self.parent,
                     self.number,
-                    self.state,
+                    "timeout" if edge.policy == "b" and self.state == "expired" else self.state,
                     edge.policy,
                     "" if edge.index is None else str(edge.index),
                     b"" if edge.index is None else self._reply() if edge.policy == "b" else taken,

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from relevo.errors import ResultTimeout, StoreError, UnknownJob
+from relevo.errors import ResultTimeout, ServerUnavailable, StoreError, UnknownJob
 from relevo.model.job import Record, State, read_record
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
@@ -66,19 +66,35 @@ class AsyncInbox:
         timer: asyncio.TimerHandle | None = None
         openings = self._openings
         try:
-            self._settle(id, await self._driver.perform(begin(queue, id, self._channel)))
-            awaited.has_begun = True
-            if openings != self._openings:  # the connection was away meanwhile, and nobody attached us again
-                self._settle(id, await self._driver.perform(attach(queue, id, self._channel)))
-            if timeout is not None and not future.done():
+            if timeout is not None:
                 timer = self._loop.call_later(timeout, _too_late, future, id, timeout)
+            await self._begin(queue, id, begin, future, timeout)
+            awaited.has_begun = True
+            if openings != self._openings and not future.done():  # the connection was away; nobody attached us again
+                self._settle(id, await self._driver.perform(attach(queue, id, self._channel), within=timeout))
             return await future
         finally:
             if timer is not None:
                 timer.cancel()
+            if future.done() and not future.cancelled():
+                future.exception()  # whoever failed before it could be awaited has told of something else
             awaited.futures.remove(future)
             if not awaited.futures:
                 del self._waiting[id]
+
+    async def _begin(
+        self, queue: QueueKeys, id: str, begin: Begin, future: asyncio.Future[Record], timeout: float | None
+    ) -> None:
+        try:
+            self._settle(id, await self._driver.perform(begin(queue, id, self._channel), within=timeout))
+        except ServerUnavailable:
+            # The acknowledgement was lost, or the server has not even heard of it. The answer may be here already.
+            if future.done():
+                return
+            found = await self._driver.perform(attach(queue, id, self._channel), within=timeout)
+            if found is None and not future.done():
+                found = await self._driver.perform(begin(queue, id, self._channel), within=timeout)
+            self._settle(id, found)
 
     def _settle(self, id: str, found: Record | bool | None) -> None:
         """What attaching said: a record, True (wait), or None (no such job)."""
@@ -201,13 +217,13 @@ class BlockingInbox:
                     raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
             openings = self._openings
         try:
-            self._settle(id, self._driver.perform(begin(queue, id, self._channel)))
+            self._begin(queue, id, begin, slot, deadline)
             with self._lock:
                 slot.has_begun = True
-                was_away = openings != self._openings
+                was_away = openings != self._openings and not slot.event.is_set()
             if was_away:  # and nobody attached us again
-                self._settle(id, self._driver.perform(attach(queue, id, self._channel)))
-            if not slot.event.wait(_left(deadline)):
+                self._settle(id, self._driver.perform(attach(queue, id, self._channel), within=_left(deadline)))
+            if not slot.event.wait(_left(deadline)) or slot.was_stopped:
                 raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
         finally:
             with self._lock:
@@ -215,6 +231,26 @@ class BlockingInbox:
         if slot.record is None:
             raise UnknownJob(f"no job {id}: it never was, or its record has ended")
         return slot.record
+
+    def _begin(self, queue: QueueKeys, id: str, begin: Begin, slot: _Slot, deadline: float | None) -> None:
+        perform = self._driver.perform
+        try:
+            self._settle(id, perform(begin(queue, id, self._channel), within=_left(deadline)))
+        except ServerUnavailable:
+            # The acknowledgement was lost, or the server has not even heard of it. The answer may be here already.
+            if slot.event.is_set():
+                return
+            found = perform(attach(queue, id, self._channel), within=_left(deadline))
+            if found is None and not slot.event.is_set():
+                found = perform(begin(queue, id, self._channel), within=_left(deadline))
+            self._settle(id, found)
+
+    def stop_waiting(self, id: str) -> None:
+        """Let those go who wait for a job, as if their time were up."""
+        with self._lock:
+            for slot in self._waiting.get(id, []):
+                slot.was_stopped = True
+                slot.event.set()
 
     def close(self) -> None:
         """Stop listening, unless somebody still waits. The next one to wait listens anew."""
@@ -288,12 +324,13 @@ class BlockingInbox:
 
 
 class _Slot:
-    __slots__ = ("event", "has_begun", "queue", "record")
+    __slots__ = ("event", "has_begun", "queue", "record", "was_stopped")
 
     def __init__(self, queue: QueueKeys) -> None:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
+        self.was_stopped = False
         self.event = threading.Event()
         self.record: Record | None = None
 

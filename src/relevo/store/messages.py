@@ -96,6 +96,8 @@ def send(
         lambda reply: (reply[0].decode(), reply[1].decode()),
         script,
         queue.of(script),
+        # Who waits for it looks whether it is there before sending it again: it may have been answered by then.
+        repeatable=not waiter or waiter[:1] == ">",
         again=0,
     )
 

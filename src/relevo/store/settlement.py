@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, write
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
+from relevo.model.replying import reply_of, signed_part
 from relevo.store.turns import Moved
 
 
@@ -57,25 +58,25 @@ class Terms(Struct, frozen=True):
     sign: Callable[[str, str, bytes], bytes] | None = None
     #: It is a request: what becomes of it is told to the one who asked, and not kept.
     is_asked: bool = False
-    #: Who asked may see our traceback.
+    #: Who waits for it may see our traceback.
     shows_traceback: bool = False
+    #: Signs what became of a message, where messages are signed.
+    sign_end: Callable[[str, bytes], str] | None = None
 
 
-def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> bytes:
+def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> Record:
     """The record of a job that went well."""
     assert held.envelope is not None
-    return write(
-        Record(
-            State.DONE,
-            held.envelope.target,
-            started_ms=held.since_ms,
-            ended_ms=now_ms,
-            worker=held.worker,
-            runs=len(held.story.attempts) + 1,
-            result=Raw(result) if result else NO_JSON,
-            not_kept=not_kept,
-            story=held.story,
-        )
+    return Record(
+        State.DONE,
+        held.envelope.target,
+        started_ms=held.since_ms,
+        ended_ms=now_ms,
+        worker=held.worker,
+        runs=len(held.story.attempts) + 1,
+        result=Raw(result) if result else NO_JSON,
+        not_kept=not_kept,
+        story=held.story,
     )
 
 
@@ -109,7 +110,7 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
     match outcome:
         case Finish():
             ttl = spared_ms(envelope, now_ms) if terms.is_asked and terms.result_ttl_ms <= 0 else terms.result_ttl_ms
-            return moved("done", ttl, done_record(held, now_ms, result, not_kept))
+            return moved("done", ttl, _told(held, done_record(held, now_ms, result, not_kept), terms))
         case TryAgain(delay, story):
             return moved("retry", max(1, round(delay * 1000)), write(story))
         case GiveBack(story):
@@ -118,9 +119,9 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
             return moved("mute", terms.failure_ttl_ms, write(ended_record(held, outcome, now_ms)))
         case End() if terms.is_asked and held.envelope is not None:
             answer = _fault_record(outcome, held, now_ms, shows_traceback=terms.shows_traceback)
-            return moved(outcome.state.value, spared_ms(envelope, now_ms), write(answer))
+            return moved(outcome.state.value, spared_ms(envelope, now_ms), _told(held, answer, terms))
         case End():
-            record = write(ended_record(held, outcome, now_ms))
+            record = _told(held, ended_record(held, outcome, now_ms), terms)
             row = moved(outcome.state.value, terms.failure_ttl_ms, record)
             if outcome.state is State.DEAD and terms.on_failure and held.envelope is not None:
                 return msgspec.structs.replace(
@@ -130,6 +131,19 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
                     follow_body=_signed(_handler_body(held, outcome, terms), terms),
                 )
             return row
+
+
+def _told(held: Held, record: Record, terms: Terms) -> bytes:
+    """The record as it is stored, and told to who waits for it: signed, where messages are."""
+    if held.envelope is None or held.envelope.headers is None:
+        return write(record)
+    if terms.shows_traceback and record.state is not State.DONE:
+        record = msgspec.structs.replace(record, shows_traceback=True)
+    if terms.sign_end is not None:
+        reply = reply_of(record)
+        told = signed_part(reply.status, bytes(record.result), reply.error)
+        record = msgspec.structs.replace(record, signature=terms.sign_end(held.id, told))
+    return write(record)
 
 
 def spared_ms(envelope: Envelope, now_ms: int) -> int:

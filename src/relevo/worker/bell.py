@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from relevo.errors import StoreError
 from relevo.store.aio import AsyncDriver
@@ -23,8 +23,11 @@ MARGIN = 3.0
 class Bell:
     """Listens for some lanes on a connection of its own: a blocked read would hold up everybody else's calls."""
 
-    def __init__(self, driver: AsyncDriver, worker: str, lanes: Sequence[Lane]) -> None:
+    def __init__(
+        self, driver: AsyncDriver, worker: str, lanes: Sequence[Lane], on_open: Callable[[], None] = lambda: None
+    ) -> None:
         self._driver = driver
+        self._on_open = on_open
         self._lanes = {lane.keys.bell(worker): lane for lane in lanes}
         self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._lanes, BLOCK)
         self._loop = asyncio.get_running_loop()
@@ -51,6 +54,7 @@ class Bell:
         wire.on_reply = self._rung
         wire.on_closed = hung_up.set
         wire.post(self._read)
+        self._on_open()
         for lane in self._lanes.values():
             lane.wake()  # what was rung while nobody listened
         if wire.closed is None:

@@ -13,11 +13,21 @@ from typing import TYPE_CHECKING, Any
 from relevo import context
 from relevo.app import Relevo
 from relevo.checkpoints import is_interruption
-from relevo.model.outcome import CancelAsked, Failed, Happened, Interrupted, LeaseLost, Raised, Returned, TimedOut
+from relevo.model.outcome import (
+    CancelAsked,
+    Failed,
+    Happened,
+    Interrupted,
+    LeaseLost,
+    Raised,
+    Returned,
+    TimedOut,
+    TooLate,
+)
 from relevo.model.verdicts import Retry, Snooze
 from relevo.worker import capture, faults
 from relevo.worker.ledger import Ledger
-from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run, Stopped
+from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
 from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
 from relevo.worker.threads import Threads
 
@@ -84,6 +94,8 @@ class Hands:
         now = run.started = time.monotonic()
         if run.limit:
             run.deadline = now + run.limit
+            if run.context.deadline_at:
+                run.deadline = min(run.deadline, run.context.deadline_at)
         if self.ledger is not None:
             run.cell = self.ledger.write(run.lane.number, run.held.token, run.held.id, now, run.deadline)
         if faults.ACTIVE:
@@ -97,6 +109,8 @@ class Hands:
             context.running.set(run.context)
             capture.current.set(run.capture)
             try:
+                if run.is_too_late:
+                    raise DeadlinePassed
                 result = await run.task.func(*run.args, **run.kwargs)
             except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
                 error = raised
@@ -122,6 +136,8 @@ class Hands:
 
     def _what_happened(self, run: Run, error: BaseException) -> Happened:
         match run.stopped:
+            case "timeout" if run.is_too_late:
+                return TooLate()  # nobody waits for the answer any more
             case "timeout":
                 return TimedOut(told(run, "timed_out", error, f"took longer than {run.limit:g} s"))
             case "cancel":
@@ -131,6 +147,8 @@ class Hands:
         if is_interruption(error):  # it kept where it was, for whoever runs it next
             log.info("%s: job %s is handed back: %s", run.task.target, run.held.id, error)
             return Interrupted()
+        if isinstance(error, DeadlinePassed):
+            return TooLate()
         if isinstance(error, ProcessDied):
             return LeaseLost(told(run, "lost", error))
         if isinstance(error, RemoteFailure):

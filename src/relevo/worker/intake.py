@@ -7,12 +7,13 @@ import time
 from typing import Any
 
 from relevo.app import Relevo
-from relevo.bus.checking import refusal
 from relevo.context import JobContext
 from relevo.errors import PayloadError
 from relevo.model.job import NO_KWARGS, Attempt, Envelope
 from relevo.model.message import Headers
+from relevo.model.names import is_bus_name
 from relevo.model.outcome import CancelAsked, Happened, TooLate, UnknownTarget, Unrunnable
+from relevo.store.carried import TAKES
 from relevo.store.settlement import Held
 from relevo.task import Task
 from relevo.worker.capture import Capture
@@ -33,15 +34,19 @@ class Intake:
         envelope = held.envelope
         if envelope is None:
             return Unrunnable("unreadable", self._attempt("unreadable", now_ms, "the body is not an envelope"))
+        is_bus = ":" in queue and is_bus_name(queue)
+        if (envelope.headers is not None or is_bus) and envelope.takes not in TAKES:
+            refused = self._app.bus.refusal(queue, held)
+            if refused is not None:
+                return Unrunnable(refused[0], self._attempt("refused", now_ms, refused[1]))
         if held.cancel_asked:
             return CancelAsked()
         if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
             return TooLate()
-        if envelope.headers is not None or ":" in queue:
-            refused = refusal(self._app, queue, held)
-            if refused is not None:
-                return Unrunnable(refused[0], self._attempt("refused", now_ms, refused[1]))
         task = self._app.task_for(queue, envelope.target)
+        if task is None and is_bus:  # nothing but its actions can be called through a service's queue
+            text = f"no handler for {envelope.target!r:.100} on {queue}"
+            return UnknownTarget(self._attempt("unknown_task", now_ms, text))
         if task is None:
             found = self._function(envelope.target, now_ms)
             if not isinstance(found, Task):

@@ -339,6 +339,7 @@ class Lane:
             and envelope is not None
             and not envelope.name
             and not run.carries
+            and not (run.is_asked and self._worker.app.bus.signer.is_on)  # the answer is signed
             and run.context._keeping is None  # checkpoints end with the job, which the short way knows nothing of
         ):
             if run.result_ttl <= 0 and not run.is_asked:

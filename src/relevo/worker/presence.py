@@ -47,6 +47,7 @@ class Presence:
             if (one := subscribed.registered(worker.id)).queue in worker.queues
         ]
         self._sweep_at = 0.0
+        self._forgotten = asyncio.Event()
 
     async def run(self) -> None:
         """Say that the worker lives, for ever."""
@@ -65,18 +66,24 @@ class Presence:
         """What is said of services, by name; nothing where none is served."""
         if not self._offers:
             return []
-        self._app.bus.worker = self._worker.id
         return [("services", self._serve), ("aftermath", self._worker.aftermath.run), ("upkeep", self._look_after)]
 
     async def _serve(self) -> None:
         while True:
+            self._forgotten.clear()
             with contextlib.suppress(StoreError):
                 about = self._about()
                 if self._subscriptions:
                     await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
                 for queue, actions in self._offers.items():
                     await self._perform(serve(self._app.keys_of(queue), about, actions))
-            await asyncio.sleep(SERVE_EVERY)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SERVE_EVERY):
+                    await self._forgotten.wait()
+
+    def say_again(self) -> None:
+        """The connection was lost: the server may be another one, which knows nothing of us."""
+        self._forgotten.set()
 
     async def _look_after(self) -> None:
         """What must be done for the bus as a whole, by whoever comes by: events of publishers that died, orphans."""

@@ -32,6 +32,7 @@ import msgspec
 from msgspec import field
 
 from relevo import context
+from relevo.bus.actions import ActionSignature
 from relevo.checkpoints import Home, is_interruption
 from relevo.codec import Signature
 from relevo.context import JobContext
@@ -237,7 +238,7 @@ def _find(function: Function) -> _Found:
     found: Any = functools.reduce(getattr, function.name.split("."), module)
     if isinstance(found, Task):
         return _Found(found.func, found.signature, found.options.retry_on, found.options.give_up_on)
-    return _Found(found, Signature(found))
+    return _Found(found, (ActionSignature if function.is_action else Signature)(found))
 
 
 def _prepare(function: Function) -> Ready | Failed:

@@ -23,6 +23,8 @@ class Function(Struct, frozen=True, tag=True):
     module: str
     name: str
     target: str
+    #: It handles messages: one struct takes all of a message's data.
+    is_action: bool = False
 
 
 class KeptAt(Struct, frozen=True):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
+from relevo.bus.actions import ActionSignature
 from relevo.checkpoints import Interruption
 from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.worker.outbox import Ended, OnEnd, Outbox
@@ -32,7 +33,7 @@ from relevo.worker.process_messages import (
     Progressed,
     Ready,
 )
-from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
+from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run
 
 log = logging.getLogger("relevo.worker")
 
@@ -140,6 +141,9 @@ class Processes:
             if self._is_closed:
                 child.kill()
         try:
+            if is_wanted and run.is_too_late:
+                self._leave(run)
+                return child, (run, None, DeadlinePassed())
             ended = self._attempt(run, child) if is_wanted else None
         except Gone:
             self._leave(run)
@@ -236,7 +240,8 @@ def _function_of(run: Run) -> Function | RemoteFailure:
         )
         # Not permanent: a worker that got the same task from a module can run it.
         return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
-    return Function(func.__module__, getattr(func, "__qualname__", ""), target)
+    is_action = isinstance(run.task.signature, ActionSignature)
+    return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action)
 
 
 def _order_of(run: Run, function: Function, number: int) -> Order:

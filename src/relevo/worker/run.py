@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -54,6 +55,11 @@ class Run(Struct, eq=False):
     told_progress: tuple[float, str] | None = None
 
     @property
+    def is_too_late(self) -> bool:
+        """Whether the time of a request is up."""
+        return self.context.deadline_at != 0.0 and time.monotonic() > self.context.deadline_at
+
+    @property
     def passes(self) -> bool:
         """Whether something takes its result."""
         return self.held.envelope is not None and self.held.envelope.passes
@@ -81,6 +87,10 @@ class RemoteFailure(Exception):
         self.traceback = traceback
         #: The task's own filters (`retry_on`, `give_up_on`), asked where the exception was at hand, say: no retry.
         self.permanent = permanent
+
+
+class DeadlinePassed(Exception):
+    """The time of a request was up before it could start."""
 
 
 class ProcessDied(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from relevo import context
 from relevo.worker import capture
 from relevo.worker.outbox import Ended, OnEnd, Outbox
-from relevo.worker.run import Run
+from relevo.worker.run import DeadlinePassed, Run
 
 
 class TimeIsUp(BaseException):
@@ -85,6 +85,8 @@ class Threads:
         output = capture.current.set(run.capture)
         try:
             self._on_start(run)
+            if run.is_too_late:
+                raise DeadlinePassed
             result = run.task.func(*run.args, **run.kwargs)
             if inspect.iscoroutine(result):  # executor="thread", or a decorator hid that it is one
                 result = asyncio.run(result)

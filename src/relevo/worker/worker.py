@@ -16,6 +16,7 @@ from typing import Any
 from relevo.app import Relevo
 from relevo.errors import ConfigurationError, OptionError, StoreError
 from relevo.model.ids import Ids
+from relevo.model.names import is_bus_name
 from relevo.store.aio import AsyncDriver
 from relevo.worker import capture, faults
 from relevo.worker.aftermath import Aftermath
@@ -72,6 +73,8 @@ class Worker:
         self.concurrency = _positive("concurrency", settings.concurrency if concurrency is None else concurrency)
         self.burst = burst
         self.intake = Intake(app, self.id)
+        if any(map(is_bus_name, self.queues)):
+            app.bus.worker = self.id  # what is sent from here may want to come back here
         self.aftermath = Aftermath(app)
         self.lanes: list[Lane] = []
         self.is_stopping = False
@@ -138,8 +141,8 @@ class Worker:
             await self._list_queues()
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
-            duties = [self._guard(bell.run, "bell") for bell in self._bells(driver)]
             presence = Presence(self)
+            duties = [self._guard(bell.run, "bell") for bell in self._bells(driver, presence)]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             try:
@@ -154,10 +157,10 @@ class Worker:
                 with contextlib.suppress(StoreError):
                     await presence.leave()
 
-    def _bells(self, driver: AsyncDriver) -> list[Bell]:
+    def _bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
         if self.app.client.source.is_cluster:  # keys of different slots cannot be read together
-            return [Bell(driver, self.id, [lane]) for lane in self.lanes]
-        return [Bell(driver, self.id, self.lanes)]
+            return [Bell(driver, self.id, [lane], presence.say_again) for lane in self.lanes]
+        return [Bell(driver, self.id, self.lanes, presence.say_again)]
 
     @staticmethod
     def _guard(duty: Callable[[], Any], name: str) -> asyncio.Task[None]:

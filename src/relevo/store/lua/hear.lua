@@ -19,6 +19,7 @@ GIVES how many reports were news, 1 if there is something to relay from this que
 -- @include end
 -- @include cancelled
 -- @include revival
+-- @include stick
 -- @include hear
 -- @include errand
 gates = tonumber(gates)

@@ -1,5 +1,5 @@
 --[[ Queue a report for a callback that still waits for the end: it comes before the reply, or not at all.
-KEYS  jobs ready scheduled waiting carried groups clock idle bell stats made
+KEYS  jobs ready scheduled running waiting claims carried groups clock idle bell stats instances paused made
 ARGV  keep_ms    int   how long the counters live without traffic
       callback   id    the callback
       id         id    the job of the report
@@ -10,7 +10,8 @@ GIVES 1, or 0 if the callback has been settled (or the report is there already) 
 -- @include place
 -- @include put
 -- @include tally
-local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'task')
+-- @include stick
+local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'task', 'prefer')
 if known[1] ~= 'waits' or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
 local priority, weight, group = string.match(known[2], '^(%d+)\n.-\n(.-)\n.-\n(.*)$')
 local task_ms, task = string.match(known[3] or '', '^(%d+) (.+)$')
@@ -19,9 +20,10 @@ if task then
   redis.call('PEXPIRE', made .. ':' .. task, task_ms)
 end
 redis.call('HSET', jobs, id, body)
+tally('enqueued', 1)
+if stick(id, known[4]) then return 1 end
 put(id, priority, '', group, weight)
 keep_marks()
-tally('enqueued', 1)
 local worker = wake()
 if worker then ring(worker, '') end
 return 1

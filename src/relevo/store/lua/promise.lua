@@ -1,6 +1,6 @@
 --[[ Store a callback before its message is sent: a job that waits for the message's end, or for its own deadline. If the
 message is never sent, because its sender died, the deadline is what comes.
-KEYS  jobs waiting carried errands letters stats made unique ended
+KEYS  jobs waiting carried errands letters stats idle bell made unique ended
 ARGV  again      flag  1: the client lost the reply to this very call and repeats it
       keep_ms    int   how long the counters live without traffic
       id         id    the callback
@@ -15,6 +15,7 @@ ARGV  again      flag  1: the client lost the reply to this very call and repeat
       interim    json  the job for a report before the end, up to the report; '': nobody wants any
 GIVES 1 ]]
 -- @include now
+-- @include wake
 -- @include tally
 -- @include post
 local bag = carried .. ':' .. id
@@ -33,4 +34,8 @@ if task ~= '' then
   redis.call('HSET', bag, 'task', task_ms .. ' ' .. task)
 end
 tally('enqueued', 1)
+if redis.call('ZRANGE', errands, 0, 0)[1] == id .. '.late' then -- an idle worker has its alarm set for a later time, or for none
+  local worker = wake()
+  if worker then ring(worker, '') end
+end
 return 1

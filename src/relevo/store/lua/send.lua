@@ -33,15 +33,17 @@ local function known(id)
   return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
 end
 if again == '1' and known(id) then return { 'stored', '' } end
+local owner = name ~= '' and redis.call('GET', unique .. ':' .. name)
+if owner and owner ~= id then
+  -- A failure of which nobody heard is kept for a moment, but it is no answer.
+  local lives = redis.call('HEXISTS', jobs, owner) == 1
+  if anew == '0' or lives or redis.call('GETRANGE', ended .. ':' .. owner, 0, 14) == '{"state":"done"' then return { 'taken', owner } end
+end
 if action ~= '' then
   local offered = redis.call('ZCOUNT', instances, now, '+inf') > 0 and redis.call('HGET', offers, action)
   if not offered or tonumber(string.match(offered, '^%d+') or 0) < now then return { 'nobody', '' } end
 end
-if name ~= '' then
-  local owner = redis.call('GET', unique .. ':' .. name)
-  if owner and owner ~= id and (anew == '0' or known(owner)) then return { 'taken', owner } end
-  redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms)
-end
+if name ~= '' then redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms) end
 if tonumber(timeout_ms) > 0 then -- from when it is due
   body = body .. ',"x":' .. string.format('%d', now + timeout_ms + (tonumber(string.sub(when, 2)) or 0))
 end

@@ -84,13 +84,8 @@ local function free(child, bag)
   local known = redis.call('HMGET', bag, 'place', 'takes', 'prefer')
   local priority, when, weight, name, group = string.match(known[1], '^(%d+)\n(.-)\n(.-)\n(.-)\n(.*)$')
   redis.call('ZREM', waiting, child)
-  local worker, lease = string.match(known[3] or '', '^(%S+) (%d+)$')
-  if worker and tonumber(redis.call('ZSCORE', instances, worker) or 0) >= now and redis.call('EXISTS', paused) == 0 then
-    -- It has somebody there who wants just this one. Should that one die with it, its lease ends, and any other gets it.
+  if stick(child, known[3]) then
     redis.call('HSET', bag, 'life', 'freed')
-    redis.call('ZADD', running, now + lease, child)
-    redis.call('HSET', claims, child, '1 ' .. worker .. ' ' .. string.format('%d', now))
-    ring(worker, 'j' .. child .. redis.call('HGET', jobs, child))
     return
   end
   if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed') end

@@ -1,0 +1,10 @@
+-- A job that should come back to one worker, "worker lease", is handed to that one if it lives: it holds what others do not,
+-- such as a web socket. Should it die with the job, the lease ends, and any other gets it.
+local function stick(id, prefer)
+  local worker, lease = string.match(prefer or '', '^(%S+) (%d+)$')
+  if not worker or tonumber(redis.call('ZSCORE', instances, worker) or 0) < now or redis.call('EXISTS', paused) == 1 then return false end
+  redis.call('ZADD', running, now + lease, id)
+  redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. string.format('%d', now))
+  ring(worker, 'j' .. id .. redis.call('HGET', jobs, id))
+  return true
+end

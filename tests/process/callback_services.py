@@ -1,0 +1,105 @@
+"""Two services that processes of these tests serve: `embedding` works, `ingestion` sends to it and is called back.
+
+As in `jobs`, every run is a line in the file of effects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+from relevo import Relevo
+from relevo.bus.callbacks import sending
+from relevo.model.message import Reply
+from relevo.store.plan import Call
+from tests.process.jobs import APP, effect
+
+#: Calls after which a sender kills itself.
+CALLS = "RELEVO_TEST_CALLS"
+
+
+def serve_embedding(made: Relevo) -> None:
+    service = made.service("embedding")
+
+    @service.action("generate", retries=0)
+    async def generate(n: int, seconds: float = 0.0, reports: int = 0, fails: bool = False, text: str = "") -> int:
+        effect("start", n)
+        for report in range(reports):
+            await service.areport(report)
+        await asyncio.sleep(seconds)
+        effect("end", n)
+        if fails:
+            raise ConnectionError("no model")
+        return n
+
+
+def serve_ingestion(made: Relevo) -> None:
+    service = made.service("ingestion")
+
+    @service.action("ready")
+    async def ready(reply: Reply[Any]) -> None:
+        effect("called", reply.context)
+        effect(reply.status, reply.context)
+
+    @service.action("gave_up")
+    async def gave_up(reply: Reply[Any]) -> None:
+        effect("called", reply.context)
+        effect(f"late-{reply.status}", reply.context)
+
+    @service.action("half")
+    async def half(reply: Reply[Any]) -> None:
+        effect("half", reply.context)
+
+    @service.action("begin")
+    async def begin(n: int) -> None:
+        """Send from the worker that is to be called back."""
+        effect("begin", n)
+        await service.asend("embedding.generate", {"n": n}, on_reply="ready", context=n, sticky=True)
+
+
+def build(name: str, *services: str, **settings: Any) -> Relevo:
+    """An app with these services, or with both."""
+    made = Relevo(name, **settings)
+    if "embedding" in services or not services:
+        serve_embedding(made)
+    if "ingestion" in services or not services:
+        serve_ingestion(made)
+    return made
+
+
+_NAME = os.environ.get(APP, "callback-tests")
+both, embedding, ingestion = build(_NAME), build(_NAME, "embedding"), build(_NAME, "ingestion")
+
+
+def plan_of(made: Relevo, n: int, **options: Any) -> Any:
+    """The calls of a sender, one by one."""
+    data = {"n": n, "text": "x" * 100_000}  # so large that it travels beside the message
+    limit = options.get("timeout", "1h")
+    message, wanted = made.service("ingestion")._message(
+        "embedding.generate", data, "ready", "gave_up", None, limit, n, False, None, {}
+    )
+    return sending(made, message, wanted)
+
+
+def die_sending() -> None:
+    """Send a message with a callback, and die after some of the calls, as the variable says."""
+    plan = plan_of(ingestion, 1, timeout="1s")
+    made: Call[Any] = next(plan)
+    for _ in range(int(os.environ[CALLS]) - 1):
+        made = plan.send(ingestion.run(made))
+    ingestion.run(made)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def send_for_ever() -> None:
+    """Send one message after the other and tell of each that the server has it, until somebody kills us."""
+    service = ingestion.service("ingestion")
+    n = 0
+    while True:
+        n += 1
+        service.send("embedding.generate", {"n": n}, on_reply="ready", on_timeout="gave_up", timeout="3s", context=n)
+        sys.stdout.write(f"{n}\n")
+        sys.stdout.flush()

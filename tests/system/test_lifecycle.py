@@ -1,0 +1,1076 @@
+"""The life cycle: what is made for a task is listed and cleaned up, what everybody forgot is swept, what is used stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+
+from relevo import Relevo, State, current_job
+from relevo.bus import Service
+from relevo.bus.lifecycle import Made, Tally, tallies
+from relevo.bus.sweeping import Orphan, SweepReport, sweeping
+from relevo.errors import ConfigurationError, OptionError
+from relevo.model.message import Reply
+from relevo.store.events import publish, relay_events
+from relevo.store.messages import Place, Tracked
+from relevo.store.plan import Ahead, Call
+from relevo.store.queues import register
+from relevo.store.subscriptions import Subscription, subscribe, subscriptions
+from relevo.store.tasks import Left
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.servers import Server
+from tests.system.timed import HOUR, Times
+from tests.working import drain, working
+
+STRANGE = [
+    "a:b:c",
+    "{tag}",
+    "}:jobs",
+    "a*b?[c]",
+    " spaces  in it ",
+    "é日本🚀",
+    '"quoted\\',
+    "%41",
+    ":",
+    "made",
+    "x" * 200,
+]
+
+
+@pytest.fixture
+def times(server: Server, bus_factory: AppFactory) -> Times:
+    """Apps on a bus of this test's own, whose time it can move."""
+    return Times(server, bus_factory)
+
+
+# --- doing
+
+
+def keys(app: Relevo, part: str = "") -> list[str]:
+    """Keys of the bus whose names hold this."""
+    found: list[bytes] = app.run(Call(["KEYS", f"*{app.settings.prefix}*"]))
+    return sorted(key.decode() for key in found if part in key.decode())
+
+
+async def akeys(app: Relevo, part: str = "") -> list[str]:
+    return await asyncio.to_thread(keys, app, part)
+
+
+def note_of(app: Relevo, task: str) -> bytes:
+    """The key under which the bus notes in which queues something was made for a task."""
+    return app.bus_keys.own("made", task)
+
+
+def shown(made: list[Made]) -> list[tuple[str, str, str]]:
+    return [(one.kind, one.type, one.state.value) for one in made]
+
+
+class Nooble:
+    """Ingestion that asks embedding, and is called back."""
+
+    def __init__(self, app: Relevo, **options: Any) -> None:
+        self.app = app
+        self.replies: list[str] = []
+        self.reports: list[Any] = []
+        #: What the callback is to do.
+        self.fails = 0
+        self.ingestion, self.embedding = app.service("ingestion"), app.service("embedding")
+
+        @self.embedding.action("generate", **{"retries": 0, "result_ttl": 600, **options})
+        async def generate(n: int) -> int:
+            await self.embedding.areport({"half": n})
+            if n < 0:
+                raise ValueError(n)
+            return n * 2
+
+        @self.ingestion.action("ready", retries=1, backoff=0.01)
+        async def ready(reply: Reply[int]) -> None:
+            if self.fails:
+                self.fails -= 1
+                raise ConnectionError("the session is away")
+            self.replies.append(reply.status)
+
+        @self.ingestion.action("half")
+        async def half(reply: Reply[dict[str, int]]) -> None:
+            self.reports.append(reply.result)
+
+    async def ask(self, n: int = 1, *, task: str = "task_7", **more: Any) -> str:
+        job = await self.ingestion.asend(
+            "embedding.generate", {"n": n}, task=task, **{"on_reply": "ready", "on_progress": "half", **more}
+        )
+        return job.id
+
+
+async def gone(app: Relevo, task: str) -> None:
+    """Until no key is left of a task."""
+
+    async def is_so() -> bool:
+        return await akeys(app, f"made:{task}") == []
+
+    await aeventually(is_so, timeout=5, what=f"nothing is left of {task}")
+
+
+def _living(app: Relevo, queue: str, count: int = 0) -> Callable[[], Awaitable[bool]]:
+    async def is_so() -> bool:
+        return (await app.queue(queue).astats()).living == count
+
+    return is_so
+
+
+def _subscribed(app: Relevo) -> Callable[[], Awaitable[bool]]:
+    async def is_so() -> bool:
+        known: list[Subscription] = await app.arun(subscriptions(app.bus_keys))
+        return len(known) == 1
+
+    return is_so
+
+
+# --- listed
+
+
+async def test_everything_that_is_made_for_a_task_is_listed_while_it_can_be_seen(bus: Relevo) -> None:
+    """R11, R14: messages, callbacks and events, whatever they wait for; those of other tasks are not."""
+    nooble = Nooble(bus)
+    hold = asyncio.Event()
+
+    @bus.service("audit").on("ingestion.*")
+    async def heard() -> None: ...
+
+    @bus.service("slow").action("wait")
+    async def wait() -> None:
+        await hold.wait()
+
+    async with working(bus):
+        await aeventually(lambda: bus.bus.worker)
+
+        await aeventually(_subscribed(bus))
+    me = nooble.ingestion
+    await nooble.ask()
+    await me.asend("embedding.generate", {"n": 2}, task="task_7", delay="1h")
+    await me.asend("embedding.generate", {"n": 3}, task="other")
+    await me.asend("embedding.generate", {"n": 4})
+    await me.apublish("document_processed", task="task_7")
+    asked = asyncio.create_task(me.arequest("slow.wait", task="task_7", wait=True, timeout=30))
+
+    async def all_there() -> bool:
+        return len(await bus.amade_for("task_7")) == 5
+
+    await aeventually(all_there)
+    found = await bus.amade_for("task_7")
+    assert sorted(shown(found)) == [
+        ("actions", "embedding.generate", "ready"),
+        ("actions", "embedding.generate", "scheduled"),
+        ("actions", "slow.wait", "ready"),
+        ("callbacks", "ingestion.ready", "waiting"),
+        ("notifications", "ingestion.document_processed", "ready"),
+    ]
+    assert found == sorted(found, key=lambda one: one.made_ms)
+    async with working(bus):
+
+        async def is_running() -> bool:
+            made = await bus.amade_for("task_7")
+            return ("actions", "slow.wait", "running") in shown(made) and nooble.replies == ["done"]
+
+        await aeventually(is_running, what="the request runs")
+        states = {one.state.has_ended for one in await bus.amade_for("task_7")}
+        assert states == {False}, "what has ended was cleaned up by the callback"
+        hold.set()
+        await asked
+    assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "scheduled")]
+    assert len(await bus.amade_for("other")) == 1
+    assert await bus.amade_for("nobody") == []
+
+
+async def test_what_has_ended_is_listed_with_how_it_ended(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+    for n in (1, -1):
+        await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
+    job = await nooble.ingestion.asend("embedding.generate", {"n": 2}, task="task_7", delay="1h")
+    await job.acancel()
+    await drain(bus)
+    states = sorted(one.state.value for one in await bus.amade_for("task_7"))
+    assert states == ["cancelled", "dead", "done"]
+
+
+async def test_what_a_handler_makes_belongs_to_the_task_it_works_for(bus: Relevo) -> None:
+    """However deep, and unless it says otherwise."""
+    chain = bus.service("chain")
+
+    @chain.action("first")
+    async def first() -> None:
+        await chain.asend("chain.second")
+        await chain.asend("chain.second", task="another")
+
+    @chain.action("second")
+    async def second() -> None:
+        await chain.asend("nobody.serves")
+        await chain.apublish("happened")
+
+    @bus.service("audit").on("chain.>")
+    async def heard() -> None: ...
+
+    await chain.asend("chain.first", task="task_7")
+    async with working(bus):
+
+        async def both() -> bool:
+            return bool(await bus.amade_for("task_7")) and bool(await bus.amade_for("another"))
+
+        await aeventually(both)
+        await aeventually(_living(bus, "chain:actions"))
+    assert shown(await bus.amade_for("task_7")) == [("actions", "nobody.serves", "ready")]
+    assert shown(await bus.amade_for("another")) == [("actions", "nobody.serves", "ready")]
+
+
+@pytest.mark.parametrize("task", STRANGE)
+async def test_any_text_is_the_id_of_a_task(bus: Relevo, task: str) -> None:
+    nooble = Nooble(bus)
+
+    @bus.service("audit").on("ingestion.*", retries=0)
+    async def heard() -> None:
+        message = current_job().message
+        assert message is not None
+        raise ValueError(message.conversation_id)
+
+    async with working(bus):
+        await aeventually(_subscribed(bus))
+        await nooble.ingestion.apublish("seen", task=task)
+
+        async def is_dead() -> bool:
+            return len(await bus.dead.alist()) == 1
+
+        await aeventually(is_dead)
+        await nooble.ask(task=task)
+        await nooble.ask(task=task + "!" if len(task) < 200 else "y" * 200)
+        await aeventually(lambda: nooble.replies == ["done"] * 2)
+
+        async def is_clean() -> bool:
+            return shown(await bus.amade_for(task)) == [("notifications", "ingestion.seen", "dead")]
+
+        await aeventually(is_clean, what="all but the dead letter is gone")
+    (dead,) = await bus.dead.alist()
+    assert dead.error == f"ValueError: {task}"
+    report = await bus.acleanup(task, dead=True)
+    assert (report.removed, report.living, report.dead) == (1, 0, 0)
+    assert await bus.amade_for(task) == []
+
+
+@pytest.mark.parametrize("task", [None, "", 7, b"task", "x" * 201, ["task"]])
+def test_what_is_no_task_is_refused(bus: Relevo, task: Any) -> None:
+    for ask in (bus.made_for, bus.cleanup):
+        with pytest.raises(OptionError, match="task"):
+            ask(task)
+    if task is not None and task != "":
+        with pytest.raises(OptionError, match="task"):
+            bus.service("a").send("b.c", task=task)
+
+
+# --- what is noted, and losing it
+
+
+async def test_what_is_known_of_a_task_ends_by_itself(bus_factory: AppFactory) -> None:
+    """RB3, R13"""
+    bus = bus_factory(task_ttl="90s")
+    await Nooble(bus).ask()
+    found = [key for key in await akeys(bus) if ":made:" in key]
+    assert len(found) == 3, "of the bus, of the action's queue, of the callback's"
+    for key in found:
+        assert 60 < await bus.arun(Call(["TTL", key])) <= 90
+    await drain(bus)
+
+
+async def test_a_message_outlives_the_note_of_its_task(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+    await nooble.ask()
+    for key in await akeys(bus, ":made:"):
+        await bus.arun(Call(["DEL", key]))
+    assert await bus.amade_for("task_7") == []
+    async with working(bus):
+        await aeventually(lambda: nooble.replies == ["done"], what="it was handled all the same")
+
+
+@pytest.mark.parametrize("ask", ["list", "clean"])
+async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo, ask: str) -> None:
+    nooble = Nooble(bus)
+    await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
+    await drain(bus)
+    await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
+    if ask == "list":
+        assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
+    else:
+        assert (await bus.acleanup("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
+
+
+# BUG: a note is believed if it names any queue. What was made in the others, by a process that noted them before the
+# note was lost and remembers that it did, is found by nobody until it ends by itself.
+@pytest.mark.parametrize("ask", ["list", "clean"])
+async def test_a_note_that_knows_only_a_part_hides_nothing(bus_factory: AppFactory, ask: str) -> None:
+    bus, other = bus_factory(), bus_factory("other")
+    nooble = Nooble(bus)
+    await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
+    await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
+    await other.service("x").asend("elsewhere.work", task="task_7")
+    await nooble.ingestion.asend("embedding.generate", {"n": 2}, task="task_7")
+    await drain(bus)
+    await other.aclose()
+    if ask == "list":
+        found = [one.queue for one in await bus.amade_for("task_7")]
+        assert found == ["embedding:actions", "elsewhere:actions", "embedding:actions"]
+    else:
+        assert (await bus.acleanup("task_7")).queues == {
+            "embedding:actions": Left(2, 0, 0),
+            "elsewhere:actions": Left(0, 1, 0),
+        }
+
+
+# BUG: the queues of an event are noted by its publisher after it was delivered. If that one dies before, whoever
+# delivers it notes nothing, and where the task has a note already, the event is not among what was made for it.
+async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Times) -> None:
+    bus = times.app
+    await bus.arun(subscribe(bus.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")]))
+    await bus.service("shop").asend("nobody.serves", task="task_7")
+    body = b'{"t":"shop.sold","h":{"o":"event","j":"task_7"}'
+    await bus.arun(publish(bus.bus_keys, "shop.sold", bus.new_id(), body, tracked=Tracked("task_7", 60_000)))
+    times.move(3_000)
+    await bus.arun(relay_events(bus.bus_keys, bus.keys_of, 1000))
+    await bus.aclose()
+    kinds = [one.kind for one in await bus.amade_for("task_7")]
+    assert kinds == ["actions", "notifications"]
+
+
+# --- cleaned up
+
+
+async def test_a_clean_up_says_what_it_removed_and_what_it_left(bus: Relevo, caplog: pytest.LogCaptureFixture) -> None:
+    """R16, R19"""
+    nooble = Nooble(bus)
+    for n in (1, 2, -1):
+        await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
+    await drain(bus)
+    await nooble.ingestion.asend("embedding.generate", {"n": 3}, task="task_7")
+    await nooble.ingestion.asend("elsewhere.work", task="task_7")
+    before = await akeys(bus)
+    report = await bus.acleanup("task_7", dry_run=True)
+    assert (report.removed, report.living, report.dead, report.dry_run) == (2, 2, 1, True)
+    assert await akeys(bus) == before
+    with caplog.at_level(logging.INFO, "relevo.bus"):
+        report = await bus.acleanup("task_7")
+    assert report.queues == {"embedding:actions": Left(2, 1, 1), "elsewhere:actions": Left(0, 1, 0)}
+    assert "task task_7: 2 removed from 2 queues; 2 in use, 1 dead letters left" in caplog.text
+    assert (await bus.acleanup("task_7")).removed == 0
+    assert (await bus.acleanup("task_7", dead=True)).removed == 1
+    worker = await drain(bus)
+    assert worker.done == 1, "what was in use is handled"
+    assert (await bus.acleanup("task_7")).queues == {
+        "embedding:actions": Left(1, 0, 0),
+        "elsewhere:actions": Left(0, 1, 0),
+    }
+    assert (await bus.acleanup("nobody")).queues == {}
+
+
+async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> None:
+    """R9, R10: its keys are those that were there before it."""
+    nooble = Nooble(bus)
+    await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="warm-up")
+    await drain(bus)
+    await bus.acleanup("warm-up")
+    before = await akeys(bus)
+    for n in range(20):
+        await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
+    await drain(bus)
+    assert len(await akeys(bus)) > len(before) + 20, "results, and what is known of the task"
+    await bus.acleanup("task_7")
+    assert set(await akeys(bus)) - set(before) == set()
+
+
+async def test_what_comes_while_somebody_cleans_up_is_handled(bus: Relevo) -> None:
+    """RB6, with a worker, senders and clean-ups all at once."""
+    handled: list[int] = []
+    svc = bus.service("embedding")
+
+    @svc.action("work", result_ttl=60, retries=0)
+    async def work(n: int) -> None:
+        handled.append(n)
+        if n % 10 == 9:
+            raise ValueError(n)
+
+    over = False
+
+    async def clean() -> int:
+        removed = 0
+        while not over:
+            report = await bus.acleanup("task_7")
+            removed += report.removed
+            await asyncio.sleep(0)
+        return removed
+
+    async with working(bus):
+        cleaners = [asyncio.create_task(clean()) for _ in range(2)]
+        for start in range(0, 1000, 50):
+            await asyncio.gather(
+                *(svc.asend("embedding.work", {"n": n}, task="task_7") for n in range(start, start + 50))
+            )
+        await aeventually(lambda: len(handled) >= 1000, what="all were handled")
+        await aeventually(_living(bus, "embedding:actions"))
+        over = True
+        removed = sum(await asyncio.gather(*cleaners))
+    assert sorted(handled) == list(range(1000))
+    report = await bus.acleanup("task_7")
+    assert removed + report.removed == 900, "each ended message was removed once"
+    assert (report.living, report.dead) == (0, 100)
+    assert len(await bus.dead.alist(limit=1000)) == 100
+
+
+# --- by itself
+
+
+@pytest.mark.parametrize("n", [1, -1])
+async def test_the_last_callback_of_a_task_cleans_up_after_it(bus: Relevo, n: int) -> None:
+    """R17, R28, RB5: whether the message went well or not; reports on the way do not."""
+    nooble = Nooble(bus)
+    async with working(bus):
+        await nooble.ask(n)
+        await aeventually(lambda: nooble.replies == ["done" if n > 0 else "failed"])
+        if n > 0:
+            await gone(bus, "task_7")
+        else:
+
+            async def only_dead() -> bool:
+                return [one.state for one in await bus.amade_for("task_7")] == [State.DEAD]
+
+            await aeventually(only_dead, what="the dead letter stays for somebody to look at")
+    assert nooble.reports == [{"half": n}]
+
+
+async def test_a_callback_whose_time_was_up_cleans_up_as_well(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+
+    @nooble.ingestion.action("late")
+    async def late(reply: Reply[int]) -> None:
+        nooble.replies.append(reply.status)
+
+    async with working(bus, queues=["ingestion:callbacks", "ingestion:actions"]):
+        await nooble.ingestion.asend("nobody.serves", task="task_7", on_reply="ready", on_timeout="late", timeout=0.05)
+        await aeventually(lambda: nooble.replies == ["timeout"])
+
+        async def only_the_message() -> bool:
+            return [one.type for one in await bus.amade_for("task_7")] in (["nobody.serves"], [])
+
+        await aeventually(only_the_message)
+
+
+async def test_a_report_on_the_way_cleans_up_nothing(bus: Relevo) -> None:
+    """RB5"""
+    nooble = Nooble(bus)
+    hold = asyncio.Event()
+
+    @nooble.embedding.action("long")
+    async def long() -> None:
+        for n in range(3):
+            await nooble.embedding.areport(n)
+        await hold.wait()
+
+    async with working(bus):
+        await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")  # leaves a result
+        await nooble.ingestion.asend("embedding.long", task="task_7", on_reply="ready", on_progress="half")
+        await aeventually(lambda: len(nooble.reports) == 3)
+        await aeventually(_living(bus, "ingestion:callbacks", 1))
+        states = sorted(shown(await bus.amade_for("task_7")))
+        assert ("actions", "embedding.generate", "done") in states
+        assert ("actions", "embedding.long", "running") in states
+        hold.set()
+        await aeventually(lambda: nooble.replies == ["done"])
+        await gone(bus, "task_7")
+
+
+async def test_a_callback_that_fails_is_tried_again_and_cleans_up_when_it_went_well(bus: Relevo) -> None:
+    """RB5: an error in a callback is no success."""
+    nooble = Nooble(bus)
+    nooble.fails = 1
+    async with working(bus):
+        await nooble.ask()
+        await aeventually(lambda: nooble.replies == ["done"])
+        await gone(bus, "task_7")
+
+
+async def test_a_callback_that_fails_for_good_is_a_dead_letter_and_the_rest_is_cleaned_up(
+    bus: Relevo, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R20, RB5: never acknowledged as a success; the clean-up does not depend on how it went."""
+    nooble = Nooble(bus)
+    nooble.fails = 2
+    with caplog.at_level(logging.ERROR, "relevo.worker"):
+        async with working(bus):
+            await nooble.ask()
+
+            async def is_dead() -> bool:
+                made = await bus.amade_for("task_7")
+                return shown(made) == [("callbacks", "ingestion.ready", "dead")]
+
+            await aeventually(is_dead, what="nothing but the dead letter is left")
+    assert nooble.replies == []
+    assert "ConnectionError the session is away" in caplog.text
+    (dead,) = await bus.dead.alist()
+    assert await bus.dead.aretry([dead.id]) == 1
+    async with working(bus):
+        await aeventually(lambda: nooble.replies == ["done"], what="somebody looked after it")
+
+
+async def test_between_two_attempts_of_a_callback_nothing_is_cleaned_up(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+    seen: list[list[tuple[str, str, str]]] = []
+
+    @nooble.ingestion.action("look", retries=1, backoff=0.2)
+    async def look(reply: Reply[int]) -> None:
+        seen.append(shown(await bus.amade_for("task_7")))
+        if len(seen) == 1:
+            raise ValueError("not yet")
+
+    async with working(bus):
+        await nooble.ask(on_reply="look")
+        await aeventually(lambda: len(seen) == 2)
+        await gone(bus, "task_7")
+    assert ("actions", "embedding.generate", "done") in seen[1], "what the first attempt found, the second finds"
+    assert ("actions", "embedding.generate", "done") in seen[0]
+
+
+# BUG: a clean-up forgets the note of the bus, and the process that sent the first message remembers that it noted the
+# queue. So it does not note it again, and the clean-up after the next callback of the same task looks nowhere.
+async def test_a_task_that_goes_on_is_cleaned_up_after_each_of_its_callbacks(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+    async with working(bus):
+        for n in range(1, 4):
+            await nooble.ask()
+            await aeventually(lambda: nooble.replies == ["done"] * n)
+            await gone(bus, "task_7")
+
+
+async def test_what_other_messages_of_the_task_wait_for_is_not_cleaned_up(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+    await nooble.ingestion.asend("nobody.serves", task="task_7", on_reply="ready")
+    await nooble.ingestion.asend("embedding.generate", {"n": 5}, task="task_7", delay="1h")
+    async with working(bus):
+        await nooble.ask()
+        await aeventually(lambda: nooble.replies == ["done"])
+
+        async def is_clean() -> bool:
+            return all(not one.state.has_ended for one in await bus.amade_for("task_7"))
+
+        await aeventually(is_clean)
+    assert sorted(shown(await bus.amade_for("task_7"))) == [
+        ("actions", "embedding.generate", "scheduled"),
+        ("actions", "nobody.serves", "ready"),
+        ("callbacks", "ingestion.ready", "waiting"),
+    ]
+
+
+async def test_a_callback_without_a_task_cleans_up_nothing(bus: Relevo) -> None:
+    nooble = Nooble(bus)
+    async with working(bus):
+        await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
+        await nooble.ingestion.asend("embedding.generate", {"n": 2}, on_reply="ready")
+        await aeventually(lambda: nooble.replies == ["done"])
+        await aeventually(_living(bus, "embedding:actions"))
+    assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+async def test_nothing_is_cleaned_up_by_itself_where_that_is_only_observed_or_off(
+    bus_factory: AppFactory, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """R27"""
+    bus = bus_factory(lifecycle=mode)
+    nooble = Nooble(bus)
+    with caplog.at_level(logging.INFO, "relevo.bus"):
+        async with working(bus):
+            await nooble.ask()
+            await aeventually(lambda: nooble.replies == ["done"])
+            await aeventually(_living(bus, "ingestion:callbacks"))
+            if mode == "observe":
+                await aeventually(lambda: "(only observed)" in caplog.text, what="it says what it would do")
+    assert ("task task_7" in caplog.text) == (mode == "observe")
+    assert ("actions", "embedding.generate", "done") in shown(await bus.amade_for("task_7"))
+    assert (await bus.acleanup("task_7")).removed > 0, "asked for, it is done"
+
+
+@pytest.mark.parametrize("mode", ["", "On", "no", True, 1])
+def test_a_life_cycle_that_is_none_is_refused(bus_factory: AppFactory, mode: Any) -> None:
+    with pytest.raises(ConfigurationError, match="lifecycle"):
+        bus_factory(lifecycle=mode)
+
+
+# --- who works needs to know no task
+
+
+@pytest.mark.slow
+async def test_a_worker_that_knows_only_its_service_finds_the_messages_of_ten_thousand_tasks(
+    bus_factory: AppFactory,
+) -> None:
+    """RB2"""
+    sender, bus = bus_factory("sender"), bus_factory("worker", task_ttl="60s")
+    handled: set[str] = set()
+
+    @bus.service("embedding").action("work")
+    async def work(n: int) -> None:
+        message = current_job().message
+        assert message is not None
+        handled.add(message.conversation_id)
+
+    me = sender.service("ingestion")
+    for start in range(0, 10_000, 500):
+        await asyncio.gather(
+            *(me.asend("embedding.work", {"n": n}, task=f"task_{n}") for n in range(start, start + 500))
+        )
+    await sender.aclose()
+    worker = await drain(bus)
+    assert (worker.done, len(handled)) == (10_000, 10_000)
+
+
+# --- swept
+
+
+def one(step: Call[Any] | Ahead[Any]) -> Generator[Call[Any] | Ahead[Any], Any, Any]:
+    """A single step of a plan, to be carried out alone."""
+    return (yield step)
+
+
+def orphan(app: Relevo, *names: str, ms: int = 3 * 24 * HOUR) -> None:
+    """Let queues have been used so long ago."""
+    app.run(register(app.bus_keys.key("queues"), names, app.run(app.now_ms()) - ms))
+
+
+def swept(report: SweepReport) -> list[tuple[str, str, str]]:
+    return sorted((one.kind, one.name, one.what.replace("would be ", "")) for one in report.orphans)
+
+
+def live_sweep(app: Relevo) -> SweepReport:
+    app.run(Call(["DEL", app.bus_keys.key("sweeping")]))
+    report = app.sweep(dry_run=False)
+    assert not report.skipped
+    return report
+
+
+def registered(app: Relevo, *queues: str, **options: Any) -> None:
+    app.run(subscribe(app.bus_keys, [Subscription("shop.*", "s", queue, **options) for queue in queues]))
+
+
+def scene(times: Times) -> Relevo:
+    """A bus with something of everything that a sweep may find, or may not touch."""
+    app = times.app
+    svc = app.service("svc")
+    registered(app, "s:notifications:lapsed", lease_ms=1000)
+    registered(app, "s:notifications:old", inactive_ms=HOUR)
+    registered(app, "s:notifications:half", inactive_ms=3 * HOUR)
+    times.move(2 * HOUR)
+    registered(app, "s:notifications:fresh", inactive_ms=HOUR)
+    registered(app, "s:notifications:living", lease_ms=30_000)
+    svc.send("waits.work")
+    svc.send("later.work", delay="10h")
+    svc.send("runs.work")
+    app.queue("runs:actions").take(1, worker="w")
+    svc.send("calls.work", on_reply="done", timeout="30h")
+    svc.send("fresh.work")
+    names = ["empty:actions", "waits:actions", "later:actions", "runs:actions", "svc:callbacks", "calls:actions"]
+    orphan(app, *names, "s:notifications:old")
+    orphan(app, "fresh:actions", ms=HOUR)
+    return app
+
+
+def test_a_dry_run_lists_exactly_what_a_live_run_removes(times: Times) -> None:
+    """RB4, RB16"""
+    app = scene(times)
+    before = keys(app)
+    dry = app.sweep()
+    assert (dry.dry_run, dry.skipped, keys(app)) == (True, False, before)
+    live = live_sweep(app)
+    assert swept(dry) == swept(live)
+    assert dry.removed == live.removed == 4
+    assert swept(live) == [
+        ("queue", "calls:actions", "kept: 1 messages are in it"),
+        ("queue", "empty:actions", "removed"),
+        ("queue", "later:actions", "kept: 1 messages are in it"),
+        ("queue", "runs:actions", "kept: 1 messages are in it"),
+        ("queue", "s:notifications:old", "removed"),
+        ("queue", "svc:callbacks", "kept: 1 messages are in it"),
+        ("queue", "waits:actions", "kept: 1 messages are in it"),
+        ("subscription", "s:notifications:half", "warned"),
+        ("subscription", "s:notifications:lapsed", "removed"),
+        ("subscription", "s:notifications:old", "removed"),
+    ]
+    assert {one.queue for one in app.run(subscriptions(app.bus_keys))} == {
+        f"s:notifications:{name}" for name in ("half", "fresh", "living")
+    }
+
+
+# BUG: a dry run says that it would warn of what was warned of already.
+def test_a_dry_run_after_a_live_one_finds_nothing_that_was_done(times: Times) -> None:
+    app = scene(times)
+    live_sweep(app)
+    dry = app.sweep()
+    again = live_sweep(app)
+    assert swept(dry) == swept(again)
+    assert [one for one in again.orphans if one.kind == "subscription"] == []
+
+
+# BUG: a live run also removes a broadcast whose process was silent for `inactive_after`, though its lease goes on; a
+# dry run looks at the lease alone.
+def test_dry_and_live_runs_agree_on_a_broadcast_of_little_patience(times: Times) -> None:
+    app = times.app
+    registered(app, "s:notifications:lapsed", lease_ms=30_000, inactive_ms=12_000)
+    times.move(15_000)
+    dry = app.sweep()
+    assert swept(dry) == swept(live_sweep(app))
+
+
+# BUG: a dry run lists all subscriptions that would be removed, a live one removes 200 of them and does not say that
+# there are more.
+def test_dry_and_live_runs_agree_on_many(times: Times) -> None:
+    app = times.app
+    for n in range(0, 300, 100):
+        registered(app, *(f"s:notifications:n{i}" for i in range(n, n + 100)), lease_ms=1000)
+    times.move(2_000)
+    dry = app.sweep()
+    assert swept(dry) == swept(live_sweep(app))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_dry_and_live_runs_agree_on_whatever_there_is(times: Times, seed: int) -> None:
+    app, chance = times.app, random.Random(seed)
+    for n in range(40):
+        lease = chance.choice([0, 0, 30_000])
+        registered(app, f"s:notifications:n{n}", inactive_ms=chance.randint(1, 20) * HOUR, lease_ms=lease)
+        times.move(chance.randint(0, HOUR))
+        if chance.random() < 0.5:
+            app.service("svc").send(f"svc{n}.work", delay=chance.choice([None, "3h"]))
+        orphan(app, f"svc{n}:actions", ms=chance.randint(0, 48) * HOUR)
+    dry = app.sweep()
+    live = live_sweep(app)
+    assert swept(dry) == swept(live)
+    assert dry.orphans
+
+
+def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
+    """RB4: neither KEYS nor SCAN, whatever is found."""
+    app = scene(times)
+
+    def looked() -> dict[str, int]:
+        stats = server.command("INFO", "commandstats")
+        return {name: stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("keys", "scan", "randomkey")}
+
+    app.service("svc").action("work")(lambda: None)
+    before = looked()
+    app.sweep()
+    live_sweep(app)
+    with working(app):
+        eventually(lambda: app.bus.worker)
+    app.made_for("task_7")
+    app.cleanup("task_7")
+    app.trace("task_7")
+    app.run(tallies(app))
+    assert looked() == before
+
+
+def test_a_sweep_asks_as_often_whatever_is_kept_elsewhere(times: Times, server: Server) -> None:
+    """What it costs depends on what is unused, not on how many keys there are."""
+    app = times.app
+    orphan(app, "empty:actions")
+
+    def asked(plan: Generator[Any, Any, SweepReport]) -> int:
+        calls, answer = 0, None
+        while True:
+            try:
+                step = plan.send(answer)
+            except StopIteration:
+                return calls
+            calls += 1
+            answer = app.run(one(step))
+
+    first = asked(sweeping(app, dry_run=True))
+    svc = app.service("svc")
+    for n in range(300):
+        svc.send("busy.work", {"n": n}, task=f"task_{n}")
+    assert asked(sweeping(app, dry_run=True)) == first
+
+
+def test_two_sweepers_at_once_do_the_work_once(times: Times) -> None:
+    """RB4: one of them has the lock, the other one says so."""
+    app = times.app
+    for n in range(150):
+        registered(app, f"s:notifications:n{n}", lease_ms=1000)
+        orphan(app, f"svc{n}:actions")
+    times.move(2_000)
+    reports: list[SweepReport] = []
+    together = threading.Barrier(4)
+
+    def sweep() -> None:
+        together.wait()
+        reports.append(app.sweep(dry_run=False))
+        app.close()
+
+    threads = [threading.Thread(target=sweep) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    found = [one.name for report in reports for one in report.orphans if one.what == "removed"]
+    assert len(found) == len(set(found)) == 300
+    assert any(report.skipped for report in reports) or len(reports) == 4
+    assert app.run(subscriptions(app.bus_keys)) == []
+
+
+def test_a_sweeper_that_died_holds_up_the_others_for_a_moment_only(times: Times) -> None:
+    app = times.app
+    plan = sweeping(app, dry_run=False)
+    app.run(one(next(plan)))  # it has the lock
+    plan.close()
+    assert app.sweep(dry_run=False).skipped
+    assert app.sweep().skipped is False, "who only looks need not wait"
+    assert 0 < app.run(Call(["PTTL", app.bus_keys.key("sweeping")])) <= 30_000
+
+
+# BUG: whoever has finished removes the lock, whose ever it is by then.
+def test_a_slow_sweeper_leaves_the_lock_of_the_next_one_alone(times: Times) -> None:
+    app = times.app
+    slow, lock = sweeping(app, dry_run=False), app.bus_keys.key("sweeping")
+    answer = app.run(one(next(slow)))
+    app.run(Call(["SET", lock, "another"]))  # its own has ended meanwhile
+    with pytest.raises(StopIteration):
+        while True:
+            answer = app.run(one(slow.send(answer)))
+    held: bytes | None = app.run(Call(["GET", lock]))
+    app.run(Call(["DEL", lock]))
+    assert held == b"another"
+
+
+@pytest.mark.parametrize("age", ["1h", "2d"])
+def test_how_old_an_orphan_is_can_be_chosen(bus_factory: AppFactory, age: str) -> None:
+    """R22"""
+    app = bus_factory(orphan_age=age)
+    orphan(app, "old:actions", ms=3 * 24 * HOUR)
+    orphan(app, "new:actions", ms=2 * HOUR)
+    removed = {one.name for one in live_sweep(app).orphans}
+    assert removed == ({"old:actions", "new:actions"} if age == "1h" else {"old:actions"})
+
+
+def test_what_is_swept_is_logged_by_name(times: Times, caplog: pytest.LogCaptureFixture) -> None:
+    """R23"""
+    app = scene(times)
+    with caplog.at_level(logging.INFO, "relevo.bus"):
+        app.sweep()
+        assert caplog.messages == [], "a dry run is told to who asks"
+        live_sweep(app)
+    assert "queue empty:actions: unused for 3d; removed" in caplog.messages
+    assert any(line.startswith("subscription s:notifications:old: nobody served it") for line in caplog.messages)
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "s:notifications:half" in warning.getMessage()
+
+
+@pytest.mark.parametrize("mode", ["on", "observe", "off"])
+def test_workers_sweep_as_the_settings_say(times: Times, caplog: pytest.LogCaptureFixture, mode: str) -> None:
+    """R21, R27"""
+    scene(times)
+    app = times.another(lifecycle=mode)
+    app.service("other").action("nothing")(lambda: None)
+    with caplog.at_level(logging.INFO), working(app):
+        if mode == "off":
+            eventually(lambda: app.bus.worker)
+            eventually(lambda: app.run(Call(["ZCARD", app.keys_of("other:actions").key("instances")])))
+        else:
+            eventually(lambda: "s:notifications:lapsed" in caplog.text, what="a sweep")
+    left = {one.queue for one in app.run(subscriptions(app.bus_keys))}
+    assert ("s:notifications:lapsed" in left) == (mode != "on")
+    assert ("observed: subscription s:notifications:lapsed" in caplog.text) == (mode == "observe")
+
+
+def test_a_queue_whose_workers_wait_is_no_orphan(times: Times) -> None:
+    app = times.app
+    app.service("svc").action("work")(lambda: None)
+    with working(app):
+        eventually(lambda: app.queue("svc:actions").stats().idle_workers == 1)
+        orphan(app, "svc:actions", "svc:callbacks")
+        assert app.sweep().orphans == ()
+
+
+# BUG: a queue is taken off the list although there are dead letters in it, which nobody finds then: neither `app.dead`
+# nor the clean-up of their task looks into queues that are on no list.
+def test_a_queue_with_dead_letters_is_not_forgotten(bus: Relevo) -> None:
+    @bus.service("svc").action("work", retries=0)
+    def work() -> None:
+        raise ValueError("no")
+
+    bus.service("svc").send("svc.work")
+    asyncio.run(drain(bus))
+    assert len(bus.dead.list()) == 1
+    orphan(bus, "svc:actions", "svc:callbacks")
+    live_sweep(bus)
+    assert len(bus.dead.list()) == 1
+
+
+class Race:
+    """A queue that is used and drained while somebody sweeps, step by step."""
+
+    def __init__(self, app: Relevo, ages: Callable[[], None]) -> None:
+        self.app = app
+        self.age = ages
+        self.svc: Service = app.service("svc")
+        self.queue = app.queue("svc:actions")
+        self.plan: Generator[Any, Any, SweepReport] | None = None
+        self.answer: Any = None
+        self.removed = 0
+
+    def send(self) -> None:
+        self.svc.send("svc.work")
+
+    def work(self) -> None:
+        for lease in self.queue.take(5, worker="w"):
+            lease.done()
+
+    def sweep(self) -> None:
+        """One step of a sweep."""
+        if self.plan is None:
+            self.app.run(Call(["DEL", self.app.bus_keys.key("sweeping")]))
+            self.plan, self.answer = sweeping(self.app, dry_run=False), None
+        try:
+            self.answer = self.app.run(one(self.plan.send(self.answer)))
+        except StopIteration as over:
+            self.plan = None
+            self.removed += sum(row.what == "removed" for row in over.value.orphans)
+
+    def run(self, chance: random.Random, steps: int = 500) -> None:
+        for _ in range(steps):
+            chance.choice([self.send, self.work, self.age, self.sweep, self.sweep, self.sweep])()
+            listed = "svc:actions" in self.app.queues()
+            assert listed or not self.queue.stats().living, "messages wait in a queue that nobody finds"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_queue_that_is_used_while_somebody_sweeps_is_not_forgotten(bus: Relevo, seed: int) -> None:
+    """RB4: between any two steps of a sweep."""
+
+    def days_pass() -> None:
+        orphan(bus, "svc:actions")
+        bus._listed.clear()  # a process lists a queue again after an hour
+
+    race = Race(bus, days_pass)
+    race.run(random.Random(seed))
+    assert race.removed > 0
+
+
+# BUG: a process lists a queue once an hour. Where orphans are younger than that, a queue that it used a moment ago looks
+# unused, and is taken off the list if it is empty for a moment; the process then sends to a queue that is on no list.
+@pytest.mark.parametrize("seed", range(2))
+def test_a_queue_in_use_is_no_orphan_however_young_orphans_may_be(bus_factory: AppFactory, seed: int) -> None:
+    """RB4"""
+    bus = bus_factory(orphan_age="10m")
+    Race(bus, lambda: orphan(bus, "svc:actions", ms=HOUR // 2)).run(random.Random(seed))
+
+
+# BUG: when a queue was used is noted by the clock of who uses it, and judged by the server's.
+def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(times: Times) -> None:
+    app = times.app
+    times.move(48 * HOUR)  # or all others are two days behind
+    app.service("svc").send("svc.work")
+    for lease in app.queue("svc:actions").take(1, worker="w"):
+        lease.done()
+    assert app.sweep().orphans == ()
+
+
+# BUG: one name on the list of queues that cannot be one stops everybody who goes through it.
+@pytest.mark.parametrize(
+    "name", [b"x:responses:y", b"x:dead_letter:actions", b":actions", b"\xff:actions", b"a:actions:%zz"]
+)
+def test_what_a_stranger_put_on_the_list_of_queues_is_passed_over(bus: Relevo, name: bytes) -> None:
+    bus.service("svc").send("svc.work", task="task_7")
+    bus.run(Call(["ZADD", bus.bus_keys.key("queues"), 1, name]))
+    bus.run(Call(["DEL", note_of(bus, "task_7")]))
+    assert len(bus.made_for("task_7")) == 1
+    assert bus.cleanup("task_7").living == 1
+    assert bus.run(tallies(bus))["actions"].living == 1
+    live_sweep(bus)
+
+
+# --- counted
+
+
+async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) -> None:
+    """R26"""
+    nooble = Nooble(bus, retries=1, backoff=0.01)
+
+    @bus.service("audit").on("ingestion.*", retries=0)
+    async def heard(n: int) -> None:
+        if n == 3:
+            raise ValueError(n)
+
+    async with working(bus):
+        await aeventually(_subscribed(bus))
+        for n in (1, 2, -1):
+            await nooble.ask(n, task=f"task_{n}", on_progress=None)
+        for n in range(4):
+            await nooble.ingestion.apublish("seen", {"n": n}, task="events")
+        await aeventually(lambda: len(nooble.replies) == 3)
+        await gone(bus, "task_1")
+        await gone(bus, "task_2")
+
+        async def only_dead() -> bool:
+            return [one.state for one in await bus.amade_for("task_-1")] == [State.DEAD]
+
+        await aeventually(only_dead)
+        await aeventually(_living(bus, "audit:notifications:ingestion.*"))
+        assert await nooble.ingestion.arequest("embedding.generate", {"n": 5}) == 10
+    with pytest.raises(Exception, match="nobody began"):
+        await nooble.ingestion.arequest("embedding.generate", {"n": 5}, wait=True, timeout=0.05)
+    await nooble.ingestion.asend("embedding.generate", {"n": 6}, timeout=0.01)
+    await nooble.ingestion.asend("embedding.generate", {"n": 7}, delay="1h")
+    await asyncio.sleep(0.02)  # until the time of a message is up: nothing shows it
+    await drain(bus)
+    found = await bus.arun(tallies(bus))
+    assert found["notifications"] == Tally(created=4, done=3, dead=1)
+    assert found["callbacks"] == Tally(created=3, done=3, cleaned=3)
+    actions = found["actions"]
+    assert (actions.created, actions.living, actions.dead, actions.done) == (7, 1, 1, 3)
+    assert actions.cleaned == 2
+    assert (await bus.acleanup("events")).removed == 3
+    assert (await bus.arun(tallies(bus)))["notifications"].cleaned == 3
+
+
+# BUG: nothing counts what is swept, so that it is always 0; and the queue of a subscription that was removed leaves the
+# list, and with it the sums of all that ever was in it.
+def test_what_is_swept_is_counted(times: Times) -> None:
+    """R26"""
+    app = times.app
+    registered(app, "s:notifications:old", inactive_ms=HOUR)
+    for _ in range(5):
+        app.service("shop").publish("sold")
+    for moved in (HOUR * 3 // 4, HOUR, 6_000, 6_000):
+        times.move(moved)
+        live_sweep(app)
+    assert app.queue("s:notifications:old").stats().living == 0
+    found = app.run(tallies(app)).get("notifications", Tally())
+    assert (found.created, found.living, found.swept) == (5, 0, 5)
+
+
+def test_a_bus_that_nobody_used_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
+    assert bus.run(tallies(bus)) == {}
+    assert bus.sweep() == SweepReport((), True)
+    assert bus.sweep(dry_run=False) == SweepReport((), False)
+    assert keys(bus) == []
+
+
+def test_a_report_counts_what_is_or_would_be_removed() -> None:
+    rows = [
+        Orphan("queue", "a", 1, "", what) for what in ("removed", "would be removed", "warned", "kept: it was used")
+    ]
+    assert SweepReport(tuple(rows), True).removed == 2
+
+
+def test_the_place_of_a_message_is_no_part_of_its_task(bus: Relevo) -> None:
+    """A tenant and a task of one name are two things."""
+    bus.service("svc").send("svc.work", tenant="task_7")
+    assert bus.made_for("task_7") == []
+    assert Place(100, "task_7").group == "task_7"
