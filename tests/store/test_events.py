@@ -350,6 +350,15 @@ def test_many_letters_are_delivered_in_few_bounded_calls(bus: Bus) -> None:
     assert bus.waiting("a") == bus.waiting("b") == ids
 
 
+def test_any_number_of_events_is_delivered_in_calls_of_bounded_length(bus: Bus) -> None:
+    to = Recipient(queue_of("a"), 1000, "old", 0)
+    some = [Event(new_id(), "a", 1, BODY, (to,), ANYWHERE, log=Log("shop:notifications", 60_000)) for _ in range(250)]
+    calls: list[str] = []
+    step_by_step(bus.run, deliver_events(bus.app.keys_of, some), lambda name, _: calls.append(name))
+    assert calls == ["event"] * 3 + ["log"] * 3
+    assert bus.waiting("a") == [one.id for one in some]
+
+
 def test_large_events_are_delivered_in_calls_of_bounded_size(bus: Bus) -> None:
     """RB44"""
     to = Recipient(queue_of("a"), 100, "old", 0)

@@ -111,6 +111,15 @@ def test_a_subscription_that_somebody_removed_by_hand_is_registered_again_and_ge
     assert [to.queue for to in bus.send().to] == [queue_of("a")]
 
 
+def test_a_subscription_that_somebody_changed_by_hand_counts_as_it_is(bus: Bus) -> None:
+    bus.subscribe("shop.*", "a")
+    text = bus.own.ask("HGET", "subscriptions", queue_of("a"))
+    bus.own.ask("HSET", "subscriptions", queue_of("a"), text.replace(b"shop.*", b"mail.*"))
+    assert bus.send("shop.sold").to == ()
+    assert bus.subscribe("shop.*", "a") == "changed"
+    assert len(bus.send("shop.sold").to) == 1
+
+
 def test_all_of_a_workers_subscriptions_are_said_in_one_call(bus: Bus) -> None:
     bus.subscribe("b")
     bus.subscribe("c", max_backlog=1)

@@ -16,13 +16,14 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from relevo import Relevo, State, current_job
+from relevo import Relevo, Reply, State, current_job
 from relevo.errors import ServerRefused
 from relevo.settings import Settings, load
 from relevo.store import scripts
+from relevo.store.plan import Call
 from relevo.worker import Worker
 from relevo.worker.supervisor import KILL_AFTER
-from tests.eventually import eventually
+from tests.eventually import aeventually, eventually
 from tests.servers import available, free_port
 from tests.system.shell import relevo
 
@@ -77,6 +78,13 @@ ROLES = {
         | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
     ),
 }
+
+#: A process of the bus: a worker of its app, and all that services say to each other.
+ROLES["service"] = (
+    ROLES["worker"][0]
+    | {"send", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag", "count"},
+    ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
+)
 
 
 class Shipped:
@@ -160,7 +168,7 @@ def test_doctor_finds_nothing_wrong_with_the_shipped_configuration(shipped: Ship
 
 async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     """R284: rights for each role."""
-    producer, worker, monitor = (shop(shipped.url(role)) for role in ROLES)
+    producer, worker, monitor = (shop(shipped.url(role)) for role in ("producer", "worker", "monitor"))
     charge = producer.tasks["charge"]
     good, bad = await charge.aenqueue(7), await charge.aenqueue(13)
     runner = Worker(worker)
@@ -184,6 +192,48 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
         await monitor.tasks["charge"].aenqueue(7)
     for app in (producer, worker, monitor):
         await app.aclose()
+
+
+async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> None:
+    ingestion, embedding = (Relevo(name, env="prod", url=shipped.url("service")) for name in ("ingestion", "embedding"))
+    got: list[str] = []
+    svc, me = embedding.service("embedding", keep_events="1h"), ingestion.service("ingestion")
+
+    @svc.action("generate")
+    async def generate(text: str) -> str:
+        await svc.areport("half")
+        await svc.apublish("generated", {"text": text})
+        return text.upper()
+
+    @me.action("ready")
+    async def ready(reply: Reply[str]) -> None:
+        got.append(f"{reply.status} {reply.result}")
+
+    @me.on("embedding.*")
+    async def generated(text: str) -> None:
+        got.append(f"event {text}")
+
+    workers = [Worker(ingestion), Worker(embedding)]
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=10, task="t")
+        assert await asked == "A"
+        large = "x" * 100_000
+        await me.asend("embedding.generate", {"text": large}, on_reply="ready", on_progress="ready", timeout="10s")
+        await me.asend("embedding.generate", {"text": "b"}, on_reply="ready", task="t", tenant="acme", tier="free")
+        await aeventually(lambda: len(got) >= 6, what="callbacks, a report and events have come")
+        assert await me.areplay("embedding.*", since="1h") == 3
+        assert (await ingestion.acleanup("t")).dry_run is False
+        await aeventually(lambda: ingestion.atrace("t"), what="its way is written down")
+        assert (await ingestion.asweep(dry_run=False)).removed == 0
+        with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
+            await ingestion.arun(Call([b"KEYS", b"*"]))
+    finally:
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*running)
+        await ingestion.aclose()
+        await embedding.aclose()
 
 
 def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:

@@ -58,7 +58,8 @@ async def document_accepted(reply: Reply[Accepted]) -> None:
     if reply.ok and reply.result is not None:
         await socket.send(reply.result.document_id, "accepted", f"{reply.result.parts} texts")
     else:
-        await socket.send(str(reply.context), reply.status, reply.error.message if reply.error else "")
+        why = reply.error.message if reply.error else "ingestion did not take it"
+        await socket.send(str(reply.context), reply.status, why)
 
 
 @orchestrator.on("ingestion.document_progress", broadcast=True)

@@ -86,6 +86,7 @@ if is_limited then
       one.is_untidy = #gone > 0
       if not one.is_untidy then break end
       redis.call('ZREM', one.line, unpack(gone))
+      most = MOST_LET_GO
     end
     return went
   end

@@ -1,0 +1,758 @@
+"""Limits of groups: how many of a group run at once, how fast they start, and that others do not notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relevo.model.job import Envelope, write
+from relevo.model.limits import limit_of
+from relevo.store import jobs as store_jobs
+from relevo.store import limits, queues
+from relevo.store.limits import GroupLimit
+from relevo.store.push import NewJob, push_rich
+from relevo.store.turns import Settled, Turn, rest
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
+
+#: The line of a group is looked at after so long, also if nothing happens.
+LOOK_MS = 60_000
+
+
+def body_of(group: str, weight: float = 1.0, **more: Any) -> str:
+    if weight != 1.0:
+        more["weight"] = weight
+    return write(Envelope("shop.step", group=group, **more)).decode()
+
+
+def enqueue(desk: Desk, group: str, count: int = 1, *, priority: int = 100, weight: float = 1.0) -> list[str]:
+    """Jobs of one group; their ids in order."""
+    body = body_of(group, weight, priority=priority)
+    return [desk.push_one(body, priority=priority, group=group, weight=weight) for _ in range(count)]
+
+
+def flood(desk: Desk, group: str, count: int) -> list[str]:
+    """The same for many, a thousand a call."""
+    ids: list[str] = []
+    body = body_of(group).encode()
+    while len(ids) < count:
+        some = [NewJob(new_id(), 100, body, group=group) for _ in range(min(1000, count - len(ids)))]
+        ids += desk.run(push_rich(desk.keys, some))
+    return ids
+
+
+def limit(desk: Desk, group: str, **given: Any) -> bool:
+    changed: bool = desk.run(limits.limit(desk.keys, group, limit_of(**given)))
+    return changed
+
+
+def standing(desk: Desk, group: str) -> GroupLimit:
+    (found,) = [one for one in desk.run(limits.limits(desk.keys)) if one.group == group]
+    assert isinstance(found, GroupLimit)
+    return found
+
+
+def started(found: Turn) -> list[str]:
+    return [id.decode() for id in found.ids]
+
+
+def line(desk: Desk, group: str) -> list[str]:
+    return desk.members(f"parked:g:{group}")
+
+
+def assert_nothing_is_left(desk: Desk) -> None:
+    """Of limits nothing is there without an end but the limits themselves."""
+    keys: list[bytes] = desk.server.command("KEYS", f"{{{desk.keys.address}}}:*")
+    endless = {key.rpartition(b"}:")[2] for key in keys if desk.server.command("PTTL", key) < 0}
+    assert endless <= {b"limits"}
+
+
+# how many at once
+
+
+def test_no_more_jobs_of_a_group_run_than_its_limit_says(desk: Desk) -> None:
+    limit(desk, "a", concurrency=2)
+    ids = enqueue(desk, "a", 5)
+    assert desk.claim(10) == ids[:2]
+    assert desk.claim(10, worker="other") == []
+    stats = desk.stats()
+    assert (stats.ready, stats.running, stats.waiting, stats.living) == (0, 2, 3, 5)
+    assert started(desk.turn(10, plain(ids[:1]))) == ids[2:3], "a place is taken in the turn that gives it up"
+    assert started(desk.turn(10, plain(ids[1:3]))) == ids[3:]
+    assert not desk.finish(ids[3:])
+    assert_nothing_is_left(desk)
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [
+        plain,
+        kept,
+        lambda ids: kept(ids, ttl_ms=-5000),
+        lambda ids: moved(ids[0], "done"),
+        lambda ids: moved(ids[0], "dead", text=b'{"state":"dead"}'),
+        lambda ids: moved(ids[0], "cancelled", text=b'{"state":"cancelled"}'),
+        lambda ids: moved(ids[0], "expired", text=b'{"state":"expired"}'),
+        lambda ids: moved(ids[0], "retry", group="a"),
+    ],
+    ids=["plain", "kept", "told", "done", "dead", "cancelled", "expired", "retry"],
+)
+@pytest.mark.parametrize("want", [0, 5])
+def test_whatever_becomes_of_a_job_it_gives_its_place_up(
+    desk: Desk, settled: Callable[[list[str]], Settled], want: int
+) -> None:
+    limit(desk, "a", concurrency=1)
+    first, second, third = enqueue(desk, "a", 3)
+    assert desk.claim(5) == [first]
+    found = desk.turn(want, settled([first]))
+    assert found.refused == []
+    assert (started(found) or desk.claim(5)) == [second]
+    assert standing(desk, "a").running == 1
+    assert started(desk.turn(5, plain([second]))) == [third]
+    desk.finish([third])
+    assert desk.ask("EXISTS", "holding") == 0
+
+
+def test_a_job_that_is_handed_back_goes_before_the_line(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    first, second = enqueue(desk, "a", 2)
+    assert desk.claim(5) == [first]
+    assert desk.turn(0, moved(first, "back", group="a")).refused == []
+    found = desk.turn(5)
+    assert started(found) == [first]
+    assert line(desk, "a") == [second]
+    assert desk.finish([first], token=2) == []
+    assert desk.claim(5) == [second]
+
+
+def test_a_job_of_a_silent_worker_keeps_its_place(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", concurrency=1)
+    first, second = enqueue(desk, "a", 2)
+    assert desk.claim(5) == [first]
+    desk.advance(LEASE_MS + 1)
+    found = desk.turn(5, worker="other")
+    assert [row[0].decode() for row in found.lost] == [first]
+    assert started(found) == [], "who took it back decides about it; meanwhile it runs"
+    assert standing(desk, "a").running == 1
+    assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
+
+
+def test_a_place_of_a_job_without_a_body_is_given_up(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", concurrency=1)
+    first, second = enqueue(desk, "a", 2)
+    assert desk.claim(5) == [first]
+    desk.ask("HDEL", "jobs", first)
+    desk.advance(LEASE_MS + 1)
+    assert desk.claim(5) == [second]
+    desk.finish([second])
+    assert_nothing_is_left(desk)
+
+
+def test_a_word_that_comes_too_late_gives_no_place_up(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", concurrency=1)
+    first, _ = enqueue(desk, "a", 2)
+    desk.claim(5)
+    desk.advance(LEASE_MS + 1)
+    desk.turn(1, worker="other")
+    assert desk.finish([first]) == [first.encode()]
+    assert desk.claim(5) == []
+    assert standing(desk, "a").running == 1
+
+
+def test_other_groups_and_jobs_without_a_group_are_not_held_up(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    held = enqueue(desk, "a", 3)
+    others = [*enqueue(desk, "b", 2), *desk.push("{}"), *enqueue(desk, "a b", 1), *enqueue(desk, "A", 1)]
+    assert sorted(desk.claim(10)) == sorted([held[0], *others])
+
+
+def test_jobs_that_ran_before_the_limit_count(desk: Desk) -> None:
+    ids = enqueue(desk, "a", 5)
+    others = enqueue(desk, "b", 2)
+    assert len(desk.claim(5)) == 5
+    ran = [id for id in ids if desk.score("running", id)]
+    assert 2 < len(ran) < 5
+    limit(desk, "a", concurrency=2)
+    assert standing(desk, "a").running == len(ran)
+    assert set(desk.claim(5)) <= set(others)
+    desk.finish(ran[: len(ran) - 2])
+    assert desk.claim(5) == [], "two run"
+    assert len(started(desk.turn(5, plain(ran[len(ran) - 2 : len(ran) - 1])))) == 1
+
+
+def test_counting_twice_what_ran_before_changes_nothing(desk: Desk) -> None:
+    (id,) = enqueue(desk, "a")
+    desk.claim()
+    limit(desk, "a", concurrency=1)
+    assert desk.run(limits.adopt(desk.keys, "a", [id.encode(), b"0" * 20])) == 0
+    assert desk.run(limits.adopt(desk.keys, "b", [id.encode()])) == 0, "a group without a limit counts nothing"
+    assert standing(desk, "a").running == 1
+    desk.finish([id])
+    assert_nothing_is_left(desk)
+
+
+# order
+
+
+def test_jobs_of_a_group_start_in_the_order_they_came_also_if_they_had_to_wait(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    ids: list[str] = []
+    order: list[str] = []
+    for _ in range(6):  # the queue runs empty in between, and the virtual times start anew
+        ids += enqueue(desk, "a", 3)
+        order += (got := desk.claim(2))
+        assert got and not desk.finish(got)
+    order += desk.drain()
+    while left := desk.drain(1):
+        order += left
+    assert order == ids
+
+
+def test_a_job_that_was_let_go_is_not_overtaken_by_a_later_one(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    first, second = enqueue(desk, "a", 2)
+    assert desk.claim(5) == [first]
+    (third,) = enqueue(desk, "a", weight=64.0)
+    others = desk.push(*["{}"] * 5)
+    assert desk.turn(0, plain([first])).refused == []
+    assert desk.members("ready") == [third, second, *others], "its place is that of a new one"
+    assert desk.drain(1) == [second, others[0], third, *others[1:]], "and it starts when its group's turn comes"
+
+
+def test_an_urgent_job_goes_before_the_line_of_its_group(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    ids = enqueue(desk, "a", 3)
+    assert desk.claim(5) == ids[:1]
+    (urgent,) = enqueue(desk, "a", priority=0)
+    (later,) = enqueue(desk, "a", priority=150)
+    assert desk.claim(5) == []
+    assert line(desk, "a") == [urgent, *ids[1:], later]
+    assert started(desk.turn(5, plain(ids[:1]))) == [urgent]
+
+
+def test_an_urgent_job_takes_the_place_of_one_that_was_let_go(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    first, second = enqueue(desk, "a", 2)
+    desk.claim(5)
+    desk.turn(0, plain([first]))
+    assert desk.stats().ready == 1
+    (urgent,) = enqueue(desk, "a", priority=0)
+    assert desk.claim(5) == [urgent]
+    assert (desk.stats().ready, line(desk, "a")) == (0, [second])
+    assert started(desk.turn(5, plain([urgent]))) == [second]
+
+
+def test_a_group_at_its_limit_leaves_others_their_share(desk: Desk) -> None:
+    """What is let go goes to the end of the line of groups, not before it: a worker with one slot serves all."""
+    limit(desk, "a", concurrency=1)
+    groups = dict.fromkeys(enqueue(desk, "a", 20), "a") | dict.fromkeys(enqueue(desk, "b", 20), "b")
+    order: list[str] = []
+    held = desk.claim(1)
+    while held:
+        order += [groups[id] for id in held]
+        held = started(desk.turn(1, plain(held)))
+    assert len(order) == 40
+    for at in range(0, 36, 4):
+        assert order[at : at + 4].count("b") >= 1, f"{order} at {at}"
+        assert order[at : at + 4].count("a") >= 1, f"{order} at {at}"
+
+
+def test_a_group_that_waited_long_does_not_wait_behind_newer_ones(desk: Desk) -> None:
+    """Its tags are those of a long line; the virtual times started anew meanwhile, and others count from there."""
+    limit(desk, "a", concurrency=1)
+    ids = flood(desk, "a", 400)
+    while desk.turn(10).wake_ms == 0 or desk.stats().ready:
+        pass
+    assert desk.stats().waiting == 399
+    others = enqueue(desk, "b", 50)
+    assert desk.claim(5) == others[:5]
+    desk.finish(ids[:1])
+    assert ids[1] in desk.claim(5)
+
+
+# how fast
+
+
+def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", rate="10/s", burst=3)
+    ids = enqueue(desk, "a", 8)
+    found = desk.turn(10)
+    assert started(found) == ids[:3]
+    assert 0 < found.wake_ms - found.now_ms <= 100, "the worker is told when the next may start"
+    desk.advance(found.wake_ms - found.now_ms - 20)
+    assert desk.claim(10) == []
+    desk.advance(20)
+    assert desk.claim(10) == ids[3:4]
+    desk.advance(250)
+    assert desk.claim(10) == ids[4:6]
+    desk.advance(50)
+    assert desk.claim(10) == ids[6:7]
+    desk.advance(3_600_000)
+    assert desk.claim(10) == ids[7:]
+    more = enqueue(desk, "a", 5)
+    assert desk.claim(10) == more[:2], "an hour gives no more than a burst, of which one was taken"
+
+
+@pytest.mark.parametrize(
+    ("rate", "every_ms"), [("10/s", 100), ("100/m", 600), ("5/h", 720_000), ("1/d", 86_400_000), (4, 250), (0.5, 2000)]
+)
+def test_a_token_comes_when_the_rate_says(late_desk: Desk, rate: Any, every_ms: int) -> None:
+    desk = late_desk
+    limit(desk, "a", rate=rate, burst=1)
+    ids = enqueue(desk, "a", 3)
+    assert desk.claim(5) == ids[:1]
+    desk.advance(every_ms - 50)
+    assert desk.claim(5) == []
+    desk.advance(51)
+    assert desk.claim(5) == ids[1:2]
+
+
+def test_rates_of_millions_and_fractions_are_exact(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", rate="7/s", burst=7)
+    ids = flood(desk, "a", 50)
+    got = desk.claim(100)
+    assert got == ids[:7]
+    for second in range(1, 6):
+        desk.advance(1000)
+        got += desk.claim(100)
+        assert 7 * second <= len(got) - 7 <= 7 * second + 1  # the real time of the test passes, too
+    limit(desk, "a", rate=1_000_000)
+    assert [*got, *desk.claim(100)] == ids
+
+
+def test_a_bucket_ends_when_it_is_full(desk: Desk) -> None:
+    limit(desk, "a", rate="1/m", burst=5)
+    limit(desk, "b", rate="1/m", burst=5)
+    enqueue(desk, "a", 2)
+    enqueue(desk, "b", 1)
+    assert len(desk.claim(5)) == 3
+    assert 115_000 < desk.ask("PTTL", "buckets") < 121_000, "as long as the one that is full last"
+
+
+def test_rate_and_concurrency_hold_together(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", concurrency=2, rate="1/s", burst=3)
+    ids = enqueue(desk, "a", 6)
+    assert desk.claim(9) == ids[:2]
+    assert started(desk.turn(9, plain(ids[:2]))) == ids[2:3], "two places, one token"
+    desk.advance(10_000)
+    assert desk.claim(9) == ids[3:4], "many tokens, one place"
+    assert started(desk.turn(9, plain(ids[2:4]))) == ids[4:]
+
+
+# change
+
+
+def test_a_higher_limit_counts_at_once(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    ids = enqueue(desk, "a", 6)
+    assert desk.claim(9) == ids[:1]
+    assert limit(desk, "a", concurrency=3) is True
+    assert limit(desk, "a", concurrency=3) is False
+    assert desk.claim(9) == ids[1:3]
+
+
+def test_a_lower_limit_lets_run_what_runs(desk: Desk) -> None:
+    limit(desk, "a", concurrency=3)
+    ids = enqueue(desk, "a", 6)
+    assert desk.claim(9) == ids[:3]
+    limit(desk, "a", concurrency=1)
+    assert started(desk.turn(9, plain(ids[:1]))) == []
+    assert started(desk.turn(9, plain(ids[1:2]))) == []
+    assert started(desk.turn(9, plain(ids[2:3]))) == ids[3:4]
+
+
+def test_one_that_was_let_go_waits_again_if_the_limit_is_lowered(desk: Desk) -> None:
+    limit(desk, "a", concurrency=2)
+    ids = enqueue(desk, "a", 4)
+    assert desk.claim(9) == ids[:2]
+    desk.finish(ids[:1])
+    assert (desk.stats().ready, desk.stats().waiting) == (1, 1)
+    limit(desk, "a", concurrency=1)
+    assert desk.claim(9) == []
+    assert (desk.stats().ready, desk.stats().waiting, line(desk, "a")) == (0, 2, ids[2:])
+    assert started(desk.turn(9, plain(ids[1:2]))) == ids[2:3]
+
+
+def test_a_faster_rate_does_not_wait_for_the_slow_ones_token(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", rate="1/d")
+    ids = enqueue(desk, "a", 3)
+    assert desk.claim(9) == ids[:1]
+    limit(desk, "a", rate="10/s", burst=1)
+    desk.advance(200)
+    assert desk.claim(9) == ids[1:2]
+    limit(desk, "a", concurrency=5)
+    assert desk.claim(9) == ids[2:], "without a rate no token is needed"
+    assert desk.ask("HGETALL", "buckets") == {}
+
+
+def test_without_its_limit_a_group_goes_on_in_bounded_steps_and_in_order(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    ids = flood(desk, "a", 1000)
+    assert desk.claim(1) == ids[:1]
+    while desk.stats().ready:
+        assert desk.claim(1) == []
+    assert desk.run(limits.unlimit(desk.keys, "a")) is True
+    assert desk.run(limits.unlimit(desk.keys, "a")) is False
+    (late,) = enqueue(desk, "a")
+    order: list[str] = []
+    while got := desk.claim(170):
+        order += got
+    assert order == [*ids[1:], late]
+    assert line(desk, "a") == []
+    desk.finish([*ids, late])
+    assert_nothing_is_left(desk)
+
+
+def test_a_limit_is_forgotten_with_all_it_kept(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1, rate="1/s")
+    ids = enqueue(desk, "a", 2)
+    desk.claim(5)
+    desk.run(limits.unlimit(desk.keys, "a"))
+    assert desk.run(limits.limits(desk.keys)) == []
+    assert desk.ask("EXISTS", "limits") == 0
+    assert desk.claim(5) == ids[1:]
+    desk.finish(ids)
+    assert [desk.ask("EXISTS", key) for key in ("holding", "parking", "buckets")] == [0, 0, 0]
+
+
+# pause
+
+
+def test_a_paused_group_starts_nothing_until_it_is_resumed(desk: Desk) -> None:
+    assert desk.run(limits.pause(desk.keys, "a")) is True
+    assert desk.run(limits.pause(desk.keys, "a")) is False
+    ids, others = enqueue(desk, "a", 3), enqueue(desk, "b", 2)
+    assert desk.claim(9) == others
+    assert standing(desk, "a") == GroupLimit("a", None, None, None, paused=True, running=0, parked=3)
+    assert desk.run(limits.resume(desk.keys, "a")) is True
+    assert desk.run(limits.resume(desk.keys, "a")) is False
+    assert desk.claim(9) == ids
+    assert desk.ask("EXISTS", "limits") == 0
+
+
+def test_pause_and_limit_do_not_know_of_each_other(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1, rate="5/h")
+    desk.run(limits.pause(desk.keys, "a"))
+    limit(desk, "a", concurrency=2)
+    ids = enqueue(desk, "a", 3)
+    assert desk.claim(9) == []
+    desk.run(limits.resume(desk.keys, "a"))
+    assert desk.claim(9) == ids[:2], "the limit is still there"
+    desk.run(limits.pause(desk.keys, "a"))
+    assert desk.run(limits.unlimit(desk.keys, "a")) is True
+    assert desk.claim(9) == [], "and so is the pause"
+    assert standing(desk, "a").running == 2, "what runs goes on"
+    desk.run(limits.resume(desk.keys, "a"))
+    assert desk.claim(9) == ids[2:]
+
+
+def test_a_whole_queue_that_is_paused_hands_out_nothing_of_what_was_let_go(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    ids = enqueue(desk, "a", 2)
+    desk.claim(5)
+    desk.run(queues.pause(desk.keys, True))
+    assert started(desk.turn(5, plain(ids[:1]))) == []
+    desk.run(queues.pause(desk.keys, False))
+    assert desk.claim(5) == ids[1:]
+
+
+# bodies
+
+
+ANYTHING = '"g":"paused"'
+HELD = [
+    body_of("paused"),
+    body_of("paused", weight=2.5, priority=7, name="x", tags=("g",)),
+    write(Envelope("shop.step", group="paused", args=[{"g": "other"}])).decode(),  # type: ignore[arg-type]
+    '{"t":"shop.step","p":100,"g":"paused","a":[{"g":"other"}],"k":{"g":"other"}}',
+    '{"t":"quoted \\" \\\\","g":"paused"}',
+    '{ "t" : "spaced" , "g" : "paused" }',
+    '{"g":"paused","t":"another order"}',
+    '{"t":"ñ","g":"p\\u0061used"}',
+]
+FREE = [
+    "{}",
+    "",
+    "no json " + ANYTHING,
+    '{"t":"shop.step","a":["\\"g\\":\\"paused\\"",{"g":"paused"}],"k":{"g":"paused"}}',
+    '{"t":"\\",\\"g\\":\\"paused\\"","a":[]}',
+    '{"t":"shop.step","g":"","k":{"g":"paused"}}',
+    '{"t":"shop.step","g":["paused"]}',
+    '{"t":"shop.step","g":7}',
+    '["g","paused"]',
+    body_of("other"),
+    body_of("Paused"),
+    body_of("paused "),
+    "[" * 100_000 + '"g"',
+    '{"t":"x","g":"\\ud800"}',
+]
+
+
+@pytest.mark.parametrize("body", HELD)
+def test_the_group_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
+    desk.run(limits.pause(desk.keys, "paused"))
+    id = desk.push_one(body, group="paused")
+    assert desk.claim() == []
+    assert line(desk, "paused") == [id]
+
+
+@pytest.mark.parametrize("body", FREE)
+def test_what_is_no_group_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
+    desk.run(limits.pause(desk.keys, "paused"))
+    id = desk.push_one(body)
+    assert desk.claim() == [id], "also if nobody can read it: a worker will see what becomes of it"
+    assert desk.ask("EXISTS", "holding") == 0
+
+
+@pytest.mark.parametrize(
+    "group", ['"', "\\", 'a"b\\c', "ñandú", "日本", "a b", "g:a", "#a", "x" * 200, "a:b{c}*", "'", "%d%s"]
+)
+def test_a_group_may_have_any_printable_name(desk: Desk, group: str) -> None:
+    limit(desk, group, concurrency=1)
+    first, second = enqueue(desk, group, 2)
+    assert desk.claim(5) == [first]
+    assert standing(desk, group) == GroupLimit(group, 1, None, None, paused=False, running=1, parked=1)
+    assert started(desk.turn(5, plain([first]))) == [second]
+    desk.finish([second])
+    assert desk.run(limits.unlimit(desk.keys, group))
+    assert_nothing_is_left(desk)
+
+
+def test_the_weight_of_a_group_counts_for_what_was_let_go(desk: Desk) -> None:
+    limit(desk, "a", concurrency=4)
+    ids = enqueue(desk, "a", 9, weight=4.0)
+    assert desk.claim(9) == ids[:4]
+    others = enqueue(desk, "b", 3)
+    desk.finish(ids[:4])
+    assert desk.members("ready").index(others[0]) >= 3, "four times the share"
+
+
+# what people do with jobs that wait
+
+
+def test_a_parked_job_is_seen_as_waiting(desk: Desk) -> None:
+    desk.run(limits.pause(desk.keys, "a"))
+    (id,) = enqueue(desk, "a")
+    desk.claim()
+    seen = desk.run(store_jobs.look(desk.keys, id))
+    assert (seen.state, seen.open, seen.body) == ("waiting", 0, body_of("a").encode())
+    (row,) = desk.run(queues.page(desk.keys, "waiting", 0, 10))
+    assert (row.id, row.envelope.group) == (id, "a")
+
+
+def test_a_parked_job_can_be_cancelled_and_revived(desk: Desk) -> None:
+    desk.run(limits.pause(desk.keys, "a"))
+    first, second = enqueue(desk, "a", 2)
+    desk.claim(5)
+    assert desk.run(store_jobs.cancel(desk.keys, [(first, 60_000, "")], 1000)) == (["cancelled"], False)
+    assert line(desk, "a") == [second]
+    seen = desk.run(store_jobs.look(desk.keys, first))
+    assert (seen.state, seen.record.queue_from) == ("cancelled", "waiting")
+    assert desk.run(store_jobs.revive(desk.keys, first, Envelope("x", group="a"), body_of("a").encode()))[0] == 1
+    assert desk.claim(5) == []
+    assert line(desk, "a") == [second, first], "it comes as a new one"
+    assert desk.run(store_jobs.cancel(desk.keys, [(id, 60_000, "") for id in (first, second)], 1000))
+    assert desk.run(store_jobs.discard(desk.keys, [first, second])) == (2, False)
+    assert_nothing_is_left(desk)
+
+
+def test_the_next_goes_if_one_that_was_let_go_is_cancelled(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    first, second, third = enqueue(desk, "a", 3)
+    desk.claim(5)
+    desk.finish([first])
+    assert desk.members("ready") == [second]
+    desk.run(store_jobs.cancel(desk.keys, [(second, 60_000, "")], 1000))
+    assert desk.claim(5) == [third]
+
+
+def test_clearing_a_queue_clears_its_lines(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    desk.run(limits.pause(desk.keys, "b"))
+    ids = enqueue(desk, "a", 3)
+    enqueue(desk, "b", 700)
+    while desk.turn(20).ids or desk.stats().ready:
+        pass
+    desk.finish(ids[:1])
+    assert desk.run(queues.clear(desk.keys)) == (702, False)
+    assert desk.stats().living == 0
+    assert_nothing_is_left(desk)
+
+
+def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "a", concurrency=1)
+    ids = enqueue(desk, "a", 60)
+    assert desk.claim(9, lease_ms=3_600_000) == ids[:1]
+    for id in ids[1:41]:
+        desk.ask("ZREM", "waiting", id)
+        desk.ask("HDEL", "jobs", id)
+    assert started(desk.turn(9, plain(ids[:1]), lease_ms=3_600_000)) == ids[41:42]
+    desk.run(limits.pause(desk.keys, "a"))
+    for id in ids[42:]:
+        desk.ask("ZREM", "waiting", id)
+        desk.ask("HDEL", "jobs", id)
+    desk.advance(LOOK_MS)
+    for _ in range(10):
+        desk.turn(1)
+    assert line(desk, "a") == [], "also of a group that is paused"
+    desk.finish(ids[41:42])
+    assert_nothing_is_left(desk)
+
+
+def test_a_parked_job_whose_body_is_gone_stops_nobody(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    ids = enqueue(desk, "a", 4)
+    desk.claim(9)
+    desk.ask("HDEL", "jobs", ids[1])
+    assert started(desk.turn(9, plain(ids[:1]))) == ids[2:3]
+    assert started(desk.turn(9, plain(ids[2:3]))) == ids[3:]
+    desk.finish(ids[3:])
+    assert_nothing_is_left(desk)
+
+
+# calls
+
+
+def test_an_idle_worker_is_called_for_what_is_let_go(desk: Desk) -> None:
+    limit(desk, "a", concurrency=1)
+    first, second = enqueue(desk, "a", 2)
+    assert desk.claim(1, worker="busy") == [first]
+    desk.wait("idle")
+    found = desk.turn(0, plain([first]), worker="busy")
+    assert desk.bell("idle") == [b""]
+    assert found.wake_ms == found.now_ms, "and who told of the end hears that there is something"
+    assert desk.claim(1, worker="idle") == [second]
+
+
+@pytest.mark.parametrize("change", ["limit", "unlimit", "resume"])
+def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -> None:
+    limit(desk, "a", concurrency=1)
+    if change == "resume":
+        desk.run(limits.pause(desk.keys, "a"))
+    enqueue(desk, "a", 2)
+    desk.claim(1)
+    desk.wait("idle")
+    match change:
+        case "limit":
+            limit(desk, "a", concurrency=2)
+        case "unlimit":
+            desk.run(limits.unlimit(desk.keys, "a"))
+        case "resume":
+            desk.run(limits.resume(desk.keys, "a"))
+    assert desk.bell("idle") == [b""]
+    assert len(desk.claim(1, worker="idle")) == 1
+
+
+def test_nobody_is_called_for_a_group_in_whose_line_nobody_stands(desk: Desk) -> None:
+    desk.wait("idle")
+    limit(desk, "a", concurrency=1)
+    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.resume(desk.keys, "a"))
+    desk.run(limits.unlimit(desk.keys, "a"))
+    assert desk.bell("idle") == []
+
+
+def test_an_idle_worker_hears_of_a_token_that_a_busy_one_will_not_be_there_for(desk: Desk) -> None:
+    limit(desk, "a", rate="1/s")
+    first, _ = enqueue(desk, "a", 2)
+    (plain_one,) = desk.push("{}")
+    desk.ask("ZADD", "idle", 9_999_999_999_999, "idle")
+    desk.ask("PEXPIRE", "idle", 60_000)
+    found = desk.turn(2, worker="busy")
+    assert (started(found), found.wake_ms) == ([first, plain_one], 0), "it has no room left, and parked something"
+    assert desk.bell("idle") == [b""]
+
+
+def test_an_idle_worker_that_rests_is_told_when_to_look(desk: Desk) -> None:
+    limit(desk, "a", rate="1/s")
+    enqueue(desk, "a", 2)
+    found = desk.turn(5, worker="idle", idle_ms=30_000)
+    now, wake, waits, _ = desk.run(rest(desk.keys, "idle", 30_000))
+    assert (wake, waits) == (found.wake_ms, True)
+    assert 0 < wake - now <= 1000
+
+
+def test_a_line_is_looked_at_once_a_minute_even_if_nothing_happens(desk: Desk) -> None:
+    desk.run(limits.pause(desk.keys, "a"))
+    enqueue(desk, "a", 2)
+    found = desk.turn(5)
+    assert found.wake_ms - found.now_ms == LOOK_MS
+
+
+# bounds
+
+
+def commands(desk: Desk, call: Callable[[], Any]) -> int:
+    """How many commands the server carries out for a call, those of scripts among them."""
+    desk.server.command("CONFIG", "RESETSTAT")
+    call()
+    stats = desk.server.command("INFO", "commandstats")
+    counted = {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
+    return sum(count for name, count in counted.items() if name not in ("config|resetstat", "config", "info"))
+
+
+def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
+    """RB44: each job is looked at a bounded number of times, and who finds nothing for himself is told to go on."""
+    limit(desk, "a", concurrency=2)
+    ids = flood(desk, "a", 20_000)
+    assert desk.claim(2) == ids[:2]
+    turns, most = 0, 0
+    while True:
+        found: list[Turn] = []
+        most = max(most, commands(desk, lambda found=found: found.append(desk.turn(1, idle_ms=30_000))))  # type: ignore[misc]
+        turns += 1
+        assert found[0].ids == []
+        if not desk.stats().ready:
+            break
+        assert found[0].wake_ms == found[0].now_ms, "there is more to look at"
+    assert turns <= 20_000 / 250 + 5
+    assert most < 100
+    assert found[0].wake_ms > found[0].now_ms
+    assert standing(desk, "a").parked == 19_998
+    assert commands(desk, lambda: desk.turn(1)) < 30, "once all are parked, nobody looks at them any more"
+    assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) < 60
+    desk.run(queues.clear(desk.keys))
+
+
+def test_the_jobs_of_others_are_found_among_a_flood_in_one_turn(desk: Desk) -> None:
+    limit(desk, "a", concurrency=2)
+    flood(desk, "a", 5_000)
+    desk.claim(2)
+    for _ in range(20):
+        (other,) = enqueue(desk, "b")
+        assert desk.claim(1, worker="other") == [other]
+        desk.finish([other])
+    desk.run(queues.clear(desk.keys))
+
+
+def test_a_thousand_groups_with_limits_are_served_in_one_turn(desk: Desk) -> None:
+    for number in range(300):
+        limit(desk, f"t{number}", concurrency=1)
+    ids = [id for number in range(300) for id in enqueue(desk, f"t{number}", 2)]
+    assert len(desk.claim(1000)) == 300
+    found = desk.run(limits.limits(desk.keys))
+    assert len(found) == 300
+    assert {(one.running, one.parked) for one in found} == {(1, 1)}
+    assert [one.group for one in found] == sorted(one.group for one in found)
+    running = [id for id in ids if desk.score("running", id)]
+    assert len(started(desk.turn(1000, plain(running)))) == 300
+
+
+def test_a_queue_without_limits_asks_one_question_more(desk: Desk) -> None:
+    ids = enqueue(desk, "a", 2)
+    without = commands(desk, lambda: desk.turn(1))
+    limit(desk, "b", concurrency=1)
+    assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) > without
+    desk.run(limits.unlimit(desk.keys, "b"))
+    desk.finish(ids)
+    enqueue(desk, "a", 2)
+    assert commands(desk, lambda: desk.turn(1)) == without, "also after there was one"
