@@ -276,7 +276,16 @@ class Relevo:
 
     def listed_queues(self) -> Generator[Call[Any], Any, list[str]]:
         """The plan behind `queues`, for those who have more to ask."""
-        return queues.listed(self.keys, self.bus_keys)
+        found: list[str] = yield from queues.listed(self.keys, self.bus_keys)
+        return [name for name in found if self.can_be_queue(name)]
+
+    def can_be_queue(self, name: str) -> bool:
+        """Strangers may have written anything on the list."""
+        try:
+            self.keys_of(name)
+        except OptionError:
+            return False
+        return True
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """A job by its id; without `queue` all queues are asked. UnknownJob if there is none."""
@@ -397,8 +406,8 @@ class Relevo:
         """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
         if not self.is_listed(queue):
             key = self.bus_keys.key("queues") if is_bus_name(queue) else self.keys.queues
-            yield queues.register(key, [queue], time.time_ns() // 1_000_000)
-            self._listed[queue] = time.monotonic() + LIST_AGAIN
+            yield queues.register(key, [queue], self.bus_keys.script("enlist"))
+            self._listed[queue] = time.monotonic() + min(LIST_AGAIN, self.settings.orphan_age / 4)
 
     def relay(self, *queues: str) -> Generator[Call[Any], Any, int]:
         """Tell what depends on jobs of these queues of their ends: how many ended. Workers do so by themselves."""

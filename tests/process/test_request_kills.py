@@ -1,4 +1,4 @@
-"""Who asks, who answers and the server between them, killed at any moment: every request ends once, and nothing stays."""
+"""Who asks, who answers and the server between them are killed: every request ends once, and nothing stays."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class BusSite(Site):
     # what is left
     def keys(self) -> dict[str, int]:
         """All keys of this bus, with their time to live."""
-        return {key: ttl for key, ttl in self.server.keys() if self.prefix in key and key != self.clock}
+        found = dict(self.server.keys())
+        return {key: found[key] for key in found if self.prefix in key and key != self.clock}
 
     def check_left(self) -> None:
         eventually(lambda: self.queue.stats().living == 0, timeout=15, what="no message is left")
@@ -163,7 +164,7 @@ def test_requests_outlive_a_responder_that_is_killed_at_any_point(server: Server
         site.check_runs(numbers, duplicates=0 if point in BEFORE_ANY_START else COUNT)
         site.check_left()
         assert site.app.client.late_replies == 0
-        assert not [key for key in site.keys() if "ended" in key], "what was heard is not kept"
+        assert "ended" not in str(site.keys()), "what was heard is not kept"
 
 
 def test_a_supervised_responder_that_is_killed_answers_within_3_seconds_by_default(
@@ -356,7 +357,7 @@ def test_every_request_ends_when_the_server_does_under_traffic(mortal: Server, t
         try:
             for _ in range(3):
                 before = kinds(found)["answer"]
-                eventually(lambda: kinds(found)["answer"] > before + 50, timeout=20, what="requests are answered")  # noqa: B023
+                eventually(lambda: kinds(found)["answer"] > before + 50, timeout=20, what="requests are answered")
                 mortal.stop() if how == "stopped" else mortal.kill()
                 mortal.start()
             before = kinds(found)["answer"]

@@ -168,8 +168,6 @@ def test_a_promise_that_is_repeated_after_it_was_settled_is_not_made_anew(pair: 
     assert everything(pair.callbacks) == before
 
 
-# BUG: a callback that was settled by its deadline, run and done leaves no trace, so the repeated promise of a client
-# that lost the reply (the server was away for longer than the timeout) is stored anew: on_timeout runs twice.
 def test_a_promise_that_is_repeated_after_its_callback_ran_is_not_made_anew(pair: Pair) -> None:
     id = new_id()
     call = pair.promising(id, timeout_ms=1_000)
@@ -347,8 +345,6 @@ def test_callbacks_cleared_from_their_queue_leave_a_letter_that_ends(pair: Pair)
     assert state_of(pair.callbacks, callback) == "unknown"
 
 
-# BUG: hear.lua writes the job for the deadline (`else`) into `jobs` also if the callback was cancelled meanwhile: a
-# body that stands in no set and never ends.
 @pytest.mark.parametrize("late", [b"", LATE], ids=["on_reply only", "on_timeout"])
 def test_a_callback_that_was_cancelled_does_not_come_back_at_its_deadline(pair: Pair, late: bytes) -> None:
     callback = pair.promise(late=late)
@@ -411,7 +407,6 @@ def test_a_sticky_callback_goes_to_anybody_when_its_worker_is_gone(pair: Pair, h
     assert pair.callbacks.claim(worker="w2") == [callback]
 
 
-# BUG: a sticky callback is handed over although its queue is paused.
 def test_a_sticky_callback_waits_while_its_queue_is_paused(pair: Pair) -> None:
     pair.lives("w1")
     callback = pair.promise(prefer=f"w1 {LEASE_MS}")
@@ -491,8 +486,6 @@ def test_a_report_stands_in_the_line_of_its_tenant_and_wakes_a_worker(pair: Pair
     assert (pair.callbacks.score("ready", id) or 0) // 2**43 == 50
 
 
-# BUG: a settled callback whose tenant has no room stands among the waiting ones again, and interim.lua takes that for
-# a callback that has not been settled: a report is queued after the last word.
 def test_no_report_comes_after_the_last_word_when_the_callback_waits_for_its_tenant(pair: Pair) -> None:
     body = b'{"t":"ingestion.ready","g":"acme","i":"reply","a":[{"context":7}]}'
     callback = pair.promise(place=Place(100, "acme"), body=body, interim=INTERIM)

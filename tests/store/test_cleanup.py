@@ -17,7 +17,7 @@ from relevo.store.edges import Edge
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import Place, Tracked, promise, report, send
 from relevo.store.plan import Call
-from relevo.store.queues import register, unlist
+from relevo.store.queues import unlist
 from relevo.store.spans import spans_of, write_spans
 from relevo.store.tasks import Left, clean, enlist, forget, made, noted
 from relevo.store.turns import note
@@ -444,8 +444,8 @@ def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
 def test_queues_are_noted_once_for_a_task_and_forgotten_by_name(desk: Desk) -> None:
     bus = desk.keys
     key = bus.own("made", TASK)
-    assert desk.run(enlist(key, ["a:actions", "b:actions"], 1000, 50_000)) == 2
-    assert desk.run(enlist(key, ["b:actions", "c:actions"], 2000, 90_000)) == 3
+    assert desk.run(enlist(key, ["a:actions", "b:actions"], 50_000)) == 2
+    assert desk.run(enlist(key, ["b:actions", "c:actions"], 90_000)) == 3
     assert desk.run(noted(bus, TASK)) == ["a:actions", "b:actions", "c:actions"]
     assert 80_000 < desk.ask("PTTL", f"made:{TASK}") <= 90_000
     assert desk.run(forget(bus, TASK, ["a:actions", "nobody's"])) == 1
@@ -457,7 +457,7 @@ def test_queues_are_noted_once_for_a_task_and_forgotten_by_name(desk: Desk) -> N
 
 def test_a_queue_is_taken_off_the_list_once(desk: Desk) -> None:
     key = desk.keys.key("queues")
-    desk.run(register(key, ["a:actions"], 5000))
+    desk.ask("ZADD", "queues", 5000, "a:actions")
     assert desk.run(unlist(key, "a:actions", 4999)) is False, "it was used since"
     assert desk.run(unlist(key, "a:actions", 5000)) is True
     assert desk.run(unlist(key, "a:actions", 5000)) is False
@@ -476,7 +476,7 @@ def test_a_queue_that_was_listed_again_meanwhile_stays(desk: Desk) -> None:
     for now in range(1, 2001):
         match chance.choice(["use", "look", "unlist"]):
             case "use":
-                desk.run(register(key, ["a:actions"], now))
+                desk.ask("ZADD", "queues", now, "a:actions")
                 used = now
             case "look":
                 seen = score()
@@ -560,7 +560,7 @@ def test_the_scripts_of_this_file_are_told_all_they_ask_for(desk: Desk) -> None:
     calls: list[Call[Any]] = [
         next(clean(keys, TASK, dead=True, dry_run=True)),
         unlist(keys.key("queues"), "a", 1),
-        enlist(keys.own("made", TASK), ["a"], 1, 1000),
+        enlist(keys.own("made", TASK), ["a"], 1000),
         write_spans(keys, [span(1)], 10),
     ]
     for call in calls:

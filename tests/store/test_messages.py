@@ -304,8 +304,6 @@ def test_an_action_ends_with_the_lease_of_the_last_who_had_it(late_desk: Desk) -
     late_desk.drain()
 
 
-# BUG: offers say until when an action is served, not by whom, so a goodbye takes none back while another worker serves
-# the queue: for up to 30 s who asks for the action waits for a worker that is not there, instead of being told at once.
 def test_an_action_ends_with_the_goodbye_of_the_only_one_who_had_it(desk: Desk) -> None:
     serving(desk, "old", "charge", "refund")
     serving(desk, "new", "charge")
@@ -465,7 +463,6 @@ def test_data_of_a_message_that_is_not_sent_has_an_end(desk: Desk) -> None:
     assert 0 < desk.ask("PTTL", f"carried:{id}") <= UNSENT_MS
 
 
-# BUG: the data and its time limit are two commands: a sender that dies between them leaves its data for ever.
 def test_data_beside_a_message_has_an_end_from_birth(desk: Desk) -> None:
     id = new_id()
     steps = lay_beside(desk.keys, id, b"{}")

@@ -111,7 +111,7 @@ def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     for _ in range(2):
         app.run(present(app.keys, info))
-        app.run(listed(app.keys, info.id, 1000))
+        app.run(listed(app.keys, info.id))
     assert app.run(living(app.keys)) == ([info], [])
     app.run(gone(app.keys, "w1"))
     app.run(gone(app.keys, "w1"))
@@ -120,7 +120,7 @@ def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
 
 def test_a_worker_that_fell_silent_is_reported_once(app: Relevo, desk: Desk) -> None:
     app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
-    app.run(listed(app.keys, "w1", 1000))
+    app.run(listed(app.keys, "w1"))
     desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
     eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
     assert app.run(living(app.keys)) == ([], ["w1"])

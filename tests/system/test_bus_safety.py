@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import redis
 
-from relevo import Relevo, State, current_job
+from relevo import Cancel, Relevo, State, current_job
 from relevo.bus.callbacks import sending
 from relevo.bus.service import Service
 from relevo.errors import NoResponders, RemoteError, RequestTimeout
@@ -23,6 +23,7 @@ from relevo.model.message import Reply
 from relevo.store.edges import Edge
 from relevo.store.messages import Place, promise, send
 from relevo.store.plan import Call
+from tests.answering import answering
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.leaks import leaks
@@ -223,8 +224,6 @@ async def test_where_names_go_without_prefix_or_env_addresses_do_too(bus_factory
     assert got == ["done"]
 
 
-# BUG: that a message is too old, or that its cancellation was asked for, is looked at before its address and its
-# signature, so a forged one ends as `expired` or `cancelled` and whoever stands with it is told.
 @pytest.mark.parametrize("how", ["expired", "cancelled"])
 @pytest.mark.parametrize("forged", ["address", "signature"])
 async def test_a_forged_message_tells_nobody_however_it_ends(
@@ -246,8 +245,6 @@ async def test_a_forged_message_tells_nobody_however_it_ends(
     assert (site.ran, site.app.queue(CALLBACKS).stats().waiting) == ([], 1)
 
 
-# BUG: only sends and requests are looked at. A forged message that says it is an event or a callback, with the address
-# of somebody else's callbacks, runs, and what its handler reports is queued there.
 @pytest.mark.parametrize("intent", ["event", "callback"])
 async def test_whatever_a_message_says_it_is_its_address_is_looked_at(site: Site, intent: str) -> None:
     callback = site.promise(interim=b'{"t":"shop.half","a":[{"status":"progress","result":')
@@ -258,7 +255,6 @@ async def test_whatever_a_message_says_it_is_its_address_is_looked_at(site: Site
     assert site.calls == []
 
 
-# BUG: `report` reads the address of a message that names a callback and has none, and the handler fails with it.
 async def test_a_callback_without_an_address_is_no_reason_for_a_handler_to_fail(site: Site) -> None:
     site.forge({"t": "billing.report", "m": {"o": "send", "f": "shop", "b": "0" * 20}})
     await drain(site.app)
@@ -283,7 +279,6 @@ async def test_a_refused_message_that_is_retried_is_refused_again_and_still_tell
     assert site.app.queue(CALLBACKS).stats().waiting == 1
 
 
-# BUG: who takes messages with a loop of his own (`Queue.take`) is given forged ones, and their ends are told.
 @pytest.mark.parametrize("forged", ["address", "signature"])
 async def test_a_forged_message_is_not_handed_to_a_loop_of_one_s_own(bus_factory: AppFactory, forged: str) -> None:
     site = Site(bus_factory(signing_keys=[OLD] if forged == "signature" else []))
@@ -354,8 +349,6 @@ async def test_nothing_but_actions_can_be_called_through_a_queue_of_the_bus(
     await bus.queue(queue).aclear()
 
 
-# BUG: where an app allows plain functions of a module to be jobs (`allow`), a forged message on a queue of a service
-# can call them, too, although only actions are said to be callable there.
 async def test_plain_functions_that_tasks_may_call_cannot_be_called_through_a_queue_of_the_bus(
     bus_factory: AppFactory,
 ) -> None:
@@ -367,8 +360,6 @@ async def test_plain_functions_that_tasks_may_call_cannot_be_called_through_a_qu
     assert CALLED == []
 
 
-# BUG: any action of the app runs on any queue of the bus that its workers serve. Who may write to the queue of one
-# service only (users.acl) can so call another.
 async def test_an_action_is_called_only_through_the_queue_of_its_service(bus: Relevo, site: Site) -> None:
     paid: list[int] = []
 
@@ -581,8 +572,6 @@ async def test_a_promise_whose_body_was_changed_is_not_believed(signed: Site) ->
     assert [letter.reason for letter in await signed.app.dead.alist(queue=CALLBACKS)] == ["bad_signature"]
 
 
-# BUG: the signature of a callback covers what its sender knew, not the reply, which whoever relays it lays beside it:
-# who can write to the server can have any result believed, though messages are signed.
 @pytest.mark.parametrize("where", ["beside the callback", "in a letter"])
 async def test_a_forged_reply_is_not_believed_where_messages_are_signed(signed: Site, where: str) -> None:
     await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged")
@@ -599,6 +588,170 @@ async def test_a_forged_reply_is_not_believed_where_messages_are_signed(signed: 
     await drain(signed.app)
     await drain(signed.app)
     assert [reply.result for reply in signed.calls if reply.result == "forged"] == []
+
+
+LINES = "one\ntwo\n\x00\u2028three"
+ENDS: dict[str, dict[str, Any]] = {
+    # how a message ends: its type, its data, and what its sender is told
+    "done": {"type": "charge", "data": {"cents": 1}, "told": ("done", "")},
+    "raised": {"type": "charge", "data": {"cents": -1}, "told": ("failed", "retries_exhausted")},
+    "bad arguments": {"type": "charge", "data": {"cents": "x"}, "told": ("failed", "bad_arguments")},
+    "in a thread": {"type": "in_thread", "data": {}, "told": ("done", "")},
+    "nothing": {"type": "nothing", "data": {}, "told": ("done", "")},
+    "no json": {"type": "no_json", "data": {}, "told": ("failed", "result_not_kept")},
+    "cancelled there": {"type": "cancels", "data": {}, "told": ("cancelled", "no need")},
+    "lines": {"type": "lines", "data": {}, "told": ("failed", "permanent")},
+    "too slow": {"type": "too_slow", "data": {}, "told": ("failed", "retries_exhausted")},
+    "large": {"type": "charge", "data": {"cents": 1, "text": "x" * 100_000}, "told": ("done", "")},
+}
+
+
+def serve_ends(site: Site) -> None:
+    """Actions that end in every way."""
+
+    @site.billing.action("in_thread")
+    def in_thread() -> str:
+        return "ñ\u2028"
+
+    @site.billing.action("nothing")
+    async def nothing() -> None: ...
+
+    @site.billing.action("no_json")
+    async def no_json() -> Any:
+        return object()
+
+    @site.billing.action("cancels")
+    async def cancels() -> None:
+        raise Cancel("no need")
+
+    @site.billing.action("lines", give_up_on=(ValueError,))
+    async def lines(cents: int = 0) -> None:
+        raise ValueError(LINES)
+
+    @site.billing.action("too_slow", timeout=0.05, retries=0)
+    async def too_slow() -> None:
+        await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_every_kind_of_end_is_believed_where_messages_are_signed(signed: Site, how: str) -> None:
+    serve_ends(signed)
+    type, data, told = (ENDS[how][name] for name in ("type", "data", "told"))
+    async with answering(signed.app):
+        await signed.shop.asend(f"billing.{type}", data, on_reply="charged")
+        await aeventually(lambda: signed.calls, what="the callback")
+        (reply,) = signed.calls
+        assert (reply.status, reply.error.reason if reply.error else "") == told
+        if told[0] == "done":
+            await signed.shop.arequest(f"billing.{type}", data)
+        else:
+            with pytest.raises(RemoteError) as fault:
+                await signed.shop.arequest(f"billing.{type}", data)
+            assert fault.value.reason != "bad_signature"
+    assert await signed.app.dead.alist(queue=CALLBACKS) == []
+
+
+@pytest.mark.parametrize("how", ["done", "bury", "lost"])
+async def test_the_end_that_a_loop_of_one_s_own_tells_is_believed_too(signed: Site, how: str) -> None:
+    @signed.billing.action("once", max_crashes=1)
+    async def once() -> None: ...
+
+    await signed.shop.asend("billing.once", on_reply="charged")
+    (lease,) = await signed.app.queue(ACTIONS).atake(lease=0.001 if how == "lost" else None)
+    if how == "done":
+        assert await lease.adone(7) is True
+    elif how == "bury":
+        assert await lease.abury("broken") is True
+    for _ in range(2):
+        await drain(signed.app)
+    (reply,) = signed.calls
+    told = {"done": ("done", ""), "bury": ("failed", "broken"), "lost": ("failed", "poison")}
+    assert (reply.status, reply.error.reason if reply.error else "") == told[how]
+
+
+def changed_reply(site: Site, id: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change what lies beside a callback, as somebody who can write to the server."""
+    key = site.app.keys_of(CALLBACKS).own("carried", id)
+    told: bytes = site.app.run(Call([b"HGET", key, b"#0"]))
+    known = msgspec.json.decode(told)
+    found = change(known)
+    site.app.run(Call([b"HSET", key, b"#0", msgspec.json.encode(known if found is None else found)]))
+
+
+TAMPERED: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
+    # what the action was given, and what is changed in the reply
+    "the result": (1, lambda told: told.update(result=2)),
+    "no result": (1, lambda told: told.pop("result") and None),
+    "another status": (1, lambda told: told.update(status="failed")),
+    "a fault beside the result": (1, lambda told: told.update(error={"type": "Forged"})),
+    "the status of a fault": (-1, lambda told: told.update(status="done")),
+    "a result beside a fault": (-1, lambda told: told.update(result=1, status="done")),
+    "the type of a fault": (-1, lambda told: told["error"].update(type="Forged")),
+    "the message of a fault": (-1, lambda told: told["error"].update(message="forged")),
+    "the reason of a fault": (-1, lambda told: told["error"].update(reason="forged")),
+    "whether it may be retried": (-1, lambda told: told["error"].update(retryable=False)),
+    "a traceback": (-1, lambda told: told["error"].update(traceback="forged")),
+    "where type and message part": (-1, lambda told: told["error"].update(type="ValueError\nbelow zero", message="")),
+    "no signature": (1, lambda told: told.pop("signature") and None),
+    "a signature of nonsense": (1, lambda told: told.update(signature="old.é")),
+    "nothing is left": (1, lambda told: {"status": "done"}),
+    "a list": (1, lambda told: []),
+    "a result that came too late": (1, lambda told: {"status": "timeout", "result": "forged"}),
+    "a result that was cancelled": (1, lambda told: {"status": "cancelled", "result": "forged"}),
+    "a report": (1, lambda told: {"status": "progress", "result": "forged"}),
+}
+
+
+# BUG: what a fault says of retries, its traceback, and a fault beside a result are not covered by the signature; where a
+# message holds lines, type and message can be parted elsewhere; and an end that nobody signs may bring a result along.
+@pytest.mark.parametrize("what", TAMPERED)
+async def test_a_reply_that_was_changed_in_any_part_is_not_believed(signed: Site, what: str) -> None:
+    serve_ends(signed)
+    cents, change = TAMPERED[what]
+    await signed.shop.asend("billing.charge" if cents else "billing.lines", {"cents": cents}, on_reply="charged")
+    await drain(signed.app, queues=[ACTIONS])
+    (row,) = signed.app.queue(CALLBACKS).jobs("ready")
+    changed_reply(signed, row.id, change)
+    await drain(signed.app)
+    if what.startswith("a result that"):  # that nobody answered needs no key to say, but brings no result with it
+        assert [reply.result for reply in signed.calls] in ([], [None])
+        return
+    assert signed.calls == []
+    (letter,) = await signed.app.dead.alist(queue=CALLBACKS)
+    assert letter.reason in ("bad_signature", "bad_arguments", "unreadable")
+
+
+async def test_a_reply_to_another_message_is_not_believed(signed: Site) -> None:
+    for cents in (1, 2):
+        await signed.shop.asend("billing.charge", {"cents": cents}, on_reply="charged", context=cents)
+    await drain(signed.app, queues=[ACTIONS])
+    keys = signed.app.keys_of(CALLBACKS)
+    first, second = (keys.own("carried", row.id) for row in signed.app.queue(CALLBACKS).jobs("ready"))
+    one: bytes = signed.app.run(Call([b"HGET", first, b"#0"]))
+    two: bytes = signed.app.run(Call([b"HGET", second, b"#0"]))
+    signed.app.run(Call([b"HSET", first, b"#0", two]))
+    signed.app.run(Call([b"HSET", second, b"#0", one]))
+    await drain(signed.app)
+    assert signed.calls == []
+
+
+async def test_a_forged_answer_to_a_request_is_not_believed(signed: Site) -> None:
+    app, job = signed.app, list[str]()
+
+    @signed.billing.action("slow")
+    async def slow() -> str:
+        job.append(current_job().id)
+        await asyncio.sleep(60)
+        return "late"
+
+    async with answering(app):
+        asking = asyncio.create_task(signed.shop.arequest("billing.slow", timeout=10))
+        await aeventually(lambda: job, what="it runs")
+        inbox: bytes = await app.arun(Call([b"HGET", app.keys_of(ACTIONS).key("waiters"), job[0]]))
+        await app.arun(Call([b"PUBLISH", inbox, job[0].encode() + b'{"state":"done","result":"forged"}']))
+        with pytest.raises((RemoteError, RequestTimeout)) as refused:
+            await asking
+        assert "forged" not in str(refused.value)
 
 
 async def test_tasks_need_no_signature(bus_factory: AppFactory) -> None:

@@ -172,8 +172,6 @@ async def test_data_that_does_not_fit_is_told_as_a_fault_of_the_sender(
     assert (reply.status, reply.error.reason, reply.error.retryable) == ("failed", "bad_arguments", False)
 
 
-# BUG: `Fault.traceback` says "only if the other side allows it", but of a callback it is empty also where the setting
-# `remote_tracebacks` allows it; requests show it.
 async def test_the_traceback_is_told_where_the_other_side_allows_it(
     ingestion: Ingestion, bus_factory: AppFactory
 ) -> None:
@@ -274,8 +272,6 @@ async def test_the_deadline_after_a_reply_is_no_news(times: Times) -> None:
     assert ingestion.ends == [("ready", "done")]
 
 
-# BUG: that nobody began with the message in time is told in two ways, by chance: if a worker of the other side finds
-# it too old before one of ours sees the deadline, on_reply is called with "expired", else on_timeout with "timeout".
 @pytest.mark.parametrize("first", ["sender", "responder"])
 async def test_on_timeout_is_called_when_nobody_began_in_time_whoever_noticed_it_first(
     times: Times, first: str
@@ -288,8 +284,6 @@ async def test_on_timeout_is_called_when_nobody_began_in_time_whoever_noticed_it
     assert [action for action, _ in ingestion.ends] == ["gave_up"]
 
 
-# BUG: an idle worker is not told of a new deadline; it hears of it when it next says that it waits, after up to 12 s.
-# So timeouts of seconds are told up to 12 s late.
 async def test_a_deadline_is_told_soon_after_its_time_by_an_idle_worker(ingestion: Ingestion) -> None:
     async with working(ingestion.app):
         queue = ingestion.app.queue(CALLBACKS)
@@ -734,8 +728,6 @@ async def test_where_no_worker_runs_sticky_is_refused_and_nothing_is_sent(ingest
     assert (ingestion.waiting(), ingestion.app.queue(ACTIONS).stats().living) == (0, 0)
 
 
-# BUG: the worker of this process is known only after its first calls to the server, so who does what the error says
-# (asyncio.create_task(Worker(app).run())) and sends at once is told that no worker runs here.
 async def test_sticky_works_from_the_moment_in_which_the_worker_was_started(ingestion: Ingestion) -> None:
     worker = Worker(ingestion.app)
     running = asyncio.create_task(worker.run())
@@ -749,8 +741,6 @@ async def test_sticky_works_from_the_moment_in_which_the_worker_was_started(inge
     assert ingestion.waiting() == 1
 
 
-# BUG: reports go to any worker of the service, also if the callback is sticky: the one that holds the web socket gets
-# the end and not the way there.
 async def test_reports_of_a_sticky_callback_come_to_the_same_worker(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:
@@ -765,7 +755,6 @@ async def test_reports_of_a_sticky_callback_come_to_the_same_worker(
     assert [len(one.calls) for one in (mine, *others)] == [25, 0, 0]
 
 
-# BUG: the end of a sticky callback is handed over past the queue in which its reports still wait.
 async def test_reports_of_a_sticky_callback_come_before_its_end(ingestion: Ingestion, embedding: Embedding) -> None:
     gate = asyncio.Event()
 
@@ -1000,7 +989,6 @@ def test_blocking_code_is_called_back_too(bus_factory: AppFactory, embedding: Em
     assert got == [Vector("a", [0.5])]
 
 
-# BUG: see tests/store/test_callbacks.py; the job for the deadline comes back without a place in its queue.
 async def test_a_callback_that_is_cancelled_by_hand_does_not_come(times: Times) -> None:
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     await ingestion.asend(on_timeout="gave_up", timeout="1h")

@@ -788,7 +788,9 @@ def test_a_clean_up_of_which_nothing_is_left_is_fine(server: Server, left: Relev
 def last_used(app: Relevo, *queues: str, days: int) -> None:
     """Let it be so long ago that somebody used these queues."""
     then_ms = app.run(app.now_ms()) - days * 86_400_000
-    app.run(register(app.bus_keys.key("queues"), queues, then_ms))
+    app.run(register(app.bus_keys.key("queues"), queues))
+    for queue in queues:
+        app.run(Call(["ZADD", app.bus_keys.key("queues"), then_ms, queue]))
 
 
 def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Relevo) -> None:

@@ -51,7 +51,7 @@ class Shop:
         app, now_ms = self.app, time.time_ns() // 1_000_000
         app.run(Call([b"HSET", app.keys_of("default").key("ticks"), f"seen:{name}", now_ms - ago_ms]))
         app.run(workers.present(app.keys, WorkerInfo("w-1", "box", 4711, ("default",), 10, now_ms)))
-        app.run(workers.listed(app.keys, "w-1", now_ms))
+        app.run(workers.listed(app.keys, "w-1"))
 
 
 @pytest.fixture

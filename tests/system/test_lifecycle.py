@@ -655,7 +655,10 @@ def one(step: Call[Any] | Ahead[Any]) -> Generator[Call[Any] | Ahead[Any], Any, 
 
 def orphan(app: Relevo, *names: str, ms: int = 3 * 24 * HOUR) -> None:
     """Let queues have been used so long ago."""
-    app.run(register(app.bus_keys.key("queues"), names, app.run(app.now_ms()) - ms))
+    used_ms = app.run(app.now_ms()) - ms
+    app.run(register(app.bus_keys.key("queues"), names))
+    for name in names:
+        app.run(Call(["ZADD", app.bus_keys.key("queues"), used_ms, name]))
 
 
 def swept(report: SweepReport) -> list[tuple[str, str, str]]:

@@ -13,17 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from relevo import Relevo, current_job
-from relevo.errors import BusError, NoResponders, RequestTimeout, StoreError
+from relevo.errors import BusError, NoResponders, OptionError, RequestTimeout, StoreError
 from relevo.store.plan import Call
 from tests.answering import Gate, answering, kinds, outcome
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
+from tests.leaks import remove
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.topologies import Cluster
 
 #: Where handlers run, as `bus_services` has them.
 EXECUTORS = ("on_loop", "in_thread", "in_process")
@@ -156,6 +159,7 @@ async def test_a_slot_is_free_again_however_a_request_ends(bus_factory: AppFacto
             assert await asyncio.gather(*threads) == [1, 2]
         assert app.bus.slots_here()._value == 2
         assert app.bus.slots._value == 2
+        assert app.client._here().inbox._waiting == {}
 
 
 async def test_a_service_that_asks_itself_without_room_for_it_runs_into_its_time(bus: Relevo) -> None:
@@ -365,6 +369,27 @@ def test_a_forked_child_has_all_its_slots(bus_factory: AppFactory, tmp_path: Pat
             held.result()
 
 
+def test_connections_end_with_the_threads_and_loops_that_opened_them(bus: Relevo, server: Server) -> None:
+    @bus.service("a").action("b")
+    async def same(n: int) -> int:
+        return n
+
+    me = bus.service("me")
+
+    async def ask() -> None:
+        await asyncio.gather(*(me.arequest("a.b", {"n": n}, timeout=10) for n in range(10)))
+
+    with answering(bus):
+        me.request("a.b", {"n": 1}, timeout=10)
+        before = connections(server)
+        with ThreadPoolExecutor(20) as threads:
+            list(threads.map(lambda n: me.request("a.b", {"n": n}, timeout=10), range(200)))
+            assert connections(server) <= before + 20
+        for _ in range(5):
+            asyncio.run(ask())
+        eventually(lambda: connections(server) <= before, what="the connections are closed")
+
+
 # --- connections that break, servers that die
 
 
@@ -444,8 +469,8 @@ async def test_requests_on_a_connection_that_is_cut_again_and_again_all_end(
         assert kinds(outcomes)["answer"] > 60
 
 
-# The answer comes on a connection of its own, so it may be there before the sender knows that it has sent. Nothing is left
-# of a request that was answered: sent again, it would be taken for a new one.
+# The answer comes on a connection of its own, so it may be there before the sender knows that it has sent. Nothing is
+# left of a request that was answered: sent again, it would be taken for a new one.
 @pytest.mark.parametrize("blocking", [False, True])
 async def test_a_request_whose_acknowledgement_is_lost_runs_once(
     bus_factory: AppFactory, proxy: Proxy, blocking: bool
@@ -597,3 +622,141 @@ async def test_a_server_that_lost_its_memory_knows_who_serves_soon_after(engine:
                 what="somebody serves it",
             )
         app.close()
+
+
+# BUG: a connection that must be opened first is waited for as long as `connect_timeout` says.
+async def test_the_first_request_of_a_process_to_a_server_that_does_not_answer_ends_in_its_own_time(
+    bus_factory: AppFactory, proxy: Proxy
+) -> None:
+    proxy.black_hole_all()
+    asker = bus_factory(url=proxy.url, call_timeout=2, connect_timeout=2)
+    began = time.monotonic()
+    assert isinstance(await outcome(asker.service("me").arequest("a.b", timeout=0.5)), RequestTimeout | StoreError)
+    assert time.monotonic() - began < 1.5
+    began = time.monotonic()
+    asked = asyncio.to_thread(asker.service("me").request, "a.b", timeout=0.5)
+    assert isinstance(await outcome(asked), RequestTimeout | StoreError)
+    assert time.monotonic() - began < 1.5
+    proxy.heal()
+    await asker.aclose()
+
+
+# BUG: data that was laid down for a request whose time was up before it could be sent stays for ten minutes.
+@pytest.mark.usefixtures("many_threads")
+async def test_requests_with_hardly_any_time_leave_nothing_behind(bus: Relevo) -> None:
+    """Their time ends anywhere on the way, also between sending them and knowing that they were sent."""
+    me = bus.service("me")
+    for n in range(0, 200, 20):
+        asked = []
+        for i in range(n, n + 20):
+            data, limit = {"text": "x" * (100_000 if i % 3 == 0 else 1)}, 1e-5 + i / 20_000
+            asked.append(outcome(me.arequest("a.b", data, timeout=limit, wait=True)))
+            asked.append(outcome(asyncio.to_thread(me.request, "a.b", data, timeout=limit, wait=True)))
+        assert kinds(await asyncio.gather(*asked)) == {"RequestTimeout": 40}
+    await aeventually(lambda: bus.queue("a:actions").stats().living == 0, what="all are cancelled: nobody else would")
+    assert not [key for key in await keys(bus) if "carried" in key or "ended" in key or "waiters" in key]
+    await bus.aclose()
+
+
+def test_who_does_not_read_its_answers_loses_some_and_waits_for_none(engine: str, tmp_path: Path) -> None:
+    """The server hangs up on a listener that does not read, and the answers are gone. Who asked is told so at once."""
+    config = {"client-output-buffer-limit": "pubsub 2mb 1mb 1"}
+    with Server(engine, directory=tmp_path / "impatient", config=config) as server:
+        app, asker = (Relevo(name, url=server.url, env="test", prefix="b") for name in ("app", "asker"))
+
+        @app.service("a").action("b")
+        async def give() -> str:
+            return "x" * 500_000
+
+        async def ask() -> Counter[str]:
+            me = asker.service("me")
+            asked = [asyncio.create_task(outcome(me.arequest("a.b", timeout=20))) for _ in range(60)]
+            await asyncio.sleep(0.02)
+            time.sleep(0.7)  # the loop stands still
+            found = await asyncio.wait_for(asyncio.gather(*asked), 10)
+            assert len(await me.arequest("a.b", timeout=5)) == 500_000, "and the next one is answered"
+            return kinds(found)
+
+        with answering(app):
+            found = asyncio.run(ask())
+        assert set(found) <= {"answer", "RequestTimeout"}
+        asker.close()
+        app.close()
+
+
+# --- what others may do to it
+
+
+# BUG: what cannot be read ends the thread that listens for all blocking requests of the process, for ever: from then on
+# each of them waits in vain. On an event loop it breaks the connection, and the answers that came with it are lost.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(
+    "garbage", [b"", b"x", b"\xff" * 40, b"0" * 20 + b'{"state":"moon"}', b"ID", b"ID{", b"ID\xff"]
+)
+async def test_what_a_stranger_says_to_an_inbox_disturbs_nobody(
+    bus_factory: AppFactory, server: Server, blocking: bool, garbage: bytes
+) -> None:
+    """ID: of a request that is under way. Also a newer version may say what this one cannot read."""
+    app, asker = bus_factory(), bus_factory("asker")
+    gate = Gate(app)
+    me = asker.service("me")
+
+    async def ask(n: int) -> Any:
+        if blocking:
+            return await outcome(asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=2))
+        return await outcome(me.arequest("a.b", {"n": n}, timeout=2))
+
+    async with answering(app):
+        asked = [asyncio.create_task(ask(n)) for n in range(3)]
+        await gate.reached(3)
+        running = (await app.queue("a:actions").ajobs(state="running"))[0].id
+        (channel,) = server.command("PUBSUB", "CHANNELS", f"*{app.settings.prefix}*asker*inbox*")
+        for _ in range(2):
+            server.command("PUBLISH", channel, garbage.replace(b"ID", running.encode()))
+        gate.open()
+        assert await asyncio.gather(*asked) == [0, 1, 2]
+        assert await ask(7) == 7
+    await asker.aclose()
+
+
+# BUG: who waits is noted as channels parted by spaces, and the name of the app is part of the channel: with a space in
+# it nobody is ever told of anything. That holds for results of jobs, too.
+@pytest.mark.parametrize("name", ["my shop", "a\tb", "a:b", "é", "{x}", "a%b"])
+async def test_an_app_may_have_any_name_that_is_not_refused(server: Server, name: str) -> None:
+    prefix = f"b{uuid4().hex[:12]}"
+    try:
+        app = Relevo(name, url=server.url, env="test", prefix=prefix)
+    except OptionError:
+        return
+    gate = Gate(app)
+    gate.open()
+    try:
+        async with answering(app):
+            assert await app.service("me").arequest("a.b", {"n": 7}, timeout=1) == 7
+            assert await asyncio.to_thread(app.service("me").request, "a.b", {"n": 8}, timeout=1) == 8
+    finally:
+        app.close()
+        remove(server, prefix)
+
+
+# BUG: in a cluster PUBLISH counts only those who listen at the same node. So most answers are taken for unheard, are
+# counted as such, and kept for up to a minute: there is a key per request after all.
+@pytest.mark.slow
+async def test_in_a_cluster_answers_are_heard_whatever_node_they_come_from(engine: str, tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster", engine) as cluster:
+        app = Relevo("nooble", url=cluster.url, env="test", prefix="b")
+        for n in range(6):
+            Gate(app, f"s{n}.b").open()
+        me = app.service("me")
+        async with answering(app):
+            asked = [outcome(me.arequest(f"s{n % 6}.b", {"n": n}, timeout=10)) for n in range(60)]
+            assert await asyncio.gather(*asked) == list(range(60))
+            for n in range(6):
+                assert await asyncio.to_thread(me.request, f"s{n}.b", {"n": n}, timeout=5) == n
+            with pytest.raises(NoResponders):
+                await me.arequest("s0.c")
+            totals = [app.queue(f"s{n}:actions").stats().totals for n in range(6)]
+        app.close()
+        assert sum(total["done"] for total in totals) == 66
+        assert sum(total.get("unheard", 0) for total in totals) == 0

@@ -533,6 +533,21 @@ async def test_a_message_under_one_key_is_handled_once(bus: Relevo) -> None:
     assert runs == [1]
 
 
+# BUG: whoever comes first decides how long the message may take. Who joins with more time is told that there was no
+# answer when the first one's time is up.
+async def test_who_has_more_time_than_the_first_under_a_key_is_answered(bus: Relevo) -> None:
+    gate = Gate(bus)
+    me = bus.service("me")
+    async with answering(bus):
+        hasty = asyncio.create_task(outcome(me.arequest("a.b", {"n": 1}, timeout=0.5, idempotency_key="k")))
+        await gate.reached(1)
+        patient = asyncio.create_task(outcome(me.arequest("a.b", {"n": 2}, timeout=8, idempotency_key="k")))
+        assert isinstance(await hasty, RequestTimeout)
+        await aeventually(lambda: gate.cancelled or gate.runs.total() > 1)
+        gate.open()
+        assert await patient in (1, 2)
+
+
 async def test_one_of_two_who_wait_under_a_key_may_give_up(bus: Relevo) -> None:
     gate = Gate(bus)
     me = bus.service("me")
@@ -596,8 +611,8 @@ async def test_cancelling_travels_through_nested_requests(bus: Relevo) -> None:
         await asyncio.gather(asked, return_exceptions=True)
 
 
-# A thread that waits for an answer inside `request` cannot be interrupted. If it were left behind, what it asked for would
-# go on, and a worker with too many such threads starts anew.
+# A thread that waits for an answer inside `request` cannot be interrupted. If it were left behind, what it asked for
+# would go on, and a worker with too many such threads starts anew.
 async def test_cancelling_travels_through_a_thread_that_waits_for_an_answer(bus: Relevo) -> None:
     gate = Gate(bus, "last.b")
     first = bus.service("first")
@@ -615,6 +630,32 @@ async def test_cancelling_travels_through_a_thread_that_waits_for_an_answer(bus:
             await aeventually(lambda: gate.cancelled == [0], timeout=3, what="the innermost handler is cancelled")
         finally:
             gate.open()
+
+
+# BUG: letting go of what one thread waits for lets go of all in this process that wait for the same message. Under an
+# idempotency key these are other requests: they are told that there was no answer, long before their time.
+async def test_a_thread_that_stops_waiting_under_a_key_does_not_take_others_along(bus: Relevo) -> None:
+    gate = Gate(bus, "last.b")
+    first = bus.service("first")
+    waiting = []
+
+    @first.action("b")
+    def one(n: int) -> Any:
+        waiting.append(n)
+        return first.request("last.b", {"n": 7}, timeout=8, idempotency_key="k")
+
+    me = bus.service("me")
+    async with answering(bus):
+        goes = asyncio.create_task(me.arequest("first.b", {"n": 1}, timeout=8))
+        await gate.reached(1)
+        stays = asyncio.create_task(outcome(me.arequest("first.b", {"n": 2}, timeout=8)))
+        await aeventually(lambda: len(waiting) == 2)
+        await aeventually(lambda: [*map(len, bus.client._inbox._waiting.values())] == [2], what="both wait for it")
+        goes.cancel()
+        await asyncio.gather(goes, return_exceptions=True)
+        await aeventually(lambda: bus.queue("first:actions").stats().running <= 1, what="one is stopped")
+        gate.open()
+        assert await stays == 7
 
 
 async def test_a_plain_function_that_is_not_wanted_any_more_is_told(bus: Relevo) -> None:
@@ -695,6 +736,8 @@ async def test_an_action_may_run_in_a_process_of_its_own(nooble: Relevo) -> None
     async with answering(nooble):
         assert await me.arequest("back.work_apart", {"n": 7}, timeout=20) == 7
         assert await me.arequest("front.order_in_process", {"customer": "zoë", "pieces": 2}, timeout=20) == "2 for zoë"
+        large = await me.arequest("front.order_in_process", {"customer": "x" * 100_000}, timeout=20)
+        assert large == "1 for " + "x" * 100_000
         with pytest.raises(RemoteError) as caught:
             await me.arequest("front.order_in_process", {"customer": 7}, timeout=20)
         assert caught.value.reason == "bad_arguments"

@@ -144,7 +144,6 @@ def test_what_is_said_wrongly_is_refused_and_nothing_is_stored(
     assert bus.queues() == []
 
 
-# BUG: without a callback a timeout of 0 seconds, and one that rounds to 0 ms, means that there is no limit at all.
 @pytest.mark.parametrize("timeout", [0, 0.0, "0s", 0.0004])
 def test_no_time_at_all_is_refused_or_at_least_not_for_ever(bus: Relevo, timeout: Any) -> None:
     try:
@@ -272,8 +271,6 @@ async def test_an_action_that_nobody_here_knows_waits_for_a_worker_that_does(bus
         await aeventually(lambda: got == ["ana"], what="the new worker knows it")
 
 
-# BUG: a task named as `on_failure` of an action never runs: on a queue of the bus nothing but actions is looked up, and
-# its job rests there as one that nobody knows, for a day.
 async def test_a_failure_handler_of_an_action_is_called(bus: Relevo) -> None:
     failures: list[str] = []
 
@@ -309,8 +306,6 @@ async def test_a_delayed_message_is_not_handled_before_its_time(bus: Relevo, sen
     assert await later.acancel() is True
 
 
-# BUG: the time limit counts from now also for a delayed message, so one whose delay is longer expires without a word.
-# With a callback and no limit of one's own, that is every delay of a day or more.
 async def test_a_delay_beyond_the_time_limit_is_refused_or_the_limit_counts_from_when_it_is_due(
     bus: Relevo, sent: list[Any]
 ) -> None:
@@ -378,8 +373,6 @@ async def test_a_hundred_senders_with_one_key_send_one_message(bus: Relevo, sent
     assert len(sent) == 1
 
 
-# BUG: of a message that was done nothing is kept (result_ttl 0), and send.lua takes a key whose message is not known
-# any more for free: the second one runs, although the key is held for ten minutes. Requests keep a result for that.
 async def test_the_same_key_is_the_same_message_after_it_was_handled(bus: Relevo, sent: list[Any]) -> None:
     shop = bus.service("shop")
     first = await shop.asend("mail.send", {"n": 1}, idempotency_key="order-7")
@@ -406,8 +399,6 @@ async def test_the_same_key_is_the_same_message_after_it_failed(bus: Relevo) -> 
     assert (first == second, ran) == (True, [1])
 
 
-# BUG: the key is that of the action alone: what one tenant chose keeps the message of another from being sent, and that
-# one is given the job of the first.
 async def test_the_same_key_of_two_tenants_is_two_messages(bus: Relevo, sent: list[Any]) -> None:
     shop = bus.service("shop")
     first = await shop.asend("mail.send", {"n": 1}, idempotency_key="order-7", tenant="acme")

@@ -31,7 +31,7 @@ from relevo.errors import (
 from relevo.store.plan import Call
 from relevo.store.presence import SERVE_MS, Served, served
 from relevo.worker import Worker
-from tests.answering import answering
+from tests.answering import Gate, answering
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.working import working
@@ -539,8 +539,6 @@ async def test_an_action_that_lets_a_request_rest_is_asked_again_within_its_time
     assert len(ran) == 1
 
 
-# BUG: the answer to a request that its handler cancels is JobCancelled, a JobError: who catches BusError, which is all
-# that `request` says it raises, does not get it.
 async def test_an_action_that_cancels_itself_is_a_fault(bus: Relevo) -> None:
     @bus.service("a").action("b")
     async def give_up() -> None:
@@ -551,7 +549,6 @@ async def test_an_action_that_cancels_itself_is_a_fault(bus: Relevo) -> None:
             await bus.service("me").arequest("a.b", timeout=5)
 
 
-# BUG: as above.
 async def test_a_request_that_somebody_else_cancels_is_a_fault(bus: Relevo) -> None:
     started = asyncio.Event()
 
@@ -584,8 +581,8 @@ async def test_without_a_worker_who_asks_is_told_at_once_and_nothing_is_written(
     assert not [key for key in await _keys(bus) if "a:actions" in key]
 
 
-# BUG: large data is laid down before it is known whether anybody serves the action, and stays for ten minutes: who asks
-# a service that is down again and again fills the server.
+# Large data is laid down before it is known whether anybody serves the action. If it stayed, who asks a service that is
+# down again and again would fill the server.
 async def test_who_asks_nobody_leaves_no_data_behind(bus: Relevo) -> None:
     for _ in range(3):
         with pytest.raises(NoResponders):
@@ -630,6 +627,22 @@ async def test_a_service_without_its_worker_is_gone_at_once_and_comes_back_at_on
             await me.arequest("a.b", timeout=5)
 
 
+# BUG: a worker that stops takes no more messages but says goodbye only when its last job has ended, which may take its
+# whole grace time: until then who asks waits for it in vain.
+async def test_a_worker_that_stops_is_not_asked_any_more(bus: Relevo) -> None:
+    gate = Gate(bus)
+    me = bus.service("me")
+    async with answering(bus) as worker:
+        asked = asyncio.create_task(me.arequest("a.b", {"n": 1}, timeout=20))
+        await gate.reached(1)
+        worker.stop()
+        await aeventually(lambda: worker.is_stopping)
+        with pytest.raises(NoResponders):
+            await me.arequest("a.b", {"n": 2}, timeout=1)
+        gate.open()
+        assert await asked == 1, "what it has in hand is finished"
+
+
 async def test_with_one_worker_of_two_gone_the_other_answers(bus: Relevo, bus_factory: AppFactory) -> None:
     other = bus_factory()
     for app in (bus, other):
@@ -645,8 +658,6 @@ async def test_with_one_worker_of_two_gone_the_other_answers(bus: Relevo, bus_fa
         assert await other.service("me").arequest("a.b", timeout=5) == stays.id
 
 
-# BUG: see tests/store/test_messages.py: the action of a worker that went is offered for up to 30 s while another worker
-# serves the queue without having it.
 async def test_an_action_is_gone_with_the_worker_that_had_it(bus: Relevo, bus_factory: AppFactory) -> None:
     """A deploy that removes an action: the old worker stops, the new one does not know it."""
     new = bus_factory()
@@ -886,8 +897,6 @@ def test_an_action_has_one_handler(bus: Relevo) -> None:
         svc.action("b")(in_a_thread)
 
 
-# BUG: functions are taken for the same if their names are, whatever module they are of: the second replaces the first
-# without a word.
 def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo) -> None:
     def made(module: str) -> Callable[[], str]:
         def handle() -> str:
@@ -949,7 +958,7 @@ async def test_a_request_may_wait_for_a_very_long_time(bus: Relevo) -> None:
 
     async with answering(bus):
         years = await bus.service("me").arequest("a.b", timeout="36500d")
-        assert 0 <= years - time.time() * 1000 - 36_500 * 86_400_000 < 60_000 or years > time.time() * 1000
+        assert abs(years - time.time() * 1000 - 36_500 * 86_400_000) < 60_000
         assert await bus.service("me").arequest("a.b", timeout=datetime.timedelta(seconds=2.5)) > time.time() * 1000
 
 

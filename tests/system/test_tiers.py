@@ -239,8 +239,6 @@ async def test_a_priority_that_differs_from_message_to_message_strands_none(bus:
     assert (len(order), (await bus.queue(QUEUE).astats()).living) == (20, 0)
 
 
-# BUG: what a handler sends inherits the tier of its message, and one that this process does not know (other settings,
-# or it was renamed while messages waited) makes the handler fail: the message ends as a dead letter (RB7).
 async def test_a_tier_that_is_not_known_here_any_more_is_no_reason_to_fail(bus_factory: AppFactory) -> None:
     old, new = bus_factory(tiers={"gold": 4}), bus_factory()
     seen: list[Message | None] = []

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-import time
 import weakref
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from relevo.bus.checking import refusal
@@ -41,8 +39,6 @@ class Bus:
         self.served: dict[tuple[str, tuple[str, ...]], None] = {}
         self._signer: tuple[tuple[str, ...], Signer] = ((), Signer(()))
         self._renew()
-        #: (task, queue) -> until when it counts as noted
-        self._noted: dict[tuple[str, str], float] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
     def _renew(self) -> None:
@@ -122,16 +118,6 @@ class Bus:
             if self.actions_of(service):
                 named += (queue_of(service, context, "actions"), queue_of(service, context, "callbacks"))
         return named + [one.queue_for(worker) for one in self.subscriptions.values()]
-
-    def unnoted(self, task: str, queues: Iterable[str]) -> list[str]:
-        """Which of these queues this process has not noted for a task of late; they count as noted from now on."""
-        now = time.monotonic()
-        if len(self._noted) > 10_000:
-            self._noted.clear()
-        unknown = [queue for queue in queues if self._noted.get((task, queue), 0.0) < now]
-        for queue in unknown:
-            self._noted[task, queue] = now + self._app.settings.task_ttl / 4
-        return unknown
 
     # requests under way
     @property

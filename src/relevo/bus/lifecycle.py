@@ -10,6 +10,7 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from relevo.errors import OptionError
@@ -77,9 +78,11 @@ def bus_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
 
 
 def _queues_of(app: Relevo, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
-    """Where something was made for a task; if nobody noted it, or the note is gone, anywhere."""
+    """Where something was made for a task, as the bus has noted it; a note may be lost, so it may be anywhere."""
     names: list[str] = yield noted(app.bus_keys, task)
-    return names or (yield from bus_queues(app)) if everywhere else names
+    if not everywhere:
+        return [name for name in names if is_bus_name(name)]
+    return list(dict.fromkeys([*names, *(yield from bus_queues(app))]))
 
 
 def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
@@ -147,6 +150,13 @@ def tallies(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tal
     names = yield from bus_queues(app)
     stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
     found: dict[str, Tally] = {}
+    # What was in queues that are no more, the bus itself has counted.
+    past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
+    for field, count in zip(past[::2], past[1::2], strict=True):
+        kind, _, what = field.decode(errors="replace").partition(":")
+        if what in Tally.__struct_fields__:
+            known = found.get(kind, Tally())
+            found[kind] = msgspec.structs.replace(known, **{what: getattr(known, what) + int(count)})
     for one in stats:
         kind = parse(one.name, prefix=False, env=False).kind
         before, total = found.get(kind, Tally()), one.totals

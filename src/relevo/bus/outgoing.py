@@ -181,9 +181,8 @@ def track(app: Relevo, tracked: Tracked, *queues: str) -> Generator[Call[Any], A
 
     Before they are made. Losing the note loses nothing: each queue knows what it holds for a task.
     """
-    unknown = app.bus.unnoted(tracked.task, queues) if tracked.task else []
-    if unknown:
-        yield enlist(app.bus_keys.own("made", tracked.task), unknown, time.time_ns() // 1_000_000, tracked.ttl_ms)
+    if tracked.task and queues:
+        yield enlist(app.bus_keys.own("made", tracked.task), queues, tracked.ttl_ms)
 
 
 def time_left(timeout: Duration, type: str) -> float:

@@ -17,7 +17,7 @@ from relevo.model.names import is_bus_name
 from relevo.store import queues
 from relevo.store.events import relay_events
 from relevo.store.plan import Ahead, Call
-from relevo.store.subscriptions import Subscription, Swept, subscriptions, sweep
+from relevo.store.subscriptions import SWEPT, Subscription, Swept, subscriptions, sweep, unlock
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -65,7 +65,7 @@ def sweeping(app: Relevo, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any],
     found += yield from _queues(app, now_ms, dry_run=dry_run)
     if not dry_run:
         yield from relay_events(app.bus_keys, app.keys_of, app.settings.dead_max)
-        yield Call([b"DEL", lock])
+        yield unlock(app.bus_keys, me)
         for one in found:
             level = logging.WARNING if one.what == "warned" else logging.INFO
             log.log(level, "%s %s: %s; %s", one.kind, one.name, one.reason, one.what)
@@ -75,17 +75,24 @@ def sweeping(app: Relevo, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any],
 def _subscriptions(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
     if dry_run:
         listed: list[Subscription] = yield subscriptions(app.bus_keys)
-        removed = [one for one in listed if _ends_ms(one) <= now_ms]
-        warned = [one for one in listed if one not in removed and not one.until_ms and _half_ms(one) <= now_ms]
+        # Nothing durable is removed that was not warned of before, however long everybody was away.
+        removed = [one for one in listed if _ends_ms(one) <= now_ms and (one.until_ms or one.warned)]
+        warned = [one for one in listed if not one.until_ms and not one.warned and _half_ms(one) <= now_ms]
     else:
-        swept: Swept = yield sweep(app.bus_keys)
-        removed, warned = swept.removed, swept.warned
+        removed, warned = [], []
+        while True:
+            swept: Swept = yield sweep(app.bus_keys)
+            removed += swept.removed
+            warned += swept.warned
+            if len(swept.removed) + len(swept.warned) < SWEPT:
+                break
     found = []
     for one in removed:
         why = "its process is gone" if one.until_ms else f"nobody served it for {spoken((now_ms - one.seen_ms) / 1000)}"
         found.append(Orphan("subscription", one.queue, one.seen_ms, why, _said(dry_run=dry_run)))
     for one in warned:
-        gone, left = spoken((now_ms - one.seen_ms) / 1000), spoken(max(0, _ends_ms(one) - now_ms) / 1000)
+        left_ms = max(_ends_ms(one) - now_ms, 0) or one.inactive_ms // 2  # who was away for longer has that much more
+        gone, left = spoken((now_ms - one.seen_ms) / 1000), spoken(left_ms / 1000)
         why = f"nobody served it for {gone}; in {left} it is removed with all that waits in it"
         found.append(Orphan("subscription", one.queue, one.seen_ms, why, "warned"))
     return found
@@ -104,14 +111,17 @@ def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any] |
     before_ms = now_ms - round(app.settings.orphan_age * 1000)
     key = app.bus_keys.key("queues")
     rows: list[bytes] = yield Call([b"ZRANGEBYSCORE", key, b"-inf", before_ms, b"WITHSCORES", b"LIMIT", 0, 1000])
-    names = [(name.decode(), int(float(used))) for name, used in zip(rows[::2], rows[1::2], strict=True)]
-    names = [(name, used) for name, used in names if is_bus_name(name)]
+    pairs = zip(rows[::2], rows[1::2], strict=True)
+    names = [(name.decode(errors="replace"), int(float(used))) for name, used in pairs]
+    names = [(name, used) for name, used in names if is_bus_name(name) and app.can_be_queue(name)]
     stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name, _ in names)
     found = []
     for (name, used), one in zip(names, stats, strict=True):
         why = f"unused for {spoken((now_ms - used) / 1000)}"
         if one.living:
             what = f"kept: {one.living:,} messages are in it"
+        elif one.dead:
+            what = f"kept: {one.dead:,} dead letters are in it"
         elif one.idle_workers:
             continue
         elif dry_run:

@@ -6,7 +6,7 @@ away; if nobody reports it as delivered by then, whoever looks after the bus nex
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from relevo.store.history import NO_LOG, Log
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import NO_TASK, Place, Tracked
 from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
 from relevo.store.relay import ERRAND_MS, Errands, KeysOf, deliver, relay, take_errands
 from relevo.store.subscriptions import CLOSE_MS
 
@@ -28,6 +29,8 @@ from relevo.store.subscriptions import CLOSE_MS
 CLOSED = b"closed\n"
 #: Jobs of such a queue that one call removes.
 REMOVED = 500
+#: Sums of a queue that outlive it.
+_KEPT = ("done", "dead", "expired", "cleaned")
 #: Entries that are looked at, in each of a few places, to find the oldest job of a queue.
 LOOKED_AT = 10
 
@@ -121,10 +124,29 @@ def relay_events(bus: QueueKeys, keys_of: KeysOf, dead_max: int) -> Generator[Ca
         delivered += len(finished)
 
 
-def close(queue: QueueKeys) -> Call[tuple[int, int]]:
-    """Remove jobs of a queue that nobody serves any more: how many, and how many are left."""
+def close(queue: QueueKeys) -> Call[tuple[int, int, dict[str, int]]]:
+    """Remove jobs of a queue that nobody serves any more: how many, how many are left; if none, its counters."""
     script = queue.script("close")
-    return Call([REMOVED], tuple, script, queue.of(script))
+
+    def decode(reply: list[Any]) -> tuple[int, int, dict[str, int]]:
+        removed, left, totals = reply
+        return removed, left, {totals[i].decode(): int(totals[i + 1]) for i in range(0, len(totals), 2)}
+
+    return Call([REMOVED], decode, script, queue.of(script))
+
+
+def reopen(queue: QueueKeys) -> Call[int]:
+    """Somebody serves it: events may come again."""
+    return Call([b"DEL", queue.key("closed")])
+
+
+def _count_in(bus: QueueKeys, totals: Mapping[str, int], swept: int) -> Generator[Call[Any], Any, None]:
+    """Keep the sums of a queue that is no more."""
+    counted = {"created": totals.get("enqueued", 0), "swept": swept, **{name: totals.get(name, 0) for name in _KEPT}}
+    for name, count in counted.items():
+        if count:
+            yield Call([b"HINCRBY", bus.key("stats"), f"notifications:{name}", count], repeatable=False)
+    yield Call([b"PEXPIRE", bus.key("stats"), KEEP_MS])
 
 
 def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str) -> Generator[Call[Any], Any, bool]:
@@ -137,12 +159,16 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str) -> Generator[Call[Any
         return True
     if (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):
         return True  # somebody subscribed again, and goes on where it ended
-    removed = REMOVED
+    swept, removed, totals = 0, REMOVED, dict[str, int]()
     while removed == REMOVED:
-        removed, left = yield close(keys)
+        removed, left, totals = yield close(keys)
+        swept += removed
     if left:
         return False
+    yield from _count_in(bus, totals, swept)
     yield Call([b"ZREM", bus.key("queues"), queue])
+    if (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):  # somebody came back meanwhile
+        yield reopen(keys)
     return True
 
 

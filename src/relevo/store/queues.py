@@ -13,7 +13,7 @@ from relevo.store.jobs import Claim, read_claim, readable
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
-from relevo.store.scripts import script
+from relevo.store.scripts import Script, script
 
 #: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
 LISTED_MS = 30 * 86_400_000
@@ -126,16 +126,16 @@ def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
     return removed, relay
 
 
-def register(key: bytes, names: Sequence[str], now_ms: int) -> Call[int]:
-    """Put queues on a list, and let the list live on: how many there are."""
-    return Call([now_ms, LISTED_MS, *names], int, script("enlist"), (key,))
+def register(key: bytes, names: Sequence[str], enlist: Script | None = None) -> Call[int]:
+    """Put queues on a list, and let the list live on: how many there are. `enlist`: the script, if it is a test's."""
+    return Call([LISTED_MS, *names], int, enlist or script("enlist"), (key,))
 
 
 def listed(app: AppKeys, bus: QueueKeys) -> Generator[Call[Any], Any, list[str]]:
     """All queues that were used of late: those of the app, and those of the bus."""
     names: list[bytes] = yield Call([b"ZRANGE", app.queues, 0, -1])
     names += yield Call([b"ZRANGE", bus.key("queues"), 0, -1])
-    return sorted({name.decode() for name in names})
+    return sorted({name.decode(errors="replace") for name in names})
 
 
 def unlist(key: bytes, name: str, seen_ms: int) -> Call[bool]:

@@ -122,6 +122,12 @@ def sweep(bus: QueueKeys) -> Call[Swept]:
     return Call([CLOSE_MS, SWEPT], decode, script, bus.of(script))
 
 
+def unlock(bus: QueueKeys, owner: str) -> Call[bool]:
+    """Give the lock of sweepers back, unless somebody else has it by now: whether it was ours."""
+    script = bus.script("unlock")
+    return Call([owner], bool, script, bus.of(script))
+
+
 def _readable(texts: Sequence[bytes]) -> list[Subscription]:
     found = []
     for text in texts:

@@ -26,9 +26,9 @@ class Left(Struct, frozen=True):
     dead: int = 0
 
 
-def enlist(key: bytes, queues: Sequence[str], now_ms: int, ttl_ms: int) -> Call[int]:
+def enlist(key: bytes, queues: Sequence[str], ttl_ms: int) -> Call[int]:
     """Note queues in which something is made for a task, on the list of that name."""
-    return Call([now_ms, ttl_ms, *queues], int, script("enlist"), (key,))
+    return Call([ttl_ms, *queues], int, script("enlist"), (key,))
 
 
 def noted(bus: QueueKeys, task: str) -> Call[list[str]]:

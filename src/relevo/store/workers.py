@@ -37,9 +37,9 @@ def present(keys: AppKeys, info: WorkerInfo) -> Call[Any]:
     return Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
 
 
-def listed(keys: AppKeys, worker: str, now_ms: int) -> Call[int]:
+def listed(keys: AppKeys, worker: str) -> Call[int]:
     """Put it on the list of workers, by which it is found."""
-    return Call([now_ms, LISTED_MS, worker], int, script("enlist"), (keys.workers,))
+    return Call([LISTED_MS, worker], int, script("enlist"), (keys.workers,))
 
 
 def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:

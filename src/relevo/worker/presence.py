@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.bus.serving import offered
 from relevo.bus.sweeping import sweeping
 from relevo.errors import StoreError
-from relevo.store.events import relay_events
+from relevo.store.events import relay_events, reopen
 from relevo.store.presence import SERVE_EVERY, retire, serve
 from relevo.store.subscriptions import subscribe, unsubscribe
 from relevo.store.workers import WorkerInfo, gone, listed, present
@@ -58,7 +58,7 @@ class Presence:
                 unlisted += 1
                 if unlisted > LISTED_EVERY:
                     await self._worker.register_schedules()
-                    await self._driver.perform(listed(app.keys, self._worker.id, int(time.time() * 1000)), patience=0)
+                    await self._driver.perform(listed(app.keys, self._worker.id), patience=0)
                     unlisted = 1
             await asyncio.sleep(PRESENT_EVERY)
 
@@ -74,6 +74,8 @@ class Presence:
             with contextlib.suppress(StoreError):
                 about = self._about()
                 if self._subscriptions:
+                    for one in self._subscriptions:
+                        await self._perform(reopen(self._app.keys_of(one.queue)))
                     await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
                 for queue, actions in self._offers.items():
                     await self._perform(serve(self._app.keys_of(queue), about, actions))

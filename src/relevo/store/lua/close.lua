@@ -1,10 +1,10 @@
 --[[ Remove the jobs of a queue that nobody serves any more, without records: those that wait, and those whose worker fell
 silent. What still runs is left to its worker.
-KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused limits holding parking
+KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused limits holding parking stats closed
       parked     -     prefix of the lines of groups that have a limit
       carried    -     prefix of what jobs carry with them
 ARGV  most       int   jobs removed in one call
-GIVES how many were removed, how many are left ]]
+GIVES how many were removed, how many are left, and of a queue that is empty now its counters ]]
 -- @include now
 -- @include afford
 -- @include group
@@ -31,5 +31,10 @@ end
 if removed < most then remove(running, redis.call('ZRANGE', running, '-inf', now, 'BYSCORE', 'LIMIT', 0, most - removed)) end
 local left = redis.call('HLEN', jobs)
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end
-if left == 0 then redis.call('DEL', names, paused, limits) end -- who comes later begins anew
-return { removed, left }
+local totals = {}
+if left == 0 then
+  totals = redis.call('HGETALL', stats)
+  redis.call('DEL', names, paused, limits, stats) -- who comes later begins anew
+  redis.call('SET', closed, 1, 'PX', 86400000) -- for events of publishers that stood still meanwhile
+end
+return { removed, left, totals }

@@ -1,6 +1,6 @@
 --[[ Put events into the queue of one subscription, each unless it is or was there. A full queue drops the oldest or takes
 nothing new: whoever publishes is not slowed down by somebody who does not keep up.
-KEYS  jobs ready scheduled running waiting claims story groups clock waiters stats idle bell parking
+KEYS  jobs ready scheduled running waiting claims story groups clock waiters stats idle bell parking closed
       parked     -     prefix of the lines of groups that have a limit
       carried    -     prefix of what jobs carry with them
       made       -     prefix of what was made on behalf of a task
@@ -36,6 +36,11 @@ local function make_room()
   for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, old) end
   redis.call('UNLINK', carried .. ':' .. old)
   return true
+end
+if redis.call('EXISTS', closed) == 1 then -- the subscription ended while the publisher stood still
+  local known_here = {}
+  for i = 4, #ARGV, 8 do known_here[#known_here + 1] = 0 end
+  return known_here
 end
 local said, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
 for i = 4, #ARGV, 8 do

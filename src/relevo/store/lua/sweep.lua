@@ -14,11 +14,16 @@ for i = 1, #all, 2 do
   local queue, text = all[i], all[i + 1]
   local unseen, patience = now - number_in(text, 'seen_ms'), number_in(text, 'inactive_ms')
   local list
-  if has_lapsed(text) or unseen >= patience then
+  local is_durable, is_new = number_in(text, 'until_ms') == 0, string.find(text, '"warned":false}', 1, true)
+  if has_lapsed(text) or is_durable and unseen >= patience and not is_new then
     dismiss(queue, text)
     list = removed
-  elseif unseen >= patience / 2 and string.find(text, '"warned":false}', 1, true) then
-    redis.call('HSET', subscriptions, queue, (string.gsub(text, '"warned":false}$', '"warned":true}')))
+  elseif is_durable and unseen >= patience / 2 and is_new then
+    local warned = string.gsub(text, '"warned":false}$', '"warned":true}')
+    if unseen >= patience then -- all were away for so long that nobody could be warned: half of the time begins now
+      warned = string.gsub(warned, '"seen_ms":%d+', '"seen_ms":' .. string.format('%d', now - math.floor(patience / 2)))
+    end
+    redis.call('HSET', subscriptions, queue, warned)
     list = marked
   end
   if list then list[#list + 1], list[#list + 2] = queue, text end
