@@ -82,7 +82,7 @@ ROLES = {
 #: A process of the bus: a worker of its app, and all that services say to each other.
 ROLES["service"] = (
     ROLES["worker"][0]
-    | {"send", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag", "count"},
+    | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag", "count"},
     ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
 )
 

@@ -111,6 +111,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (events.lag(KEYS), 0),
     (subscriptions.unlock(KEYS, ID), 0),
     (messages.send(KEYS, ID, b"{", messages.Place(100), lease_ms=1), 0),
+    (messages.ask(KEYS, b"in", [messages.Asked(ID, "b", messages.Place(100), 1, b"{")] * 2, 1), 16),
     (next(messages.lay_beside(KEYS, ID, b"{}")), 0),
     (messages.promise(KEYS, "default", ID, messages.Place(100), b"{}", timeout_ms=1, failure_ms=1), 0),
     (messages.report(KEYS, ID, ID, b"{}"), 0),

@@ -15,6 +15,7 @@ import msgspec
 from relevo.codec.depth import MAX_DEPTH, is_too_deep
 from relevo.errors import PayloadError, PayloadTooLarge
 
+_SIMPLE = frozenset({str, int, bool, type(None)})
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -33,10 +34,22 @@ def encoded_object(data: Any, *, what: str, limit: int) -> bytes:
     if isinstance(data, dict) and not all(isinstance(key, str) for key in data):
         wrong = next(key for key in data if not isinstance(key, str))
         raise PayloadError(f"{what}: arguments are named by text, found {wrong!r:.80}")
+    if isinstance(data, dict) and all(type(value) in _SIMPLE for value in data.values()):
+        raw = _encode(data) if _is_text(data) else b""  # nothing in it could be changed on the way
+        if raw and len(raw) <= limit:
+            return raw
     raw = encoded(data, what=what, limit=limit)
     if raw[:1] != b"{":
         raise PayloadError(f"{what}: the data of a message must be a JSON object, found {raw[:80]!r}")
     return raw
+
+
+def _is_text(data: dict[str, Any]) -> bool:
+    """Without lone surrogates, which cannot be written, and numbers that others could not read back."""
+    return all(
+        value.isascii() if type(value) is str else type(value) is not int or abs(value) < 2**53
+        for value in data.values()
+    ) and all(key.isascii() for key in data)
 
 
 def encoded(value: Any, *, what: str, limit: int) -> bytes:

@@ -27,6 +27,7 @@ def action_name(given: Any) -> str:
     return given
 
 
+@lru_cache(maxsize=4096)
 def parts_of(type: Any) -> tuple[str, str]:
     """The service and the action of a type such as 'embedding.generate_batch'."""
     service, dot, action = type.partition(".") if isinstance(type, str) else ("", "", "")

@@ -32,7 +32,7 @@ from relevo.model.names import Address
 from relevo.model.replying import fault_of, reply_of, signed_part
 from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
-from relevo.store.messages import lay_beside, send, take_away
+from relevo.store.messages import Asked, lay_beside, send, take_away
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -110,7 +110,10 @@ class Request:
             await slots.acquire()
         try:
             try:
-                record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
+                if self._is_plain():
+                    record = await self._ask_with_others()
+                else:
+                    record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
             except _Taken as taken:
                 self._owner = taken.owner
                 record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
@@ -124,6 +127,36 @@ class Request:
             slots.release()
         return self._answer(record)
 
+    def _is_plain(self) -> bool:
+        """Whether it can leave together with others: it has no name, no task, and its data travels inside."""
+        message, app = self._message, self._app
+        is_more = message.name.name or message.tracked.task or message.is_claimed(app)
+        return not is_more and app.is_listed(message.queue)
+
+    async def _ask_with_others(self) -> Record:
+        app, message = self._app, self._message
+        left = self._left()
+        action = "" if self._may_wait else message.type.partition(".")[2]
+        asked = Asked(message.id, action, message.place, max(1, round(left * 1000)), self._body())
+        self._sent = True
+        record = await app.client.ask(self._keys, asked, left, app.lease_ms, self._begin)
+        if record is None:
+            raise self._nobody()
+        return record
+
+    def _body(self) -> bytes:
+        app, message = self._app, self._message
+        address = _responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
+        return message.body(app, with_reply_to(message.headers, address))
+
+    def _nobody(self) -> NoResponders:
+        self._sent = False
+        message = self._message
+        return NoResponders(
+            f"nobody serves {message.type}: no worker with this action is alive on {message.queue}. Start one, or "
+            "ask with wait=True to let the request wait for it"
+        )
+
     @property
     def _keys(self) -> QueueKeys:
         return self._app.keys_of(self._message.queue)
@@ -133,7 +166,6 @@ class Request:
 
     def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool]:
         app, message = self._app, self._message
-        address = _responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
         is_claimed = message.is_claimed(app)
         if is_claimed:
             yield from lay_beside(queue, id, message.data)
@@ -145,7 +177,7 @@ class Request:
         said, owner = yield send(
             queue,
             id,
-            message.body(app, with_reply_to(message.headers, address)),
+            self._body(),
             message.place,
             lease_ms=app.lease_ms,
             must_be_served="" if self._may_wait else message.type.partition(".")[2],
@@ -158,11 +190,7 @@ class Request:
         if said != "stored" and is_claimed:
             yield take_away(queue, id)
         if said == "nobody":
-            self._sent = False
-            raise NoResponders(
-                f"nobody serves {message.type}: no worker with this action is alive on {message.queue}. Start one, or "
-                "ask with wait=True to let the request wait for it"
-            )
+            raise self._nobody()
         if said == "taken":
             self._sent = False
             raise _Taken(owner)

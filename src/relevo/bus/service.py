@@ -381,7 +381,12 @@ class Service:
         return known[pattern]
 
 
+_NOTHING_SAID = Sending()
+
+
 def _said(about: dict[str, Any]) -> Sending:
+    if not about:
+        return _NOTHING_SAID
     for name in about:
         if name not in Sending.__struct_fields__:
             raise OptionError(f"unknown option {name!r}{did_you_mean(name, Sending.__struct_fields__)}")

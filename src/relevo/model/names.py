@@ -18,6 +18,7 @@ unless it says otherwise.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple, cast, get_args
 from urllib.parse import unquote_to_bytes
 
@@ -129,6 +130,7 @@ def queue_address(prefix: str, env: str, app: str, queue: str) -> Address:
     return msgspec.structs.replace(found, prefix=prefix, env=env)
 
 
+@lru_cache(maxsize=16384)  # asked for every message
 def is_bus_name(queue: str) -> bool:
     """Whether this names a queue of the bus: it has one of the reserved words as a part."""
     return ":" in queue and any(part in KINDS for part in queue.split(":"))

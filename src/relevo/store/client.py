@@ -16,6 +16,7 @@ from relevo.store.blocking import BlockingDriver
 from relevo.store.inbox import AsyncInbox, Begin, BlockingInbox
 from relevo.store.jobs import attach
 from relevo.store.keys import AppKeys, QueueKeys
+from relevo.store.messages import Asked
 from relevo.store.plan import Plan
 from relevo.store.source import Source
 
@@ -57,6 +58,12 @@ class Client:
     ) -> Coroutine[Any, Any, Record]:
         """Wait on the running event loop until a job has ended."""
         return self._here().inbox.wait(queue, id, timeout, begin)
+
+    def ask(
+        self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int, begin: Begin
+    ) -> Coroutine[Any, Any, Record | None]:
+        """Send a plain request on the running event loop and wait for its record; None: nobody serves it."""
+        return self._here().inbox.ask(queue, asked, timeout, lease_ms, begin)
 
     def stop_waiting(self, id: str) -> None:
         """Let the threads go that wait for a job, as if its time were up."""

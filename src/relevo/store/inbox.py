@@ -16,15 +16,16 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from relevo.errors import ResultTimeout, ServerUnavailable, StoreError, UnknownJob
+from relevo.errors import RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
 from relevo.model.job import Record, State, read_record
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.jobs import attach
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.link import Link
+from relevo.store.messages import Asked, ask
 from relevo.store.plan import Plan
 from relevo.store.wire import Wire
 
@@ -36,6 +37,8 @@ Begin: TypeAlias = Callable[[QueueKeys, str, bytes], Plan[Record | bool | None]]
 #: A connection that carries no message for so long is asked whether it still lives.
 PING_EVERY = 5.0
 ID_LENGTH = 20
+#: Requests that leave together, at the most.
+TOGETHER = 100
 _CANCELLED = b'{"state":"cancelled"'
 
 
@@ -53,6 +56,9 @@ class AsyncInbox:
         self._openings = 0
         self._broken = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        #: Requests that gather while others are being sent.
+        self._crowds: dict[QueueKeys, _Crowd] = {}
+        self._sending: set[asyncio.Task[None]] = set()
         #: Ends that nobody waits for any more.
         self.late = 0
 
@@ -81,6 +87,90 @@ class AsyncInbox:
             awaited.futures.remove(future)
             if not awaited.futures:
                 del self._waiting[id]
+
+    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int, begin: Begin) -> Record | None:
+        """Send a plain request and wait for its record; None: nobody serves it.
+
+        One call per queue is under way; what is asked meanwhile leaves together with the next. `begin` sends it alone,
+        should the connection break.
+        """
+        if self._wire is None or self._wire.closed is not None:
+            await self._open()
+        awaited = self._waiting[asked.id] = _Awaited(queue)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        awaited.futures.append(future)
+        timer = self._loop.call_later(timeout, _too_late, future, asked.id, timeout)
+        crowd = self._crowds.get(queue)
+        if crowd is None:
+            crowd = self._crowds[queue] = _Crowd()
+        row = _Asking(asked, future, awaited, begin)
+        try:
+            if crowd.is_busy:
+                crowd.rows.append(row)
+            else:
+                crowd.is_busy = True
+                try:
+                    await self._send(queue, [row], lease_ms)
+                finally:
+                    self._go_on(queue, crowd, lease_ms)
+            found: Record | None = await future
+            return found
+        finally:
+            timer.cancel()
+            if future.done() and not future.cancelled():
+                future.exception()
+            del self._waiting[asked.id]
+
+    def _go_on(self, queue: QueueKeys, crowd: _Crowd, lease_ms: int) -> None:
+        """Send what gathered meanwhile, if anything did."""
+        if crowd.rows:
+            rows, crowd.rows = crowd.rows[:TOGETHER], crowd.rows[TOGETHER:]
+            task = self._loop.create_task(self._send(queue, rows, lease_ms), name="relevo requests")
+            task.add_done_callback(lambda _: self._go_on(queue, crowd, lease_ms))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        else:
+            crowd.is_busy = False
+
+    async def _send(self, queue: QueueKeys, rows: list[_Asking], lease_ms: int) -> None:
+        rows = [row for row in rows if not row.future.done()]
+        openings = self._openings
+        if not rows:
+            return
+        try:
+            call = ask(queue, self._channel, [row.asked for row in rows], lease_ms)
+            codes: list[int] = await self._driver.perform(call, patience=0)
+        except ServerUnavailable:
+            await asyncio.gather(*(self._send_alone(queue, row) for row in rows))
+            return
+        except StoreError as error:
+            for row in rows:
+                if not row.future.done():
+                    row.future.set_exception(error)
+            return
+        for row, code in zip(rows, codes, strict=True):
+            row.awaited.has_begun = True
+            if not code and not row.future.done():
+                row.future.set_result(None)
+        if openings != self._openings:  # the connection was away meanwhile, and nobody attached them again
+            for row in rows:
+                if not row.future.done():
+                    call_again = attach(queue, row.asked.id, self._channel)
+                    self._settle(row.asked.id, await self._driver.perform(call_again))
+
+    async def _send_alone(self, queue: QueueKeys, row: _Asking) -> None:
+        """After a broken connection: first look whether it is there."""
+        id, begin, future = row.asked.id, row.begin, row.future
+        try:
+            if not future.done():
+                found = await self._driver.perform(attach(queue, id, self._channel))
+                if found is None and not future.done():
+                    found = await self._driver.perform(begin(queue, id, self._channel))
+                row.awaited.has_begun = True
+                self._settle(id, found)
+        except RelevoError as error:
+            if not future.done():
+                future.set_exception(error)
 
     async def _begin(
         self, queue: QueueKeys, id: str, begin: Begin, future: asyncio.Future[Record], timeout: float | None
@@ -172,6 +262,26 @@ class _Awaited:
         self.has_begun = False
         #: One for each who waits: whoever gives up first must not take the others along.
         self.futures: list[asyncio.Future[Record]] = []
+
+
+class _Asking(NamedTuple):
+    """A request on its way."""
+
+    asked: Asked
+    future: asyncio.Future[Any]
+    awaited: _Awaited
+    begin: Begin
+
+
+class _Crowd:
+    """Requests to one queue."""
+
+    __slots__ = ("is_busy", "rows")
+
+    def __init__(self) -> None:
+        #: One call is under way.
+        self.is_busy = False
+        self.rows: list[_Asking] = []
 
 
 def _too_late(future: asyncio.Future[Record], id: str, timeout: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from msgspec import Struct
 from relevo.store.carried import bag
 from relevo.store.edges import label
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
 
 #: Data that travels beside its message is forgotten if the message does not follow.
@@ -100,6 +100,29 @@ def send(
         repeatable=not waiter or waiter[:1] == ">",
         again=0,
     )
+
+
+class Asked(Struct, frozen=True, gc=False):
+    """A plain request."""
+
+    id: str
+    #: What somebody must serve; '': it waits for whoever comes.
+    action: str
+    place: Place
+    timeout_ms: int
+    #: Without its closing brace.
+    body: bytes
+
+
+def ask(queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], lease_ms: int) -> Call[list[int]]:
+    """Store plain requests of one process: for each 1, or 0 if nobody serves it."""
+    script = queue.script("ask")
+    args: list[Argument] = [lease_ms, KEEP_MS, inbox]
+    for one in requests:
+        place = one.place
+        args += (one.id, one.action, place.priority, place.group, place.weight, place.tier, one.timeout_ms, one.body)
+    # Who waits for it looks whether it is there before sending it again: it may have been answered by then.
+    return Call(args, list, script, queue.of(script), repeatable=False)
 
 
 def lay_beside(queue: QueueKeys, id: str, data: bytes) -> Generator[Call[Any], Any, None]:
