@@ -449,6 +449,7 @@ class Relevo:
             follow,
             sign,
             is_asked,
+            not self.client.source.is_cluster,
             self.settings.remote_tracebacks,
             signer.sign_end if signer.is_on else None,
         )

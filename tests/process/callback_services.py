@@ -11,18 +11,33 @@ import signal
 import sys
 from typing import Any
 
-from relevo import Relevo
+from relevo import Relevo, current_job
 from relevo.bus.callbacks import sending
 from relevo.model.message import Reply
 from relevo.store.plan import Call
-from tests.process.jobs import APP, effect
+from tests.process.jobs import APP, effect, ran_before
 
 #: Calls after which a sender kills itself.
 CALLS = "RELEVO_TEST_CALLS"
 
 
+def crunch(n: int, dies: bool = False) -> int:
+    """Compute in a process of its own, and die in it the first time."""
+    again = ran_before(n)
+    effect("start", n)
+    message = current_job().message
+    assert message is not None and (message.source, message.tenant) == ("ingestion", "acme")
+    assert embedding.service("embedding").report(n) is True
+    if dies and not again:
+        os.kill(os.getpid(), signal.SIGKILL)
+    embedding.service("embedding").send("embedding.generate", {"n": n + 100})
+    effect("end", n)
+    return n
+
+
 def serve_embedding(made: Relevo) -> None:
     service = made.service("embedding")
+    service.action("crunch", executor="process")(crunch)
 
     @service.action("generate", retries=0)
     async def generate(n: int, seconds: float = 0.0, reports: int = 0, fails: bool = False, text: str = "") -> int:

@@ -21,6 +21,7 @@ from tests.leaks import leaks
 from tests.process import callback_services, harness, jobs
 from tests.process.harness import START, Effect, Site, WorkerProcess
 from tests.servers import Server
+from tests.topologies import Cluster
 from tests.working import drained, working
 
 ACTIONS, CALLBACKS = "embedding:actions", "ingestion:callbacks"
@@ -295,6 +296,38 @@ def _serves(site: BusSite) -> int:
     return found
 
 
+# --- on a cluster, where messages and callbacks are on different nodes
+
+
+@pytest.mark.slow
+def test_callbacks_find_their_way_over_the_nodes_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(jobs.EFFECTS, str(tmp_path / "effects"))
+    with Cluster(tmp_path) as cluster:
+        settings = {"url": cluster.url, "env": "test", "lease": "1s", "signing_keys": ["k1:0123456789abcdef"]}
+        app = callback_services.build("clustered", **settings)
+        site = app.service("ingestion")
+        said: dict[str, Any] = {"on_reply": "ready", "on_timeout": "gave_up", "on_progress": "half"}
+        with working(app):
+            eventually(lambda: app.bus.worker, what="the worker runs")
+            for n in range(12):
+                text = "x" * (100_000 if n % 2 else 0)
+                data = {"n": n, "fails": n % 3 == 0, "reports": 1, "text": text}
+                site.send("embedding.generate", data, context=n, sticky=n % 4 == 0, **said)
+            site.send("nowhere.at_all", context=12, timeout=0.2, **said)
+            eventually(lambda: len(_lines(tmp_path, "called")) == 13, timeout=START, what="all were called back")
+            eventually(lambda: not app.queue(CALLBACKS).stats().living, what="it is over")
+        assert sorted(_lines(tmp_path, "called")) == list(range(13))
+        assert sorted(_lines(tmp_path, "half")) == list(range(12))
+        assert sorted(_lines(tmp_path, "failed")) == [0, 3, 6, 9]
+        assert _lines(tmp_path, "late-timeout") == [12]
+        app.close()
+
+
+def _lines(directory: Path, what: str) -> list[int]:
+    text = (directory / "effects").read_text() if (directory / "effects").exists() else ""
+    return [int(line.split()[3]) for line in text.splitlines() if line.split()[2] == what]
+
+
 # --- everybody
 
 
@@ -310,6 +343,22 @@ def test_callbacks_come_after_all_processes_of_the_sender_were_killed_and_starte
     site.wait_over()
     site.check_once(range(5))
     assert {effect.pid for effect in site.effects("called")} == {second.pid}
+
+
+def test_an_action_in_a_process_of_its_own_reports_and_calls_back_also_if_that_process_is_killed(site: BusSite) -> None:
+    site.serve("embedding", wait=False)
+    for n in (1, 2):
+        data = {"n": n, "dies": n == 2}
+        about: dict[str, Any] = {"on_reply": "ready", "on_progress": "half", "context": n, "tenant": "acme"}
+        site.sender.send("embedding.crunch", data, **about)
+    with working(site.app, queues=[CALLBACKS]):
+        eventually(lambda: len(site.settled()) == 2, timeout=START, what="both were called back")
+        eventually(lambda: len(site.effects("end")) == 4, timeout=START, what="what they sent was handled, too")
+        site.wait_over()
+    assert site.settled() == {1: ["done"], 2: ["done"]}
+    assert Counter(effect.n for effect in site.effects("half")) == {1: 1, 2: 2}
+    assert len({effect.pid for effect in site.effects("start", 2)}) == 2
+    site.check_once(range(1, 3))
 
 
 @pytest.mark.slow

@@ -6,7 +6,9 @@ The seed's flow: `ingestion` sends to `embedding` and is called back.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from relevo.errors import BusError, OptionError, PayloadError
 from relevo.model.message import Message, Reply
 from relevo.store.plan import Call
 from relevo.worker import Worker
+from tests.answering import answering
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.leaks import leaks
@@ -955,6 +958,56 @@ async def test_many_callbacks_with_every_kind_of_end_are_each_handled_once(times
     assert sorted(reply.context for _, reply in ingestion.calls) == list(range(140))
     assert {status for _, status in ingestion.ends} >= {"done", "failed", "cancelled", "timeout"}
     assert leaks(server, times.app.settings.prefix) == []
+
+
+async def test_replies_and_deadlines_that_race_settle_each_callback_once(
+    ingestion: Ingestion, bus_factory: AppFactory, server: Server
+) -> None:
+    """In real time, with workers of both sides, and work that takes about as long as anybody waits for it."""
+    chance, app = random.Random(11), bus_factory("embedding")
+    ended: list[int] = []
+
+    @app.service("embedding").action("generate", retries=0)
+    async def generate(n: int, seconds: float) -> int:
+        await asyncio.sleep(seconds)
+        ended.append(n)
+        return n
+
+    other = bus_factory("embedding")
+    other.service("embedding").action("generate", retries=0)(generate.func)
+    async with answering(app), answering(other), answering(ingestion.app):
+        for n in range(300):
+            data = {"n": n, "seconds": chance.uniform(0, 0.2)}
+            await ingestion.asend(data, context=n, on_timeout="gave_up", timeout=chance.uniform(0.02, 0.2))
+        await aeventually(lambda: len(ingestion.calls) >= 300, what="all were called back")
+        await aeventually(lambda: not app.queue(ACTIONS).stats().living, what="all work is over")
+        await aeventually(lambda: not app.queue(CALLBACKS).stats().living, what="nothing else comes")
+    assert sorted(reply.context for _, reply in ingestion.calls) == list(range(300))
+    told = Counter(ingestion.ends)
+    assert set(told) == {("ready", "done"), ("gave_up", "timeout")}
+    assert min(told.values()) > 30, told
+    assert all(reply.result == reply.context for _, reply in ingestion.calls if reply.ok)
+    assert leaks(server, app.settings.prefix) == []
+
+
+# BUG: a worker that stops says last that it serves no more, after it has read its bell for the last time. What is
+# handed to it in between waits for the end of a lease, 12 s, and counts as a crash.
+async def test_a_worker_that_stops_while_callbacks_come_to_it_hands_them_to_another(
+    bus_factory: AppFactory, embedding: Embedding
+) -> None:
+    """Each is handled once: what was handed over and not begun goes back."""
+    mine, other = Ingestion(bus_factory("ingestion")), Ingestion(bus_factory("ingestion"))
+    calls = mine.calls, other.calls
+    async with answering(embedding.app), answering(other.app):
+        for stop in range(1, 5):
+            async with answering(mine.app):
+                for n in range(100):
+                    await mine.asend(context=n, sticky=True)
+                before = len(mine.calls)
+                await aeventually(lambda: len(mine.calls) > before + 10, what="it is in the middle of them")
+            await aeventually(lambda: sum(map(len, calls)) == 100 * stop, timeout=6, what="all were called back")
+    assert other.app.queue(CALLBACKS).stats().totals.get("lost", 0) == 0, "none had to be taken back"
+    assert Counter(reply.context for _, reply in mine.calls + other.calls) == dict.fromkeys(range(100), 4)
 
 
 async def test_nothing_of_a_callback_stays_after_it_was_handled(

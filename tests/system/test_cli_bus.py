@@ -27,7 +27,7 @@ from relevo.cli.main import load
 from relevo.cli.schema_view import signature, structures, words
 from relevo.model.message import Reply
 from relevo.model.span import Span
-from relevo.store.plan import Ahead
+from relevo.store.plan import Ahead, Call
 from relevo.store.queues import register
 from tests.eventually import eventually
 from tests.servers import Server, free_port

@@ -52,7 +52,7 @@ IN_PAIRS: dict[str, list[str]] = {
     "Service": ["send", "request", "publish", "report", "replay"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
-    "Queue": ["stats", "pause", "resume", "clear", "jobs", "take"],
+    "Queue": ["stats", "pause", "resume", "limit", "unlimit", "limits", "clear", "jobs", "take"],
     "Lease": ["done", "retry", "bury", "give_back", "renew"],
     "Workflow": ["result", "status", "progress", "info", "cancel", "retry", "add"],
     "Schedule": ["info", "pause", "resume", "run_now", "edit", "remove", "history"],

@@ -692,7 +692,9 @@ def test_who_does_not_read_its_answers_loses_some_and_waits_for_none(engine: str
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize(
-    "garbage", [b"", b"x", b"\xff" * 40, b"0" * 20 + b'{"state":"moon"}', b"ID", b"ID{", b"ID\xff"]
+    "garbage",
+    [b"", b"x", b"\xff" * 40, b"0" * 20 + b'{"state":"moon"}', b"ID", b"ID{", b"ID\xff"],
+    ids=["nothing", "short", "no text", "unknown state", "no record", "half a record", "no JSON"],
 )
 async def test_what_a_stranger_says_to_an_inbox_disturbs_nobody(
     bus_factory: AppFactory, server: Server, blocking: bool, garbage: bytes

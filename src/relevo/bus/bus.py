@@ -19,6 +19,7 @@ from relevo.store.settlement import Held
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
+    from relevo.bus.outgoing import Outgoing
     from relevo.task import Task
 
 log = logging.getLogger("relevo.bus")
@@ -51,6 +52,9 @@ class Bus:
         self._slots_of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
+        self._last_slots: tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Semaphore] | None = None
+        #: (service, type) -> what is the same in all requests that say nothing of themselves
+        self.templates: dict[tuple[str, str], Outgoing] = {}
 
     @property
     def instance(self) -> str:
@@ -130,9 +134,12 @@ class Bus:
     def slots_here(self) -> asyncio.Semaphore:
         """The same for the running event loop."""
         loop = asyncio.get_running_loop()
+        if self._last_slots is not None and self._last_slots[0]() is loop:
+            return self._last_slots[1]
         slots = self._slots_of.get(loop)
         if slots is None:
             slots = self._slots_of[loop] = asyncio.Semaphore(self._app.settings.max_requests)
+        self._last_slots = weakref.ref(loop), slots
         return slots
 
     def in_background(self, plan: Plan[Any]) -> None:

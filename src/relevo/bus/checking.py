@@ -57,7 +57,7 @@ def _end_of(envelope: Envelope) -> tuple[bytes, str] | None:
         (end,) = msgspec.json.decode(envelope.args, type=tuple[_End])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return b"", ""
-    if end.status in ("timeout", "cancelled"):
+    if end.status in ("timeout", "cancelled") and not bytes(end.result) and not end.signature:
         return None
     return signed_part(end.status, bytes(end.result), end.error), end.signature
 

@@ -8,14 +8,14 @@ process dies nobody is told and nothing stays. An answer that comes while the co
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Generator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.bus.outgoing import Outgoing, track, with_reply_to
+from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
 from relevo.context import running
 from relevo.errors import (
     NoResponders,
@@ -28,7 +28,6 @@ from relevo.errors import (
     UnknownJob,
 )
 from relevo.model.job import Record, State
-from relevo.model.names import Address
 from relevo.model.replying import fault_of, reply_of, signed_part
 from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
@@ -37,12 +36,6 @@ from relevo.store.plan import Call
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
-
-
-@lru_cache(maxsize=256)
-def _responses(prefix: str, env: str, service: str, instance: str) -> str:
-    """The address of a process' inbox: all answers to it come there."""
-    return str(Address(prefix, env, service, (), "responses", (instance,)))
 
 
 class _Taken(Exception):
@@ -55,9 +48,9 @@ class _Taken(Exception):
 class Request:
     """One request of a service, until its answer."""
 
-    __slots__ = ("_app", "_may_wait", "_message", "_owner", "_returns", "_sent", "_source", "_until")
+    __slots__ = ("_app", "_may_wait", "_message", "_owner", "_returns", "_sent", "_source", "_thread", "_until")
 
-    def __init__(self, app: Relevo, source: str, message: Outgoing, returns: Any, *, may_wait: bool) -> None:
+    def __init__(self, app: Relevo, source: str, message: Outgoing, returns: Any, may_wait: bool) -> None:
         assert message.timeout is not None
         self._app = app
         self._source = source
@@ -66,6 +59,7 @@ class Request:
         self._may_wait = may_wait
         self._until = time.monotonic() + message.timeout
         self._sent = False
+        self._thread = 0
         #: The message whose answer is ours: another one's, if that has our idempotency key.
         self._owner = message.id
 
@@ -75,14 +69,19 @@ class Request:
         if not slots.acquire(timeout=self._left()):
             raise self._too_many()
         job = running.get()
+        self._thread = threading.get_ident()
         try:
             if job is not None:  # a thread that waits cannot be interrupted, but let go
                 job.when_stopped(self._let_go)
-            try:
-                record = app.client.wait(self._keys, self._message.id, self._left(), self._begin)
-            except _Taken as taken:
-                self._owner = taken.owner
-                record = app.client.wait(self._keys, taken.owner, self._left(), attach)
+            while True:
+                try:
+                    record = app.client.wait(self._keys, self._message.id, self._left(), self._begin)
+                    break
+                except _Taken as taken:
+                    self._owner = taken.owner
+                    record = app.client.wait(self._keys, taken.owner, self._left(), attach)
+                    if not self._must_ask_anew(record):
+                        break
         except (ResultTimeout, UnknownJob) as error:
             self._cancel()
             raise self._unanswered(error) from None
@@ -96,7 +95,12 @@ class Request:
         return self._answer(record)
 
     def _let_go(self) -> None:
-        self._app.client.stop_waiting(self._owner)
+        self._app.client.stop_waiting(self._owner, self._thread)
+
+    def _must_ask_anew(self, record: Record) -> bool:
+        """Whether the one who asked first under our key had less time than we have."""
+        self._owner = self._message.id if record.state is State.EXPIRED else self._owner
+        return record.state is State.EXPIRED and self._left() > 0
 
     async def aask(self) -> Any:
         """Send it and wait for the answer on the running event loop."""
@@ -109,14 +113,18 @@ class Request:
         else:
             await slots.acquire()
         try:
-            try:
-                if self._is_plain():
-                    record = await self._ask_with_others()
-                else:
-                    record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
-            except _Taken as taken:
-                self._owner = taken.owner
-                record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
+            while True:
+                try:
+                    if self._is_plain():
+                        record = await self._ask_with_others()
+                    else:
+                        record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
+                    break
+                except _Taken as taken:
+                    self._owner = taken.owner
+                    record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
+                    if not self._must_ask_anew(record):
+                        break
         except (ResultTimeout, UnknownJob) as error:
             self._acancel()
             raise self._unanswered(error) from None
@@ -146,8 +154,10 @@ class Request:
 
     def _body(self) -> bytes:
         app, message = self._app, self._message
-        address = _responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
-        return message.body(app, with_reply_to(message.headers, address))
+        if not message.headers.reply_to:
+            address = responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
+            return message.body(app, with_reply_to(message.headers, address))
+        return message.body(app)
 
     def _nobody(self) -> NoResponders:
         self._sent = False
@@ -250,17 +260,25 @@ class Request:
         )
 
     # a request that nobody waits for any more is not worth running
-    def _cancelling(self) -> Call[Any]:
+    def _cancelling(self) -> Generator[Call[Any], Any, None]:
         message = self._message
-        return cancel(self._keys, [(message.id, 0, "")], self._app.settings.dead_max)
+        said = ["unknown"]
+        if self._sent:
+            said, _ = yield cancel(self._keys, [(message.id, 0, "")], self._app.settings.dead_max)
+        if said == ["unknown"] and message.is_claimed(self._app):
+            yield take_away(self._keys, message.id)
+
+    def _is_to_be_cancelled(self) -> bool:
+        is_begun = self._sent or self._message.is_claimed(self._app)
+        return is_begun and not self._message.name.name
 
     def _cancel(self) -> None:
-        if self._sent and not self._message.name.name:
+        if self._is_to_be_cancelled():
             try:
                 self._app.client.run(self._cancelling(), patience=0, within=0.5)
             except StoreError:
                 pass  # it expires
 
     def _acancel(self) -> None:
-        if self._sent and not self._message.name.name:
+        if self._is_to_be_cancelled():
             self._app.bus.in_background(self._cancelling())

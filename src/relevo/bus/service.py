@@ -13,9 +13,9 @@ from relevo.bus.actions import ActionSignature
 from relevo.bus.callbacks import Callbacks, reporting, sending
 from relevo.bus.events import Subscribed, log_of, publishing, replaying
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
-from relevo.bus.outgoing import Outgoing, Sending, outgoing, time_left
+from relevo.bus.outgoing import Outgoing, Sending, like_the_last, outgoing, time_left
 from relevo.bus.requests import Request
-from relevo.context import current_job
+from relevo.context import current_job, running
 from relevo.errors import OptionError, TargetError
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
@@ -334,11 +334,13 @@ class Service:
         if said.delay is not None:
             raise OptionError("delay: somebody waits for a request; send() it instead, with on_reply")
         limit = time_left(timeout, type)
+        if said is _NOTHING_SAID and running.get() is None:
+            return Request(self.app, self.name, like_the_last(self.app, self.name, type, data, limit), returns, wait)
         chosen: dict[str, Any] = {"passes": True, "retries": 0}
         if said.idempotency_key is not None:
             chosen["result_ttl"] = 600.0
         message = outgoing(self.app, self.name, type, data, said, intent="request", timeout=limit, **chosen)
-        return Request(self.app, self.name, message, returns, may_wait=wait)
+        return Request(self.app, self.name, message, returns, wait)
 
     # telling
     def report(self, value: Any) -> bool:

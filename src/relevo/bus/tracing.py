@@ -12,7 +12,11 @@ from relevo.model.job import State
 from relevo.model.span import Span, timeline
 from relevo.store.jobs import Seen, look, readable
 from relevo.store.plan import Ahead, Call
+from relevo.store.queues import Listed, page
 from relevo.store.spans import spans_of
+
+#: Messages of each queue and state that are looked at.
+FRONT = 100
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -24,8 +28,14 @@ def tracing(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list
         raise OptionError(f"the id of an operation, a task or a message is needed, found {id!r:.80}")
     found: list[Span] = yield from spans_of(app.bus_keys, id)
     told = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
-    alive = yield from _of_task(app, id) if not looks_like_id(id) else _of_message(app, id)
-    found += [span for span in alive if (span.queue, span.id) not in told]
+    alive = yield from _of_task(app, id)
+    if looks_like_id(id):
+        alive += yield from _of_message(app, id)
+    alive += yield from _waiting(app, id)
+    for span in alive:
+        if (span.queue, span.id) not in told:
+            told.add((span.queue, span.id))
+            found.append(span)
     return [span for _, span in timeline(found)]
 
 
@@ -40,6 +50,21 @@ def _of_message(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, 
     names = yield from bus_queues(app)
     seen: list[Seen] = yield Ahead(look(app.keys_of(name), id) for name in names)
     return [span for name, there in zip(names, seen, strict=True) if (span := _span(name, there)) is not None]
+
+
+def _waiting(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    """What of an operation is at the front of a queue: where it is stuck, if it is. Nobody keeps a list of the rest."""
+    names = yield from bus_queues(app)
+    places = [(name, state) for name in names for state in ("ready", "running", "scheduled", "waiting")]
+    pages: list[list[Listed]] = yield Ahead(page(app.keys_of(name), state, 0, FRONT) for name, state in places)
+    found = []
+    for (name, _), rows in zip(places, pages, strict=True):
+        for one in rows:
+            seen = Seen(one.id, one.state, one.envelope, one.body, claim=one.claim)
+            span = _span(name, seen)
+            if span is not None and span.belongs_to(id):
+                found.append(span)
+    return found
 
 
 def _span(queue: str, seen: Seen) -> Span | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from relevo.model.job import Attempt, Record, State
+from relevo.model.job import Attempt, Record, State, write
 from relevo.model.message import Fault, Reply, Status
 
 #: Reasons after which the same message may go well another time.
@@ -42,5 +42,4 @@ def reply_of(record: Record) -> Reply[Any]:
 
 def signed_part(status: str, result: bytes, fault: Fault | None) -> bytes:
     """What a signature of a message's end covers, besides the message's id."""
-    told = b"" if fault is None else f"{fault.type}\n{fault.message}\n{fault.reason}".encode(errors="replace")
-    return status.encode() + b"\n" + (result or told)
+    return write([status, fault]) + b"\n" + result

@@ -19,6 +19,11 @@ from relevo.store.source import Source, Tries
 T = TypeVar("T")
 
 
+def _landed(call: Call[T], link: Link | None) -> T:
+    assert link is not None
+    return call.decode(link.reply())
+
+
 class BlockingDriver:
     """For plain code. Safe between threads; a forked child opens its own connections."""
 
@@ -68,25 +73,27 @@ class BlockingDriver:
     def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
         results = [self._call(call, patience) for call in islice(calls, 1)]  # finds the server, and loads the script
-        flying: deque[Call[T]] = deque()
-        link: Link | None = None
+        flying: deque[tuple[Call[T], Link | None]] = deque()  # calls to several queues may be to several nodes
         try:
             for call in calls:
-                flying.append(call)
+                flying.append((call, None))
                 link = self.link(call.route)
+                flying[-1] = call, link
                 link.send(call.command())
                 if len(flying) > 1:
-                    results.append(flying[0].decode(link.reply()))
+                    results.append(_landed(*flying[0]))
                     flying.popleft()
-            if link is not None:
-                results.append(flying[0].decode(link.reply()))
+            while flying:
+                results.append(_landed(*flying[0]))
+                flying.popleft()
         except BaseException as error:
-            if link is not None:  # replies that nobody read must not be taken for those to the next calls
-                link.close()
-                self._links().pop(link.endpoint, None)
+            for _, link_used in flying:  # replies that nobody read must not be taken for those to the next calls
+                if link_used is not None:
+                    link_used.close()
+                    self._links().pop(link_used.endpoint, None)
             if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing):
                 raise
-            results += [self._call(call, patience, sent=True) for call in flying]
+            results += [self._call(call, patience, sent=True) for call, _ in flying]
             results += [self._call(call, patience) for call in calls]
         return results
 

@@ -40,6 +40,8 @@ class Client:
         self._inbox = BlockingInbox(self.blocking, keys)
         self._pid = os.getpid()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
+        #: The loop that asked last: most programs have one.
+        self._last: tuple[weakref.ref[asyncio.AbstractEventLoop], _OfLoop] | None = None
 
     def run(self, plan: Plan[T], *, patience: float | None = None, within: float | None = None) -> T:
         """Carry a plan out and block meanwhile."""
@@ -65,9 +67,9 @@ class Client:
         """Send a plain request on the running event loop and wait for its record; None: nobody serves it."""
         return self._here().inbox.ask(queue, asked, timeout, lease_ms, begin)
 
-    def stop_waiting(self, id: str) -> None:
-        """Let the threads go that wait for a job, as if its time were up."""
-        self._inbox.stop_waiting(id)
+    def stop_waiting(self, id: str, thread: int) -> None:
+        """Let a thread go that waits for a job, as if its time were up."""
+        self._inbox.stop_waiting(id, thread)
 
     @property
     def late_replies(self) -> int:
@@ -80,6 +82,8 @@ class Client:
 
     def _here(self) -> _OfLoop:
         loop = asyncio.get_running_loop()
+        if self._last is not None and self._last[0]() is loop and self._pid == os.getpid():
+            return self._last[1]
         here = self._loops.get(loop)
         if here is None or self._pid != os.getpid():
             if self._pid != os.getpid():  # a forked child must not talk on its parent's sockets
@@ -90,6 +94,7 @@ class Client:
             here = self._loops[loop] = _OfLoop(driver, inbox, self._until_end(loop, driver, inbox))
             with contextlib.suppress(StopIteration):  # up to its yield: from here on the loop knows it
                 here.end.__anext__().send(None)
+        self._last = weakref.ref(loop), here
         return here
 
     async def _until_end(
@@ -100,6 +105,7 @@ class Client:
             yield
         finally:
             self._loops.pop(loop, None)
+            self._last = None
             await inbox.close()
             driver.close()
             await asyncio.sleep(0)  # the sockets are closed one step later

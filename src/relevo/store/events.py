@@ -14,7 +14,7 @@ from msgspec import Struct
 from relevo.errors import ConfigurationError
 from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.job import PRIORITY_DEFAULT
-from relevo.model.names import is_bus_name, parse
+from relevo.model.names import parse
 from relevo.model.topics import check_topic
 from relevo.store.deliveries import Event, deliver_events, letter_id, recipients, terms
 from relevo.store.history import NO_LOG, Log
@@ -153,7 +153,7 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str) -> Generator[Call[Any
     """Empty the queue of a subscription that ended: whether that is done. What still runs is waited for."""
     try:
         keys = keys_of(queue)
-        if not is_bus_name(queue) or parse(queue, prefix=False, env=False).kind != "notifications":
+        if parse(queue, prefix=False, env=False).kind != "notifications":
             return True  # nobody but a stranger calls that a subscription
     except ConfigurationError:
         return True

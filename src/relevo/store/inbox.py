@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from relevo.errors import RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
 from relevo.model.job import Record, State, read_record
 from relevo.store.aio import AsyncDriver
@@ -65,7 +67,7 @@ class AsyncInbox:
     async def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
         """The record of a job when it has ended. `begin` leaves our name with the job; it may make the job, too."""
         if self._wire is None or self._wire.closed is not None:
-            await self._open()
+            await self._open_within(timeout, id)
         future: asyncio.Future[Record] = self._loop.create_future()
         awaited = self._waiting.setdefault(id, _Awaited(queue))
         awaited.futures.append(future)
@@ -95,7 +97,7 @@ class AsyncInbox:
         should the connection break.
         """
         if self._wire is None or self._wire.closed is not None:
-            await self._open()
+            await self._open_within(timeout, asked.id)
         awaited = self._waiting[asked.id] = _Awaited(queue)
         future: asyncio.Future[Any] = self._loop.create_future()
         awaited.futures.append(future)
@@ -105,14 +107,10 @@ class AsyncInbox:
             crowd = self._crowds[queue] = _Crowd()
         row = _Asking(asked, future, awaited, begin)
         try:
-            if crowd.is_busy:
-                crowd.rows.append(row)
-            else:
+            crowd.rows.append(row)
+            if not crowd.is_busy:
                 crowd.is_busy = True
-                try:
-                    await self._send(queue, [row], lease_ms)
-                finally:
-                    self._go_on(queue, crowd, lease_ms)
+                self._go_on(queue, crowd, lease_ms)
             found: Record | None = await future
             return found
         finally:
@@ -199,11 +197,20 @@ class AsyncInbox:
                 future.set_exception(UnknownJob(f"no job {id}: it never was, or its record has ended"))
 
     def _message(self, _channel: bytes, payload: bytes) -> None:
-        id = payload[:ID_LENGTH].decode()
+        id = payload[:ID_LENGTH].decode(errors="replace")
         if id in self._waiting:
-            self._settle(id, read_record(payload[ID_LENGTH:]))
+            record = _readable(payload)
+            if record is not None:
+                self._settle(id, record)
         elif not payload.startswith(_CANCELLED, ID_LENGTH):  # who stopped waiting has it cancelled
             self.late += 1
+
+    async def _open_within(self, timeout: float | None, id: str) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._open()
+        except TimeoutError:
+            raise ResultTimeout(f"job {id}: the server did not answer within {timeout:g} s") from None
 
     async def _open(self) -> None:
         async with self._opening:
@@ -262,6 +269,16 @@ class _Awaited:
         self.has_begun = False
         #: One for each who waits: whoever gives up first must not take the others along.
         self.futures: list[asyncio.Future[Record]] = []
+
+
+def _readable(message: bytes) -> Record | None:
+    """What a message says of a job; None: a stranger wrote it, or a newer version."""
+    try:
+        message[:ID_LENGTH].decode()
+        return read_record(message[ID_LENGTH:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        log.warning("inbox: a message cannot be read and is left out: %.60r", message)
+        return None
 
 
 class _Asking(NamedTuple):
@@ -355,12 +372,13 @@ class BlockingInbox:
                 found = perform(begin(queue, id, self._channel), within=_left(deadline))
             self._settle(id, found)
 
-    def stop_waiting(self, id: str) -> None:
-        """Let those go who wait for a job, as if their time were up."""
+    def stop_waiting(self, id: str, thread: int) -> None:
+        """Let a thread go that waits for a job, as if its time were up."""
         with self._lock:
             for slot in self._waiting.get(id, []):
-                slot.was_stopped = True
-                slot.event.set()
+                if slot.thread == thread:
+                    slot.was_stopped = True
+                    slot.event.set()
 
     def close(self) -> None:
         """Stop listening, unless somebody still waits. The next one to wait listens anew."""
@@ -397,8 +415,9 @@ class BlockingInbox:
                     link.request((b"SUBSCRIBE", self._channel))
                     self._attach_all()
                 message = self._next(link)
-                if message is not None:
-                    self._settle(message[:ID_LENGTH].decode(), read_record(message[ID_LENGTH:]))
+                record = None if message is None else _readable(message)
+                if message is not None and record is not None:
+                    self._settle(message[:ID_LENGTH].decode(), record)
             except StoreError as error:
                 log.debug("inbox: %s", error)
                 link = None
@@ -434,13 +453,14 @@ class BlockingInbox:
 
 
 class _Slot:
-    __slots__ = ("event", "has_begun", "queue", "record", "was_stopped")
+    __slots__ = ("event", "has_begun", "queue", "record", "thread", "was_stopped")
 
     def __init__(self, queue: QueueKeys) -> None:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
         self.was_stopped = False
+        self.thread = threading.get_ident()
         self.event = threading.Event()
         self.record: Record | None = None
 

@@ -8,6 +8,7 @@ What a job carries with it (results of its parents, checkpoints) is removed in t
 
 from __future__ import annotations
 
+from relevo.model.names import encode
 from relevo.store.scripts import Script, script
 
 #: Key names a script may ask for, and what ends them.
@@ -99,14 +100,16 @@ class QueueKeys:
 
 def bus_keys(prefix: str, env: str, *, clock_key: str = "") -> QueueKeys:
     """The keys of the bus as a whole: what all services under one prefix and env share."""
-    return QueueKeys(f"{prefix}:{env}", clock_key=clock_key)
+    parts = (encode(part, what="name") if part else "" for part in (prefix, env))
+    return QueueKeys(":".join(parts), clock_key=clock_key)
 
 
 class AppKeys:
     """The keys of one app: where its queues and workers are listed."""
 
     def __init__(self, prefix: str, env: str, app: str) -> None:
-        self._tag = "{" + f"{prefix}:{env}:{app}" + "}:"
+        parts = (encode(part, what="name") if part else "" for part in (prefix, env, app))
+        self._tag = "{" + ":".join(parts) + "}:"
 
     @property
     def queues(self) -> bytes:

@@ -58,6 +58,9 @@ class Terms(Struct, frozen=True):
     sign: Callable[[str, str, bytes], bytes] | None = None
     #: It is a request: what becomes of it is told to the one who asked, and not kept.
     is_asked: bool = False
+    #: The answer is kept for a moment if nobody was there to hear it. In a cluster nobody knows: a server counts only
+    #: those that listen at itself.
+    is_spared: bool = True
     #: Who waits for it may see our traceback.
     shows_traceback: bool = False
     #: Signs what became of a message, where messages are signed.
@@ -109,7 +112,8 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
 
     match outcome:
         case Finish():
-            ttl = spared_ms(envelope, now_ms) if terms.is_asked and terms.result_ttl_ms <= 0 else terms.result_ttl_ms
+            spared = spared_ms(envelope, now_ms) if terms.is_spared else 0
+            ttl = spared if terms.is_asked and terms.result_ttl_ms <= 0 else terms.result_ttl_ms
             return moved("done", ttl, _told(held, done_record(held, now_ms, result, not_kept), terms))
         case TryAgain(delay, story):
             return moved("retry", max(1, round(delay * 1000)), write(story))
@@ -119,7 +123,8 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
             return moved("mute", terms.failure_ttl_ms, write(ended_record(held, outcome, now_ms)))
         case End() if terms.is_asked and held.envelope is not None:
             answer = _fault_record(outcome, held, now_ms, shows_traceback=terms.shows_traceback)
-            return moved(outcome.state.value, spared_ms(envelope, now_ms), _told(held, answer, terms))
+            spared = spared_ms(envelope, now_ms) if terms.is_spared else 0
+            return moved(outcome.state.value, spared, _told(held, answer, terms))
         case End():
             record = _told(held, ended_record(held, outcome, now_ms), terms)
             row = moved(outcome.state.value, terms.failure_ttl_ms, record)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import zlib
 from typing import TYPE_CHECKING
 
 from relevo.bus.lifecycle import cleaning
 from relevo.errors import StoreError
 from relevo.model.ids import made_ms
+from relevo.model.job import State
 from relevo.model.message import Headers
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
 from relevo.model.span import Span
@@ -34,13 +36,15 @@ class Aftermath:
         self._app = app
         self._spans: list[Span] = []
         self._is_kept = app.settings.trace_max > 0
+        #: spans of one write after which not all are kept
+        self._plenty = max(1_000, app.settings.trace_max // 10)
 
     def note(self, held: Held, headers: Headers, outcome: Outcome, queue: str, now_ms: int) -> str:
         """Remember it; the task to clean up after once the server knows, if this was its last word, else ''."""
         envelope = held.envelope
         assert envelope is not None
-        word, error = _words(outcome)
-        if self._is_kept and len(self._spans) < SPARE:
+        if self._is_kept and len(self._spans) < SPARE and self._is_worth_it(held.id, headers, outcome):
+            word, error = _words(outcome)
             self._spans.append(
                 Span(
                     held.id,
@@ -63,6 +67,21 @@ class Aftermath:
             )
         is_last_word = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
         return headers.task if is_last_word else ""
+
+    def _is_worth_it(self, id: str, headers: Headers, outcome: Outcome) -> bool:
+        """Under heavy traffic the newest would be gone in a moment: some operations are kept whole, not parts of all.
+
+        What belongs to a task and what did not go well is always kept.
+        """
+        if len(self._spans) < self._plenty or headers.task or not isinstance(outcome, Finish):
+            return True
+        return zlib.crc32((headers.correlation or id).encode()) % 16 == 0
+
+    def note_lost(self, held: Held, verb: str, queue: str, now_ms: int) -> None:
+        """Remember what was decided about a message whose worker fell silent."""
+        outcome = End(State.DEAD, "poison") if verb == "dead" else GiveBack()
+        if held.envelope is not None and held.envelope.headers is not None:
+            self.note(held, held.envelope.headers, outcome, queue, now_ms)
 
     def clean_up(self, tasks: list[str]) -> None:
         """Remove what is left of tasks whose callback was handled. The one place where that happens by itself."""

@@ -315,7 +315,9 @@ class Lane:
 
     def _recover(self, held: Held, now_ms: int) -> None:
         """A worker fell silent with this job; we were asked to decide on it."""
-        self.settled.moved.append(self._worker.app.queue(self.queue).recover(held, now_ms))
+        row = self._worker.app.queue(self.queue).recover(held, now_ms)
+        self.settled.moved.append(row)
+        self._worker.aftermath.note_lost(held, row.verb, self.queue, now_ms)
         log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
         self._kick.set()
 
@@ -348,7 +350,7 @@ class Lane:
                 told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
                 self.settled.kept.append(held.id)
                 self.settled.records += (
-                    max(1, round(run.result_ttl * 1000)) if run.result_ttl > 0 else spared_ms(envelope, self.now_ms()),
+                    max(1, round(run.result_ttl * 1000)) if run.result_ttl > 0 else self._spared_ms(envelope),
                     self._done_head(envelope.target, held.since_ms) + told + b"}",
                 )
             if envelope.headers is not None:
@@ -361,6 +363,9 @@ class Lane:
         task = self._worker.aftermath.note(held, headers, outcome, self.queue, now_ms)
         if task:
             self._tasks_ended.append(task)
+
+    def _spared_ms(self, envelope: Envelope) -> int:
+        return 0 if self._worker.app.client.source.is_cluster else spared_ms(envelope, self.now_ms())
 
     def _done_head(self, target: str, since_ms: int) -> bytes:
         """A record up to the result. Jobs that came together mostly also end in the same millisecond."""

@@ -48,6 +48,7 @@ class Presence:
         ]
         self._sweep_at = 0.0
         self._forgotten = asyncio.Event()
+        self._is_serving = True
 
     async def run(self) -> None:
         """Say that the worker lives, for ever."""
@@ -69,7 +70,7 @@ class Presence:
         return [("services", self._serve), ("aftermath", self._worker.aftermath.run), ("upkeep", self._look_after)]
 
     async def _serve(self) -> None:
-        while True:
+        while self._is_serving:
             self._forgotten.clear()
             with contextlib.suppress(StoreError):
                 about = self._about()
@@ -106,6 +107,12 @@ class Presence:
     def _perform(self, plan: Any) -> Any:
         return self._driver.perform(plan, patience=0)
 
+    async def stop_serving(self) -> None:
+        """Say that no more messages are taken: nobody shall wait for this worker."""
+        self._is_serving = False
+        for queue in self._offers:
+            await self._perform(retire(self._app.keys_of(queue), self._worker.id))
+
     async def leave(self) -> None:
         """Say goodbye."""
         if self._app.bus.worker == self._worker.id:
@@ -113,8 +120,7 @@ class Presence:
         for one in self._subscriptions:
             if one.lease_ms:  # what was for this process only
                 await self._perform(unsubscribe(self._app.bus_keys, one.queue))
-        for queue in self._offers:
-            await self._perform(retire(self._app.keys_of(queue), self._worker.id))
+        await self.stop_serving()
         await self._worker.aftermath.write()
         await self._perform(gone(self._app.keys, self._worker.id))
 

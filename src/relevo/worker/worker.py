@@ -92,6 +92,7 @@ class Worker:
         self._stop_fast = asyncio.Event()
         self._hands: Hands | None = None
         self._watch: Watch | None = None
+        self._presence: Presence | None = None
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*app.tasks.values(), *app.bus.handlers()]
@@ -141,7 +142,7 @@ class Worker:
             await self._list_queues()
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
-            presence = Presence(self)
+            presence = self._presence = Presence(self)
             duties = [self._guard(bell.run, "bell") for bell in self._bells(driver, presence)]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
@@ -188,6 +189,9 @@ class Worker:
         hands, grace = self.hands, self.app.settings.grace
         self.is_stopping = hands.are_closing = True
         hands.ask_to_pause()
+        if self._presence is not None:
+            with contextlib.suppress(StoreError):
+                await self._presence.stop_serving()
         if faults.ACTIVE:
             faults.at("stopping")
         for lane in self.lanes:

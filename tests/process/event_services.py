@@ -1,0 +1,85 @@
+"""Services that publish and hear events, for processes that are killed while they do.
+
+Which of them a process serves stands in its environment. As in `jobs`, everything that is done is a line in the file of
+effects: the name of the service, and the number of the event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from relevo import Relevo
+from relevo.bus.events import publishing
+from relevo.bus.outgoing import Sending
+from relevo.store.history import NO_LOG
+from tests.process.jobs import APP, EFFECTS, effect
+
+#: Services of this process, such as `mail,audit`.
+SERVICES = "EVENT_TEST_SERVICES"
+#: Events from this number on take some seconds when they are heard for the first time.
+SLOW = 100_000
+
+
+def build(name: str, services: str, **settings: Any) -> Relevo:
+    """An app with these services; those whose name ends with `s` hear as a broadcast."""
+    made = Relevo(name, **settings)
+    for service in filter(None, services.split(",")):
+        _hear(made, service)
+    return made
+
+
+def _hear(made: Relevo, service: str) -> None:
+    @made.service(service).on("shop.sold", broadcast=service.endswith("s"))
+    async def heard(n: int) -> None:
+        is_slow = n >= SLOW and not _was_begun(service, n)
+        effect(f"{service}-began", n)
+        if is_slow:
+            await asyncio.sleep(5)
+        effect(service, n)
+
+
+def _was_begun(service: str, n: int) -> bool:
+    file = Path(os.environ[EFFECTS])
+    return file.exists() and any(line.split()[2:] == [f"{service}-began", str(n)] for line in file.open())
+
+
+app = build(os.environ.get(APP, "event-tests"), os.environ.get(SERVICES, ""))
+
+
+# publishers
+
+
+def publish_from(first: int) -> None:
+    """Publish one event after the other, for ever; each that was acknowledged is an effect."""
+    shop = app.service("shop")
+    for n in itertools.count(first):
+        shop.publish("sold", {"n": n}, task=f"task {n}")
+        effect("published", n)
+
+
+def publish_and_end(n: int, calls: int, number: int) -> None:
+    """Publish an event, and send oneself this signal after so many calls."""
+    plan = publishing(app, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
+    answer = None
+    for call in itertools.count(1):
+        try:
+            step = plan.send(answer)
+        except StopIteration:
+            return
+        answer = app.run(step)
+        if call == calls:
+            os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["from", first]:
+            publish_from(int(first))
+        case ["once", n, calls, number]:
+            publish_and_end(int(n), int(calls), signal.Signals(int(number)))

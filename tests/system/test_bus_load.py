@@ -1,0 +1,170 @@
+"""Thousands of tasks with requests, callbacks and events at once: each ends as it should, and nothing of them stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from relevo import Relevo
+from relevo.bus.lifecycle import Tally, tallies
+from relevo.errors import RemoteError
+from relevo.model.message import Reply
+from relevo.store.subscriptions import Subscription, subscriptions
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.working import working
+
+WARM_UP, TASKS = 200, 2_000
+#: Tasks under way at once.
+TOGETHER = 100
+#: A task whose number is a multiple of this fails in the end.
+FAILS = 50
+#: Bytes that the server may need more than before: its own tables, and buffers of connections.
+SPARE = 1_000_000
+
+
+class Load:
+    """Ingestion asks embedding, is called back and publishes; two services hear it."""
+
+    def __init__(self, make: AppFactory) -> None:
+        self.seen: Counter[str] = Counter()
+        # Short, so that the test sees it end; and as many spans as the warm-up makes.
+        settings = {"task_ttl": "2s", "failure_ttl": "2s", "trace_max": 500}
+        names = ("gateway", "documents", "vectors", "readers")
+        self.apps = [make(name, **settings) for name in names]
+        self.gateway, documents, vectors, readers = self.apps
+        ingestion, embedding = documents.service("ingestion"), vectors.service("embedding")
+
+        @ingestion.action("ingest", retries=0)
+        async def ingest(n: int) -> None:
+            self.seen["asked"] += int(await ingestion.arequest("embedding.size", {"n": n}, timeout=30) == n)
+            await ingestion.asend("embedding.generate", {"n": n}, on_reply="ready", on_progress="half", timeout=60)
+
+        @ingestion.action("ready")
+        async def ready(reply: Reply[list[int]]) -> None:
+            self.seen[reply.status] += 1
+            await ingestion.apublish("processed", {"ok": reply.ok})
+
+        @ingestion.action("half")
+        async def half(reply: Reply[int]) -> None:
+            self.seen["half"] += 1
+
+        @embedding.action("size")
+        async def size(n: int) -> int:
+            return n
+
+        @embedding.action("generate", retries=0, result_ttl=600)
+        async def generate(n: int) -> list[int]:
+            await embedding.areport(n)
+            if n % FAILS == 0:
+                raise ValueError(n)
+            return [n] * 10
+
+        for name in ("mail", "audit"):
+
+            @readers.service(name).on("ingestion.processed")
+            async def heard(ok: bool, name: str = name) -> None:
+                self.seen[name] += 1
+
+    async def run(self, first: int, count: int) -> None:
+        """So many tasks, until all that they caused has ended."""
+        self.seen.clear()
+        me = self.gateway.service("gateway")
+        for start in range(first, first + count, TOGETHER):
+            some = range(start, start + TOGETHER)
+            await asyncio.gather(
+                *(me.asend("ingestion.ingest", {"n": n}, task=f"task_{n}", tenant=f"tenant_{n % 7}") for n in some)
+            )
+            await aeventually(lambda: self.seen["audit"] >= start + TOGETHER - first - 500, timeout=30)
+        await aeventually(
+            lambda: self.seen["mail"] >= count and self.seen["audit"] >= count, timeout=30, what="all tasks ended"
+        )
+        await aeventually(self._is_quiet, what="nothing lives")
+
+    async def _is_quiet(self) -> bool:
+        found = await self.counted()
+        return not any(one.living for one in found.values())
+
+    async def counted(self) -> dict[str, Tally]:
+        return await self.gateway.arun(tallies(self.gateway))
+
+    async def is_served(self) -> bool:
+        known: list[Subscription] = await self.gateway.arun(subscriptions(self.gateway.bus_keys))
+        return len(known) == 2
+
+
+def keys_of(server: Server, app: Relevo) -> set[str]:
+    return {key.decode() for key in server.command("KEYS", f"*{app.settings.prefix}*")}
+
+
+@pytest.mark.slow
+async def test_after_thousands_of_tasks_the_server_is_as_it_was_before(bus_factory: AppFactory, server: Server) -> None:
+    """R29, R15"""
+    load = Load(bus_factory)
+    async with AsyncExitStack() as stack:
+        for app in load.apps[1:]:
+            await stack.enter_async_context(working(app))
+        await aeventually(load.is_served)
+        await load.run(1, WARM_UP)
+
+        def own_keys() -> set[str]:
+            """Without those of tasks and messages, which end."""
+            return {
+                key for key in keys_of(server, load.gateway) if not any(part in key for part in (":made:", ":ended:"))
+            }
+
+        async def is_as_before() -> bool:
+            found = await asyncio.to_thread(keys_of, server, load.gateway)
+            return found <= before
+
+        before = own_keys()
+        await aeventually(is_as_before, what="nothing of the warm-up is left")
+        memory, start = server.command("INFO", "memory")["used_memory"], await load.counted()
+
+        await load.run(10_001, TASKS)
+        failed = TASKS // FAILS
+        assert load.seen == {
+            "asked": TASKS,
+            "done": TASKS - failed,
+            "failed": failed,
+            "half": TASKS,
+            "mail": TASKS,
+            "audit": TASKS,
+        }
+        await aeventually(is_as_before, what="all keys of the tasks are gone")
+        used = server.command("INFO", "memory")["used_memory"] - memory
+        print(f"{used:,} bytes more than before")
+        assert used < SPARE
+
+        end = await load.counted()
+        created = {kind: end[kind].created - start[kind].created for kind in end}
+        # Three actions, a report and a reply for each, and an event for two.
+        assert created == {"actions": 3 * TASKS, "callbacks": 2 * TASKS, "notifications": 2 * TASKS}
+        for one in end.values():
+            assert one.created == one.done + one.dead + one.expired
+            assert one.living == 0
+        assert end["actions"].cleaned - start["actions"].cleaned > TASKS, "what the callbacks cleaned up"
+
+
+async def test_many_requests_that_fail_leave_nothing_behind(bus_factory: AppFactory, server: Server) -> None:
+    bus = bus_factory(trace_max=0)
+    svc = bus.service("svc")
+
+    @svc.action("work")
+    async def work(n: int) -> int:
+        if n % 2:
+            raise ValueError(n)
+        return n
+
+    async with working(bus):
+        await svc.arequest("svc.work", {"n": 0}, wait=True)
+        before = await asyncio.to_thread(keys_of, server, bus)
+        answers = await asyncio.gather(
+            *(svc.arequest("svc.work", {"n": n}) for n in range(1000)), return_exceptions=True
+        )
+        assert [one for one in answers if not isinstance(one, RemoteError)] == list(range(0, 1000, 2))
+        assert await asyncio.to_thread(keys_of, server, bus) <= before

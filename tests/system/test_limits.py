@@ -1,0 +1,323 @@
+"""Limits of groups with real workers: all of them together keep to it, it can change, and others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from relevo import Queue, Relevo, State, chain
+from relevo.errors import OptionError
+from relevo.store.limits import GroupLimit
+from tests.eventually import aeventually
+from tests.working import drain, drained, working
+
+
+class Watched:
+    """A task that notes how many of each group run at once, when each began, and waits to be let go."""
+
+    def __init__(self, app: Relevo, **options: Any) -> None:
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.begun: dict[str, list[float]] = {}
+        self.order: list[tuple[str, int]] = []
+        self.gate = asyncio.Event()
+
+        @app.task(name="step", **options)
+        async def step(group: str, number: int, seconds: float = 0.0) -> int:
+            self.running[group] += 1
+            self.most[group] = max(self.most[group], self.running[group])
+            self.begun.setdefault(group, []).append(time.monotonic())
+            self.order.append((group, number))
+            try:
+                await (asyncio.sleep(seconds) if seconds >= 0 else self.gate.wait())
+            finally:
+                self.running[group] -= 1
+            return number
+
+        self.step = step
+
+    async def enqueue(self, group: str, count: int, seconds: float = 0.0) -> None:
+        """Jobs of one group; with seconds below 0 they wait for the gate."""
+        calls: list[Any] = [((group, number, seconds), {}) for number in range(count)]
+        await self.step.using(tenant=group).aenqueue_many(calls)
+
+    async def is_done(self, count: int) -> bool:
+        return len(self.order) == count and not +self.running
+
+
+async def standing(queue: Queue, group: str) -> GroupLimit:
+    (found,) = [one for one in await queue.alimits() if one.group == group]
+    return found
+
+
+async def test_all_workers_together_keep_to_the_limit(app: Relevo) -> None:
+    watched, queue = Watched(app), app.queue()
+    await queue.alimit("acme", concurrency=3)
+    await watched.enqueue("acme", 60, 0.002)
+    await watched.enqueue("other", 60, 0.002)
+    async with working(app, concurrency=5), working(app, concurrency=5), working(app, concurrency=5):
+        await aeventually(lambda: watched.is_done(120), timeout=30)
+    assert watched.most["acme"] == 3
+    assert watched.most["other"] > 3
+    assert sorted(number for group, number in watched.order if group == "acme") == list(range(60))
+    assert [one.running for one in await queue.alimits()] == [0]
+
+
+async def test_jobs_of_a_limited_group_start_in_their_order(app: Relevo) -> None:
+    watched = Watched(app)
+    await app.queue().alimit("acme", concurrency=1)
+    async with working(app, concurrency=4), working(app, concurrency=4):
+        for _ in range(4):
+            await watched.enqueue("acme", 10)
+        await aeventually(lambda: watched.is_done(40), timeout=30)
+    assert [number for _, number in watched.order] == list(range(10)) * 4
+
+
+async def test_a_rate_is_kept_by_all_workers_together(app: Relevo) -> None:
+    watched = Watched(app)
+    await app.queue().alimit("acme", rate="50/s", burst=5)
+    async with working(app), working(app), working(app):
+        await watched.enqueue("acme", 30)
+        await aeventually(lambda: watched.is_done(30), timeout=30)
+    begun = sorted(watched.begun["acme"])
+    assert 25 / 50 <= begun[-1] - begun[0] + 0.05 < 5, "the first five at once, the others one after the other"
+    for number in range(20):  # in any window no more than a burst and what came meanwhile; a late start allows for more
+        assert begun[number + 10] - begun[number] > 3 / 50
+
+
+async def test_a_limit_is_changed_while_everything_runs(app: Relevo) -> None:
+    watched, queue = Watched(app), app.queue()
+    await queue.alimit("acme", concurrency=1)
+    async with working(app, concurrency=20):
+        await watched.enqueue("acme", 12, -1)
+        await aeventually(lambda: watched.running["acme"] == 1)
+        await aeventually(lambda: _is_parked(queue, "acme", 11))
+        assert await standing(queue, "acme") == GroupLimit("acme", 1, None, None, paused=False, running=1, parked=11)
+        await queue.alimit("acme", concurrency=4, rate="100/s")
+        await aeventually(lambda: watched.running["acme"] == 4)
+        await queue.apause(group="acme")
+        await queue.aunlimit("acme")
+        assert watched.running["acme"] == 4
+        assert await queue.aresume(group="acme") is True
+        await aeventually(lambda: watched.running["acme"] == 12)
+        watched.gate.set()
+        await aeventually(lambda: watched.is_done(12))
+    assert await queue.alimits() == []
+
+
+async def _is_parked(queue: Queue, group: str, count: int) -> bool:
+    return (await standing(queue, group)).parked == count
+
+
+async def test_a_paused_group_waits_and_others_do_not(app: Relevo) -> None:
+    watched, queue = Watched(app), app.queue()
+    assert await queue.apause(group="acme") is True
+    assert await queue.apause(group="acme") is False
+    async with working(app):
+        job = await watched.step.using(tenant="acme").aenqueue("acme", 1)
+        await watched.enqueue("other", 20)
+        await aeventually(lambda: watched.is_done(20))
+        await aeventually(lambda: _is(job, State.WAITING))
+        assert (await queue.astats()).waiting == 1
+        assert [row.id for row in await queue.ajobs("waiting")] == [job.id]
+        assert await queue.aresume(group="acme") is True
+        assert await job.aresult(timeout=10) == 1
+    assert await queue.aresume(group="acme") is False
+
+
+async def _is(job: Any, state: State) -> bool:
+    return await job.astatus() is state
+
+
+async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
+    watched, queue = Watched(app), app.queue()
+    await queue.apause(group="acme")
+    async with working(app):
+        job = await watched.step.using(tenant="acme").aenqueue("acme", 1)
+        await aeventually(lambda: _is(job, State.WAITING))
+        assert (await job.ainfo()).state is State.WAITING
+        await job.acancel()
+        assert await job.astatus() is State.CANCELLED
+        assert (await standing(queue, "acme")).parked == 0
+        await job.aretry()
+        await queue.aresume(group="acme")
+        assert await job.aresult(timeout=10) == 1
+
+
+@pytest.mark.slow
+async def test_a_tenant_that_floods_does_not_slow_the_others(app: Relevo) -> None:
+    """RB36: a hundred thousand jobs of one tenant, two of which run, and others come and go as if there were none."""
+    watched, queue = Watched(app, result_ttl=60), app.queue()
+    await queue.alimit("big", concurrency=2)
+    step = watched.step
+
+    async def round_trips(count: int) -> list[float]:
+        taken = []
+        for number in range(count):
+            began = time.monotonic()
+            job = await step.using(tenant=f"small{number % 3}").aenqueue("small", number)
+            assert await job.aresult(timeout=10) == number
+            taken.append(time.monotonic() - began)
+        return sorted(taken)
+
+    async with working(app, concurrency=10), working(app, concurrency=10):
+        alone = await round_trips(60)
+        calls: list[Any] = [(("big", number, 0.01), {}) for number in range(100_000)]
+        flooding = asyncio.create_task(step.using(tenant="big").aenqueue_many(calls))
+        await aeventually(lambda: watched.running["big"] == 2, timeout=30)
+        beside = await round_trips(60)
+        await flooding
+        after = await round_trips(60)
+        assert watched.most["big"] == 2
+        assert (await queue.astats()).living > 90_000
+        await queue.aclear()
+    assert max(beside) < 2, "none of them waits for the flood, not even while it comes"
+    assert after[30] < alone[30] * 5 + 0.02, "once it is there, others do not notice"
+    assert max(after) < 1
+
+
+async def test_a_worker_that_ends_when_nothing_is_left_runs_all_of_a_limited_group(app: Relevo) -> None:
+    watched = Watched(app)
+    await app.queue().alimit("acme", concurrency=1)
+    await watched.enqueue("acme", 10)
+    await drain(app)
+    assert [number for _, number in watched.order] == list(range(10))
+
+
+async def test_what_a_rate_forbids_is_left_to_a_later_worker(app: Relevo) -> None:
+    watched = Watched(app)
+    await app.queue().alimit("acme", rate="1/h", burst=2)
+    await watched.enqueue("acme", 5)
+    await drain(app)
+    assert len(watched.order) == 2
+    assert (await app.queue().astats()).waiting == 3
+    await app.queue().aunlimit("acme")
+    await drain(app)
+    assert len(watched.order) == 5
+
+
+async def test_retries_of_a_limited_group_keep_to_its_limit(app: Relevo) -> None:
+    running: Counter[str] = Counter()
+    most, failed = 0, set()
+
+    @app.task(retries=2, backoff=0.001, tenant="acme")
+    async def step(number: int) -> None:
+        nonlocal most
+        running["now"] += 1
+        most = max(most, running["now"])
+        await asyncio.sleep(0.001)
+        running["now"] -= 1
+        if number not in failed:
+            failed.add(number)
+            raise ValueError("once")
+
+    await app.queue().alimit("acme", concurrency=2)
+    async with working(app, concurrency=10):
+        jobs = await step.aenqueue_many([((number,), {}) for number in range(20)])
+        for job in jobs:
+            await job.aresult(timeout=20)
+    assert most == 2
+
+
+async def test_steps_of_a_workflow_keep_to_the_limit_of_their_group(app: Relevo) -> None:
+    watched = Watched(app, result_ttl=60)
+    await app.queue().alimit("acme", concurrency=1)
+    step = watched.step.using(tenant="acme")
+    async with working(app, concurrency=10):
+        flows = [await chain(step.si("acme", 1), step.si("acme", 2), step.si("acme", 3)).aenqueue() for _ in range(5)]
+        for flow in flows:
+            assert await flow.aresult(timeout=20) == 3
+    assert watched.most["acme"] == 1
+
+
+def test_whoever_takes_jobs_keeps_to_the_limit(app: Relevo) -> None:
+    @app.task(name="step")
+    def step(number: int) -> None: ...
+
+    queue = app.queue()
+    queue.limit("acme", concurrency=2)
+    big = step.using(tenant="acme").enqueue_many([((number,), {}) for number in range(600)])
+    other = step.using(tenant="other", priority=150).enqueue(1)
+    leases = queue.take(5)
+    assert [lease.id for lease in leases] == [big[0].id, big[1].id, other.id], "however many had to be passed over"
+    assert queue.take(5) == []
+    assert leases[0].done() is True
+    assert [lease.id for lease in queue.take(5)] == [big[2].id]
+    assert queue.limits() == [GroupLimit("acme", 2, None, None, paused=False, running=2, parked=597)]
+    queue.clear()
+    assert queue.limits()[0].parked == 0
+
+
+def test_limits_are_listed_by_name_as_they_were_given(app: Relevo) -> None:
+    queue = app.queue()
+    assert queue.limits() == []
+    queue.limit("b", rate="100/m")
+    queue.limit("a", concurrency=2, rate=0.5, burst=3)
+    queue.pause(group="c")
+    rows = [(one.group, one.concurrency, one.rate, one.burst, one.paused) for one in queue.limits()]
+    assert rows == [
+        ("a", 2, "0.5/s", 3, False),
+        ("b", None, "100/m", 2, False),
+        ("c", None, None, None, True),
+    ]
+    queue.limit("a", concurrency=5)
+    assert queue.limits()[0] == GroupLimit("a", 5, None, None, paused=False, running=0, parked=0)
+    assert (queue.unlimit("a"), queue.unlimit("a"), queue.unlimit("c"), queue.resume(group="c")) == (
+        True,
+        False,
+        False,
+        True,
+    )
+    assert [one.group for one in queue.limits()] == ["b"]
+
+
+def test_limits_are_those_of_one_queue(app: Relevo) -> None:
+    @app.task(name="step")
+    def step() -> None: ...
+
+    app.queue("one").pause(group="acme")
+    jobs = [step.using(queue=queue, tenant="acme").enqueue() for queue in ("one", "two")]
+    drained(app, queues=["one", "two"])
+    assert [job.status() for job in jobs] == [State.WAITING, State.DONE]
+    app.queue("one").resume(group="acme")
+    drained(app, queues=["one", "two"])
+    assert jobs[0].status() is State.DONE
+
+
+WRONG: list[tuple[Callable[[Queue], Any], str]] = [
+    (lambda queue: queue.limit("acme"), "concurrency=, rate= or both"),
+    (lambda queue: queue.limit("", concurrency=1), "group: printable text"),
+    (lambda queue: queue.limit("acme", concurrency=0), "from 1 to 1000000 is needed, found 0"),
+    (lambda queue: queue.limit("acme", rate="fast"), "not a rate: 'fast'"),
+    (lambda queue: queue.limit("acme", concurrency=1, burst=2), "give rate= as well"),
+    (lambda queue: queue.pause(group=""), "group: printable text"),
+    (lambda queue: queue.resume(group="a\n"), "group: printable text"),
+    (lambda queue: queue.unlimit(None), "group: printable text"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "wrong"), WRONG)
+def test_nonsense_is_refused_and_changes_nothing(app: Relevo, call: Callable[[Queue], Any], wrong: str) -> None:
+    with pytest.raises(OptionError, match=wrong):
+        call(app.queue())
+    assert app.queue().limits() == []
+
+
+AWRONG: list[Callable[[Queue], Awaitable[Any]]] = [
+    lambda queue: queue.alimit("acme"),
+    lambda queue: queue.apause(group=""),
+    lambda queue: queue.aresume(group=""),
+    lambda queue: queue.aunlimit(""),
+]
+
+
+@pytest.mark.parametrize("call", AWRONG)
+async def test_nonsense_is_refused_in_async_code_too(app: Relevo, call: Callable[[Queue], Awaitable[Any]]) -> None:
+    with pytest.raises(OptionError):
+        await call(app.queue())
+    assert await app.queue().alimits() == []
