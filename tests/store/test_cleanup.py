@@ -485,6 +485,7 @@ def test_a_queue_that_was_listed_again_meanwhile_stays(desk: Desk) -> None:
                 assert gone == (0 < used <= seen)
                 used = 0 if gone else used
         assert score() == used
+    desk.ask("DEL", "queues")
 
 
 # --- the ways of messages

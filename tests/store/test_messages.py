@@ -1,4 +1,4 @@
-"""send.lua and serve.lua: messages put on a service's queue, once each, and who is there to serve them."""
+"""send.lua, ask.lua and serve.lua: messages put on a service's queue, and who is there to serve them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relevo import Relevo, State
 from relevo.errors import OutOfMemory
 from relevo.model.job import Record, read_envelope
 from relevo.store.jobs import attach, cancel, look
-from relevo.store.messages import UNSENT_MS, Name, Place, Tracked, lay_beside, send
+from relevo.store.messages import UNSENT_MS, Asked, Name, Place, Tracked, ask, lay_beside, send
 from relevo.store.plan import Call
 from relevo.store.presence import KNOWN_MS, SERVE_MS, Served, retire, serve, served
 from relevo.store.queues import pause
@@ -424,6 +424,113 @@ def test_names_of_different_queues_are_different(app: Relevo, desk: Desk, server
     assert (desk.drain(), other.drain()) == ([first], [second])
 
 
+# --- plain requests that leave together
+
+
+def asking(desk: Desk, *actions: str, timeout_ms: int = 5_000, **place: Any) -> tuple[list[str], list[int]]:
+    """Ask for these actions in one call: the ids, and what is said to each."""
+    where = Place(**{"priority": 100, **place})
+    rows = [Asked(new_id(), action, where, timeout_ms, BODY) for action in actions]
+    codes: list[int] = desk.run(ask(desk.keys, INBOX.encode(), rows, LEASE_MS))
+    return [row.id for row in rows], codes
+
+
+def test_requests_that_leave_together_are_stored_in_order_each_with_its_deadline(late_desk: Desk) -> None:
+    late_desk.advance(-3_600_000)
+    before = now_of(late_desk)
+    ids, codes = asking(late_desk, "", "", "")
+    assert codes == [1, 1, 1]
+    assert late_desk.members("ready") == ids
+    assert late_desk.ask("HGETALL", "waiters") == {id.encode(): INBOX.encode() for id in ids}
+    for id in ids:
+        envelope = read_envelope(body_of(late_desk, id))
+        assert envelope.expires_ms is not None
+        assert before + 5_000 <= envelope.expires_ms <= now_of(late_desk) + 5_000
+        assert bytes(envelope.kwargs) == b'{"cents":990}'
+    assert late_desk.stats().totals == {"enqueued": 3}
+    assert 0 < late_desk.ask("TTL", "stats") <= 7 * 86_400
+    assert late_desk.drain() == ids
+    assert sorted(everything(late_desk)) == ["shift", "stats"]
+
+
+def test_of_requests_that_leave_together_those_that_nobody_serves_are_told(desk: Desk) -> None:
+    serving(desk, "w1", "charge")
+    ids, codes = asking(desk, "refund", "charge", "", "@w1", "charge")
+    assert codes == [0, 1, 1, 0, 1]
+    assert desk.members("ready") == [ids[1], ids[2], ids[4]]
+    assert desk.stats().totals == {"enqueued": 3}
+    desk.drain()
+
+
+def test_requests_that_nobody_serves_leave_nothing(desk: Desk) -> None:
+    assert asking(desk, "charge")[1] == [0]
+    assert asking(desk, "charge", "refund")[1] == [0, 0]
+    assert everything(desk) == {}
+
+
+def test_requests_to_one_who_was_silent_too_long_are_told(late_desk: Desk) -> None:
+    serving(late_desk, "w1", "charge")
+    late_desk.advance(SERVE_MS + 1)
+    assert asking(late_desk, "charge", "charge")[1] == [0, 0]
+    serving(late_desk, "w2", "refund")
+    assert asking(late_desk, "charge", "refund")[1] == [0, 1]
+    late_desk.drain()
+
+
+def test_a_lone_request_is_handed_to_a_worker_that_waits(desk: Desk) -> None:
+    desk.wait("w1")
+    (id,), codes = asking(desk, "")
+    assert codes == [1]
+    assert desk.bell("w1") == [b"j" + id.encode() + body_of(desk, id)]
+    assert desk.ask("HGET", "claims", id).split()[:2] == [b"1", b"w1"]
+    assert desk.members("ready") == desk.members("idle") == []
+    assert desk.finish([id]) == []
+
+
+def test_a_lone_request_that_nobody_serves_calls_no_worker(desk: Desk) -> None:
+    desk.wait("w1")
+    assert asking(desk, "charge")[1] == [0]
+    assert desk.bell("w1") == []
+    assert desk.members("idle") == ["w1"]
+
+
+def test_a_lone_request_behind_others_waits_for_its_turn(desk: Desk) -> None:
+    (other,) = desk.push()
+    desk.ask("ZADD", "idle", now_of(desk) + 30_000, "w1")
+    desk.ask("PEXPIRE", "idle", 60_000)
+    (id,), _ = asking(desk, "")
+    assert desk.bell("w1") == [b""]
+    assert desk.drain() == [other, id]
+
+
+def test_requests_that_leave_together_call_as_many_workers(desk: Desk) -> None:
+    for n in range(5):
+        desk.wait(f"w{n}")
+    asking(desk, "", "", "")
+    assert sum(desk.bell(f"w{n}") == [b""] for n in range(5)) == 3
+    assert len(desk.members("idle")) == 2
+    desk.drain()
+
+
+def test_requests_that_leave_together_share_as_others_do(desk: Desk) -> None:
+    first, _ = asking(desk, *[""] * 3, group="big", weight=1.0, tier="free")
+    second, _ = asking(desk, *[""] * 3, group="small", weight=1.0, tier="free")
+    urgent, _ = asking(desk, "", "", priority=0)
+    mixed = [id for pair in zip(first, second, strict=True) for id in pair]
+    assert desk.drain() == [*urgent, *mixed]
+    assert desk.stats().totals["tier:free"] == 6
+
+
+def test_a_hundred_requests_in_one_call_are_told_of_their_ends(desk: Desk, server: Server) -> None:
+    ids, codes = asking(desk, *[""] * 100)
+    assert codes == [1] * 100
+    assert desk.claim(200) == ids
+    with listening(server, INBOX) as heard:
+        desk.turn(0, kept(ids, ttl_ms=-5_000))
+    assert [text[:20].decode() for _, text in heard] == ids
+    assert sorted(everything(desk)) == ["stats"]
+
+
 # --- data beside the message
 
 
@@ -692,6 +799,10 @@ def test_a_full_server_takes_no_message_and_is_still_told_who_lives(full_desk: D
     assert serving(desk, "w2") == 2
     assert leaving(desk, "w2") == 1
     assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", ""), "who asks is told without memory"
+    with pytest.raises(OutOfMemory):
+        asking(desk, "charge", "charge")
+    assert asking(desk, "refund")[1] == [0]
+    assert desk.stats().living == 1
     assert desk.turn(0, Settled([], [id], [-5_000, b'{"state":"done"}'], [])).refused == []
     desk.server.command("CONFIG", "SET", "maxmemory", 0)
     sent(desk, must_be_served="charge")

@@ -703,8 +703,6 @@ TAMPERED: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
-# BUG: what a fault says of retries, its traceback, and a fault beside a result are not covered by the signature; where
-# a message holds lines, type and message can be parted elsewhere; an end that nobody signs may bring a result along.
 @pytest.mark.parametrize("what", TAMPERED)
 async def test_a_reply_that_was_changed_in_any_part_is_not_believed(signed: Site, what: str) -> None:
     serve_ends(signed)

@@ -1,6 +1,6 @@
 """Callbacks: the end of a message is handled once by an action of its sender, whoever of it lives then (R57-R63, RB5).
 
-The seed's flow: `ingestion` sends to `embedding` and is called back.
+In these tests `ingestion` sends to `embedding` and is called back.
 """
 
 from __future__ import annotations
@@ -1000,10 +1000,10 @@ async def test_a_worker_that_stops_while_callbacks_come_to_it_hands_them_to_anot
     calls = mine.calls, other.calls
     async with answering(embedding.app), answering(other.app):
         for stop in range(1, 5):
+            before = len(mine.calls)
             async with answering(mine.app):
                 for n in range(100):
                     await mine.asend(context=n, sticky=True)
-                before = len(mine.calls)
                 await aeventually(lambda: len(mine.calls) > before + 10, what="it is in the middle of them")
             await aeventually(lambda: sum(map(len, calls)) == 100 * stop, timeout=6, what="all were called back")
     assert other.app.queue(CALLBACKS).stats().totals.get("lost", 0) == 0, "none had to be taken back"

@@ -533,8 +533,7 @@ async def test_a_message_under_one_key_is_handled_once(bus: Relevo) -> None:
     assert runs == [1]
 
 
-# BUG: whoever comes first decides how long the message may take. Who joins with more time is told that there was no
-# answer when the first one's time is up.
+# Whoever comes first says how long the message may take.
 async def test_who_has_more_time_than_the_first_under_a_key_is_answered(bus: Relevo) -> None:
     gate = Gate(bus)
     me = bus.service("me")
@@ -632,8 +631,6 @@ async def test_cancelling_travels_through_a_thread_that_waits_for_an_answer(bus:
             gate.open()
 
 
-# BUG: letting go of what one thread waits for lets go of all in this process that wait for the same message. Under an
-# idempotency key these are other requests: they are told that there was no answer, long before their time.
 async def test_a_thread_that_stops_waiting_under_a_key_does_not_take_others_along(bus: Relevo) -> None:
     gate = Gate(bus, "last.b")
     first = bus.service("first")

@@ -104,7 +104,7 @@ async def test_an_operation_over_three_services_in_three_apps_is_told_end_to_end
     assert len({one.worker for one in spans}) == 3
     assert [one.source for one in spans] == ["orchestrator", "ingestion", "ingestion", "embedding", "ingestion"]
     for one in spans:
-        assert 0 < one.sent_ms <= one.started_ms + 1 <= one.ended_ms + 1
+        assert 0 < one.sent_ms <= one.started_ms + 50 <= one.ended_ms + 50, "clocks differ by so much at the most"
     for app in (documents, vectors):
         assert await app.atrace(OPERATION) == spans, "everybody on the bus is told the same"
 

@@ -23,8 +23,8 @@ from relevo.model.durations import Duration, seconds
 from relevo.model.job import Envelope, write
 from relevo.model.names import Address, parse
 from relevo.model.topics import check_pattern, check_topic
-from relevo.store.deliveries import Event, Recipient, put_events
-from relevo.store.events import publish_and_deliver
+from relevo.store.deliveries import Event, Recipient, cut, put_events
+from relevo.store.events import deliver_event, publish
 from relevo.store.history import NO_LOG, Log, Logged, LogPage, read_log
 from relevo.store.jobs import readable
 from relevo.store.messages import Place
@@ -134,8 +134,8 @@ def log_of(service: str, keep: Duration | None) -> Log:
 
 def publishing(
     app: Relevo, service: str, topic: str, data: Any, said: Sending, kept: Log
-) -> Generator[Call[Any], Any, int]:
-    """Publish an event of a service: how many subscriptions get it."""
+) -> Generator[Call[Any], Any, Event]:
+    """Publish an event of a service: it is written down, and will be delivered by whoever can."""
     if not isinstance(topic, str):
         raise OptionError(f"topic: text such as 'document_processed' is needed, found {topic!r:.80}")
     type = check_topic(f"{service}.{topic}")
@@ -146,18 +146,16 @@ def publishing(
     place = place_of(app, said, tenant, headers.tier)
     id, tracked = app.new_id(), tracked_by(app, headers)
     body = write(Envelope(type, headers=headers, **place.chosen))[:-1] + b',"k":' + raw
-    event: Event = yield from publish_and_deliver(
-        app.bus_keys,
-        app.keys_of,
-        type,
-        id,
-        app.bus.signer.signed(id, type, body),
-        place,
-        tracked=tracked,
-        log=kept,
+    event: Event = yield publish(
+        app.bus_keys, type, id, app.bus.signer.signed(id, type, body), place, tracked=tracked, log=kept
     )
-    yield from track(app, tracked, *(to.queue for to in event.to))
-    return len(event.to)
+    return event
+
+
+def delivering(app: Relevo, event: Event) -> Generator[Call[Any], Any, None]:
+    """Carry an event that was published to its subscriptions. If this fails, a worker will do it."""
+    yield from track(app, event.tracked, *(to.queue for to in event.to))
+    yield from deliver_event(app.bus_keys, app.keys_of, event)
 
 
 def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
@@ -182,18 +180,18 @@ def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -
     while True:
         page: LogPage = yield read_log(keys, since_ms=max(0, since_ms), pattern=subscribed.pattern, after=after)
         unseen = [one for one in page.events if one.id not in seen]
-        fresh = [event for one in unseen if (event := _again(app, one, now_ms)) is not None]
+        fresh = [event for one in unseen if (event := _again(app, one, now_ms, to)) is not None]
         for event in fresh:
             yield from track(app, event.tracked, to.queue)
         seen.update(one.id for one in page.events)
-        if fresh:
-            stored += sum(code > 0 for code in (yield put_events(app.keys_of(to.queue), to, fresh)))
+        for some in cut(fresh):
+            stored += sum(code > 0 for code in (yield put_events(app.keys_of(to.queue), to, some)))
         if not page.after:
             return stored
         after = page.after
 
 
-def _again(app: Relevo, logged: Logged, now_ms: int) -> Event | None:
+def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | None:
     """An event of a log as a new one, with the headers of the old: it may be handled although the old one was."""
     signer = app.bus.signer
     envelope = readable(logged.body)
@@ -208,4 +206,4 @@ def _again(app: Relevo, logged: Logged, now_ms: int) -> Event | None:
     plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, signature="")
     body = write(plain)[:-1] + b',"k":' + bytes(envelope.kwargs)
     signed = signer.signed(id, logged.topic, body)
-    return Event(id, logged.topic, now_ms, signed, (), place, tracked_by(app, envelope.headers))
+    return Event(id, logged.topic, now_ms, signed, (to,), place, tracked_by(app, envelope.headers))

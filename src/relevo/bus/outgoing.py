@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -143,7 +144,7 @@ def outgoing(
     id = app.new_id()
     name = Name()
     if said.idempotency_key:
-        owner = f"{source}:{tenant}:{said.idempotency_key}"
+        owner = ":".join(quote(part, safe="") for part in (source, tenant, said.idempotency_key))
         # The answer to a request is kept for whoever asks again; one that failed left none, and is tried anew.
         name = Name(f"{type}:{owner}", HOLD_MS, intent == "request")
     return Outgoing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -11,12 +12,12 @@ import msgspec
 
 from relevo.bus.actions import ActionSignature
 from relevo.bus.callbacks import Callbacks, reporting, sending
-from relevo.bus.events import Subscribed, log_of, publishing, replaying
+from relevo.bus.events import Subscribed, delivering, log_of, publishing, replaying
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
 from relevo.bus.outgoing import Outgoing, Sending, like_the_last, outgoing, time_left
 from relevo.bus.requests import Request
 from relevo.context import current_job, running
-from relevo.errors import OptionError, TargetError
+from relevo.errors import OptionError, StoreError, TargetError
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
 from relevo.model.nearest import did_you_mean
@@ -359,11 +360,17 @@ class Service:
 
         >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
         """
-        return self.app.run(publishing(self.app, self.name, topic, data, _said(about), self._log))
+        event = self.app.run(publishing(self.app, self.name, topic, data, _said(about), self._log))
+        with suppress(StoreError):  # it is written down: a worker delivers it
+            self.app.run(delivering(self.app, event))
+        return len(event.to)
 
     async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """`publish` for async code."""
-        return await self.app.arun(publishing(self.app, self.name, topic, data, _said(about), self._log))
+        event = await self.app.arun(publishing(self.app, self.name, topic, data, _said(about), self._log))
+        with suppress(StoreError):
+            await self.app.arun(delivering(self.app, event))
+        return len(event.to)
 
     def replay(self, pattern: str, /, *, since: Duration | datetime) -> int:
         """Handle once more what happened since a time, an age such as "1h" or a datetime: how many events there are.

@@ -142,11 +142,11 @@ def deliver_events(keys_of: KeysOf, events: Iterable[Event]) -> Generator[Call[A
             by_log.setdefault(one.log, []).append(Logged(one.id, one.topic, one.at_ms, one.body + b"}"))
     for to, theirs in by_recipient.items():
         if (keys := _keys(keys_of, to.queue)) is not None:
-            for some in _cut(theirs):
+            for some in cut(theirs):
                 yield put_events(keys, to, some)
     for where, logged in by_log.items():
         if (keys := _keys(keys_of, where.queue)) is not None:
-            for entries in _cut(logged):
+            for entries in cut(logged):
                 yield log_events(keys, entries, keep_ms=where.keep_ms, most=where.most)
 
 
@@ -158,7 +158,8 @@ def _keys(keys_of: KeysOf, queue: str) -> QueueKeys | None:
         return None
 
 
-def _cut(events: list[Sized]) -> Iterator[list[Sized]]:
+def cut(events: list[Sized]) -> Iterator[list[Sized]]:
+    """As many as one call takes, again and again."""
     some: list[Sized] = []
     size = 0
     for one in events:

@@ -37,7 +37,7 @@ class Aftermath:
         self._spans: list[Span] = []
         self._is_kept = app.settings.trace_max > 0
         #: spans of one write after which not all are kept
-        self._plenty = max(1_000, app.settings.trace_max // 10)
+        self._plenty = max(2_000, app.settings.trace_max // 5)
 
     def note(self, held: Held, headers: Headers, outcome: Outcome, queue: str, now_ms: int) -> str:
         """Remember it; the task to clean up after once the server knows, if this was its last word, else ''."""

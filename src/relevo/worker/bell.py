@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from relevo.errors import StoreError
 from relevo.store.aio import AsyncDriver
+from relevo.store.plan import Call
 from relevo.store.wire import Wire
 from relevo.worker.lane import Lane
 
@@ -32,6 +33,8 @@ class Bell:
         self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._lanes, BLOCK)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
+        #: Set when the last message that was on its way has been read.
+        self._drained: asyncio.Event | None = None
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -60,6 +63,20 @@ class Bell:
         if wire.closed is None:
             await hung_up.wait()
 
+    async def drain(self) -> None:
+        """Wait until nothing that was handed to us is on its way: no lane gets anything after this."""
+        if self._wire is None or self._wire.closed is not None:
+            return
+        self._drained = asyncio.Event()
+        key = next(iter(self._lanes))
+        try:
+            await self._driver.perform(Call([b"RPUSH", key, b""]), patience=0)
+            await self._driver.perform(Call([b"PEXPIRE", key, 1000]), patience=0)
+            async with asyncio.timeout(1):
+                await self._drained.wait()
+        except (StoreError, TimeoutError):
+            log.debug("bell: nobody knows what is still on its way")
+
     def _rung(self, reply: list[bytes] | Exception | None) -> None:
         """Called by the connection itself: a job that was handed over starts without a detour by a task of ours."""
         assert self._wire is not None
@@ -72,6 +89,8 @@ class Bell:
                 self._lanes[reply[0]].bell(reply[1])
             except Exception:  # a strange message must not end the connection
                 log.exception("bell: %.60r cannot be taken", reply)
+        if reply is not None and not reply[1] and self._drained is not None:
+            self._drained.set()
         if reply is not None and reply[1][:1] == b"j":
             # Nobody hands us another job before the next turn has put us back on the list. That turn, which tells the
             # result of a short job, shall leave first.

@@ -79,6 +79,8 @@ class Presence:
                         await self._perform(reopen(self._app.keys_of(one.queue)))
                     await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
                 for queue, actions in self._offers.items():
+                    if not self._is_serving:
+                        return
                     await self._perform(serve(self._app.keys_of(queue), about, actions))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SERVE_EVERY):

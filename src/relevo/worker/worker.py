@@ -93,6 +93,7 @@ class Worker:
         self._hands: Hands | None = None
         self._watch: Watch | None = None
         self._presence: Presence | None = None
+        self._bells: list[Bell] = []
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*app.tasks.values(), *app.bus.handlers()]
@@ -143,7 +144,8 @@ class Worker:
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
             presence = self._presence = Presence(self)
-            duties = [self._guard(bell.run, "bell") for bell in self._bells(driver, presence)]
+            self._bells = self._make_bells(driver, presence)
+            duties = [self._guard(bell.run, "bell") for bell in self._bells]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             try:
@@ -158,7 +160,7 @@ class Worker:
                 with contextlib.suppress(StoreError):
                     await presence.leave()
 
-    def _bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
+    def _make_bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
         if self.app.client.source.is_cluster:  # keys of different slots cannot be read together
             return [Bell(driver, self.id, [lane], presence.say_again) for lane in self.lanes]
         return [Bell(driver, self.id, self.lanes, presence.say_again)]
@@ -199,6 +201,7 @@ class Worker:
                 await lane.leave()
             except StoreError as error:
                 log.warning("%s: could not say goodbye: %s", lane.queue, error)
+        await asyncio.gather(*(bell.drain() for bell in self._bells))
         for run in [run for run in hands.runs.values() if not run.started]:
             hands.give_back(run)
         if hands.runs:
