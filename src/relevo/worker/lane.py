@@ -146,7 +146,7 @@ class Lane:
             # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
             want = min(self._most, worker.room()) if not self._resting or self.settled.moved else 0
             if not want and not len(self.settled):
-                if worker.is_stopping and not worker.in_hand:
+                if worker.is_drained and not worker.in_hand:
                     await self.errands.finish()
                     return
                 worker.lane_is_quiet()

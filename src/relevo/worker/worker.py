@@ -78,6 +78,8 @@ class Worker:
         self.aftermath = Aftermath(app)
         self.lanes: list[Lane] = []
         self.is_stopping = False
+        #: and nothing that was handed to us is on its way any more: lanes may end
+        self.is_drained = False
         #: stopped because it should start anew: too many jobs, too much memory, threads that hang
         self.wants_recycling = False
         #: settlements that came too late
@@ -202,6 +204,7 @@ class Worker:
             except StoreError as error:
                 log.warning("%s: could not say goodbye: %s", lane.queue, error)
         await asyncio.gather(*(bell.drain() for bell in self._bells))
+        self.is_drained = True
         for run in [run for run in hands.runs.values() if not run.started]:
             hands.give_back(run)
         if hands.runs:
