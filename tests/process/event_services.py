@@ -11,13 +11,15 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from relevo import Relevo
-from relevo.bus.events import publishing
+from relevo.bus.events import delivering, publishing
 from relevo.bus.outgoing import Sending
 from relevo.store.history import NO_LOG
+from relevo.store.plan import Call
 from tests.process.jobs import APP, EFFECTS, effect
 
 #: Services of this process, such as `mail,audit`.
@@ -63,10 +65,14 @@ def publish_from(first: int) -> None:
         effect("published", n)
 
 
+def _all_of_it(n: int) -> Generator[Call[Any], Any, None]:
+    event = yield from publishing(app, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
+    yield from delivering(app, event)
+
+
 def publish_and_end(n: int, calls: int, number: int) -> None:
     """Publish an event, and send oneself this signal after so many calls."""
-    plan = publishing(app, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
-    answer = None
+    plan, answer = _all_of_it(n), None
     for call in itertools.count(1):
         try:
             step = plan.send(answer)

@@ -350,6 +350,24 @@ def test_rate_and_concurrency_hold_together(late_desk: Desk) -> None:
     assert started(desk.turn(9, plain(ids[2:4]))) == ids[4:]
 
 
+def test_a_job_that_is_too_late_takes_neither_place_nor_token(desk: Desk) -> None:
+    """It will not run: tokens are for those that do."""
+    limit(desk, "a", concurrency=1, rate="1/h", burst=1)
+    late = body_of("a", expires_ms=1)
+    gone = [desk.push_one(late, group="a") for _ in range(5)]
+    ids = enqueue(desk, "a", 2)
+    assert desk.claim(9) == [*gone, ids[0]]
+    assert standing(desk, "a").running == 1
+    later = [desk.push_one(late, group="a") for _ in range(3)]
+    assert desk.claim(9) == [], "who comes when there is no room must wait all the same"
+    desk.finish([*gone, ids[0]])
+    limit(desk, "a", concurrency=1)
+    assert desk.claim(9) == ids[1:]
+    assert started(desk.turn(9, plain(ids[1:]))) == later, "one after the other, in one turn"
+    desk.finish(later)
+    assert_nothing_is_left(desk)
+
+
 # change
 
 
@@ -724,6 +742,21 @@ def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk:
     assert standing(desk, "a").parked == 19_998
     assert commands(desk, lambda: desk.turn(1)) < 30, "once all are parked, nobody looks at them any more"
     assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) < 60
+    desk.run(queues.clear(desk.keys))
+
+
+def test_large_bodies_are_parked_in_steps_that_are_bounded_in_bytes(desk: Desk) -> None:
+    desk.run(limits.pause(desk.keys, "a"))
+    body = body_of("a", name="x" * 300_000)
+    for _ in range(30):
+        desk.push_one(body, group="a")
+    parked = [0]
+    while (left := desk.stats()).ready:
+        found = desk.turn(1)
+        assert found.wake_ms <= found.now_ms or not desk.stats().ready
+        parked.append(desk.stats().waiting)
+        assert parked[-1] - parked[-2] <= 8
+    assert left.waiting == 30
     desk.run(queues.clear(desk.keys))
 
 

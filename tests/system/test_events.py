@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +22,7 @@ from relevo.bus.sweeping import SweepReport
 from relevo.errors import ConfigurationError, OptionError, PayloadError, PayloadTooLarge, TargetError
 from relevo.model.message import Message
 from relevo.store.deliveries import deliver_events
-from relevo.store.events import Lag, lag, publish, relay_events
+from relevo.store.events import Lag, lag, publish, relay_events, reopen
 from relevo.store.history import NO_LOG
 from relevo.store.plan import Call
 from relevo.store.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
@@ -33,6 +34,7 @@ from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import drain, working
 
 DAY = 24 * HOUR
+QUEUE = "mail:notifications:shop.sold"
 KEYS = ("k1:the-first-secret-of-all",)
 
 
@@ -306,7 +308,7 @@ async def test_what_was_missed_longer_ago_than_the_retention_is_not_handled(time
     await shop.apublish("sold", {"n": 3})
     await drain(app)
     assert (sorted(got), sorted(all_of_it)) == ([2, 3], [1, 2, 3])
-    stats = await app.queue("mail:notifications:shop.sold").astats()
+    stats = await app.queue(QUEUE).astats()
     assert (stats.living, stats.expired, stats.totals["expired"]) == (0, 1, 1), "what is lost is counted"
 
 
@@ -377,7 +379,7 @@ async def test_a_full_backlog_loses_the_old_or_the_new_as_its_owner_chose(
     await registered(bus, 2)
     for n in range(10):
         assert await bus.service("shop").apublish("sold", {"n": n}) == 2
-    stats = await bus.queue("mail:notifications:shop.sold").astats()
+    stats = await bus.queue(QUEUE).astats()
     assert (stats.ready, stats.totals["overflow"]) == (3, 7), "what was lost is counted"
     await drain(bus, concurrency=1)
     assert (got, all_of_it) == (kept, list(range(10)))
@@ -388,7 +390,7 @@ async def test_the_lag_of_a_subscription_is_how_much_waits_and_for_how_long(time
     app = times.app
     hearing(app, "mail")
     await registered(app)
-    keys = app.keys_of("mail:notifications:shop.sold")
+    keys = app.keys_of(QUEUE)
     assert await app.arun(lag(keys)) == Lag(0, None, 0)
     for n in range(5):
         await app.service("shop").apublish("sold", {"n": n})
@@ -441,7 +443,7 @@ async def test_each_subscription_has_retries_and_dead_letters_of_its_own(bus: Re
 
         await aeventually(is_dead, what="one dead letter")
     (dead,) = await bus.dead.alist()
-    assert (dead.queue, dead.reason) == ("mail:notifications:shop.sold", "retries_exhausted")
+    assert (dead.queue, dead.reason) == (QUEUE, "retries_exhausted")
     assert tried == {"mail": 3, "audit": 2}
     assert [len(await bus.dead.alist(queue=f"{name}:notifications:shop.sold")) for name in ("audit", "search")] == [
         0,
@@ -488,7 +490,7 @@ async def test_a_dead_letter_is_shown_although_the_event_lives_elsewhere(bus: Re
     found = await asyncio.to_thread(bus.dead.show, dead.id)
     await bus.queue("audit:notifications:shop.*").aresume()
     await drain(bus)
-    assert (found.state, found.queue) == (State.DEAD, "mail:notifications:shop.sold")
+    assert (found.state, found.queue) == (State.DEAD, QUEUE)
 
 
 async def test_data_that_a_handler_cannot_take_is_a_dead_letter_of_its_own_subscription(bus: Relevo) -> None:
@@ -504,7 +506,7 @@ async def test_data_that_a_handler_cannot_take_is_a_dead_letter_of_its_own_subsc
     await drain(bus)
     assert (got, numbers) == ([{"n": "seven", "more": [1]}], [])
     (dead,) = await bus.dead.alist()
-    assert (dead.queue, dead.reason) == ("mail:notifications:shop.sold", "bad_arguments")
+    assert (dead.queue, dead.reason) == (QUEUE, "bad_arguments")
 
 
 async def test_an_event_is_handled_again_after_its_handler_asked_for_it(bus: Relevo) -> None:
@@ -853,7 +855,7 @@ async def test_signed_events_are_believed_by_those_who_share_the_key(bus_factory
     await drain(subscriber)
     await drain(plain)
     assert (got, sorted(unchecked)) == ([0], [0, 1, 2])
-    dead = await subscriber.dead.alist(queue="mail:notifications:shop.sold")
+    dead = await subscriber.dead.alist(queue=QUEUE)
     assert [row.reason for row in dead] == ["bad_signature"] * 2
     for app in (honest.app, stranger.app):
         await app.aclose()
@@ -934,7 +936,7 @@ def test_a_subscription_that_nobody_serves_is_warned_of_once_and_then_removed_wi
     swept(app, caplog, by)
     times.move(6_000)
     swept(app, caplog, "sweep")
-    queue = app.queue("mail:notifications:shop.sold")
+    queue = app.queue(QUEUE)
     assert queue.stats().living == 0
     assert queue.name not in app.queues()
     assert left_of(app) == []
@@ -951,7 +953,7 @@ def test_a_subscription_is_never_removed_without_a_warning(times: Times, caplog:
     told = swept(app, caplog, "sweep")
     assert len(told) == 1
     assert "nobody served it" in told[0]
-    assert app.queue("mail:notifications:shop.sold").stats().ready == 1
+    assert app.queue(QUEUE).stats().ready == 1
     assert app.service("shop").publish("sold", {"n": 2}) == 1
 
 
@@ -989,7 +991,7 @@ def test_who_comes_back_at_the_last_moment_gets_what_it_missed(times: Times) -> 
 
 # BUG: workers say every ten seconds that they serve a subscription. One that is to end sooner than that without a word
 # is taken as it is, and whoever sweeps meanwhile removes it under the hands of its worker, with all that waits in it.
-@pytest.mark.parametrize("patience", ["1ms", "1s", "9s"])
+@pytest.mark.parametrize("patience", ["1ms", "9s", "60s"])
 async def test_a_subscription_whose_worker_lives_is_not_removed_however_soon_it_may_be(
     times: Times, patience: str
 ) -> None:
@@ -1041,17 +1043,17 @@ async def test_an_event_that_arrives_after_its_subscription_was_cleared_does_not
     await registered(app)
     body = b'{"t":"shop.sold","k":{"n":1}'
     event = await app.arun(publish(app.bus_keys, "shop.sold", app.new_id(), body))
-    await app.arun(unsubscribe(app.bus_keys, "mail:notifications:shop.sold"))
+    await app.arun(unsubscribe(app.bus_keys, QUEUE))
     for _ in range(2):
         times.move(6_000)
         await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
     await app.arun(deliver_events(app.keys_of, [event]))  # the publisher goes on
     times.move(6_000)
     await sweep_now(app)
-    stats = await app.queue("mail:notifications:shop.sold").astats()
-    await app.arun(Call(["DEL", app.keys_of("mail:notifications:shop.sold").key("jobs")]))
-    await app.arun(Call(["DEL", app.keys_of("mail:notifications:shop.sold").key("ready")]))
-    await app.arun(Call(["DEL", app.keys_of("mail:notifications:shop.sold").key("clock")]))
+    stats = await app.queue(QUEUE).astats()
+    await app.arun(Call(["DEL", app.keys_of(QUEUE).key("jobs")]))
+    await app.arun(Call(["DEL", app.keys_of(QUEUE).key("ready")]))
+    await app.arun(Call(["DEL", app.keys_of(QUEUE).key("clock")]))
     assert stats.living == 0
 
 
@@ -1060,7 +1062,7 @@ async def test_limits_of_tenants_leave_nothing_behind_in_a_subscription(times: T
     app = times.app
     hearing(app, "mail", max_backlog=5)
     await registered(app)
-    queue = app.queue("mail:notifications:shop.sold")
+    queue = app.queue(QUEUE)
     await asyncio.to_thread(lambda: queue.limit("acme", concurrency=1))
     for n in range(5):
         await app.service("shop").apublish("sold", {"n": n}, tenant="acme")
@@ -1079,6 +1081,127 @@ async def test_limits_of_tenants_leave_nothing_behind_in_a_subscription(times: T
     await asyncio.to_thread(lambda: queue.unlimit("acme"))
     found = await asyncio.to_thread(left_of, app)
     assert (stats.living, found) == (0, [])
+
+
+class Closing:
+    """A subscription that ended, whose queue is being cleared while its service comes back."""
+
+    def __init__(self, times: Times) -> None:
+        self.app = times.app
+        self.queue = self.app.keys_of(QUEUE)
+        hearing(self.app, "mail")
+        (self.mine,) = [one.registered("") for one in self.app.bus.subscriptions.values()]
+        self.app.run(subscribe(self.app.bus_keys, [self.mine]))
+        self.app.service("shop").publish("sold", {"n": 0})
+        self.app.run(unsubscribe(self.app.bus_keys, QUEUE))
+        times.move(6_000)
+        self._relay = relay_events(self.app.bus_keys, self.app.keys_of, 1000)
+        # As workers do it when they start, and every ten seconds after that.
+        self._steps: list[Call[Any]] = [reopen(self.queue), subscribe(self.app.bus_keys, [self.mine])]
+        self._answer: Any = None
+        self.published = 0
+
+    def relay(self) -> bool:
+        """One step of who clears the queue: whether there is another."""
+        try:
+            self._answer = self.app.run(self._relay.send(self._answer))
+        except StopIteration:
+            return False
+        return True
+
+    def come_back(self) -> bool:
+        """One step of a worker that serves it again: whether there is another."""
+        if self._steps:
+            self.app.run(self._steps.pop(0))
+        return bool(self._steps)
+
+    def publish(self) -> None:
+        """Something happens: from now on it must not be lost if the subscription is to get it."""
+        self.published += self.app.service("shop").publish("sold", {"n": 1})
+
+    def check(self) -> None:
+        while self.relay() or self.come_back():
+            pass
+        stats = self.app.queue(QUEUE).stats()
+        assert stats.living >= self.published, "an event was acknowledged for a subscription that did not get it"
+
+
+# BUG: that a queue is closed and that it is subscribed to stand in two slots. A worker opens the queue before it
+# subscribes: if the queue is closed in between, its subscription is known and what is published to it is dropped, until
+# the worker says again that it serves it. And what was delivered to a service that has just come back is removed if the
+# relay had looked at the subscriptions before.
+@pytest.mark.parametrize("relayed", range(9))
+@pytest.mark.parametrize("returned", [1, 2])
+def test_who_comes_back_while_its_queue_is_cleared_loses_nothing(times: Times, relayed: int, returned: int) -> None:
+    """One stops after each of its steps, the other goes on; then both go on to their end."""
+    scene = Closing(times)
+    for _ in range(returned - 1):
+        scene.come_back()
+    for _ in range(relayed):
+        scene.relay()
+    scene.come_back()
+    scene.publish()
+    scene.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_comes_back_while_its_queue_is_cleared_loses_nothing_however_it_comes(times: Times, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(10):
+        scene = Closing(times)
+        for _ in range(15):
+            chance.choice([scene.relay, scene.relay, scene.come_back, scene.publish])()
+        scene.come_back()
+        scene.publish()
+        scene.check()
+        times.app.run(unsubscribe(times.app.bus_keys, QUEUE))
+        times.move(30_000)
+        times.app.run(relay_events(times.app.bus_keys, times.app.keys_of, 1000))
+        times.app.bus.subscriptions.clear()
+
+
+# BUG: the queue of a subscription that was removed takes nothing for a day. Who was away for too long, and asks for
+# what it missed before its first worker starts, is told that there is nothing.
+def test_who_was_away_for_too_long_hears_what_is_kept_before_its_workers_start(times: Times) -> None:
+    app = times.app
+    shop, got = logged(app, inactive_after="2d")
+    asyncio.run(registered(app))
+    shop.publish("sold", {"n": 1})
+    for moved in (25 * HOUR, 24 * HOUR, 6_000, 6_000):
+        times.move(moved)
+        ask(app, "DEL", app.bus_keys.key("sweeping"))
+        app.sweep(dry_run=False)
+    assert app.run(subscriptions(app.bus_keys)) == []
+    assert app.service("mail").replay("shop.sold", since="10d") == 1
+    asyncio.run(drain(app))
+    assert got == [1]
+
+
+async def test_an_event_that_somebody_else_delivers_says_the_same(times: Times) -> None:
+    """Whatever its tenant and its task are called."""
+    app = times.app
+    got = saying(app, "mail", "shop.sold")
+    await registered(app)
+    about = {
+        "tenant": 'a b:%20{é}"',
+        "task": "t *:%41 日",
+        "correlation_id": "c d",
+        "session": "s\\",
+        "tier": "enterprise",
+    }
+    await app.arun(publishing(app, "shop", "sold", None, Sending(**about), NO_LOG))  # its publisher dies
+    await app.service("shop").apublish("sold", **about)
+    times.move(3_000)
+    await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
+    assert len(await app.amade_for(about["task"])) == 2
+    await drain(app)
+    first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
+    assert first == second
+    assert (first.tenant, first.conversation_id, first.correlation_id) == (
+        about["tenant"],
+        about["task"],
+        about["correlation_id"],
+    )
 
 
 async def test_the_outbox_of_the_bus_is_empty_after_the_work(bus: Relevo) -> None:

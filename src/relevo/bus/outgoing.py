@@ -164,11 +164,12 @@ def outgoing(
 
 def like_the_last(app: Relevo, source: str, type: str, data: Any, timeout: float) -> Outgoing:
     """A request that says nothing of itself and inherits nothing: only its id and its data differ from the last one."""
+    parts_of(type)  # refuses what is none
     known = app.bus.templates.get((source, type))
     instance = app.bus.instance
-    if known is None or known.headers.instance != instance or known.place.weight != 1.0:
+    address = responses(app.settings.prefix, app.settings.env, source, instance)
+    if known is None or known.headers.reply_to != address:
         plain = outgoing(app, source, type, {}, Sending(), intent="request", passes=True, retries=0)
-        address = responses(app.settings.prefix, app.settings.env, source, instance)
         plain = msgspec.structs.replace(plain, headers=with_reply_to(plain.headers, address))
         known = msgspec.structs.replace(plain, head=plain.body(app).removesuffix(b"{}"))
         if len(app.bus.templates) > 1000:  # types come from the program, not from outside; but who knows

@@ -29,6 +29,7 @@ from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.link import Link
 from relevo.store.messages import Asked, ask
 from relevo.store.plan import Plan
+from relevo.store.turns import fitting
 from relevo.store.wire import Wire
 
 log = logging.getLogger("relevo.inbox")
@@ -122,7 +123,8 @@ class AsyncInbox:
     def _go_on(self, queue: QueueKeys, crowd: _Crowd, lease_ms: int) -> None:
         """Send what gathered meanwhile, if anything did."""
         if crowd.rows:
-            rows, crowd.rows = crowd.rows[:TOGETHER], crowd.rows[TOGETHER:]
+            count = fitting(len(row.asked.body) for row in crowd.rows[:TOGETHER])
+            rows, crowd.rows = crowd.rows[:count], crowd.rows[count:]
             task = self._loop.create_task(self._send(queue, rows, lease_ms), name="relevo requests")
             task.add_done_callback(lambda _: self._go_on(queue, crowd, lease_ms))
             self._sending.add(task)

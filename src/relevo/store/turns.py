@@ -56,8 +56,8 @@ class Settled(Struct, gc=False):
 
     def cut(self) -> Settled:
         """Take away what fits in one turn."""
-        kept = _fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes
-        moved = _fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST])
+        kept = fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes
+        moved = fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST])
         part = Settled(self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved])
         del self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved]
         return part
@@ -68,7 +68,7 @@ class Settled(Struct, gc=False):
         self.moved[:0] = part.moved
 
 
-def _fitting(sizes: Iterable[int]) -> int:
+def fitting(sizes: Iterable[int]) -> int:
     """How many of these sizes one turn carries: results may be large, and nobody else is served meanwhile."""
     total = 0
     count = 0

@@ -26,20 +26,20 @@ local function whose_turn(one, some, i)
     if level < its_level then break end
     -- what was handed back goes before all others of its level
     if level == its_level and score == level * LEVEL and (tonumber(head[2]) > score or id < first) then break end
-    local at, body, place
+    local at, body, stood
     for j = i + 1, #some.ids do
       if some.ids[j] == first then at, body = j, some.texts[j] end
     end
     if not at then
-      body, place = redis.call('HGET', jobs, first), redis.call('ZSCORE', ready, first)
-      if place then redis.call('ZREM', ready, first) end
+      body, stood = redis.call('HGET', jobs, first), redis.call('ZSCORE', ready, first)
+      if stood then redis.call('ZREM', ready, first) end
     end
     redis.call('ZREM', one.line, first)
-    local is_there = at or place or redis.call('ZREM', waiting, first) == 1
+    local is_there = at or stood or redis.call('ZREM', waiting, first) == 1
     if body and is_there then -- else it was removed by somebody who knew nothing of lines
       redis.call('ZADD', one.line, 'NX', behind(one, score), id)
       if at then some.ids[at], some.texts[at] = id, some.texts[i]
-      elseif place then redis.call('ZADD', ready, place, id)
+      elseif stood then redis.call('ZADD', ready, stood, id)
       else redis.call('ZADD', waiting, now_text, id) end
       return first, body
     end
