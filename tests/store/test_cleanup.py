@@ -145,8 +145,6 @@ def test_a_repeated_send_is_noted_once(desk: Desk) -> None:
     assert desk.stats().totals["enqueued"] == 1
 
 
-# BUG: interim.lua notes nothing, so reports to a callback are the one thing made for a task that nobody finds: neither
-# while they wait nor when their handler has failed.
 def test_a_report_to_a_callback_is_noted_as_the_callback_is(desk: Desk) -> None:
     id = callback(desk)
     told = new_id()
@@ -213,8 +211,6 @@ def test_dead_letters_stay_unless_they_are_asked_for(desk: Desk) -> None:
     assert set(everything(desk)) == {"stats"}
 
 
-# BUG: a dead letter is known by its place in the index, which outlives its record: entries leave it only as others come
-# or somebody looks. So a clean-up reports a dead letter that nobody will ever see, and keeps the note of it.
 def test_a_dead_letter_whose_record_has_ended_is_none(desk: Desk) -> None:
     id = message(desk)
     desk.claim()
@@ -527,7 +523,6 @@ def test_all_pages_of_spans_are_read_once(desk: Desk, count: int) -> None:
     assert read(desk, "operation 0") == many
 
 
-# BUG: a span with bytes that are no UTF-8 inside of a text stops everybody who traces, for as long as it is there.
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -402,8 +402,6 @@ async def test_the_lag_of_a_subscription_is_how_much_waits_and_for_how_long(time
     assert await app.arun(lag(keys)) == Lag(0, None, 0)
 
 
-# BUG: publish.lua hands the number on with `%d`, which turns what is beyond 2^63 into a negative one: the subscription
-# then has no room at all, and every event is lost in silence.
 @pytest.mark.parametrize("most", [10**15, 2**63, 10**30])
 async def test_a_backlog_without_bounds_is_one_or_is_refused(bus: Relevo, most: int) -> None:
     try:
@@ -473,8 +471,6 @@ async def test_a_dead_letter_of_one_subscription_holds_up_nothing(bus: Relevo) -
     assert len(await bus.dead.alist()) == 10
 
 
-# BUG: an event has one id in the queues of all who subscribed, and `app.job(id)`, which `dead.show` asks, takes the
-# first queue that knows it: who looks at a dead letter is shown a message that waits for somebody else.
 async def test_a_dead_letter_is_shown_although_the_event_lives_elsewhere(bus: Relevo) -> None:
     hearing(bus, "audit", "shop.*")
 
@@ -699,7 +695,6 @@ async def test_events_are_heard_again_since_an_age_or_a_time(times: Times) -> No
     assert await heard_after(app, got) == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-# BUG: a time before 1970 is a negative number, which the server refuses as a place in a stream.
 @pytest.mark.parametrize("since", [datetime(1969, 12, 31, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), "30000d"])
 async def test_all_that_is_kept_is_heard_again_since_a_time_before_it(bus: Relevo, since: Any) -> None:
     shop, got = logged(bus)
@@ -756,8 +751,6 @@ async def test_what_is_not_kept_cannot_be_heard_again(bus: Relevo) -> None:
     assert await bus.service("mail").areplay("shop.sold", since="1h") == 0
 
 
-# BUG: a replayed event is given the time until which the first one was worth handling. Where the log reaches back
-# further than the retention, which is what it is for, a replay says how many there are and none of them is handled.
 async def test_a_replay_reaches_back_as_far_as_the_log_and_not_only_the_retention(times: Times) -> None:
     shop, got = logged(times.app, retention="1h")
     await registered(times.app)
@@ -768,8 +761,6 @@ async def test_a_replay_reaches_back_as_far_as_the_log_and_not_only_the_retentio
     assert await heard_after(times.app, got) == [1]
 
 
-# BUG: the events go to the queue that the instances would share if it were no broadcast. Nobody serves that one, so
-# they are there for ever and are never handled.
 async def test_a_replay_for_a_broadcast_is_heard_or_refused(bus: Relevo) -> None:
     shop, got = logged(bus, broadcast=True)
     async with all_working(bus, subscriptions=1):
@@ -792,7 +783,6 @@ async def test_a_replay_into_a_full_backlog_says_how_many_there_was_room_for(bus
     assert await heard_after(bus, got) == [0, 1, 2]
 
 
-# BUG: one entry of the log that is no message ends the replay with an error of the JSON reader.
 async def test_what_a_stranger_wrote_into_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
     shop, got = logged(bus)
     await registered(bus)
@@ -807,7 +797,6 @@ async def test_what_a_stranger_wrote_into_the_log_does_not_stop_a_replay(bus: Re
     assert await heard_after(bus, got) == [1, 2]
 
 
-# BUG: a replayed event has the headers of its task, and is not noted with it.
 async def test_what_a_replay_makes_belongs_to_the_task_of_the_first_time(bus: Relevo) -> None:
     shop, _ = logged(bus)
     await registered(bus)
@@ -871,8 +860,6 @@ async def test_a_replay_of_signed_events_is_believed(bus_factory: AppFactory) ->
     assert await heard_after(app, got) == [1]
 
 
-# BUG: replaying signs whatever the log holds. Who can write into the log of a service, and has no key, so gets events
-# signed by those who have one.
 async def test_a_replay_does_not_sign_what_nobody_signed(bus_factory: AppFactory) -> None:
     app = bus_factory("mail", signing_keys=KEYS)
     shop, got = logged(app, retries=0)
@@ -942,8 +929,6 @@ def test_a_subscription_that_nobody_serves_is_warned_of_once_and_then_removed_wi
     assert left_of(app) == []
 
 
-# BUG: a subscription is removed when its time is up, whether somebody was warned or not. If all workers were away, such
-# as over a holiday, the first one that comes back removes the subscriptions of all the others, and what waits in them.
 def test_a_subscription_is_never_removed_without_a_warning(times: Times, caplog: pytest.LogCaptureFixture) -> None:
     app = times.app
     hearing(app, "mail", inactive_after="2d")
@@ -989,8 +974,6 @@ def test_who_comes_back_at_the_last_moment_gets_what_it_missed(times: Times) -> 
     assert app.service("shop").publish("sold", {"n": 2}) == 1
 
 
-# BUG: workers say every ten seconds that they serve a subscription. One that is to end sooner than that without a word
-# is taken as it is, and whoever sweeps meanwhile removes it under the hands of its worker, with all that waits in it.
 @pytest.mark.parametrize("patience", ["1ms", "9s", "60s"])
 async def test_a_subscription_whose_worker_lives_is_not_removed_however_soon_it_may_be(
     times: Times, patience: str
@@ -1034,9 +1017,6 @@ async def test_nothing_is_left_of_a_broadcast_when_its_process_has_gone(times: T
     assert await asyncio.to_thread(left_of, app) == []
 
 
-# BUG: the queue of a subscription that ended is cleared five seconds later, once. A publisher that was stopped for
-# longer between the two steps of publishing (a frozen machine, a debugger) puts its event into that queue afterwards,
-# where it stays for ever: nobody serves the queue, and no list names it.
 async def test_an_event_that_arrives_after_its_subscription_was_cleared_does_not_stay(times: Times) -> None:
     app = times.app
     hearing(app, "mail")
@@ -1239,7 +1219,6 @@ def test_a_topic_that_is_none_is_refused_and_nothing_is_published(bus: Relevo, t
     assert ask(bus, "KEYS", f"*{bus.settings.prefix}*") == []
 
 
-# BUG: the topic is put behind the service's name as text, whatever it is, so that None is the topic `shop.None`.
 @pytest.mark.parametrize("topic", [None, 7, True])
 def test_a_topic_that_is_no_text_is_refused(bus: Relevo, topic: Any) -> None:
     with pytest.raises(OptionError, match="topic"):
@@ -1273,7 +1252,6 @@ def test_an_option_that_is_none_is_refused(bus: Relevo, options: dict[str, Any],
         hearing(bus, "mail", **options)
 
 
-# BUG: `broadcast` is not looked at: "no" is yes.
 @pytest.mark.parametrize("broadcast", ["no", None, 1])
 def test_a_broadcast_that_is_neither_true_nor_false_is_refused(bus: Relevo, broadcast: Any) -> None:
     with pytest.raises(ConfigurationError, match="broadcast"):

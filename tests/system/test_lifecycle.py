@@ -308,8 +308,6 @@ async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo, ask: str) -
         assert (await bus.acleanup("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
 
 
-# BUG: a note is believed if it names any queue. What was made in the others, by a process that noted them before the
-# note was lost and remembers that it did, is found by nobody until it ends by itself.
 @pytest.mark.parametrize("ask", ["list", "clean"])
 async def test_a_note_that_knows_only_a_part_hides_nothing(bus_factory: AppFactory, ask: str) -> None:
     bus, other = bus_factory(), bus_factory("other")
@@ -330,8 +328,6 @@ async def test_a_note_that_knows_only_a_part_hides_nothing(bus_factory: AppFacto
         }
 
 
-# BUG: the queues of an event are noted by its publisher after it was delivered. If that one dies before, whoever
-# delivers it notes nothing, and where the task has a note already, the event is not among what was made for it.
 async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Times) -> None:
     bus = times.app
     await bus.arun(subscribe(bus.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")]))
@@ -541,8 +537,6 @@ async def test_between_two_attempts_of_a_callback_nothing_is_cleaned_up(bus: Rel
     assert ("actions", "embedding.generate", "done") in seen[0]
 
 
-# BUG: a clean-up forgets the note of the bus, and the process that sent the first message remembers that it noted the
-# queue. So it does not note it again, and the clean-up after the next callback of the same task looks nowhere.
 async def test_a_task_that_goes_on_is_cleaned_up_after_each_of_its_callbacks(bus: Relevo) -> None:
     nooble = Nooble(bus)
     async with working(bus):
@@ -727,7 +721,6 @@ def test_a_dry_run_lists_exactly_what_a_live_run_removes(times: Times) -> None:
     }
 
 
-# BUG: a dry run says that it would warn of what was warned of already.
 def test_a_dry_run_after_a_live_one_finds_nothing_that_was_done(times: Times) -> None:
     app = scene(times)
     live_sweep(app)
@@ -737,8 +730,6 @@ def test_a_dry_run_after_a_live_one_finds_nothing_that_was_done(times: Times) ->
     assert [one for one in again.orphans if one.kind == "subscription"] == []
 
 
-# BUG: a live run also removes a broadcast whose process was silent for `inactive_after`, though its lease goes on; a
-# dry run looks at the lease alone.
 def test_dry_and_live_runs_agree_on_a_broadcast_of_little_patience(times: Times) -> None:
     app = times.app
     registered(app, "s:notifications:lapsed", lease_ms=30_000, inactive_ms=12_000)
@@ -747,8 +738,6 @@ def test_dry_and_live_runs_agree_on_a_broadcast_of_little_patience(times: Times)
     assert swept(dry) == swept(live_sweep(app))
 
 
-# BUG: a dry run lists all subscriptions that would be removed, a live one removes 200 of them and does not say that
-# there are more.
 def test_dry_and_live_runs_agree_on_many(times: Times) -> None:
     app = times.app
     for n in range(0, 300, 100):
@@ -853,7 +842,6 @@ def test_a_sweeper_that_died_holds_up_the_others_for_a_moment_only(times: Times)
     assert 0 < app.run(Call(["PTTL", app.bus_keys.key("sweeping")])) <= 30_000
 
 
-# BUG: whoever has finished removes the lock, whose ever it is by then.
 def test_a_slow_sweeper_leaves_the_lock_of_the_next_one_alone(times: Times) -> None:
     app = times.app
     slow, lock = sweeping(app, dry_run=False), app.bus_keys.key("sweeping")
@@ -917,8 +905,6 @@ def test_a_queue_whose_workers_wait_is_no_orphan(times: Times) -> None:
         assert app.sweep().orphans == ()
 
 
-# BUG: a queue is taken off the list although there are dead letters in it, which nobody finds then: neither `app.dead`
-# nor the clean-up of their task looks into queues that are on no list.
 def test_a_queue_with_dead_letters_is_not_forgotten(bus: Relevo) -> None:
     @bus.service("svc").action("work", retries=0)
     def work() -> None:
@@ -991,7 +977,6 @@ def test_a_queue_in_use_is_no_orphan_however_young_orphans_may_be(bus_factory: A
     Race(bus, lambda: orphan(bus, "svc:actions", ms=150_000)).run(random.Random(seed))
 
 
-# BUG: when a queue was used is noted by the clock of who uses it, and judged by the server's.
 def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(times: Times) -> None:
     app = times.app
     times.move(48 * HOUR)  # or all others are two days behind
@@ -1001,7 +986,6 @@ def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(ti
     assert app.sweep().orphans == ()
 
 
-# BUG: one name on the list of queues that cannot be one stops everybody who goes through it.
 @pytest.mark.parametrize(
     "name", [b"x:responses:y", b"x:dead_letter:actions", b":actions", b"\xff:actions", b"a:actions:%zz"]
 )
@@ -1059,8 +1043,6 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
     assert (await bus.arun(tallies(bus)))["notifications"].cleaned == 3
 
 
-# BUG: nothing counts what is swept, so that it is always 0; and the queue of a subscription that was removed leaves the
-# list, and with it the sums of all that ever was in it.
 def test_what_is_swept_is_counted(times: Times) -> None:
     """R26"""
     app = times.app

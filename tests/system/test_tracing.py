@@ -262,8 +262,6 @@ async def test_what_was_handed_back_is_told(bus_factory: AppFactory) -> None:
     assert [one.outcome for one in await bus.atrace(OPERATION)] == ["back", "done"]
 
 
-# BUG: what is decided about a job that was taken back from a silent worker is not written down. Who follows the task,
-# or the operation, of a message that killed its workers until it was given up is told nothing of it.
 async def test_a_message_that_was_given_up_because_its_workers_died_is_told(times: Times) -> None:
     bus = times.app
     svc = bus.service("svc")
@@ -343,8 +341,6 @@ async def test_a_message_that_will_be_tried_again_is_told_with_what_it_waits_for
         assert [(one.attempt, one.outcome) for one in found] == [(1, "retry"), (2, "scheduled")]
 
 
-# BUG: what waits is looked for by task only, so an operation that was not given one ends, for who follows it, where it
-# is stuck: the message that nobody handles is the one that is not told.
 @pytest.mark.parametrize("named", [True, False])
 async def test_what_of_an_operation_still_waits_is_told(bus: Relevo, named: bool) -> None:
     svc = bus.service("svc")
@@ -359,7 +355,6 @@ async def test_what_of_an_operation_still_waits_is_told(bus: Relevo, named: bool
     assert told(found) == [(0, "svc.work", "done"), (1, "nobody.serves", "ready")]
 
 
-# BUG: a task is taken for a message if its id has the form of one, as those have that are made by `app.new_id()`.
 async def test_a_task_whose_id_looks_like_that_of_a_message_is_followed_as_any_other(bus: Relevo) -> None:
     task = bus.new_id()
     await bus.service("svc").asend("nobody.serves", task=task)

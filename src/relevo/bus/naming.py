@@ -27,13 +27,18 @@ def action_name(given: Any) -> str:
     return given
 
 
-@lru_cache(maxsize=4096)
 def parts_of(type: Any) -> tuple[str, str]:
     """The service and the action of a type such as 'embedding.generate_batch'."""
-    service, dot, action = type.partition(".") if isinstance(type, str) else ("", "", "")
-    if not dot or not _NAME.fullmatch(service) or not _ACTION.fullmatch(action):
+    found = _parts(type) if isinstance(type, str) else None
+    if found is None:
         raise OptionError(f"a message's type is service.action, such as 'embedding.generate_batch', found {type!r:.80}")
-    return service, action
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _parts(type: str) -> tuple[str, str] | None:
+    service, _, action = type.partition(".")
+    return (service, action) if _NAME.fullmatch(service) and _ACTION.fullmatch(action) else None
 
 
 def context_of(given: Any) -> tuple[str, ...]:
