@@ -990,8 +990,6 @@ async def test_replies_and_deadlines_that_race_settle_each_callback_once(
     assert leaks(server, app.settings.prefix) == []
 
 
-# BUG: a worker that stops says last that it serves no more, after it has read its bell for the last time. What is
-# handed to it in between waits for the end of a lease, 12 s, and counts as a crash.
 async def test_a_worker_that_stops_while_callbacks_come_to_it_hands_them_to_another(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:

@@ -21,6 +21,7 @@ from relevo.errors import ServerRefused
 from relevo.settings import Settings, load
 from relevo.store import scripts
 from relevo.store.plan import Call
+from relevo.store.subscriptions import subscriptions
 from relevo.worker import Worker
 from relevo.worker.supervisor import KILL_AFTER
 from tests.eventually import aeventually, eventually
@@ -216,6 +217,8 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
     workers = [Worker(ingestion), Worker(embedding)]
     running = [asyncio.create_task(worker.run()) for worker in workers]
     try:
+        known = subscriptions(ingestion.bus_keys)
+        await aeventually(lambda: ingestion.arun(known), what="ingestion listens to events")
         asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=10, task="t")
         assert await asked == "A"
         large = "x" * 100_000

@@ -409,7 +409,6 @@ async def test_the_same_key_of_two_tenants_is_two_messages(bus: Relevo, sent: li
     assert sorted(data["n"] for data in sent) == [1, 2]
 
 
-# BUG: the parts of the key are joined by colons, which a tenant's name and a key may hold themselves.
 @pytest.mark.parametrize(("first", "second"), [(("a", "b:c"), ("a:b", "c")), (("", "a:b"), ("a", "b"))])
 async def test_tenants_and_keys_are_told_apart_whatever_signs_they_hold(
     bus: Relevo, sent: list[Any], first: tuple[str, str], second: tuple[str, str]

@@ -823,8 +823,6 @@ async def test_services_of_another_env_or_prefix_are_not_found(bus: Relevo, bus_
     await elsewhere.aclose()
 
 
-# BUG: what is the same in all requests of a service is prepared once for each type, with the address of the inbox in
-# it; under another prefix or env that is the wrong address, and the request is a dead letter there (bad_reply_to).
 async def test_an_app_that_is_bound_to_other_names_asks_there(bus_factory: AppFactory) -> None:
     asker, here, there = bus_factory("asker"), bus_factory(), bus_factory(env="staging")
     for app in (here, there):
@@ -867,7 +865,6 @@ def test_a_context_that_cannot_be_one_is_refused(bus: Relevo, context: Any) -> N
         bus.service("me").request("a.b", at=context)
 
 
-# BUG: the type is looked up before it is checked: a list or a dict is a TypeError from inside.
 @pytest.mark.parametrize(
     "type", ["", "a", ".b", "a.", "a b.c", "a.b c", "a..b", "é.b", None, 7, b"a.b", "a:b.c", "a.b\n", ["a.b"], {}]
 )

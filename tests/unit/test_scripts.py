@@ -111,7 +111,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (put_events(KEYS, TO_MAIL, [SOLD, SOLD]), 16),
     (history.log_events(KEYS, [history.Logged(ID, "shop.sold", 1, b"{}")], keep_ms=1, most=1), 4),
     (events.finish(KEYS, ["a.event"]), 1),
-    (events.close(KEYS), 0),
+    (events.close(KEYS, 1), 0),
     (events.lag(KEYS), 0),
     (subscriptions.unlock(KEYS, ID), 0),
     (messages.send(KEYS, ID, b"{", messages.Place(100), lease_ms=1), 0),

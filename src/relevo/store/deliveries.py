@@ -5,7 +5,7 @@ event's id, so that delivering twice does nothing. `publish.lua` writes the lett
 
     event
     <id> <when, ms> <topic> <priority> <weight> <group> <tier> <task> <ms> <log> <ms> <most>
-    <queue> <max_backlog> <discard> <retention, ms> <queue> …
+    <queue> <max_backlog> <discard> <retention, ms> <since, ms> <queue> …
     <body without its closing brace>
 """
 
@@ -49,6 +49,8 @@ class Recipient(Struct, frozen=True):
     max_backlog: int
     discard: str
     retention_ms: int
+    #: Since when it is subscribed: one that ended and came back is another. 0: that does not matter.
+    since_ms: int = 0
 
 
 class Event(Struct, frozen=True):
@@ -99,8 +101,8 @@ def terms(place: Place, tracked: Tracked, log: Log) -> str:
 def recipients(text: bytes) -> tuple[Recipient, ...]:
     """Read whom an event goes to."""
     words = text.decode(errors="replace").split(" ") if text else []
-    rows = zip(words[::4], words[1::4], words[2::4], words[3::4], strict=True)
-    return tuple(Recipient(queue, int(most), discard, int(ms)) for queue, most, discard, ms in rows)
+    rows = zip(*(words[n::5] for n in range(5)), strict=True)
+    return tuple(Recipient(queue, int(most), discard, int(ms), int(since)) for queue, most, discard, ms, since in rows)
 
 
 def event_of(text: bytes) -> Event:
@@ -123,7 +125,7 @@ def event_of(text: bytes) -> Event:
 def put_events(queue: QueueKeys, to: Recipient, events: Sequence[Event]) -> Call[list[int]]:
     """Store events in the queue of one recipient, at most TOGETHER: for each what became of it."""
     script = queue.script("event")
-    args: list[Argument] = [to.max_backlog, to.discard, KEEP_MS]
+    args: list[Argument] = [to.since_ms, to.max_backlog, to.discard, KEEP_MS]
     for one in events:
         place, tracked = one.place, one.tracked
         args += (one.id, place.priority, place.group, place.weight, place.tier, tracked.task, tracked.ttl_ms)

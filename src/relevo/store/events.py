@@ -116,15 +116,15 @@ def relay_events(bus: QueueKeys, keys_of: KeysOf, dead_max: int) -> Generator[Ca
         finished, onward = yield from deliver(keys_of, events, dead_max)
         for id, text in letters:
             if text.startswith(CLOSED):
-                queue = text.removeprefix(CLOSED).decode(errors="replace")
-                if (yield from _clear_up(bus, keys_of, queue)):
+                queue, _, since = text.removeprefix(CLOSED).decode(errors="replace").partition("\n")
+                if (yield from _clear_up(bus, keys_of, queue, int(since) if since.isdecimal() else 0)):
                     finished.append(id)
         if onward:
             yield from relay(keys_of, onward, dead_max)
         delivered += len(finished)
 
 
-def close(queue: QueueKeys) -> Call[tuple[int, int, dict[str, int]]]:
+def close(queue: QueueKeys, since_ms: int) -> Call[tuple[int, int, dict[str, int]]]:
     """Remove jobs of a queue that nobody serves any more: how many, how many are left; if none, its counters."""
     script = queue.script("close")
 
@@ -132,12 +132,7 @@ def close(queue: QueueKeys) -> Call[tuple[int, int, dict[str, int]]]:
         removed, left, totals = reply
         return removed, left, {totals[i].decode(): int(totals[i + 1]) for i in range(0, len(totals), 2)}
 
-    return Call([REMOVED], decode, script, queue.of(script))
-
-
-def reopen(queue: QueueKeys) -> Call[int]:
-    """Somebody serves it: events may come again."""
-    return Call([b"DEL", queue.key("closed")])
+    return Call([since_ms, REMOVED], decode, script, queue.of(script))
 
 
 def _count_in(bus: QueueKeys, totals: Mapping[str, int], swept: int) -> Generator[Call[Any], Any, None]:
@@ -149,7 +144,7 @@ def _count_in(bus: QueueKeys, totals: Mapping[str, int], swept: int) -> Generato
     yield Call([b"PEXPIRE", bus.key("stats"), KEEP_MS])
 
 
-def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str) -> Generator[Call[Any], Any, bool]:
+def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str, since_ms: int) -> Generator[Call[Any], Any, bool]:
     """Empty the queue of a subscription that ended: whether that is done. What still runs is waited for."""
     try:
         keys = keys_of(queue)
@@ -161,14 +156,13 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str) -> Generator[Call[Any
         return True  # somebody subscribed again, and goes on where it ended
     swept, removed, totals = 0, REMOVED, dict[str, int]()
     while removed == REMOVED:
-        removed, left, totals = yield close(keys)
+        removed, left, totals = yield close(keys, since_ms)
         swept += removed
     if left:
         return False
     yield from _count_in(bus, totals, swept)
-    yield Call([b"ZREM", bus.key("queues"), queue])
-    if (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):  # somebody came back meanwhile
-        yield reopen(keys)
+    if not (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):  # else somebody came back meanwhile
+        yield Call([b"ZREM", bus.key("queues"), queue])
     return True
 
 

@@ -47,7 +47,7 @@ QUEUE_KEYS = {
     "queues": "time limit, renewed by use",
     "subscriptions": "permanent until a subscription is removed; swept when nobody serves it",
     "topics": "as the subscriptions",
-    "closed": "a day: of a subscription that ended",
+    "closed": "a day, renewed by events",
     "sweeping": "half a minute: one sweep at a time",
     "spans": "time limit, renewed by traffic; the newest only",
     # prefixes of keys of their own

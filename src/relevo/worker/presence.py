@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.bus.serving import offered
 from relevo.bus.sweeping import sweeping
 from relevo.errors import StoreError
-from relevo.store.events import relay_events, reopen
+from relevo.store.events import relay_events
 from relevo.store.presence import SERVE_EVERY, retire, serve
 from relevo.store.subscriptions import subscribe, unsubscribe
 from relevo.store.workers import WorkerInfo, gone, listed, present
@@ -75,8 +75,6 @@ class Presence:
             with contextlib.suppress(StoreError):
                 about = self._about()
                 if self._subscriptions:
-                    for one in self._subscriptions:
-                        await self._perform(reopen(self._app.keys_of(one.queue)))
                     await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
                 for queue, actions in self._offers.items():
                     if not self._is_serving:

@@ -3,13 +3,18 @@ silent. What still runs is left to its worker.
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused limits holding parking stats closed
       parked     -     prefix of the lines of groups that have a limit
       carried    -     prefix of what jobs carry with them
-ARGV  most       int   jobs removed in one call
+ARGV  since      int   since when the one that ended was subscribed
+      most       int   jobs removed in one call
 GIVES how many were removed, how many are left, and of a queue that is empty now its counters ]]
 -- @include now
 -- @include afford
 -- @include group
 -- @include line
 most = tonumber(most)
+-- Somebody subscribed again and got something: what is here is that one's now.
+if tonumber(redis.call('HGET', closed, 'open') or 0) > tonumber(since) then return { 0, 0, {} } end
+redis.call('HSET', closed, 'shut', since) -- for events of publishers that stood still meanwhile
+redis.call('PEXPIRE', closed, 86400000)
 local removed = 0
 local function remove(set, ids)
   for _, id in ipairs(ids) do
@@ -35,6 +40,5 @@ local totals = {}
 if left == 0 then
   totals = redis.call('HGETALL', stats)
   redis.call('DEL', names, paused, limits, stats) -- who comes later begins anew
-  redis.call('SET', closed, 1, 'PX', 86400000) -- for events of publishers that stood still meanwhile
 end
 return { removed, left, totals }

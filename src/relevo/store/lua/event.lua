@@ -5,7 +5,8 @@ KEYS  jobs ready scheduled running waiting claims story groups clock waiters sta
       carried    -     prefix of what jobs carry with them
       made       -     prefix of what was made on behalf of a task
       ended      -     prefix of records of finished jobs
-ARGV  backlog    int   jobs that may wait here
+ARGV  since      int   since when it is subscribed; 0: whatever became of the subscription
+      backlog    int   jobs that may wait here
       discard    word  old: the oldest gives way; new: what comes is not stored
       keep_ms    int   how long the counters live without traffic
                        then per event: id, priority, group, weight, tier, task, ms it is known, body
@@ -37,13 +38,18 @@ local function make_room()
   redis.call('UNLINK', carried .. ':' .. old)
   return true
 end
-if redis.call('EXISTS', closed) == 1 then -- the subscription ended while the publisher stood still
-  local known_here = {}
-  for i = 4, #ARGV, 8 do known_here[#known_here + 1] = 0 end
-  return known_here
+if since ~= '0' then
+  local life = redis.call('HMGET', closed, 'shut', 'open')
+  if tonumber(life[1] or 0) >= tonumber(since) then -- the subscription ended while the publisher stood still
+    local known_here = {}
+    for i = 5, #ARGV, 8 do known_here[#known_here + 1] = 0 end
+    return known_here
+  end
+  if tonumber(life[2] or 0) < tonumber(since) then redis.call('HSET', closed, 'open', since) end
+  redis.call('PEXPIRE', closed, 86400000)
 end
 local said, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
-for i = 4, #ARGV, 8 do
+for i = 5, #ARGV, 8 do
   local id, priority, group, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local tier, task = ARGV[i + 4], ARGV[i + 5]
   local code

@@ -8,7 +8,8 @@ ARGV  topic      text  of the event
       lease_ms   int   how long the letter is the caller's
       close_ms   int   after which the queue of a lapsed subscription is cleared
       body       json  of the jobs, without its closing brace
-GIVES when it was published, whom it goes to: queue, most jobs there may be, what is dropped then, retention, … ]]
+GIVES when it was published, whom it goes to: queue, most jobs there may be, what is dropped then, retention, since when it
+      is subscribed, … ]]
 -- @include now
 -- @include subscription
 -- @include dismiss
@@ -29,6 +30,7 @@ for i, names in ipairs(redis.call('HMGET', topics, unpack(patterns))) do
       else
         rows[#rows + 1] = queue .. ' ' .. string.format('%d', number_in(text, 'max_backlog')) .. ' '
           .. (string.match(text, '"discard":"(%a+)"') or 'old') .. ' ' .. string.format('%d', number_in(text, 'retention_ms'))
+          .. ' ' .. string.format('%d', number_in(text, 'created_ms'))
       end
     end
   end
