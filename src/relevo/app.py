@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import msgspec
 
 from relevo.bus import Bus, Service
-from relevo.bus.lifecycle import Cleaned, Made, cleaning, listing
+from relevo.bus.lifecycle import Cleaned, Made, Tally, cleaning, listing, tallies
 from relevo.bus.sweeping import SweepReport, sweeping
 from relevo.bus.tracing import tracing
 from relevo.context import current_job
@@ -252,6 +252,14 @@ class Relevo:
     async def asweep(self, *, dry_run: bool = True) -> SweepReport:
         """`sweep` for async code."""
         return await self.arun(sweeping(self, dry_run=dry_run))
+
+    def tallies(self) -> dict[str, Tally]:
+        """How many actions, callbacks and notifications came and went: created, done, dead, expired, cleaned, swept."""
+        return self.run(tallies(self))
+
+    async def atallies(self) -> dict[str, Tally]:
+        """`tallies` for async code."""
+        return await self.arun(tallies(self))
 
     def trace(self, id: str) -> list[Span]:
         """The way of an operation through all services, by its correlation id, task, or the id of a message."""

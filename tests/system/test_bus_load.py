@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from relevo import Relevo
-from relevo.bus.lifecycle import Tally, tallies
+from relevo.bus.lifecycle import Tally
 from relevo.errors import RemoteError
 from relevo.model.message import Reply
 from relevo.store.subscriptions import Subscription, subscriptions
@@ -103,7 +103,7 @@ class Load:
         return not any(one.living for one in found.values())
 
     async def counted(self) -> dict[str, Tally]:
-        return await self.gateway.arun(tallies(self.gateway))
+        return await self.gateway.atallies()
 
     async def is_served(self) -> bool:
         known: list[Subscription] = await self.gateway.arun(subscriptions(self.gateway.bus_keys))

@@ -211,7 +211,7 @@ def test_services_are_listed_with_who_serves_them_and_how_they_stand(server: Ser
         "query": ["1", "0/7", "1", "0", "0", "0", "-"],
     }
     assert (report["level"], report["warnings"], report["env"]) == ("ok", [], "test")
-    assert set(report) == {"prefix", "env", "now_ms", "level", "warnings", "services"}
+    assert set(report) == {"prefix", "env", "now_ms", "level", "warnings", "services", "tallies"}
     mine = report["services"][1]
     assert (mine["name"], mine["context"], mine["concurrency"]) == ("embedding", ["tenant_xyz"], 7)
     assert mine["instances"][0]["id"] == worker.id
@@ -313,6 +313,17 @@ def test_a_name_that_no_service_has_is_not_found(server: Server, nooble: Relevo)
     assert "there is no service 'querry'" in seen.out and "did you mean 'query'?" in seen.out
     report = told(server, nooble, "services", "querry", "--json")
     assert (report.code, report.json["services"]) == (1, [])
+
+
+def test_what_came_and_went_is_counted_by_kind(server: Server, nooble: Relevo) -> None:
+    """R26"""
+    web = nooble.service("web")
+    web.send("query.remember", {"id": "7"}, delay="1h")
+    web.send("query.remember", {"id": "8"}).cancel()
+    seen = told(server, nooble, "services")
+    assert table(seen, "KIND  ") == {"actions": ["2", "1", "0", "0", "0", "0", "0"]}
+    tally = told(server, nooble, "services", "--json").json["tallies"]["actions"]
+    assert (tally["created"], tally["living"], tally["swept"]) == (2, 1, 0)
 
 
 def test_subscriptions_are_listed_with_backlog_and_lag(server: Server, bus: Relevo) -> None:

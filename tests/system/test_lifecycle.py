@@ -14,7 +14,7 @@ import pytest
 
 from relevo import Relevo, State, current_job
 from relevo.bus import Service
-from relevo.bus.lifecycle import Made, Tally, tallies
+from relevo.bus.lifecycle import Made, Tally
 from relevo.bus.sweeping import Orphan, SweepReport, sweeping
 from relevo.errors import ConfigurationError, OptionError, RequestTimeout
 from relevo.model.message import Reply
@@ -780,7 +780,7 @@ def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
     app.made_for("task_7")
     app.cleanup("task_7")
     app.trace("task_7")
-    app.run(tallies(app))
+    app.tallies()
     assert looked() == before
 
 
@@ -995,7 +995,7 @@ def test_what_a_stranger_put_on_the_list_of_queues_is_passed_over(bus: Relevo, n
     bus.run(Call(["DEL", note_of(bus, "task_7")]))
     assert len(bus.made_for("task_7")) == 1
     assert bus.cleanup("task_7").living == 1
-    assert bus.run(tallies(bus))["actions"].living == 1
+    assert bus.tallies()["actions"].living == 1
     live_sweep(bus)
 
 
@@ -1033,14 +1033,14 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
     await nooble.ingestion.asend("embedding.generate", {"n": 7}, delay="1h")
     await asyncio.sleep(0.02)  # until the time of a message is up: nothing shows it
     await drain(bus)
-    found = await bus.arun(tallies(bus))
+    found = await bus.atallies()
     assert found["notifications"] == Tally(created=4, done=3, dead=1)
     assert found["callbacks"] == Tally(created=3, done=3, cleaned=3)
     actions = found["actions"]
     assert (actions.created, actions.living, actions.dead, actions.done) == (7, 1, 1, 3)
     assert actions.cleaned == 2
     assert (await bus.acleanup("events")).removed == 3
-    assert (await bus.arun(tallies(bus)))["notifications"].cleaned == 3
+    assert (await bus.atallies())["notifications"].cleaned == 3
 
 
 def test_what_is_swept_is_counted(times: Times) -> None:
@@ -1053,12 +1053,12 @@ def test_what_is_swept_is_counted(times: Times) -> None:
         times.move(moved)
         live_sweep(app)
     assert app.queue("s:notifications:old").stats().living == 0
-    found = app.run(tallies(app)).get("notifications", Tally())
+    found = app.tallies().get("notifications", Tally())
     assert (found.created, found.living, found.swept) == (5, 0, 5)
 
 
 def test_a_bus_that_nobody_used_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
-    assert bus.run(tallies(bus)) == {}
+    assert bus.tallies() == {}
     assert bus.sweep() == SweepReport((), True)
     assert bus.sweep(dry_run=False) == SweepReport((), False)
     assert keys(bus) == []

@@ -48,7 +48,19 @@ PROMISED = [
 WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff", "Workflow", "Schedule", "Service"]
 #: Methods that wait for the server, and so come twice.
 IN_PAIRS: dict[str, list[str]] = {
-    "Relevo": ["enqueue", "queues", "job", "run", "close", "workflow", "schedule", "made_for", "cleanup", "sweep"],
+    "Relevo": [
+        "enqueue",
+        "queues",
+        "job",
+        "run",
+        "close",
+        "workflow",
+        "schedule",
+        "made_for",
+        "cleanup",
+        "sweep",
+        "tallies",
+    ],
     "Service": ["send", "request", "publish", "report", "replay"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],

@@ -14,6 +14,7 @@ from msgspec import Struct
 from relevo.app import Relevo
 from relevo.bus.asyncapi import document
 from relevo.bus.catalogue import Catalogue, ServiceInfo, catalogue, concerns
+from relevo.bus.lifecycle import Tally
 from relevo.cli import services_view as view
 from relevo.cli import target
 from relevo.cli.exits import Exit
@@ -32,6 +33,8 @@ class Report(Struct, frozen=True):
     level: str
     warnings: list[str]
     services: tuple[ServiceInfo, ...]
+    #: Of all services: how many messages of each kind came and went.
+    tallies: dict[str, Tally]
 
 
 def add(subparsers: Subparsers) -> None:
@@ -74,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     with closing(target.find(args, unnamed="relevo")) as app:
         if args.watch:
             _watch(screen, app, args.service, args.watch)
-        found = app.run(catalogue(app))
-    report = _report(found, args.service)
+        found, tallies = app.run(catalogue(app)), app.tallies()
+    report = _report(found, tallies, args.service)
     if args.asyncapi:
         if not report.services:
             print(f"relevo: nothing to describe: {clean(report.warnings[0])}", file=sys.stderr)
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _watch(screen: Screen, app: Relevo, service: str | None, pause: float) -> None:
     while True:  # until Ctrl-C
         try:
-            report = _report(app.run(catalogue(app)), service)
+            report = _report(app.run(catalogue(app)), app.tallies(), service)
         except StoreError as error:  # that is what is watched for: tell it and look again
             screen.clear()
             screen.line(str(error), "bold red")
@@ -101,7 +104,7 @@ def _watch(screen: Screen, app: Relevo, service: str | None, pause: float) -> No
         time.sleep(pause)
 
 
-def _report(found: Catalogue, service: str | None) -> Report:
+def _report(found: Catalogue, tallies: dict[str, Tally], service: str | None) -> Report:
     shown = found if service is None else found.of(service)
     warnings = concerns(shown)
     if not shown.services:
@@ -112,13 +115,14 @@ def _report(found: Catalogue, service: str | None) -> Report:
         else:
             warnings = [f"there is no service {where}: none was served or sent to of late; check --env and the server"]
     level = "warning" if warnings else "ok"
-    return Report(found.prefix, found.env, found.now_ms, level, warnings, shown.services)
+    return Report(found.prefix, found.env, found.now_ms, level, warnings, shown.services, tallies)
 
 
 def _draw(screen: Screen, report: Report, service: str | None) -> None:
     found = Catalogue(report.prefix, report.env, report.now_ms, report.services)
     if service is None:
         view.draw_all(screen, found)
+        view.draw_tallies(screen, report.tallies)
     else:
         view.draw_one(screen, found)
     if report.warnings and (report.services or service is None):

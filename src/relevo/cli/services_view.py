@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from relevo.bus.catalogue import ActionInfo, Catalogue, QueueInfo, ServiceInfo, SubscriptionInfo
+from relevo.bus.lifecycle import Tally
 from relevo.cli.schema_view import Shape, signature, structures
 from relevo.cli.screen import Branch, Screen, away, plural
 from relevo.model.durations import spoken
@@ -100,6 +101,15 @@ def _draw_subscriptions(screen: Screen, subscriptions: Sequence[SubscriptionInfo
         },
         rare=("running", "dead", "lost", "paused", "mark"),
     )
+
+
+def draw_tallies(screen: Screen, tallies: Mapping[str, Tally]) -> None:
+    """How many messages of each kind came, and how they went."""
+    names = Tally.__struct_fields__
+    rows = [(kind, *(getattr(one, name) for name in names)) for kind, one in sorted(tallies.items()) if one != Tally()]
+    if rows:
+        screen.line()
+        screen.table(["kind", *names], rows)
 
 
 def draw_one(screen: Screen, found: Catalogue) -> None:
