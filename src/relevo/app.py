@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from relevo.audit import Audit
 from relevo.bus import Bus, Service
 from relevo.bus.lifecycle import Cleaned, Made, Tally, cleaning, listing, tallies
 from relevo.bus.sweeping import SweepReport, sweeping
@@ -379,6 +380,11 @@ class Relevo:
     def register_schedules(self) -> Generator[Call[Any], Any, None]:
         """Register what decorators and settings name; workers do so when they start, and now and then."""
         return registering_all(self)
+
+    @property
+    def audit(self) -> Audit:
+        """What operators did: `app.audit.list()`."""
+        return Audit(self)
 
     @property
     def dead(self) -> DeadLetters:

@@ -12,6 +12,7 @@ from relevo.model.job import Envelope, State
 from relevo.model.schedule import schedule_of
 from relevo.model.span import Span
 from relevo.store import (
+    audit,
     checkpoints,
     dependents,
     events,
@@ -122,6 +123,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (presence.serve(KEYS, WorkerInfo(ID, "here", 1, ("default",), 1, 1), {"a": b"{}", "b": b"{}"}), 4),
     (presence.retire(KEYS, ID), 0),
     (next(tasks.clean(KEYS, "task", dead=False, dry_run=True)), 0),
+    (audit.write_deed(KEYS, audit.Deed(0, "shop", "ana", "cli", "dead.retry")), 0),
     (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
     (queues.unlist(APP.queues, "a", 1), 0),
 ]

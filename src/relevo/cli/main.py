@@ -29,6 +29,7 @@ COMMANDS = {
     "trace": "relevo.cli.trace",
     "task": "relevo.cli.task",
     "cleanup": "relevo.cli.cleanup",
+    "audit": "relevo.cli.audit",
     "doctor": "relevo.cli.doctor",
     "server": "relevo.cli.server",
     "demo": "relevo.cli.demo",

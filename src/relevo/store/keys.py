@@ -49,6 +49,7 @@ QUEUE_KEYS = {
     "topics": "as the subscriptions",
     "closed": "a day, renewed by events",
     "sweeping": "half a minute: one sweep at a time",
+    "audit": "time limit, renewed by deeds; the newest only",
     "spans": "time limit, renewed by traffic; the newest only",
     # prefixes of keys of their own
     "parked": "empties with the jobs",
