@@ -76,11 +76,11 @@ async def test_a_thousand_requests_at_once_use_no_more_connections_than_one(bus:
         with_one, keys_with_one = connections(server), len(await keys(bus))
         asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=60)) for n in range(1, 1_000)]
         await gate.reached(1_000)
-        assert connections(server) == with_one
+        assert connections(server) <= with_one  # one of a test before may end meanwhile
         assert len(await keys(bus)) <= keys_with_one + 2, "and no key of its own for each"
         gate.open()
         assert await asyncio.gather(first, *asked) == list(range(1_000))
-        assert connections(server) == with_one
+        assert connections(server) <= with_one  # one of a test before may end meanwhile
     assert gate.runs == Counter(range(1_000))
     assert not [key for key in await keys(bus) if "ended" in key or "waiters" in key or "jobs" in key]
 

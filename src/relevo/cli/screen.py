@@ -28,7 +28,7 @@ STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "critical": "bol
 CELL = 120
 #: Our own signs, for terminals that know letters only.
 _ASCII = str.maketrans(
-    dict(zip("✓✗▶○·–…→█▒░", ["+", "x", ">", "o", ".", "-", "...", "->", "#", "!", "."], strict=True))
+    dict(zip("✓✗▶○·–…→█▒░▁▂▃▄▅▆▇", ["+", "x", ">", "o", ".", "-", "...", "->", "#", "!", ".", *"_.:-=+*"], strict=True))
 )
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -82,13 +82,16 @@ class Screen:
                 self._put(self._grown(tree))
 
     @contextmanager
-    def replacing(self) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """For a terminal: what is given to it draws on this screen, in place of what was drawn so before."""
+    def replacing(self, *, whole: bool = False) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """For a terminal: what is given to it draws on this screen, in place of what was drawn so before.
+
+        `whole`: on all of the terminal, which is as it was afterwards.
+        """
         from rich.console import Group
         from rich.live import Live
 
         drawn: list[Any] = []
-        with Live(console=self._console, auto_refresh=False) as live:
+        with Live(console=self._console, auto_refresh=False, screen=whole) as live:
 
             def replace(draw: Callable[[], None]) -> None:
                 drawn.clear()

@@ -1,0 +1,125 @@
+"""`relevo top`: queues, rates, workers, running jobs and failures, live in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.cli import target
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_app, add_json, command, pause
+from relevo.cli.screen import Screen
+from relevo.cli.top_look import Look, Pace, looking, paces, together
+from relevo.cli.top_view import draw
+from relevo.errors import StoreError
+
+#: Looks whose rates are drawn as bars.
+REMEMBERED = 40
+
+
+class Report(Struct, frozen=True):
+    """One look with its rates; the JSON is this."""
+
+    look: Look
+    #: Seconds between the two looks.
+    seconds: float
+    per_second: dict[str, Pace]
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "top",
+        "watch queues, rates, workers, running jobs and failures",
+        about="""
+        Refreshes until q or Ctrl-C; the space bar looks at once. Without a terminal, or with --once, it looks twice,
+        some seconds apart, and prints what happened in between.
+        """,
+        examples="""
+        relevo top -A shop:app
+        relevo top --name shop --env prod --every 5
+        relevo top --name shop --once --json            one report with rates, for a script
+        """,
+    )
+    parser.add_argument("--every", type=pause, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    parser.add_argument("--once", action="store_true", help="one report, then end")
+    add_json(parser)
+    add_app(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, again and again."""
+    screen = Screen()
+    with closing(target.find(args)) as app:
+        if args.once or args.json or not screen.is_live:
+            return _once(screen, app, args)
+        _watch(screen, app, args.every)
+    return Exit.OK
+
+
+def _once(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    before = app.run(looking(app))
+    time.sleep(args.every)
+    after = app.run(looking(app))
+    found = paces(before, after)
+    if args.json:
+        screen.json(Report(after, (after.now_ms - before.now_ms) / 1000, found))
+    else:
+        draw(screen, after, found, ())
+    return Exit.OK
+
+
+def _watch(screen: Screen, app: Relevo, every: float) -> None:
+    before: Look | None = None
+    went: deque[float] = deque(maxlen=REMEMBERED)
+    with _keys() as wait, screen.replacing(whole=True) as replace:
+        while True:
+            try:
+                after = app.client.run(looking(app), patience=0)
+            except StoreError as error:  # that is what is watched for: tell it and look again
+                replace(partial(screen.line, str(error), "bold red"))
+            else:
+                found = paces(before, after)
+                if found:
+                    went.append(together(found).done)
+                before = after
+                replace(partial(draw, screen, after, found, went, height=screen.height))
+            if wait(every) == "q":
+                return
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Wait for so many seconds, or until a key is pressed: which one. A terminal gives keys without Enter meanwhile."""
+    if not sys.stdin.isatty():
+        yield _sleep
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    as_it_was = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield _key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, as_it_was)
+
+
+def _sleep(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _key(seconds: float) -> str:
+    return sys.stdin.read(1) if select.select([sys.stdin], [], [], seconds)[0] else ""

@@ -1,0 +1,149 @@
+"""How `relevo top` looks: queues, workers, what runs and what failed, as much of each as the terminal has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relevo.cli.screen import Screen, away, mebibytes, plural
+from relevo.cli.top_look import JobLook, Look, Pace, QueueLook, together
+from relevo.model.durations import spoken
+from relevo.store.workers import WorkerInfo
+
+#: Eight heights, for a line that tells how something went.
+BARS = "▁▂▃▄▅▆▇█"
+#: Lines that are drawn where nobody knows how high the screen is.
+ELSEWHERE = 60
+
+
+def draw(
+    screen: Screen, look: Look, found: Mapping[str, Pace], went: Sequence[float], *, height: int = ELSEWHERE
+) -> None:
+    """One look, with what happens in a second (if there was a look before) and how that went of late."""
+    _head(screen, look, found, went)
+    room = _shares(
+        height - 4, [len(look.queues), len(look.workers), len(look.running), len(look.failures)], least=[3, 1, 2, 2]
+    )
+    _queues(screen, look.queues, found, room[0])
+    _workers(screen, look.workers, room[1])
+    _running(screen, look, room[2])
+    _failures(screen, look.failures, room[3])
+
+
+def _head(screen: Screen, look: Look, found: Mapping[str, Pace], went: Sequence[float]) -> None:
+    screen.line(
+        f"relevo top   app {look.app} in {look.env}   {look.server}, {mebibytes(look.used_memory)}, "
+        f"{plural(look.clients, 'client')}",
+        "bold",
+    )
+    if found:
+        all_of_it = together(found)
+        enqueued, done, failed = _rates(all_of_it)
+        screen.line(
+            f"{enqueued} enqueued, {done} done, {failed} failed a second   {bars(went)}",
+            "red" if all_of_it.failed else "green" if all_of_it.done else "",
+        )
+    else:
+        screen.line("looking …", "dim")
+
+
+def _shares(lines: int, wanted: Sequence[int], *, least: Sequence[int]) -> list[int]:
+    """Rows for each table, of so many lines in all: each has its least, and the first ones get what is left."""
+    left = lines - 3 * len(wanted)  # a heading, the names of columns, an empty line
+    given = [min(some, few) for some, few in zip(wanted, least, strict=True)]
+    left -= sum(given)
+    for i, some in enumerate(wanted):
+        more = max(0, min(some - given[i], left))
+        given[i] += more
+        left -= more
+    return given
+
+
+def _queues(screen: Screen, looks: Sequence[QueueLook], found: Mapping[str, Pace], most: int) -> None:
+    rows = sorted(looks, key=lambda one: (-(one.stats.ready + one.stats.running), -one.stats.living, one.stats.name))
+    _title(screen, "queues", len(rows), most)
+    if not rows:
+        return
+    screen.table(
+        ["queue", "ready", "running", "scheduled", "waiting", "dead", "in/s", "done/s", "failed/s", "oldest", ""],
+        [
+            (
+                one.stats.name,
+                one.stats.ready,
+                one.stats.running,
+                one.stats.scheduled,
+                one.stats.waiting,
+                one.stats.dead,
+                *_rates(found.get(one.stats.name)),
+                None if one.oldest_age_ms is None else spoken(one.oldest_age_ms // 1000),
+                "paused" if one.stats.paused else "",
+            )
+            for one in rows[:most]
+        ],
+    )
+
+
+def _rates(pace: Pace | None) -> tuple[str, str, str]:
+    return ("-", "-", "-") if pace is None else (_rate(pace.enqueued), _rate(pace.done), _rate(pace.failed))
+
+
+def _workers(screen: Screen, rows: Sequence[WorkerInfo], most: int) -> None:
+    _title(screen, "workers", len(rows), most)
+    if rows:
+        screen.table(
+            ["worker", "host", "process", "load", "done", "failed", "queues", "since"],
+            [
+                (
+                    one.id,
+                    one.host,
+                    str(one.pid),
+                    f"{one.running}/{one.concurrency}",
+                    one.done,
+                    one.failed,
+                    ", ".join(one.queues),
+                    away(one.started_ms),
+                )
+                for one in sorted(rows, key=lambda one: -one.running)[:most]
+            ],
+        )
+
+
+def _running(screen: Screen, look: Look, most: int) -> None:
+    _title(screen, "running, the longest first", len(look.running), most)
+    if look.running:
+        screen.table(
+            ["job", "queue", "task", "worker", "for"],
+            [
+                (job.id, job.queue, job.task, job.worker, _since(job.started_ms, look.now_ms))
+                for job in look.running[:most]
+            ],
+        )
+
+
+def _failures(screen: Screen, failures: Sequence[JobLook], most: int) -> None:
+    _title(screen, "given up, the newest first", len(failures), most)
+    if failures:
+        screen.table(
+            ["job", "queue", "task", "ended", "reason", "error"],
+            [(job.id, job.queue, job.task, away(job.ended_ms), job.reason, job.error) for job in failures[:most]],
+        )
+
+
+def _title(screen: Screen, text: str, there: int, shown: int) -> None:
+    more = f" ({shown} of {there:,})" if there > shown else "" if there else ": none"
+    screen.line(f"\n{text}{more}", "bold cyan")
+
+
+def _since(ms: int | None, now_ms: int) -> str:
+    return "-" if ms is None else f"{max(0, now_ms - ms) / 1000:,.1f} s"
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 or not number else f"{number:.1f}"
+
+
+def bars(values: Sequence[float]) -> str:
+    """Some numbers as a line of bars, the largest of them as high as a line."""
+    most = max(values, default=0.0)
+    if most <= 0:
+        return ""
+    return "".join(BARS[min(7, int(value / most * 7.999))] for value in values)
