@@ -58,8 +58,8 @@ class JobInfo(Struct, frozen=True):
     waits_for: int = 0
     #: The workflow it belongs to, if any.
     workflow: str = ""
-    #: Of one that failed: the state it came from, which others died alike, whether it would fail again as it is, and the
-    #: version of relevo that wrote it down.
+    #: Of one that failed: the state it came from, which others died alike, whether it would fail again as it is, and
+    #: the version of relevo that wrote it down.
     came_from: str = ""
     fingerprint: str = ""
     permanent: bool = False

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from relevo.model.wanted import Wanted
 
+#: A leader notes a step every few seconds, also while it waits. One that was silent for so long is dead or cut off.
+SILENT_MS = 30_000
 #: How many go in each stage of canaries.
 STAGES = (1, 10)
 
@@ -60,6 +62,10 @@ class Replay(Struct, frozen=True, omit_defaults=True):
     #: Filled in by whoever looks: when its leader was last heard of, and whether it has one.
     heard_ms: int = 0
     is_led: bool = False
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether nobody leads it, or its leader is dead or cut off: `resume` goes on."""
+        return self.state == "running" and (not self.is_led or now_ms - self.heard_ms > SILENT_MS)
 
     @property
     def may_send(self) -> bool:

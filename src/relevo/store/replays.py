@@ -7,15 +7,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from relevo.model.replay import Replay
+from relevo.model.replay import SILENT_MS, Replay
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
 #: A replay is remembered for a week after its last step, and no more of them than anybody looks through.
 LIVE_MS = 7 * 86_400_000
 MOST = 100
-#: A leader notes a step every few seconds, also while it waits. One that was silent for so long is dead or cut off.
-SILENT_MS = 30_000
 
 _read = msgspec.json.Decoder(Replay).decode
 
