@@ -144,6 +144,14 @@ def test_letters_whose_record_has_ended_are_swept_in_passing(desk: Desk) -> None
     assert desk.members("dead") == [second, third]
 
 
+def test_a_record_that_a_stranger_wrote_hides_no_other(desk: Desk) -> None:
+    first, second = die(desk, "ValueError", "ValueError")
+    desk.ask("SET", f"ended:{first}", "nonsense", "PX", 60_000)
+    part: letters.Part = desk.run(letters.part(desk.keys))
+    assert part.ids == [second, first]
+    assert (part.records[1].reason, part.records[1].unreadable) == ("unreadable", b"nonsense")
+
+
 # --- groups
 
 

@@ -389,7 +389,7 @@ def test_what_is_not_given_stays_and_what_does_not_fit_is_refused(site: Site) ->
             site.app.dead.edit(job.id, **given)
     for nonsense in ({"args": "ab"}, {"kwargs": [1]}, {"kwargs": {1: 2}}):
         with pytest.raises(OptionError, match="edit: "):
-            site.app.dead.edit(job.id, **nonsense)  # type: ignore[arg-type]
+            site.app.dead.edit(job.id, **nonsense)
     assert site.dead() == [job.id], "nothing was done"
     assert site.app.dead.edit(job.id, args=[5]).info().kwargs == {"error": "KeyError"}
 

@@ -61,7 +61,9 @@ def test_a_recursion_is_one_kind_however_deep_it_went() -> None:
 
 def test_a_real_traceback_has_frames() -> None:
     def fail(depth: int) -> None:
-        {}["x"] if not depth else fail(depth - 1)
+        if not depth:
+            raise KeyError("x")
+        fail(depth - 1)
 
     def died(depth: int) -> Attempt:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relevo.model.job import Envelope, Record, read_record
+from relevo.model.job import Envelope, Record, State, read_record
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
@@ -84,11 +84,17 @@ def part(
     def decode(reply: list[Any]) -> Part:
         ids, times, texts, at, id, behind = reply
         last = Place(_ms(at), id.decode()) if id else None
-        return Part(
-            [one.decode() for one in ids], [_ms(one) for one in times], list(map(read_record, texts)), last, behind
-        )
+        return Part([one.decode() for one in ids], [_ms(one) for one in times], list(map(_record, texts)), last, behind)
 
     return Call(args, decode, script, queue.of(script))
+
+
+def _record(text: bytes) -> Record:
+    """A letter's record; one that somebody else wrote must not hide the others."""
+    try:
+        return read_record(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Record(State.DEAD, reason="unreadable", unreadable=text)
 
 
 def _ms(score: bytes) -> int:
