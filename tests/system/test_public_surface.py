@@ -120,7 +120,21 @@ def test_what_waits_comes_in_pairs_with_the_same_parameters(name: str, methods: 
 
 def test_dead_letters_come_in_pairs_too() -> None:
     kind = type(relevo.Relevo("shop").dead)
-    for method in ("list", "retry", "discard"):
+    methods = (
+        "list",
+        "page",
+        "show",
+        "groups",
+        "retry",
+        "discard",
+        "restore",
+        "edit",
+        "replay",
+        "resume",
+        "runs",
+        "load",
+    )
+    for method in methods:
         blocking, asynchronous = getattr(kind, method), getattr(kind, f"a{method}")
         assert inspect.signature(blocking).parameters == inspect.signature(asynchronous).parameters
 

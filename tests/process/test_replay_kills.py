@@ -1,0 +1,52 @@
+"""A replay whose process is killed for real in the middle: another one goes on, and no letter runs twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.eventually import eventually
+from tests.process.harness import Site
+from tests.servers import Server
+from tests.system.shell import command, environment, relevo
+
+COUNT = 40
+
+
+def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: Server, tmp_path: Path) -> None:
+    """R95 RB15"""
+    with Site(server, tmp_path, lease="5s") as site:
+        site.enqueue_many("nap", range(COUNT), 0.0)
+        for lease in site.queue.take(COUNT, worker="undertaker"):
+            assert lease.bury("outage")
+        site.start()
+
+        words = ("dead", "retry", "--all", "--yes", "--rate", "20/s", "--canary", "--name", site.name)
+        victim = subprocess.Popen(
+            command(*words), env=environment(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            eventually(
+                lambda: [run for run in site.app.dead.runs() if run.retried >= 15], timeout=30, what="it is on its way"
+            )
+        finally:
+            victim.kill()
+            told = victim.communicate(timeout=10)
+        assert victim.returncode == -signal.SIGKILL, told
+        (run,) = site.app.dead.runs()
+        assert run.state == "running" and 15 <= run.retried < COUNT
+        assert f"relevo dead resume {run.id}" in told[1], "the command said how to go on"
+
+        refused = relevo("dead", "resume", run.id, "--name", site.name, url=server.url)
+        assert refused.code == 1 and "is led by another process" in refused.err
+        key = site.app.own_keys.own("replay", run.id)
+        server.command("HINCRBY", key, "beat", -60_000)  # as if it had been silent for a minute
+
+        done = relevo("dead", "resume", run.id, "--name", site.name, "--json", url=server.url)
+        assert (done.code, done.json["state"], done.json["id"]) == (0, "done", run.id)
+        # What was retried in its last moment may not have been noted; it is not retried again.
+        assert COUNT - 1 <= done.json["retried"] <= COUNT
+        site.check()
+        assert site.app.dead.list() == []
+        assert len(site.effects("end")) == COUNT

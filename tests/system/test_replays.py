@@ -1,0 +1,255 @@
+"""Replays: letters run again at a rate and behind canaries, watched, stopped and resumed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relevo import Relevo, State
+from relevo.dead import Replay
+from relevo.errors import JobError, UnknownJob
+from relevo.model.replay import SILENT_MS
+from tests.conftest import AppFactory
+from tests.eventually import eventually
+from tests.servers import Server
+from tests.system.timed import Times
+from tests.working import drained, working
+
+
+class Site:
+    """An app whose jobs fail until somebody mends it."""
+
+    def __init__(self, app: Relevo) -> None:
+        self.app = app
+        self.bad: Callable[[int], bool] = lambda _: True
+        self.ran: list[int] = []
+
+        @app.task(name="step", retries=0)
+        def step(number: int) -> None:
+            self.ran.append(number)
+            if self.bad(number):
+                raise ValueError(number)
+
+        self.step = step
+
+    def bury(self, count: int) -> None:
+        """Let so many jobs die, one after the other."""
+        for number in range(count):
+            self.step.enqueue(number)
+            drained(self.app)
+        assert len(self.app.dead.list(limit=1000)) == count
+        self.ran.clear()
+
+    def mend(self, *, but: int | None = None) -> None:
+        self.bad = lambda number: number == but
+
+
+@pytest.fixture
+def site(app: Relevo) -> Site:
+    return Site(app)
+
+
+def test_a_replay_runs_what_fits_again_oldest_first_and_tells_how_it_went(site: Site) -> None:
+    """R95"""
+    site.bury(5)
+    site.mend()
+    steps: list[int] = []
+    run = site.app.dead.replay(who="ana", watch=lambda run: steps.append(run.retried))
+    assert (run.state, run.retried, run.looked, run.total, run.left, run.who) == ("done", 5, 5, 5, 0, "ana")
+    assert steps == [1, 2, 3, 4, 5, 5]
+    assert site.app.dead.list() == []
+    drained(site.app)
+    assert site.ran == list(range(5))
+    (seen,) = site.app.dead.runs()
+    assert (seen.id, seen.state, seen.retried, seen.is_led) == (run.id, "done", 5, False)
+    assert site.app.dead.run(run.id) == seen
+
+
+def test_only_what_fits_is_replayed(site: Site) -> None:
+    site.bury(4)
+    run = site.app.dead.replay(error="ValueError: 2")
+    assert (run.retried, run.looked, run.total) == (1, 4, 4)
+    assert len(site.app.dead.list()) == 3
+
+
+def test_letters_that_die_again_are_not_replayed_again(site: Site) -> None:
+    site.bury(3)
+    with working(site.app):
+        run = site.app.dead.replay(rate="50/s")
+        eventually(lambda: len(site.ran) == 3)
+    assert run.retried == 3
+    eventually(lambda: len(site.app.dead.list()) == 3)
+    assert sorted(site.ran) == [0, 1, 2]
+
+
+def test_a_rate_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.bury(4)
+    rests: list[float] = []
+    monkeypatch.setattr("relevo.dead.letters.time.sleep", rests.append)
+    run = site.app.dead.replay(rate="1/m")
+    assert (run.retried, run.rate) == (4, "1/m")
+    # The time that passed is that of the calls: each rest is until the next minute of the plan.
+    assert [round(rest / 60) for rest in rests] == [1, 2, 3, 4]
+
+
+def test_canaries_go_first_and_the_rest_follows_if_they_end_well(site: Site) -> None:
+    site.bury(14)
+    site.mend()
+    stages: list[tuple[int, int]] = []
+
+    def watch(run: Replay) -> None:
+        if not stages or stages[-1] != (run.stage, run.retried):
+            stages.append((run.stage, run.retried))
+
+    with working(site.app):
+        run = site.app.dead.replay(canary=True, watch=watch)
+    assert (run.state, run.retried, run.well) == ("done", 14, 11)
+    assert (0, 1) in stages and (1, 11) in stages and (2, 14) in stages
+    assert not any(stage == 0 and retried > 1 for stage, retried in stages)
+    assert not any(stage == 1 and retried > 11 for stage, retried in stages)
+
+
+@pytest.mark.parametrize(("bad", "retried"), [(0, 1), (5, 11)])
+def test_a_canary_that_fails_stops_it(site: Site, bad: int, retried: int) -> None:
+    site.bury(14)
+    site.mend(but=bad)
+    with working(site.app):
+        run = site.app.dead.replay(canary=True)
+    assert (run.state, run.retried) == ("stopped", retried)
+    assert "is dead again: retries_exhausted" in run.why
+    assert len(site.app.dead.list()) == 14 - retried + 1
+
+    site.mend()
+    with working(site.app):
+        run = site.app.dead.resume(run.id)
+        eventually(lambda: len(set(site.ran)) == 14)
+    assert (run.state, run.retried, run.why) == ("done", 14, "")
+    assert [row.error for row in site.app.dead.list()] == [f"ValueError: {bad}"], "it died after the replay began"
+
+
+def test_a_canary_of_which_no_result_is_kept_counts_as_done(site: Site, app: Relevo) -> None:
+    fails = [True]
+
+    @app.task(name="quiet", retries=0, result_ttl=0)
+    def quiet() -> None:
+        if fails:
+            raise ValueError
+
+    quiet.enqueue()
+    drained(app)
+    fails.clear()
+    with working(app):
+        run = app.dead.replay(canary=True)
+    assert (run.state, run.well) == ("done", 1)
+
+
+def test_canaries_that_nobody_runs_are_not_waited_for_for_ever(site: Site) -> None:
+    site.bury(3)
+    site.mend()
+    run = site.app.dead.replay(canary=True, patience="50ms")
+    assert (run.state, run.retried) == ("stopped", 1)
+    assert "has not ended in time" in run.why
+
+
+def test_a_replay_stops_when_somebody_asks(site: Site) -> None:
+    site.bury(10)
+
+    def watch(run: Replay) -> None:
+        if run.retried == 3 and run.state == "running":
+            assert site.app.dead.stop(run.id) is True
+
+    run = site.app.dead.replay(watch=watch)
+    assert (run.state, run.retried, run.why) == ("stopped", 4, "somebody asked to stop it")
+    assert site.app.dead.stop(run.id) is False
+    run = site.app.dead.resume(run.id)
+    assert (run.state, run.retried) == ("done", 10)
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
+
+
+def test_a_replay_whose_process_died_goes_on_where_it_was(server: Server, app_factory: AppFactory) -> None:
+    times = Times(server, app_factory)
+    site = Site(times.app)
+    site.bury(6)
+
+    def die(run: Replay) -> None:
+        if run.retried == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        site.app.dead.replay(watch=die)
+    (left,) = site.app.dead.runs()
+    assert (left.state, left.retried, left.is_led) == ("running", 3, True)
+    with pytest.raises(JobError, match="is led by another process"):
+        site.app.dead.resume(left.id)
+    times.move(SILENT_MS)
+    run = site.app.dead.resume(left.id, who="bo")
+    assert (run.id, run.state, run.retried, run.who) == (left.id, "done", 6, "bo")
+    drained(site.app)
+    assert sorted(site.ran) == list(range(6)), "each of them once"
+    assert site.app.dead.resume(run.id).retried == 6, "nothing is left to do"
+
+
+def test_two_replays_of_the_same_letters_run_each_once(site: Site) -> None:
+    site.bury(30)
+    site.mend()
+    runs: list[Replay] = []
+    threads = [threading.Thread(target=lambda: runs.append(site.app.dead.replay())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(run.retried for run in runs) == 30
+    drained(site.app)
+    assert sorted(site.ran) == list(range(30))
+
+
+async def test_a_replay_for_async_code(app: Relevo) -> None:
+    fails = [True]
+
+    @app.task(name="step", retries=0)
+    async def step(number: int) -> None:
+        if fails:
+            raise ValueError(number)
+
+    jobs = [await step.aenqueue(number) for number in range(12)]
+    async with working(app):
+        for job in jobs:
+            with pytest.raises(JobError):
+                await job.aresult(timeout=10)
+        fails.clear()
+        run = await app.dead.areplay(canary=True, rate=1000)
+        assert (run.state, run.retried, run.well) == ("done", 12, 11)
+        assert (await app.dead.aresume(run.id)).state == "done"
+        for job in jobs:
+            await job.aresult(timeout=10)
+    assert [one.id for one in await app.dead.aruns()] == [run.id]
+    assert (await app.dead.arun(run.id)).retried == 12
+    assert await app.dead.astop(run.id) is False
+
+
+def test_a_replay_of_nothing_is_done(site: Site) -> None:
+    run = site.app.dead.replay(canary=True)
+    assert (run.state, run.retried, run.total) == ("done", 0, 0)
+
+
+def test_an_unknown_replay_is_unknown(app: Relevo) -> None:
+    for call in (app.dead.run, app.dead.resume, app.dead.stop):
+        do: Any = call
+        with pytest.raises(UnknownJob, match="no replay"):
+            do("0" * 20)
+
+
+def test_letters_that_cannot_run_again_are_left(site: Site) -> None:
+    from tests.system.test_dead import push
+
+    push(site.app, b"garbage")
+    drained(site.app)
+    run = site.app.dead.replay()
+    assert (run.state, run.retried, run.left) == ("done", 0, 1)
+    assert site.app.dead.list()[0].state is State.DEAD
