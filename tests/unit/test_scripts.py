@@ -29,6 +29,7 @@ from relevo.store import (
     subscriptions,
     tasks,
     turns,
+    vitals,
 )
 from relevo.store.deliveries import Event, Recipient, put_events
 from relevo.store.edges import Edge
@@ -126,6 +127,8 @@ CALLS: list[tuple[Call[Any], int]] = [
     (audit.write_deed(KEYS, audit.Deed(0, "shop", "ana", "cli", "dead.retry")), 0),
     (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
     (queues.unlist(APP.queues, "a", 1), 0),
+    (vitals.vitals(KEYS, "default"), 0),
+    (vitals.keep_minute(KEYS), 0),
 ]
 
 
