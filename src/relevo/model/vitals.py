@@ -113,22 +113,16 @@ class Vitals(Struct, frozen=True):
     tasks: tuple[TaskLoad, ...] = ()
     #: By window, 1m, 5m and 15m; None: nobody has looked long enough ago.
     rates: dict[str, Rates | None] = {}
+    #: Jobs that do not get on, in all states.
+    stuck: int = 0
+    #: Seconds until nothing is ready if it goes on like the last five minutes; None: it never will, or nobody knows.
+    clears_in_s: float | None = None
     #: Totals since the counters began.
     totals: dict[str, int] = {}
 
     def size(self, state: str) -> int:
         """How many jobs are in a state."""
         return self.states[state].size
-
-    @property
-    def stuck(self) -> int:
-        """Jobs that do not get on, in all states."""
-        return sum(one.stuck for one in self.states.values())
-
-    @property
-    def clears_in_s(self) -> float | None:
-        """Seconds until nothing is ready if it goes on like this; None: it never will, or nothing is known."""
-        return clears_in(self.size("ready"), self.rates.get("5m"))
 
 
 def aged(size: int, ages_ms: Sequence[int], *, stuck_ms: int, oldest_ms: int | None = None) -> StateVitals:

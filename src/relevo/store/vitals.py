@@ -60,6 +60,7 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
     counters = {totals[i].decode(errors="replace"): _number(totals[i + 1]) for i in range(0, len(totals), 2)}
     active = size["running"], running
     queued = ((size["ready"], ready), (size["scheduled"], scheduled), (size["waiting"], waiting))
+    rates = numbers.rates(_samples(minutes[1::2]), Sample(now, counters))
     return Vitals(
         name=name,
         now_ms=now,
@@ -71,7 +72,9 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
         paused=bool(paused),
         dead_recently=dead_recently,
         tasks=numbers.loads(active, *queued),
-        rates=numbers.rates(_samples(minutes[1::2]), Sample(now, counters)),
+        rates=rates,
+        stuck=sum(one.stuck for one in states.values()),
+        clears_in_s=numbers.clears_in(size["ready"], rates["5m"]),
         totals=counters,
     )
 
