@@ -42,12 +42,12 @@ def test_a_clock_that_runs_ahead_makes_no_age_negative() -> None:
 
 
 def test_what_was_handed_out_before_is_as_old_as_that_at_the_most() -> None:
-    found = vitals.ready(1, [entry(10 * MINUTE, handed_ms=NOW - MINUTE)], [], NOW, 100)
+    found = vitals.ready(1, [entry(10 * MINUTE, begun_ms=NOW - MINUTE)], [], NOW, 100)
     assert found.oldest_age_ms == MINUTE
 
 
 def test_only_what_is_known_counts_where_something_is() -> None:
-    sample = [entry(60 * MINUTE, handed_ms=NOW - 50 * MINUTE), entry(2 * MINUTE), entry(4 * MINUTE)]
+    sample = [entry(60 * MINUTE, begun_ms=NOW - 50 * MINUTE), entry(2 * MINUTE), entry(4 * MINUTE)]
     assert vitals.ready(3, sample, [], NOW, 10 * MINUTE) == StateVitals(3, 4 * MINUTE, 3 * MINUTE, 0, exact=False)
 
 

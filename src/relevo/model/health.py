@@ -97,7 +97,7 @@ class Health(Struct, frozen=True):
         sizes = {name: sum(one.vitals.size(name) for one in self.queues) for name in ("ready", "running", "dead")}
         counts = ", ".join(f"{count:,} {name}" for name, count in sizes.items())
         lost = f", {len(self.lost_workers)} lost" if self.lost_workers else ""
-        return f"{self.status}: {len(self.queues)} queues with {counts}; {self.workers} workers{lost}"
+        return f"{self.status}: {_many(len(self.queues), 'queue')} with {counts}; {_many(self.workers, 'worker')}{lost}"
 
 
 def worst(statuses: Iterable[Status]) -> Status:
@@ -136,12 +136,12 @@ def judge(
     ]
     if vitals.paused:
         if due:
-            found.append(_reason(vitals.name, "paused", Status.DEGRADED, f"paused, and {_jobs(due)} due"))
+            found.append(_reason(vitals.name, "paused", Status.DEGRADED, f"paused, and {_many(due, 'job')} due"))
     elif due and not workers and not vitals.idle_workers:
         status = Status.UNHEALTHY if _waited_ms(vitals) >= limits.unserved_age * 1000 else Status.DEGRADED
-        found.append(_reason(vitals.name, "unserved", status, f"{_jobs(due)} due and no worker serves it"))
+        found.append(_reason(vitals.name, "unserved", status, f"{_many(due, 'job')} due and no worker serves it"))
     if vitals.silent:
-        text = f"{_jobs(vitals.silent)} of workers that fell silent, and nobody takes them over"
+        text = f"{_many(vitals.silent, 'job')} of workers that fell silent, and nobody takes them over"
         found.append(_reason(vitals.name, "silent", Status.DEGRADED, text))
     return tuple(reason for reason in found if reason is not None)
 
@@ -151,8 +151,8 @@ def judge_workers(lost: Sequence[str], limit: int, *, before: Mapping[str, Statu
     status = graded(len(lost), limit, 0, (before or {}).get("workers", Status.HEALTHY))
     if status is Status.HEALTHY:
         return ()
-    count = f"{len(lost):,} worker{'' if len(lost) == 1 else 's'}"
-    return (Reason("", "workers", status, f"{count} fell silent without a goodbye in the last 15 minutes"),)
+    text = f"{_many(len(lost), 'worker')} fell silent without a goodbye in the last 15 minutes"
+    return (Reason("", "workers", status, text),)
 
 
 def stale(health: Health, now_ms: int, every: float) -> Health:
@@ -173,12 +173,19 @@ def measures(health: Health) -> dict[str, dict[str, Status]]:
     return found
 
 
+def changed(before: Health | None, now: Health) -> bool:
+    """Whether somebody should be told: another status, or other reasons than at the last look."""
+    if before is None:
+        return not now.is_healthy
+    return before.status is not now.status or measures(before) != measures(now)
+
+
 def _reason(queue: str, measure: str, status: Status, text: str) -> Reason:
     return Reason(queue, measure, status, f"{queue}: {text}")
 
 
-def _jobs(count: int) -> str:
-    return f"{count:,} job{'' if count == 1 else 's'}"
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _sized(

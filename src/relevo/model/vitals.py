@@ -3,9 +3,10 @@
 The store looks at no more than a fixed number of jobs of each state, taken at random, whatever there are. Up to that
 many, all numbers are exact; beyond it, mean ages, stuck jobs and shares of tasks are estimates, and say so.
 
-How long a job has been ready is known exactly of most: those that were ready when they were made. Of one that waited
-for others, for its time or for another attempt, only a bound is known. So the age of a queue is that of its oldest job
-of the first kind; of others, only where there is none.
+How long a job has been ready is known exactly of most: those that were ready when they were made, due since, revived,
+or freed with the results that they waited for. Of one that was tried before, or waited for others and takes nothing
+from them, only a bound is known. So the age of a queue is that of its oldest job of the first kind; of others, only
+where there is none.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ class Entry(Struct, frozen=True):
 
     id: str
     score: float
-    #: When it was last handed out; 0: never.
-    handed_ms: int = 0
+    #: When it was last handed out, revived, or freed by those that it waited for; 0: never.
+    begun_ms: int = 0
     #: Its task; '': unknown, as of a body too large to read.
     task: str = ""
     #: How long after it was made it was due, if it was made for later.
     later_ms: int = 0
-    #: It became ready later than it was made, so that its age is only a bound.
+    #: It became ready later than all that is known of it, so that its age is only a bound.
     is_late: bool = False
 
     @property
     def since_ms(self) -> int:
         """Since when it may have been ready: not before this."""
-        return max(self.made_ms + self.later_ms, self.handed_ms)
+        return max(self.made_ms + self.later_ms, self.begun_ms)
 
     @property
     def made_ms(self) -> int:
@@ -160,7 +161,7 @@ def _age(since_ms: int, now_ms: int) -> int:
 
 def running(size: int, sample: Sequence[Entry], now_ms: int, stuck_ms: int) -> StateVitals:
     """What runs, and for how long."""
-    return aged(size, [_age(one.handed_ms, now_ms) for one in sample if one.handed_ms], stuck_ms=stuck_ms)
+    return aged(size, [_age(one.begun_ms, now_ms) for one in sample if one.begun_ms], stuck_ms=stuck_ms)
 
 
 def by_score(size: int, sample: Sequence[Entry], now_ms: int, *, first_ms: int = 0, stuck: int = 0) -> StateVitals:
@@ -175,8 +176,8 @@ def by_score(size: int, sample: Sequence[Entry], now_ms: int, *, first_ms: int =
 
 def scheduled(size: int, sample: Sequence[Entry], heads: Sequence[Entry], now_ms: int, stuck: int) -> StateVitals:
     """What is due later: ages since it was made or last handed out."""
-    ages = [_age(max(one.handed_ms, one.made_ms), now_ms) for one in sample if one.made_ms]
-    first = [_age(max(one.handed_ms, one.made_ms), now_ms) for one in heads if one.made_ms]
+    ages = [_age(max(one.begun_ms, one.made_ms), now_ms) for one in sample if one.made_ms]
+    first = [_age(max(one.begun_ms, one.made_ms), now_ms) for one in heads if one.made_ms]
     if not size or not ages:
         return StateVitals(size, stuck=stuck, exact=not size)
     return StateVitals(size, max(*ages, *first), round(sum(ages) / len(ages)), stuck, exact=len(ages) >= size)

@@ -7,7 +7,6 @@ from typing import Any
 
 from relevo.model import vitals as numbers
 from relevo.model.vitals import COUNTED, Entry, Sample, StateVitals, Vitals
-from relevo.store.jobs import read_claim
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 
@@ -80,21 +79,11 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
 
 
 def _entries(values: Sequence[Any]) -> list[Entry]:
-    found = []
-    for i in range(0, len(values), _FIELDS):
-        id, score, claim, task, due, late = values[i : i + _FIELDS]
-        held = read_claim(claim)
-        found.append(
-            Entry(
-                id.decode(errors="replace"),
-                float(score),
-                held.since_ms if held else 0,
-                task.decode(errors="replace"),
-                _number(due),
-                bool(late),
-            )
-        )
-    return found
+    rows = (values[i : i + _FIELDS] for i in range(0, len(values), _FIELDS))
+    return [
+        Entry(id.decode(errors="replace"), float(score), int(since), task.decode(errors="replace"), later, bool(late))
+        for id, score, since, task, later, late in rows
+    ]
 
 
 def _scored(scores: Sequence[bytes]) -> list[Entry]:

@@ -2,7 +2,7 @@
 jobs at random, from which ages and shares are estimated. The first of those that are ready, of the level that runs
 first and of the one that runs last, and the first of the scheduled, are told besides: the oldest are there.
 
-KEYS  jobs running ready scheduled waiting claims done dead idle paused stats minutes
+KEYS  jobs running ready scheduled waiting claims carried done dead idle paused stats minutes
       ended      -     prefix of records of finished jobs
 ARGV  most       int   jobs of each state, at random
       ahead      int   jobs of each line, from its head
@@ -14,7 +14,8 @@ ARGV  most       int   jobs of each state, at random
 GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, paused;
       overdue, overdue for stuck_ms, first due time, leases that ran out, waiting for wait_ms, since when the first waits,
       dead since recent_ms, first death, first of the done;
-      jobs as id, score, claim, task, how long after its making it was due, 1 if it was ready later than it was made, ...:
+      jobs as id, score, since when (handed out, revived, freed; 0: its making), task, how long after its making it was due,
+      1 if it may have been ready later than that, ...:
       ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
       counters as field, value, ...; minutes as minute, text, ... ]]
 -- @include now
@@ -48,10 +49,16 @@ local function told(rows)
     for i, id in ipairs(some) do of[id] = bodies[i] end
   end
   for i, id in ipairs(ids) do
-    local body, claim = of[id] or '', held[i] or ''
-    local task, due = string.match(body, '^{"t":"([^"\\]*)"') or '', string.match(body, '"d":(%d+)')
-    local late = due or claim ~= '' or string.find(body, '"wf":"', 1, true) or string.find(body, '"i":"', 1, true)
-    for _, value in ipairs({ id, rows[i * 2], claim, task, due or '', late and 1 or 0 }) do entries[#entries + 1] = value end
+    local body = of[id] or ''
+    local task, later = string.match(body, '^{"t":"([^"\\]*)"') or '', tonumber(string.match(body, '"d":(%d+)'))
+    local worker, since = string.match(held[i] or '', '^%d+ (%S+) (%d+)')
+    since = tonumber(since) or 0
+    local waits = later == 0 or string.find(body, '"wf":"', 1, true) or string.find(body, '"i":"', 1, true)
+    local freed = waits and tonumber(redis.call('HGET', carried .. ':' .. id, 'since') or nil)
+    if freed then since = math.max(since, freed + (later or 0)) end
+    -- What was revived came when its claim says; of what was tried before, it is known when that began.
+    local late = (waits and not freed and worker ~= 'nobody') or (worker and worker ~= 'nobody')
+    for _, value in ipairs({ id, rows[i * 2], string.format('%d', since), task, later or 0, late and 1 or 0 }) do entries[#entries + 1] = value end
   end
   return entries
 end
