@@ -71,10 +71,8 @@ def test_a_worker_that_is_stuck_with_its_jobs_ends_with_1(server: Server, app: R
 
 def test_a_server_that_is_down_ends_with_2(app: Relevo) -> None:
     """RB31: Redis down"""
-    told = relevo("health", "--name", app.name, url="redis://127.0.0.1:1/0")
-    assert (told.code, told.out) == (2, "") and "127.0.0.1:1" in told.err
     told = relevo("health", "--name", app.name, "--json", url="redis://127.0.0.1:1/0")
-    assert told.code == 2 and told.json["error"] == "ServerUnavailable"
+    assert told.code == 2 and told.json["error"] == "ServerUnavailable" and "127.0.0.1:1" in told.err
 
 
 def test_an_app_that_nobody_knows_ends_with_2(server: Server, app: Relevo) -> None:
