@@ -12,11 +12,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from relevo import Relevo, State, Task, current_job
+from relevo import Relevo, State, Task, __version__, current_job
 from relevo.dead import DeadLetters, DeadRow, Imported
 from relevo.errors import JobError, OptionError, PayloadError, UnknownJob
 from relevo.model.job import Attempt, Record, Story, write
-from relevo.model.version import VERSION
 from relevo.store import letters
 from relevo.store.settlement import of_dead
 from tests.conftest import AppFactory
@@ -98,7 +97,7 @@ async def test_a_letter_tells_everything_about_its_death(site: Site) -> None:
     await drain(site.app)
     (row,) = await site.app.dead.alist()
     info = await site.app.dead.ashow(row.id)
-    assert (info.came_from, info.reason, info.permanent, info.version) == ("running", "permanent", True, VERSION)
+    assert (info.came_from, info.reason, info.permanent, info.version) == ("running", "permanent", True, __version__)
     assert (info.fingerprint, info.group) == (row.fingerprint, "acme")
     assert (row.came_from, row.permanent, row.attempts, row.group) == ("running", True, 1, "acme")
     assert (info.correlation_id, info.source, info.origin, info.replaced_by) == ("", "", "", "")

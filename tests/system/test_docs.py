@@ -27,6 +27,7 @@ import pytest
 from relevo import Backoff, Priority, Relevo, State, errors
 from relevo.cli import worker as worker_command
 from relevo.model import options
+from relevo.model.health_limits import Limits, limits_of, read_limits
 from relevo.settings import Settings
 from relevo.store import checks, scripts
 from relevo.store.keys import QUEUE_KEYS
@@ -208,6 +209,7 @@ def test_pages_have_examples_that_run() -> None:
     assert {one.page.name for one in EXAMPLES} >= {
         "README.md",
         "errors.md",
+        "health.md",
         "jobs.md",
         "queues.md",
         "settings.md",
@@ -284,6 +286,16 @@ def test_every_option_of_the_worker_command_is_documented() -> None:
     true = {action.option_strings[-1] if action.option_strings else action.dest for action in actions} - {"--help"}
     table = rows((ROOT / "docs/workers.md").read_text("utf-8").partition("Exit codes")[0])
     assert {re.findall("`([^`]+)`", row[0])[-1] for row in table} == true
+
+
+def test_every_limit_of_health_is_documented_with_its_true_default() -> None:
+    """RB14: one documented default per option."""
+    told: dict[str, object] = {}
+    for row in rows(section("docs/health.md", "Limits")):
+        defaults = [ast.literal_eval(text) for text in re.findall("`([^`]+)`", row[1])]
+        told |= dict(zip(re.findall("`([^`]+)`", row[0]), defaults, strict=True))
+    assert limits_of(read_limits("health_limits", told), "") == Limits()
+    assert set(told) == set(Limits.__struct_fields__)
 
 
 def test_every_check_of_doctor_is_documented() -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "worker": "relevo.cli.worker",
     "status": "relevo.cli.status",
     "top": "relevo.cli.top",
+    "health": "relevo.cli.health",
     "job": "relevo.cli.job",
     "workflow": "relevo.cli.workflow",
     "dead": "relevo.cli.dead",

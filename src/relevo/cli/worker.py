@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 from typing import Any
 
 from relevo.settings import load
@@ -26,6 +27,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--burst", action="store_true", help="stop when nothing is left to do")
     parser.add_argument("--max-jobs", type=int, help="start a process anew after so many jobs")
     parser.add_argument("--max-memory", type=int, metavar="MIB", help="start a process anew above so much memory")
+    parser.add_argument(
+        "--alive-file",
+        metavar="PATH",
+        help="touch this file while all is well; for probes: python -m relevo.alive PATH",
+    )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
 
@@ -46,6 +52,14 @@ def run(args: argparse.Namespace) -> int:
         if value is not None and not 1 <= value <= 100_000:
             print(f"relevo worker: --{option.replace('_', '-')} is a number from 1 to 100000", file=sys.stderr)
             return 2
+    alive_file = Path(args.alive_file) if args.alive_file else None
+    if alive_file is not None:
+        try:
+            alive_file.touch()
+            alive_file.unlink()  # what an earlier worker left must not vouch for this one
+        except OSError as error:
+            print(f"relevo worker: --alive-file {alive_file} cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
     logging.basicConfig(
         level=args.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
@@ -59,4 +73,4 @@ def run(args: argparse.Namespace) -> int:
         max_memory=args.max_memory,
         log_level=args.log_level,
     )
-    return Supervisor(order, args.processes, load()).run()
+    return Supervisor(order, args.processes, load(), alive_file=alive_file).run()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
+from relevo import __version__
 from relevo.dead.walk import Letter, Walk
 from relevo.errors import OptionError, PayloadError
 from relevo.model.ids import looks_like_id
 from relevo.model.job import State, read_record, write
-from relevo.model.version import VERSION
 from relevo.model.wanted import Wanted, fits
 from relevo.store import letters
 from relevo.store.plan import Call
@@ -59,7 +59,7 @@ class _Checked(Struct, frozen=True):
 
 def line_of(letter: Letter) -> bytes:
     """A letter as a line, with its end."""
-    return write(_Line(VERSION, letter.queue, letter.id, letter.at_ms, Raw(write(letter.record)))) + b"\n"
+    return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, Raw(write(letter.record)))) + b"\n"
 
 
 def exporting(walk: Walk, wanted: Wanted) -> Generator[Call[Any], Any, bytes | None]:

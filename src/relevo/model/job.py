@@ -78,6 +78,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     tick_ms: int | None = field(name="tk", default=None)
     #: The dead letter that it takes the place of, with other arguments.
     origin: str = field(name="og", default="")
+    #: It becomes ready so long after it is made, or (0) when those are done that it depends on.
+    later_ms: int | None = field(name="d", default=None)
     #: Of a message of the bus.
     headers: Headers | None = field(name="m", default=None)
     #: Over the body, by a key that services share; see bus/signing.py.

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw, Struct
 
+from relevo import __version__
 from relevo.model.fingerprint import error_line, fingerprint
 from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, write
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
 from relevo.model.replying import reply_of, signed_part
-from relevo.model.version import VERSION
 from relevo.store.turns import Moved
 
 
@@ -112,7 +112,7 @@ def of_dead(record: Record, envelope: Envelope | None) -> Record:
         fingerprint=fingerprint(record.reason, last),
         error=error_line(last),
         tenant=envelope.group if envelope else "",
-        version=VERSION,
+        version=__version__,
     )
 
 
