@@ -19,6 +19,7 @@ import msgspec
 
 from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
+from relevo.model.access import token_of
 from relevo.model.nearest import did_you_mean
 from relevo.model.schedule import TIMES, schedule_of
 
@@ -149,6 +150,26 @@ def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
     names = [key.partition(":")[0] for key in found]
     if len(set(names)) < len(names):
         raise OptionError(f"{name}: each key has a name of its own, found {', '.join(names)}.")
+    return tuple(found)
+
+
+def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
+    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple):
+        raise OptionError(f"{name}: a list of tokens is needed, each as role:name:secret.")
+    try:  # never the token itself: messages of errors are logged
+        tokens = [token_of(one) for one in found]
+    except OptionError as error:
+        raise OptionError(f"{name}: {error}") from None
+    if len({token.name for token in tokens}) < len(tokens):
+        raise OptionError(f"{name}: each token has a name of its own, found {', '.join(one.name for one in tokens)}.")
+    return tuple(found)
+
+
+def _mask(name: str, given: Any) -> tuple[str, ...]:
+    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) and one.strip() for one in found):
+        raise OptionError(f'{name}: a list of names of arguments is needed, such as ["iban"], found {given!r:.80}.')
     return tuple(found)
 
 
@@ -283,6 +304,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
 
+    # Who may use the HTTP API, as role:name:secret. None by default: then it answers on loopback only.
+    web_tokens: Annotated[tuple[str, ...], _web_tokens] = ()
+
+    # Names of arguments that are hidden from people, besides those that speak of secrets by themselves. None by
+    # default: what is secret in a program only its authors know.
+    mask: Annotated[tuple[str, ...], _mask] = ()
+
     def __post_init__(self) -> None:
         for name, read in _readers().items():
             value = _value(name, getattr(self, name), "Settings(...)", read)
@@ -295,7 +323,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """What rich prints, in tracebacks too; msgspec's own would show the password."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         keys = tuple(key.partition(":")[0] + ":***" for key in self.signing_keys)
-        return list({**shown, "url": masked(self.url) if self.url else None, "signing_keys": keys}.items())
+        tokens = tuple(token.rpartition(":")[0] + ":***" for token in self.web_tokens)
+        hidden = {"url": masked(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
+        return list({**shown, **hidden}.items())
 
 
 def load(
