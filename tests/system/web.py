@@ -6,12 +6,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import httpx
 
 from relevo import Relevo, chain, current_job
 from relevo.web import serving
 from tests.eventually import eventually
+from tests.leaks import leaks, remove
+from tests.servers import Server
 from tests.working import drained
 
 SECRETS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "operator", "admin")}
@@ -27,11 +30,11 @@ class Here(httpx.Client):
 
     def ask(self, path: str, status: int = 200, **query: Any) -> Any:
         """Look at something."""
-        return _checked(self.get(f"/api/v1{path}", params=query), status)
+        return _checked(self.get(f"/api/v1{path}", params=query or None), status)
 
     def do(self, path: str, status: int = 200, body: Any = None, **query: Any) -> Any:
         """Change something."""
-        return _checked(self.post(f"/api/v1{path}", params=query, json=body), status)
+        return _checked(self.post(f"/api/v1{path}", params=query or None, json=body), status)
 
 
 def _checked(answer: httpx.Response, status: int) -> Any:
@@ -53,6 +56,18 @@ def served(app: Relevo) -> Iterator[str]:
         server.should_exit = True
         thread.join(20)
         assert not thread.is_alive(), "uvicorn does not stop"
+
+
+@contextmanager
+def alone(server: Server, **settings: Any) -> Iterator[Relevo]:
+    """An app under a prefix of its own, for several tests."""
+    prefix = f"w{uuid4().hex[:12]}"
+    app = Relevo("shop", url=server.url, env="test", prefix=prefix, **settings)
+    yield app
+    app.close()
+    left = leaks(server, prefix)
+    remove(server, prefix)
+    assert not left, f"without an end: {left}"
 
 
 class Filled(NamedTuple):

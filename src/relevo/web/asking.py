@@ -60,6 +60,7 @@ async def _bytes(request: Request, most: int) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > most:
-            raise Refused(413, "TooLarge", f"a body of {most:,} bytes at the most is read; this one is larger")
+            message = f"a body of {most:,} bytes at the most is read; this one is larger"
+            raise Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest of it would still come
         parts.append(part)
     return b"".join(parts)
