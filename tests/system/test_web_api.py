@@ -9,6 +9,8 @@ import pytest
 
 from relevo import Relevo, State
 from tests.conftest import AppFactory
+from tests.servers import Server
+from tests.system.shell import relevo
 from tests.system.web import TOKENS, Filled, Here, emptied, served
 from tests.working import drained
 
@@ -105,6 +107,16 @@ def test_secrets_are_shown_to_nobody(desk: Desk) -> None:
                 for path in (f"/jobs/{desk.data.dead}", "/schedules", "/dead", "/queues/default/jobs", "/audit")
             )
             assert "4111" not in text and "of-schedule" not in text and "token-" not in text
+
+
+def test_secrets_are_hidden_on_the_command_line_too(server: Server, desk: Desk) -> None:
+    known = {"url": server.url, "RELEVO_PREFIX": desk.app.settings.prefix}
+    seen = relevo("job", desk.data.ready, "--name", "shop", **known)
+    assert 'token="***"' in seen.out, seen
+    seen = relevo("dead", "show", desk.data.dead, "--name", "shop", "--json", **known)
+    assert seen.json["kwargs"] == {"token": "***"}
+    seen = relevo("schedules", "show", "nightly", "--name", "shop", **known)
+    assert "monday" in seen.out and "of-schedule" not in seen.out
 
 
 def test_names_of_the_setting_mask_are_hidden_too(bus_factory: AppFactory) -> None:

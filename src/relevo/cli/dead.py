@@ -17,6 +17,7 @@ from relevo.dead import DeadRow
 from relevo.errors import ConfigurationError, UnknownJob
 from relevo.model.job import State
 from relevo.model.nearest import did_you_mean
+from relevo.web.shown import shown_job
 
 PAGE = 1000
 _DONE = {"retry": "retried", "discard": "discarded"}
@@ -99,7 +100,7 @@ def _refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
 
 
 def _show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    info = app.dead.show(args.id, queue=args.queue)
+    info = shown_job(app, app.dead.show(args.id, queue=args.queue))
     if info.state is not State.DEAD:
         raise UnknownJob(f"job {info.id} is {info.state.value}, not a dead letter; `relevo job {info.id}` shows it")
     if args.json:

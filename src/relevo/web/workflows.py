@@ -30,6 +30,8 @@ class WorkflowState(Struct, frozen=True):
 
 
 async def _find(desk: Desk, id: str, queue: str) -> Workflow[Any]:
+    if queue:
+        await queue_in_use(desk, queue)
     try:
         return await desk.app.aworkflow(id, queue=queue or None)
     except UnknownJob as unknown:
