@@ -10,7 +10,7 @@ import pytest
 from relevo import Relevo, State
 from tests.conftest import AppFactory
 from tests.servers import Server
-from tests.system.shell import relevo
+from tests.system.shell import Told, relevo
 from tests.system.web import TOKENS, Filled, Here, emptied, served
 from tests.working import drained
 
@@ -110,12 +110,14 @@ def test_secrets_are_shown_to_nobody(desk: Desk) -> None:
 
 
 def test_secrets_are_hidden_on_the_command_line_too(server: Server, desk: Desk) -> None:
-    known = {"url": server.url, "RELEVO_PREFIX": desk.app.settings.prefix}
-    seen = relevo("job", desk.data.ready, "--name", "shop", **known)
+    def told(*words: str) -> Told:
+        return relevo(*words, "--name", "shop", url=server.url, RELEVO_PREFIX=desk.app.settings.prefix)
+
+    seen = told("job", desk.data.ready)
     assert 'token="***"' in seen.out, seen
-    seen = relevo("dead", "show", desk.data.dead, "--name", "shop", "--json", **known)
+    seen = told("dead", "show", desk.data.dead, "--json")
     assert seen.json["kwargs"] == {"token": "***"}
-    seen = relevo("schedules", "show", "nightly", "--name", "shop", **known)
+    seen = told("schedules", "show", "nightly")
     assert "monday" in seen.out and "of-schedule" not in seen.out
 
 
