@@ -19,7 +19,6 @@ import msgspec
 
 from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
-from relevo.model.access import token_of
 from relevo.model.nearest import did_you_mean
 from relevo.model.schedule import TIMES, schedule_of
 
@@ -154,9 +153,13 @@ def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
+    from relevo.model.access import token_of  # here, so that programs without tokens need not wait for it
+
     found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
     if not isinstance(found, list | tuple):
         raise OptionError(f"{name}: a list of tokens is needed, each as role:name:secret.")
+    if not found:
+        return ()
     try:  # never the token itself: messages of errors are logged
         tokens = [token_of(one) for one in found]
     except OptionError as error:
@@ -289,6 +292,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the caller of a request is shown our traceback. Not by default: it tells of files and values.
     remote_tracebacks: Annotated[bool, _switch] = False
 
+    # Who may use the HTTP API, as role:name:secret. None by default: then it answers on loopback only.
+    web_tokens: Annotated[tuple[str, ...], _web_tokens] = ()
+
+    # Names of arguments that are hidden from people, besides those that speak of secrets by themselves. None by
+    # default: what is secret in a program only its authors know.
+    mask: Annotated[tuple[str, ...], _mask] = ()
+
     # Messages whose way `relevo trace` can tell, of all services together: a few megabytes.
     trace_max: Annotated[int, partial(_whole, least=0, most=10_000_000)] = 10_000
 
@@ -303,13 +313,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
-
-    # Who may use the HTTP API, as role:name:secret. None by default: then it answers on loopback only.
-    web_tokens: Annotated[tuple[str, ...], _web_tokens] = ()
-
-    # Names of arguments that are hidden from people, besides those that speak of secrets by themselves. None by
-    # default: what is secret in a program only its authors know.
-    mask: Annotated[tuple[str, ...], _mask] = ()
 
     def __post_init__(self) -> None:
         for name, read in _readers().items():

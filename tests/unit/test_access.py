@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from relevo.errors import OptionError
+from relevo.errors import OptionError, SettingsError
 from relevo.model.access import Caller, Role, caller_of, host_of, is_loopback, is_same_origin, token_of
+from relevo.settings import load
 
 TOKENS = [token_of(f"{role}:{role}-ana:{role}-0123456789abcdef") for role in ("viewer", "operator", "admin")]
 
@@ -117,3 +121,33 @@ def test_a_host_header_is_taken_apart(header: str, host: str) -> None:
 def test_a_page_of_this_server_is_told_from_others(origin: str, host: str, same: bool) -> None:
     """RB18"""
     assert is_same_origin(origin, host) is same
+
+
+# In the settings
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"web_tokens": 7}, "a list of tokens"),
+        ({"web_tokens": ["0123456789abcdef"]}, "role:name:secret"),
+        ({"web_tokens": ["root:ana:0123456789abcdef"]}, "one of viewer, operator, admin"),
+        ({"web_tokens": ["admin:a na:0123456789abcdef"]}, "a name has letters"),
+        ({"web_tokens": ["admin:ana:0123456789abcde"]}, "16 characters or more"),
+        ({"web_tokens": ["admin:ana:0123456789 abcdef"]}, "openssl rand"),
+        ({"web_tokens": ["admin:ana:0123456789abcdef", "viewer:ana:fedcba9876543210"]}, "a name of its own"),
+        ({"mask": 7}, "names of arguments"),
+        ({"mask": [""]}, "names of arguments"),
+    ],
+)
+def test_settings_of_the_http_api_are_checked(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """RB18"""
+    with pytest.raises(SettingsError, match=says) as refused:
+        load(arguments=given, directory=tmp_path, environ={})
+    assert "0123456789" not in str(refused.value)
+
+
+def test_web_tokens_are_never_shown(tmp_path: Path) -> None:
+    found = load(arguments={"web_tokens": ["admin:ana:0123456789abcdef"]}, directory=tmp_path, environ={})
+    assert "0123456789abcdef" not in repr(found)
+    assert "admin:ana:***" in repr(found)
