@@ -153,13 +153,13 @@ def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
-    from relevo.model.access import token_of  # here, so that programs without tokens need not wait for it
-
     found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
     if not isinstance(found, list | tuple):
         raise OptionError(f"{name}: a list of tokens is needed, each as role:name:secret.")
     if not found:
         return ()
+    from relevo.model.access import token_of  # here, so that programs without tokens need not wait for it
+
     try:  # never the token itself: messages of errors are logged
         tokens = [token_of(one) for one in found]
     except OptionError as error:
