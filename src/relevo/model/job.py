@@ -76,6 +76,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     flow: str = field(name="wf", default="")
     #: The tick of the schedule that made it.
     tick_ms: int | None = field(name="tk", default=None)
+    #: It becomes ready so long after it is made, or (0) when those are done that it depends on.
+    later_ms: int | None = field(name="d", default=None)
     #: Of a message of the bus.
     headers: Headers | None = field(name="m", default=None)
     #: Over the body, by a key that services share; see bus/signing.py.

@@ -28,6 +28,7 @@ from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
 from relevo.worker.watch import Watch
+from relevo.worker.watcher import Watcher
 
 log = logging.getLogger("relevo.worker")
 
@@ -149,6 +150,7 @@ class Worker:
             self._bells = self._make_bells(driver, presence)
             duties = [self._guard(bell.run, "bell") for bell in self._bells]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
+            duties.append(self._guard(Watcher(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             try:
                 await self._stop.wait()
