@@ -17,6 +17,7 @@ from relevo.bus import Service
 from relevo.context import JobContext, current_job
 from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
 from relevo.handle import Job, JobInfo, Progress
+from relevo.model import version as _version
 from relevo.model.backoff import Backoff
 from relevo.model.job import State
 from relevo.model.message import Fault, Message, Reply
@@ -27,7 +28,7 @@ from relevo.schedules import Schedule, ScheduleInfo
 from relevo.store.settlement import Failure
 from relevo.task import Task
 
-__version__ = "0.1.0"
+__version__ = _version.VERSION
 
 __all__ = [
     "Backoff",

@@ -44,7 +44,7 @@ from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, load
 from relevo.store import flows, jobs, queues
 from relevo.store.client import Client
-from relevo.store.keys import AppKeys, QueueKeys, bus_keys
+from relevo.store.keys import AppKeys, QueueKeys, app_keys, bus_keys
 from relevo.store.plan import Call, Plan
 from relevo.store.relay import relay
 from relevo.store.settlement import Terms
@@ -58,7 +58,7 @@ T = TypeVar("T")
 #: A queue is put on the list of queues again after so many seconds of use.
 LIST_AGAIN = 3600.0
 #: What `_bind` sets.
-_BOUND = ("settings", "keys", "bus_keys", "lease_ms", "_clock_key", "_queue_keys", "_listed", "_client")
+_BOUND = ("settings", "keys", "bus_keys", "own_keys", "lease_ms", "_clock_key", "_queue_keys", "_listed", "_client")
 
 
 class Relevo:
@@ -103,6 +103,8 @@ class Relevo:
         self.keys = AppKeys(settings.prefix, settings.env, self.name)
         #: what all services under this prefix and env share
         self.bus_keys = bus_keys(settings.prefix, settings.env, clock_key=clock_key)
+        #: what concerns the app as a whole and is written by scripts
+        self.own_keys = app_keys(settings.prefix, settings.env, self.name, clock_key=clock_key)
         self.lease_ms = round(settings.lease * 1000)
         self._clock_key = clock_key
         self._queue_keys: dict[str, QueueKeys] = {}

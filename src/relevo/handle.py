@@ -10,8 +10,10 @@ from msgspec import Struct
 
 from relevo.errors import JobCancelled, JobError, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
 from relevo.model.durations import Duration, seconds
+from relevo.model.fingerprint import is_permanent
 from relevo.model.ids import LENGTH, made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
+from relevo.model.message import message_of
 from relevo.store import jobs
 from relevo.store.plan import Call
 
@@ -56,6 +58,22 @@ class JobInfo(Struct, frozen=True):
     waits_for: int = 0
     #: The workflow it belongs to, if any.
     workflow: str = ""
+    #: Of one that failed: the state it came from, which others died alike, whether it would fail again as it is, and
+    #: the version of relevo that wrote it down.
+    came_from: str = ""
+    fingerprint: str = ""
+    permanent: bool = False
+    version: str = ""
+    #: The dead letter whose place it took, with other arguments; and of a letter, the job that took its place.
+    origin: str = ""
+    replaced_by: str = ""
+    #: Of a message of the bus: the operation it belongs to, the message that caused it, who sent it, on behalf of which
+    #: task and session.
+    correlation_id: str = ""
+    causation_id: str = ""
+    source: str = ""
+    conversation_id: str = ""
+    session: str = ""
 
 
 class Job(Generic[R]):
@@ -247,7 +265,28 @@ def _info(seen: jobs.Seen, queue: str) -> JobInfo:
         result,
         seen.open,
         envelope.flow[:LENGTH],
+        record.queue_from if record else "",
+        record.fingerprint if record else "",
+        seen.state is State.DEAD and record is not None and is_permanent(record.reason),
+        record.version if record else "",
+        envelope.origin,
+        record.replaced_by if record else "",
+        **_belongings(seen.id, envelope),
     )
+
+
+def _belongings(id: str, envelope: Envelope) -> dict[str, str]:
+    """To what a message belongs."""
+    if envelope.headers is None:
+        return {}
+    message = message_of(id, envelope.target, 1, envelope.group, None, envelope.headers)
+    return {
+        "correlation_id": message.correlation_id,
+        "causation_id": message.causation_id,
+        "source": message.source,
+        "conversation_id": message.conversation_id,
+        "session": message.session,
+    }
 
 
 def _is_count(given: Any) -> bool:

@@ -32,6 +32,7 @@ from relevo.store import jobs as store_jobs
 from relevo.store import limits, queues
 from relevo.store.client import Client
 from relevo.store.keys import QueueKeys
+from relevo.store.letters import restore
 from relevo.store.plan import Call, Plan
 from relevo.store.push import NewJob, push, push_plain, push_rich
 from relevo.store.settlement import Held, Terms, done_record, settle
@@ -458,6 +459,16 @@ class Engine:
                 self._look_at(job)
             case "discard":
                 assert self.perform(store_jobs.discard(self.queue, [job.id])) == (self.model.discard(job.id), False)
+            case "undo":
+                self._discard_and_restore(_pick(self.model.of("dead") or [job], number))
+
+    def _discard_and_restore(self, job: Job) -> None:
+        was_dead, gone = job.state == "dead" and job.has_record, self.model.discard(job.id)
+        assert self.perform(store_jobs.discard(self.queue, [job.id], undo_ms=HOUR)) == (gone, False)
+        for back in (was_dead, False):
+            assert self.perform(restore(self.queue, [job.id], 1000)) == (back, False)
+        if was_dead:
+            self.model.restore(job.id)
 
     def _revive(self, job: Job) -> None:
         said, _ = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
@@ -622,7 +633,9 @@ class Engine:
         assert found.recorded == {job.id for job in model.jobs.values() if job.has_record}
         for job in model.jobs.values():
             assert job.ends == job.lives - (job.state in LIVING), f"{job.id} ended {job.ends} times"
-        for name in (*ENDED, "stats", "idle", "buckets"):
+        grouped = [id for ids in found.alike for id in ids]
+        assert sorted(grouped) == sorted(found.sets["dead"]), "each dead letter is in one group, and nothing else is"
+        for name in (*ENDED, "stats", "idle", "buckets", "kinds", "bin"):
             assert found.ttls.get(name, 1) > 0, f"{name} has no time limit"
         assert found.sets["ready"] or "clock" not in found.ttls, "nothing is queued, yet the virtual times stay"
         if not found.jobs:

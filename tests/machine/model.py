@@ -347,3 +347,9 @@ class Model:
         job.state, job.has_record = "discarded", False
         self.totals["discarded"] += 1
         return 1
+
+    def restore(self, id: str) -> None:
+        """A dead letter that was discarded is there again."""
+        job = self.jobs[id]
+        job.state, job.has_record = "dead", True
+        self.totals["restored"] += 1

@@ -16,8 +16,8 @@ _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelle
 _SETS = (*_STATES, "idle", "errands", "parking")
 _HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters", "limits", "holding")
 #: Keys of one job, worker, name, group or schedule each; that none of them stays is seen at the end.
-_OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked")
-_COMPARED = (*_SETS, *_HASHES, "clock", "buckets")
+_OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked", "alike", "binned")
+_COMPARED = (*_SETS, *_HASHES, "clock", "buckets", "kinds", "bin")
 #: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no
 #: other key may ever be there.
 ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE)))
@@ -32,10 +32,11 @@ KEYS  {" ".join(_FIXED)}
       ended      -     prefix of records
       bell       -     prefix of bells
       parked     -     prefix of lines
+      alike      -     prefix of groups of dead letters
 ARGV  workers    int   how many workers
                        then the workers, then ids of jobs
-GIVES sets, hashes, bells, records, time limits, lines ]]
-local sets, hashes, bells, records, ttls, lines = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}
+GIVES sets, hashes, bells, records, time limits, lines, groups of dead letters ]]
+local sets, hashes, bells, records, ttls, lines, groups = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}, {{}}
 for i = 1, {len(_SETS)} do sets[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
 for i = 1, {len(_HASHES)} do hashes[i] = redis.call('HGETALL', KEYS[{len(_SETS)} + i]) end
 for i = 1, workers do bells[i] = redis.call('LRANGE', bell .. ':' .. ARGV[1 + i], 0, -1) end
@@ -44,7 +45,8 @@ for i = 1, {len(_FIXED)} do ttls[i] = redis.call('PTTL', KEYS[i]) end
 for i, group in ipairs({{ {", ".join(f"'{group}'" for group in GROUPS)} }}) do
   lines[i] = redis.call('ZRANGE', parked .. ':g:' .. group, 0, -1, 'WITHSCORES')
 end
-return {{ sets, hashes, bells, records, ttls, lines }}""",
+for i, kind in ipairs(redis.call('HKEYS', kinds)) do groups[i] = redis.call('ZRANGE', alike .. ':' .. kind, 0, -1) end
+return {{ sets, hashes, bells, records, ttls, lines, groups }}""",
 )
 
 
@@ -71,6 +73,8 @@ class Snapshot:
     holding: dict[str, bytes]
     #: group -> who stands in its line, in order
     lines: dict[str, list[str]]
+    #: dead letters that died alike
+    alike: list[list[str]]
 
 
 def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Call[Snapshot]:
@@ -79,7 +83,7 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
     args: list[Argument] = [len(workers), *workers, *asked]
 
     def decode(reply: list[Any]) -> Snapshot:
-        sets, hashes, bells, records, ttls, lines = reply
+        sets, hashes, bells, records, ttls, lines, groups = reply
         of = dict(zip(_HASHES, map(_pairs, hashes), strict=True))
         return Snapshot(
             {name: _scores(rows) for name, rows in zip(_SETS, sets, strict=True)},
@@ -98,6 +102,7 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
             {name.removeprefix("g:"): text.decode() for name, text in of["limits"].items()},
             of["holding"],
             {group: list(_scores(rows)) for group, rows in zip(GROUPS, lines, strict=True)},
+            [[id.decode() for id in ids] for ids in groups],
         )
 
     return Call(args, decode, _SNAPSHOT, queue.of(_SNAPSHOT))

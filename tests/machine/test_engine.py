@@ -52,7 +52,7 @@ ANY = st.integers(0, 15)
 WANTED = st.sampled_from([1, 2, 5])
 OUTCOMES = st.sampled_from(["ok", "ok", "fail", "fail", "back", "snooze", "cancelled", "broken", "expired"])
 TOLD = {"number": ANY, "outcomes": st.lists(OUTCOMES, min_size=1, max_size=3), "has_record": st.booleans()}
-WISHES = st.sampled_from(["look", "await", "discard"])
+WISHES = st.sampled_from(["look", "await", "discard", "undo"])
 LOST = {"lost": st.just(True)}
 GROUP = st.sampled_from(GROUPS)
 TERMS = st.sampled_from(

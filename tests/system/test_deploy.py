@@ -75,8 +75,8 @@ ROLES = {
     ),
     # the last ones for workflows and schedules
     "monitor": (
-        {"count", "page", "look"},
-        {"ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
+        {"count", "page", "look", "letters", "groups"},
+        {"hkeys", "zmscore", "zcount", "ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
         | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
     ),
 }

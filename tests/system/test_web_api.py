@@ -9,6 +9,7 @@ import pytest
 
 from relevo import Relevo, State
 from tests.conftest import AppFactory
+from tests.eventually import eventually
 from tests.servers import Server
 from tests.system.shell import Told, relevo
 from tests.system.web import TOKENS, Filled, Here, emptied, served
@@ -213,8 +214,8 @@ def test_dead_letters_are_run_again_once(desk: Desk) -> None:
         assert here.do("/dead/retry", body={"ids": [desk.data.dead]}) == {"retried": 0}
         drained(desk.app)
         assert here.do("/dead/retry", body={"all": True, "queue": "default"}) == {"retried": 1}
-        assert here.do("/dead/retry", 422)["error"] == "Invalid"
-        assert here.do("/dead/retry", 422, {"ids": [desk.data.dead], "all": True})["error"] == "Invalid"
+        assert here.do("/dead/retry", 422)["error"] == "OptionError"
+        assert here.do("/dead/retry", 422, {"ids": [desk.data.dead], "all": True})["error"] == "OptionError"
         assert here.do("/dead/retry", 422, {"ids": ["short"]})["error"] == "OptionError"
         assert here.ask(f"/dead/{desk.data.dead}", 404)["message"].endswith(f"see /jobs/{desk.data.dead}")
 
@@ -228,6 +229,89 @@ def test_dead_letters_are_forgotten_only_when_it_is_meant(desk: Desk, which: str
         assert here.do("/dead/discard", body=body, dry_run=False) == {"discarded": 1, "dry_run": False}
         assert here.ask("/dead")["items"] == []
     assert deeds(desk.app) == [("dead.discard", "admin-ana", "http", 1)]
+
+
+def test_dead_letters_are_found_by_what_they_have_in_common(desk: Desk) -> None:
+    """R154"""
+    with desk("operator") as here:
+        (group,) = here.ask("/dead/groups")
+        assert (group["count"], group["error"], group["tasks"]) == (1, "ValueError: no such invoice", ["charge"])
+        alike = {"queue": "default", "task": "charge", "reason": "retries_exhausted", "group": group["fingerprint"]}
+        found = here.ask("/dead", **alike, came_from="running", permanent="false", since="1h", text="4111-dead")
+        assert [one["id"] for one in found["items"]] == [desk.data.dead] and found["next"] is None
+        for other in ("task=double", "tenant=acme", "until=1h", "permanent=true"):
+            assert here.ask(f"/dead?{other}")["items"] == []
+        assert here.ask("/dead", since="2020-01-01T00:00:00Z")["items"]
+        for wrong in ({"since": "yesterday"}, {"since": "2020-01-01T00:00:00"}, {"group": "x"}, {"queue": "mials"}):
+            assert here.get("/api/v1/dead", params=wrong).status_code in (404, 422), wrong
+        assert here.do("/dead/retry", body={"group": group["fingerprint"]}) == {"retried": 1}
+
+
+def test_a_viewer_cannot_search_for_what_is_hidden(desk: Desk) -> None:
+    with desk("viewer") as here:
+        assert here.ask("/dead", task="charge")["items"]
+        assert "operator" in here.ask("/dead", 403, text="4111")["message"]
+
+
+def test_what_was_discarded_a_moment_ago_is_restored(desk: Desk) -> None:
+    with desk("admin") as here:
+        here.do("/dead/discard", body={"task": "charge"}, dry_run=False)
+        assert here.ask("/dead")["items"] == []
+        assert here.do("/dead/restore", body={"all": True}) == {"restored": 1}
+        assert here.do("/dead/restore", body={"ids": [desk.data.dead]}) == {"restored": 0}
+        assert [one["id"] for one in here.ask("/dead")["items"]] == [desk.data.dead]
+    assert [what for what, *_ in deeds(desk.app)] == ["dead.restore", "dead.restore", "dead.discard"]
+
+
+def test_a_dead_letter_runs_with_other_arguments(desk: Desk) -> None:
+    path = f"/dead/{desk.data.dead}/edit"
+    with desk("operator") as here:
+        # What was shown is not sent back as if it were the value.
+        assert "is no value" in here.do(path, 422, {"args": [7, "***"]})["message"]
+        assert "is no value" in here.do(path, 422, {"kwargs": {"token": "***"}})["message"]
+        assert here.do(path, 422, {"args": ["seven"]})["error"] == "PayloadError"
+        assert here.do(path, 422, {})["error"] == "OptionError"
+        job = here.do(path, body={"args": [7, "4111-edited"]})
+        drained(desk.app)
+        assert desk.app.job(job["id"]).status() is State.DONE
+        assert here.do(path, 404, {"args": [7, "x"]})["error"] == "UnknownJob"
+    (deed,) = desk.app.audit.list()
+    assert (deed.what, deed.about["changed"]) == ("dead.edit", ["args"]) and "4111" not in str(deed.about)
+
+
+def test_a_replay_goes_on_after_the_request_that_began_it(desk: Desk) -> None:
+    for invoice in range(3):
+        desk.app.tasks["charge"].enqueue(13, f"card-{invoice}")
+    drained(desk.app)
+    with desk("operator") as here:
+        assert here.do("/dead/replays", 422, {})["error"] == "Invalid"
+        begun = here.do("/dead/replays", body={"task": "charge", "rate": "2/s"})
+        assert (begun["who"], begun["total"]) == ("operator-ana", 4)
+        assert [one["id"] for one in here.ask("/dead/replays")] == [begun["id"]]
+        assert here.do(f"/dead/replays/{begun['id']}/resume", 409)["error"] == "JobError"
+        here.do(f"/dead/replays/{begun['id']}/stop")
+        stopped = eventually(lambda: _unless_running(here, begun["id"]), what="it stops")
+        assert stopped["state"] == "stopped" and stopped["retried"] < 4
+        assert here.do(f"/dead/replays/{begun['id']}/stop", 409)["error"] == "Conflict"
+        here.do(f"/dead/replays/{begun['id']}/resume")
+        done = eventually(lambda: _unless_running(here, begun["id"]), what="it ends")
+        assert (done.get("state"), done["retried"]) == ("done", 4)
+        assert here.ask(f"/dead/replays/{'0' * 20}", 404)["error"] == "UnknownJob"
+    assert [what for what, *_ in deeds(desk.app)] == ["dead.replay_resume", "dead.replay_stop", "dead.replay"]
+
+
+def _unless_running(here: Here, id: str) -> Any:
+    found = here.ask(f"/dead/replays/{id}")
+    return found if found.get("state", "running") != "running" else None
+
+
+def test_health_is_told_with_its_reasons(desk: Desk) -> None:
+    """R153"""
+    with desk("viewer") as here:
+        health = here.ask("/queue/health")
+        assert health["status"] == desk.app.health().status
+        assert {one["name"] for one in health["queues"]} >= {"default"}
+        assert here.ask("/queue/health", cached="true")["status"] == "unknown"  # no worker looks after it
 
 
 def test_a_schedule_is_looked_after(desk: Desk) -> None:

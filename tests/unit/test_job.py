@@ -82,8 +82,13 @@ def test_a_record_comes_back_as_it_was() -> None:
     record = Record(
         State.DEAD,
         "shop.charge",
+        "0123456789abcdef",
         "running",
         "poison",
+        "ValueError: no stock",
+        "acme",
+        "0.1.0",
+        "00000000000000000007",
         1,
         2,
         "w1",

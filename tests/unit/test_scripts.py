@@ -10,6 +10,7 @@ import pytest
 
 from relevo.model.health import Health, Status
 from relevo.model.job import Envelope, State
+from relevo.model.replay import Replay
 from relevo.model.schedule import schedule_of
 from relevo.model.span import Span
 from relevo.store import (
@@ -21,11 +22,13 @@ from relevo.store import (
     health,
     history,
     jobs,
+    letters,
     limits,
     messages,
     presence,
     queues,
     relay,
+    replays,
     schedules,
     spans,
     subscriptions,
@@ -85,6 +88,13 @@ CALLS: list[tuple[Call[Any], int]] = [
     (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 6),
     (jobs.revive(KEYS, ID, Envelope("x"), b""), 0),
     (jobs.discard(KEYS, [ID, ID]), 2),
+    (letters.part(KEYS), 0),
+    (letters.part(KEYS, place=letters.Place(1, ID)), 0),
+    (letters.alike(KEYS, ["0" * 16, "f" * 16]), 2),
+    (letters.restore(KEYS, [ID, ID], 1), 2),
+    (letters.replace(KEYS, ID, ID, Envelope("x"), b""), 0),
+    (letters.bury(KEYS, [(ID, 1, b"{}")] * 2, ttl_ms=1, dead_max=1), 6),
+    (replays.lead(KEYS, "take", Replay(ID), "w"), 0),
     (queues.count(KEYS, "default"), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
     (queues.pause(KEYS, True), 0),

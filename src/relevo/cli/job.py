@@ -115,6 +115,16 @@ def describe(screen: Screen, info: JobInfo) -> None:
             ("ended", moment(info.ended_ms)),
             ("worker", info.worker),
             ("progress", progress),
+            ("came from", info.came_from),
+            ("group of deaths", info.fingerprint),
+            ("permanent", "yes: it would fail again as it is" if info.permanent else ""),
+            ("in place of", info.origin),
+            ("replaced by", info.replaced_by),
+            ("operation", info.correlation_id),
+            ("caused by", info.causation_id),
+            ("sent by", info.source),
+            ("session", info.session),
+            ("written by", f"relevo {info.version}" if info.version else ""),
             ("result", _compact(info.result) if info.result is not None else ""),
         ]
     )

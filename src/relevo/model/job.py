@@ -78,6 +78,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     tick_ms: int | None = field(name="tk", default=None)
     #: It becomes ready so long after it is made, or (0) when those are done that it depends on.
     later_ms: int | None = field(name="d", default=None)
+    #: The dead letter that it takes the place of, with other arguments.
+    origin: str = field(name="og", default="")
     #: Of a message of the bus.
     headers: Headers | None = field(name="m", default=None)
     #: Over the body, by a key that services share; see bus/signing.py.
@@ -127,12 +129,23 @@ NO_JSON = Raw(b"")
 
 
 class Record(Struct, frozen=True, omit_defaults=True):
-    """What is left of a job that has ended, until its time limit."""
+    """What is left of a job that has ended, until its time limit.
+
+    What is short comes first: scripts read a dead letter's head, all before its story (`include/alike.lua`).
+    """
 
     state: State
     target: str = ""
+    #: Of a dead letter: which others died alike, see model/fingerprint.py.
+    fingerprint: str = ""
     queue_from: str = ""
     reason: str = ""
+    #: Of a dead letter: the error of its last attempt in one line, whose job it was, which relevo wrote this, and which
+    #: job took its place.
+    error: str = ""
+    tenant: str = ""
+    version: str = ""
+    replaced_by: str = ""
     started_ms: int = 0
     ended_ms: int = 0
     worker: str = ""

@@ -126,7 +126,7 @@ def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[t
     return Call(args, tuple, script, queue.of(script), repeatable=False)
 
 
-def discard(queue: QueueKeys, ids: list[str]) -> Call[tuple[int, bool]]:
-    """Forget ended jobs: how many there were; whether to relay."""
+def discard(queue: QueueKeys, ids: Sequence[str], *, undo_ms: int = 0) -> Call[tuple[int, bool]]:
+    """Forget ended jobs: how many there were; whether to relay. Dead letters can be restored for `undo_ms`."""
     script = queue.script("discard")
-    return Call([KEEP_MS, *ids], lambda r: (r[0], bool(r[1])), script, queue.of(script))
+    return Call([KEEP_MS, undo_ms, *ids], lambda r: (r[0], bool(r[1])), script, queue.of(script))

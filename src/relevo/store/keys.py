@@ -37,6 +37,8 @@ QUEUE_KEYS = {
     "dead": "time limit of its longest record",
     "cancelled": "time limit of its longest record",
     "expired": "time limit of its longest record",
+    "kinds": "time limit of the longest dead letter",
+    "bin": "ten minutes, renewed by what is discarded",
     "limits": "permanent until the limit is removed",
     "holding": "empties with the jobs",
     "buckets": "time limit: when all of them are full",
@@ -52,7 +54,12 @@ QUEUE_KEYS = {
     "sweeping": "half a minute: one sweep at a time",
     "audit": "time limit, renewed by deeds; the newest only",
     "spans": "time limit, renewed by traffic; the newest only",
+    # of an app, which is addressed as a queue, too: `{prefix:env:app}`
+    "replays": "a week, renewed by replays; the newest only",
     # prefixes of keys of their own
+    "replay": "a week after its last step",
+    "alike": "time limit of the longest dead letter in it",
+    "binned": "ten minutes, or its record's time limit",
     "parked": "empties with the jobs",
     "made": "task_ttl, renewed by what is made on behalf of the task",
     "carried": "removed with its job or workflow; a time limit once that has failed or ended",
@@ -103,6 +110,12 @@ class QueueKeys:
 def bus_keys(prefix: str, env: str, *, clock_key: str = "") -> QueueKeys:
     """The keys of the bus as a whole: what all services under one prefix and env share."""
     parts = (encode(part, what="name") if part else "" for part in (prefix, env))
+    return QueueKeys(":".join(parts), clock_key=clock_key)
+
+
+def app_keys(prefix: str, env: str, app: str, *, clock_key: str = "") -> QueueKeys:
+    """The keys of an app as a whole, for scripts."""
+    parts = (encode(part, what="name") if part else "" for part in (prefix, env, app))
     return QueueKeys(":".join(parts), clock_key=clock_key)
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw, Struct
 
+from relevo.model.fingerprint import error_line, fingerprint
 from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, write
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
 from relevo.model.replying import reply_of, signed_part
+from relevo.model.version import VERSION
 from relevo.store.turns import Moved
 
 
@@ -86,18 +88,31 @@ def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> R
 def ended_record(held: Held, outcome: End, now_ms: int, queue_from: str = "running") -> Record:
     """The record of a job that was given up, cancelled or came too late. It keeps the body, to run it again."""
     envelope = held.envelope
-    return Record(
+    record = Record(
         outcome.state,
         envelope.target if envelope else "",
-        queue_from,
-        outcome.reason,
-        held.since_ms,
-        now_ms,
-        held.worker,
-        len(outcome.story.attempts),
+        queue_from=queue_from,
+        reason=outcome.reason,
+        started_ms=held.since_ms,
+        ended_ms=now_ms,
+        worker=held.worker,
+        runs=len(outcome.story.attempts),
         story=outcome.story,
         body=Raw(held.body) if envelope else NO_JSON,
         unreadable=b"" if envelope else held.body,
+    )
+    return of_dead(record, envelope) if outcome.state is State.DEAD else record
+
+
+def of_dead(record: Record, envelope: Envelope | None) -> Record:
+    """The record of a dead letter, with the head by which it is found and grouped."""
+    last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+    return msgspec.structs.replace(
+        record,
+        fingerprint=fingerprint(record.reason, last),
+        error=error_line(last),
+        tenant=envelope.group if envelope else "",
+        version=VERSION,
     )
 
 

@@ -20,7 +20,7 @@ from relevo.model.access import token_of
 from relevo.web.asking import arguments
 from relevo.web.gate import Gate
 from relevo.web.problems import Problem, Refused, refusal_of
-from relevo.web.route import Desk, Did, Route
+from relevo.web.route import Desk, Did, Errands, Route
 
 log = logging.getLogger("relevo.web")
 
@@ -38,9 +38,10 @@ def answer(status: int, value: Any, headers: dict[str, str] | None = None) -> Re
 class Endpoint:
     """All that can be asked under one path."""
 
-    def __init__(self, app: Relevo, gate: Gate, routes: Iterable[Route]) -> None:
+    def __init__(self, app: Relevo, gate: Gate, errands: Errands, routes: Iterable[Route]) -> None:
         self._app = app
         self._gate = gate
+        self._errands = errands
         self._routes = {route.method: route for route in routes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +70,8 @@ class Endpoint:
         client = request.client.host if request.client else ""
         caller = self._gate.admit(request.headers, client, route.role, changes=route.changes)
         given = await arguments(request, route, self._app.settings.max_payload + ROOM)
-        found = await route.handler(Desk(self._app, caller, request.scope.get("root_path", "")), **given)
+        desk = Desk(self._app, caller, request.scope.get("root_path", ""), self._errands)
+        found = await route.handler(desk, **given)
         if not isinstance(found, Did):
             return found
         if not found.dry:
@@ -95,12 +97,13 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 def api_of(app: Relevo, routes: Iterable[Route]) -> Router:
     """The API of an app, to be mounted anywhere."""
     gate = Gate([token_of(text) for text in app.settings.web_tokens])
+    errands = Errands()
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
     # Names may hold slashes, so the longer paths are asked first: `/queues/a/jobs` is not the queue `a/jobs`.
     order = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
-    paths = [Path(_matched(path), Endpoint(app, gate, by_path[path])) for path in order]
+    paths = [Path(_matched(path), Endpoint(app, gate, errands, by_path[path])) for path in order]
     return Router(paths, redirect_slashes=False, default=_nowhere)
 
 

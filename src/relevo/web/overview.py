@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from relevo.audit import Deed
 from relevo.model.access import Role
+from relevo.model.health import Health
 from relevo.store.workers import WorkerInfo, living
 from relevo.web.asked import Limit
 from relevo.web.route import Desk, get
@@ -18,6 +21,12 @@ class Me(Struct, frozen=True):
     role: str
     app: str
     env: str
+
+
+class Cached(Struct, frozen=True, forbid_unknown_fields=True):
+    """How fresh it must be."""
+
+    cached: Annotated[bool, Meta(description="what a worker found last, if the setting `health` is on")] = False
 
 
 class Workers(Struct, frozen=True):
@@ -39,6 +48,12 @@ async def me(desk: Desk) -> Me:
     return Me(desk.caller.name, desk.caller.role.label, desk.app.name, desk.app.settings.env)
 
 
+@get("/queue/health")
+async def health(desk: Desk, query: Cached) -> Health:
+    """Whether all is well with the app, and why not: every queue, looked at now."""
+    return await desk.app.ahealth(cached=query.cached)
+
+
 @get("/workers")
 async def workers(desk: Desk) -> Workers:
     """The workers of the app."""
@@ -52,4 +67,4 @@ async def audit(desk: Desk, query: Newest) -> list[Deed]:
     return await desk.app.audit.alist(limit=query.limit)
 
 
-ROUTES = (me, workers, audit)
+ROUTES = (me, health, workers, audit)

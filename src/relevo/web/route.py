@@ -10,18 +10,42 @@ structs, and what it gives. The table made of routes answers requests, and the O
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.model.access import Caller, Role
 
+log = logging.getLogger("relevo.web")
+
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
+
+
+class Errands:
+    """What goes on after a request was answered. It ends with the process, so it must be such that others can go on."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def go(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin something."""
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)  # else nobody would hold it, and it could vanish half-way
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("something that went on after its answer failed: %s", error)
 
 
 class Desk(Struct, frozen=True):
@@ -31,6 +55,8 @@ class Desk(Struct, frozen=True):
     caller: Caller
     #: Where the API is mounted.
     base: str = ""
+    #: Where a handler leaves what goes on after its answer.
+    errands: Errands = msgspec.field(default_factory=Errands)
 
     @property
     def sees_all(self) -> bool:

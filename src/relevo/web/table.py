@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relevo.web import bus, dead, jobs, overview, queues, schedules, workflows
+from relevo.web import bus, dead, jobs, overview, queues, replays, schedules, workflows
 from relevo.web.openapi import document
 from relevo.web.route import Desk, get
 
@@ -19,6 +19,7 @@ ROUTES = (
     *queues.ROUTES,
     *jobs.ROUTES,
     *dead.ROUTES,
+    *replays.ROUTES,
     *schedules.ROUTES,
     *workflows.ROUTES,
     *bus.ROUTES,

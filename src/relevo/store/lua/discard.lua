@@ -1,33 +1,53 @@
---[[ Forget ended jobs.
+--[[ Forget ended jobs. Dead letters can be restored for a while (restore.lua), if that is asked for.
 KEYS  ended      -     prefix of records of finished jobs
       notes      -     prefix of progress and logs
       carried    -     prefix of what jobs carry with them
+      binned     -     prefix of records that can be restored
+      bin        zset  their ids, by when they were discarded
       stats      hash  counters
       errands    zset  letters, by the time they are to be delivered
       letters    hash  their texts
-      done dead cancelled expired
+      done dead cancelled expired alike kinds
 ARGV  keep_ms    int   how long the counters live without traffic
+      undo_ms    int   how long a dead letter can be restored; 0: not at all
                        then the ids
 GIVES how many there were, 1 if there is something to relay ]]
 -- @include now
 -- @include tally
 -- @include post
 -- @include errand
+-- @include alike
+local function shorten(key, ms) -- let a key live no longer than that
+  if redis.call('PTTL', key) > ms then redis.call('PEXPIRE', key, ms) end
+end
 local gone = 0
-for i = 2, #ARGV do
+undo_ms = tonumber(undo_ms)
+for i = 3, #ARGV do
   local id = ARGV[i]
+  local record, own = ended .. ':' .. id, carried .. ':' .. id
   redis.call('ZREM', done, id)
-  redis.call('ZREM', dead, id)
+  local was_dead = redis.call('ZREM', dead, id) == 1
   redis.call('ZREM', cancelled, id)
   redis.call('ZREM', expired, id)
-  redis.call('DEL', notes .. ':' .. id)
-  local record = redis.call('GET', ended .. ':' .. id)
-  if record then
+  local head = redis.call('GETRANGE', record, 0, HEAD - 1)
+  if head ~= '' then
     -- Forgetting a job that failed does not make it one that went well: what waits for it will never run.
-    give_up_on(id, record)
-    redis.call('DEL', ended .. ':' .. id, carried .. ':' .. id)
+    if string.find(head, '^{"token":%d+,"edges":') then give_up_on(id, redis.call('GET', record)) end
+    if was_dead then leave_alike(id, head) end
     gone = gone + 1
   end
+  if head ~= '' and was_dead and undo_ms > 0 then
+    local until_ms = now + redis.call('PTTL', record)
+    redis.call('APPEND', record, string.format('%015d', until_ms)) -- its own time limit, for when it comes back
+    redis.call('RENAME', record, binned .. ':' .. id)
+    for _, key in ipairs({ binned .. ':' .. id, own, notes .. ':' .. id }) do shorten(key, undo_ms) end
+    redis.call('ZADD', bin, now, id)
+    redis.call('PEXPIRE', bin, undo_ms)
+  else
+    redis.call('DEL', notes .. ':' .. id)
+    if head ~= '' then redis.call('DEL', record, own) end
+  end
 end
+if undo_ms > 0 then redis.call('ZREMRANGEBYSCORE', bin, '-inf', now - undo_ms) end
 if gone > 0 then tally('discarded', gone) end
 return { gone, errand_is_due() }

@@ -1,5 +1,6 @@
 --[[ Put an ended job back in the queue, once however often this is asked.
 KEYS  jobs ready waiting carried claims clock names waiters idle bell stats errands letters ended dead cancelled expired
+      alike kinds
 ARGV  id         id    the job
       priority   int   its level
       group      text  its group, or ''
@@ -15,12 +16,14 @@ GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among th
 -- @include tally
 -- @include post
 -- @include revival
+-- @include alike
 local bag = carried .. ':' .. id
 local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
 if known[1] and tonumber(known[3]) > 0 and redis.call('EXISTS', ended .. ':' .. id) == 1 then return { -1, 0 } end
 local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)
 local record = found > 0 and redis.call('GET', ended .. ':' .. id) -- a result is not ours to remove
 if not record then return { 0, 0 } end
+leave_alike(id, record)
 local number = bring_back(id, record, body, name)
 redis.call('PERSIST', bag)
 if known[1] and known[1] ~= 'freed' and tonumber(known[2]) > 0 then

@@ -4,7 +4,7 @@ comes too late and is refused.
 
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters stats idle bell paused
       limits holding buckets parking parked
-      carried errands letters ended done dead cancelled expired
+      carried errands letters ended done dead cancelled expired alike kinds
 ARGV  worker     id    who asks
       lease_ms   int   how long a job is lent without a renewal
       idle_ms    int   how long the worker is believed to wait

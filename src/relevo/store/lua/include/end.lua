@@ -1,5 +1,6 @@
 -- A job's end: its record under a time limit, its place in the index of its state, and word to all who wait for it.
 -- @include post
+-- @include cap
 local awaited -- asked once, when the first job ends
 local function somebody_waits()
   if awaited == nil then awaited = redis.call('EXISTS', waiters) == 1 end
@@ -29,9 +30,6 @@ end
 local function tell(id, state, record, token, spare_ms)
   announce(id, state, token * 2, farewell(id, record, spare_ms), record)
 end
-local function outlive(key, ttl) -- an index lives as long as its longest record
-  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
-end
 local function file(index, state, id, record, ttl, token)
   local edges = farewell(id, record, ttl < 0 and -ttl)
   if ttl > 0 then
@@ -48,20 +46,8 @@ local function file(index, state, id, record, ttl, token)
     if index == done then
       redis.call('ZREMRANGEBYRANK', index, 0, -done_max - 1) -- only the index is short: a result lives for its own time
     else
-      for _, old in ipairs(redis.call('ZRANGE', index, 0, 2)) do -- entries whose record has ended leave with those that come
-        if redis.call('EXISTS', ended .. ':' .. old) == 0 then redis.call('ZREM', index, old) end
-      end
-      local over = redis.call('ZCARD', index) - dead_max
-      if over > 0 then
-        local old = redis.call('ZPOPMIN', index, math.min(over, 100))
-        for i = 1, #old, 2 do
-          -- only the records that hold edges are read as a whole
-          local head = redis.call('GETRANGE', ended .. ':' .. old[i], 0, 40)
-          if string.find(head, '"edges":', 1, true) then give_up_on(old[i], redis.call('GET', ended .. ':' .. old[i])) end
-          redis.call('DEL', ended .. ':' .. old[i])
-        end
-        redis.call('HINCRBY', stats, 'dropped', #old / 2)
-      end
+      if state == 'dead' then join_alike(id, kept, ttl, string.format('%d', now)) end
+      cap(index, state)
     end
   end
   announce(id, state, token * 2, edges, record)

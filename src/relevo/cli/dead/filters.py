@@ -1,0 +1,73 @@
+"""Which dead letters a command is about."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import Any
+
+from relevo.app import Relevo
+from relevo.errors import ConfigurationError
+from relevo.model.nearest import did_you_mean
+from relevo.model.wanted import Filters
+
+#: Options that say which letters are meant, but for the queue.
+_FILTERS = ("task", "error", "reason", "came_from", "tenant", "text", "since", "until", "group", "permanent")
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """Offer the ways to say which letters are meant; `filters_of` reads them."""
+    which = parser.add_argument_group("which letters")
+    which.add_argument("--queue", metavar="NAME", help="only of this queue")
+    which.add_argument("--task", metavar="NAME", help="only of this task")
+    which.add_argument("--error", metavar="TEXT", help="only where the reason or the error holds this text")
+    which.add_argument("--reason", metavar="REASON", help="only with this reason, such as retries_exhausted")
+    which.add_argument("--from", dest="came_from", metavar="STATE", help="only those that came from this state")
+    which.add_argument("--tenant", metavar="NAME", help="only of this tenant (group of jobs)")
+    which.add_argument("--text", metavar="TEXT", help="only where this is in the arguments, messages or tracebacks")
+    which.add_argument("--group", metavar="HEX", help="only those that died alike: see `relevo dead groups`")
+    which.add_argument("--since", type=_time, metavar="TIME", help="died since: 2h (ago), or 2026-11-16T08:00")
+    which.add_argument("--until", type=_time, metavar="TIME", help="died until then")
+    kind = which.add_mutually_exclusive_group()
+    kind.add_argument("--permanent", action="store_true", default=None, help="only what would fail again as it is")
+    kind.add_argument(
+        "--transient", dest="permanent", action="store_false", default=None, help="only what may go well another time"
+    )
+
+
+def _time(text: str) -> Any:
+    """A time of day in this machine's zone if it says none, or how long ago."""
+    if "-" not in text:
+        return text  # read, and refused, as a duration
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a time such as 2026-11-16T08:00, or 2h, is needed: {text[:40]!r}") from None
+
+
+def filters_of(args: argparse.Namespace) -> Filters:
+    """What the options ask for."""
+    found: Filters = {"queue": args.queue}
+    for name in _FILTERS:
+        found[name] = getattr(args, name)  # type: ignore[literal-required]
+    return found
+
+
+def is_filtered(args: argparse.Namespace) -> bool:
+    """Whether anything but the queue is asked for."""
+    return any(getattr(args, name) is not None for name in _FILTERS)
+
+
+def said(args: argparse.Namespace) -> dict[str, Any]:
+    """The filters that were given, for the audit trail."""
+    return {
+        name: value if isinstance(value, bool) else str(value)
+        for name, value in filters_of(args).items()
+        if value is not None
+    }
+
+
+def refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
+    """A misspelt queue has no dead letters either; that must not look like good news."""
+    if queue is not None and queue not in (known := app.queues()):
+        raise ConfigurationError(f"app {app.name!r} has no queue {queue!r} in use{did_you_mean(queue, known)}")

@@ -1,0 +1,147 @@
+"""Tracked runs: `relevo dead retry --rate/--canary`, `runs`, `resume` and `stop`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from relevo.app import Relevo
+from relevo.audit import whoami
+from relevo.cli.dead.filters import filters_of, said
+from relevo.cli.exits import Exit
+from relevo.cli.screen import Screen, away, plural
+from relevo.model.replay import Replay
+
+#: Seconds between two words of a long deed, to a terminal and to a file.
+_EVERY, _EVERY_IN_FILES = 0.2, 10.0
+
+
+class Progress:
+    """A line on standard error that says how far it is: replaced on a terminal, now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_live = sys.stderr.isatty()
+        self._every = _EVERY if self._is_live else _EVERY_IN_FILES
+        self._next = time.monotonic() + self._every
+        self._was_said = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._was_said and self._is_live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        """Say it, unless something was said just now."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._every
+        self._was_said = True
+        print(
+            f"\r\x1b[K{text}" if self._is_live else text, end="" if self._is_live else "\n", file=sys.stderr, flush=True
+        )
+
+    def watch(self, run: Replay) -> None:
+        """How far a replay is."""
+        self.tell(how_far(run))
+
+
+def how_far(run: Replay) -> str:
+    """A replay in a line."""
+    text = f"{run.retried:,} run again, {run.looked:,} of {run.total:,} looked at"
+    if run.watched:
+        text += f"; waits for {plural(len(run.watched), 'canary').replace('canarys', 'canaries')}"
+    return text
+
+
+def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    """Replay all that fit."""
+    told: set[str] = set()
+
+    def watch(run: Replay) -> None:
+        if not told:
+            told.add(run.id)
+            print(f"run {run.id}; if this ends, `relevo dead resume {run.id}` goes on", file=sys.stderr, flush=True)
+        progress.watch(run)
+
+    with Progress() as progress:
+        run = app.dead.replay(rate=args.rate, canary=args.canary, who=whoami(), watch=watch, **filters_of(args))
+    app.audit.note(
+        "dead.replay", via="cli", count=run.retried, run=run.id, rate=run.rate, canary=run.canary, **said(args)
+    )
+    return _report(screen, args, run)
+
+
+def resume(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    """Go on with one."""
+    before = app.dead.run(args.run).retried
+    with Progress() as progress:
+        run = app.dead.resume(args.run, who=whoami(), watch=progress.watch)
+    app.audit.note("dead.resume", via="cli", count=run.retried - before, run=run.id)
+    return _report(screen, args, run)
+
+
+def _report(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
+    if args.json:
+        screen.json(run)
+    elif run.state == "done":
+        screen.line(f"retried {plural(run.retried, 'dead letter')}")
+        if run.left:
+            screen.line(f"left: {plural(run.left, 'dead letter')}: gone meanwhile, or cannot run again", "yellow")
+    else:
+        screen.line(f"stopped: {run.why}", "bold red")
+        screen.line(f"{how_far(run)}; `relevo dead resume {run.id}` goes on")
+    return Exit.OK if run.state == "done" and not run.left else Exit.WARNING
+
+
+def stop(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    """Ask for the end of one."""
+    is_led = app.dead.stop(args.run)
+    app.audit.note("dead.stop", via="cli", run=args.run)
+    if args.json:
+        screen.json({"run": args.run, "asked": is_led})
+    else:
+        screen.line("it will stop after its next step" if is_led else "nothing to stop: no process leads it")
+    return Exit.OK if is_led else Exit.WARNING
+
+
+def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    """Those of the last week, or one."""
+    found = [app.dead.run(args.run)] if args.run else app.dead.runs()
+    if args.json:
+        screen.json(found)
+    elif found:
+        screen.table(
+            ["run", "state", "began", "last heard", "by", "looked at", "of", "retried", "left", "rate", "why"],
+            [
+                (
+                    run.id,
+                    _state(run),
+                    away(run.started_ms),
+                    away(run.heard_ms),
+                    run.who,
+                    run.looked,
+                    run.total,
+                    run.retried,
+                    run.left,
+                    run.rate or "-",
+                    run.why,
+                )
+                for run in found
+            ],
+        )
+    else:
+        screen.line("no tracked runs of late")
+    return Exit.OK
+
+
+def _state(run: Replay) -> str:
+    if run.state == "running" and run.is_silent(time.time_ns() // 1_000_000):
+        return "silent: resume it"
+    return run.state

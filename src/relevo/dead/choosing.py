@@ -1,0 +1,103 @@
+"""Which letters a deed is done to: some by their ids, or all that fit, that is all that died before it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from relevo.dead.walk import Letter, Walk
+from relevo.errors import OptionError
+from relevo.model.ids import looks_like_id
+from relevo.model.wanted import Filters, Wanted, fits, wanted_of
+from relevo.store import jobs, letters
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+Ids: TypeAlias = list[str]
+Deed: TypeAlias = Callable[["Relevo", Letter], Generator[Call[Any], Any, int]]
+
+
+def asked(app: Relevo, filters: Filters) -> Generator[Call[Any], Any, Wanted]:
+    """What is asked for, in the server's time."""
+    now_ms = yield from app.now_ms()
+    wanted = wanted_of(filters, now_ms)
+    if wanted.queue is not None:
+        app.keys_of(wanted.queue)  # refuses a name that cannot be one
+    return wanted
+
+
+def chosen(
+    app: Relevo, ids: Iterable[str] | None, all: bool, filters: Filters
+) -> Generator[Call[Any], Any, tuple[Ids | None, Wanted]]:
+    """The ids that were named, or None for all that fit; refuses a wish that could mean everything by mistake."""
+    picked = None if ids is None else checked(ids)
+    wanted = yield from asked(app, filters)
+    is_named = not wanted.is_anything
+    if picked is not None and (all or is_named):
+        raise OptionError(
+            "ids name the dead letters already: leave out all=True and what they have in common; not both"
+        )
+    if picked is None and not all and not is_named:
+        raise OptionError(
+            "which dead letters? Name them by ids=[…], say what they have in common (group=, error=, task=, …), "
+            "or say all=True"
+        )
+    return picked, wanted
+
+
+def checked(ids: Iterable[str]) -> Ids:
+    """Ids as a list; whatever is none is refused."""
+    found = [] if isinstance(ids, str) or not isinstance(ids, Iterable) else [*ids]
+    strange = [id for id in found if not looks_like_id(id)]
+    if strange:
+        raise OptionError(f"ids: {strange[0]!r:.60} is not the id of a job: those have 20 letters and digits")
+    if not found and ids != []:
+        raise OptionError(f"ids: a list of ids is needed, found {ids!r:.80}")
+    return list(dict.fromkeys(found))
+
+
+def named(app: Relevo, ids: Ids, queue: str | None) -> Generator[Call[Any], Any, list[Letter]]:
+    """The letters with these ids. An event has one id in the queues of all who subscribed: each of them is meant."""
+    names: list[str] = [queue] if queue is not None else (yield from app.listed_queues())
+    found: list[Letter] = []
+    for name in names if ids else []:
+        keys = app.keys_of(name)
+        for start in range(0, len(ids), letters.CHUNK):
+            for id in (yield letters.are_dead(keys, ids[start : start + letters.CHUNK])):
+                seen: jobs.Seen = yield jobs.look(keys, id)
+                if seen.record is not None:
+                    found.append(Letter(name, id, seen.record.ended_ms, seen.record))
+    return found
+
+
+def each_that_fits(app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = None) -> Generator[Call[Any], Any, int]:
+    """Do something to all letters that fit and died before now, the oldest first: to how many it could be done."""
+    check_limit(limit)
+    walk = Walk(app, (yield from up_to_now(app, wanted)), oldest=True)
+    done = 0
+    while limit is None or done < limit:
+        letter = yield from walk.next()
+        if letter is None:
+            break
+        if fits(wanted, letter.record, letter.envelope):
+            done += (yield from deed(app, letter)) > 0
+    return done
+
+
+def check_limit(limit: Any, most: int | None = None) -> None:
+    """Refuse what cannot be a limit; None is none."""
+    if limit is None and most is None:
+        return
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1 or (most is not None and limit > most):
+        upper = "on" if most is None else f"to {most}"
+        raise OptionError(f"limit: a whole number from 1 {upper} is needed, found {limit!r:.80}")
+
+
+def up_to_now(app: Relevo, wanted: Wanted) -> Generator[Call[Any], Any, Wanted]:
+    """What dies from now on is not meant: a letter that is retried and dies again must not be met again."""
+    now_ms = yield from app.now_ms()
+    return msgspec.structs.replace(wanted, until_ms=now_ms if wanted.until_ms is None else min(wanted.until_ms, now_ms))

@@ -1,0 +1,85 @@
+"""A dead letter with other arguments: a new job in its place, each of the two saying so."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from relevo.dead.choosing import checked, named
+from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, UnknownJob
+from relevo.handle import Job
+from relevo.model.job import Envelope, write
+from relevo.model.names import is_bus_name
+from relevo.store import letters
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+    """Queue the new job; what is not given stays as it was."""
+    if args is None and kwargs is None:
+        raise OptionError("edit: give args=[…], kwargs={…} or both; `retry` runs the letter as it is")
+    found = yield from named(app, checked([id]), queue)
+    if not found:
+        raise UnknownJob(f"{id} is no dead letter: it never was, its time is over, or somebody retried or edited it")
+    if len(found) > 1:
+        where = ", ".join(letter.queue for letter in found)
+        raise OptionError(f"{id} is a dead letter in several queues ({where}): say queue=")
+    letter = found[0]
+    old = letter.envelope
+    if old is None:
+        raise JobError(f"job {id} cannot run again: its body is unreadable")
+    if old.flow:
+        raise JobError(
+            f"job {id} belongs to the workflow {old.flow[:20]}, whose other jobs wait for this very one: it cannot be "
+            "replaced. Retry it as it is, or make the workflow anew"
+        )
+    if old.takes and args is None:
+        raise OptionError(f"edit: the first argument of {id} stands beside it: give args=[…] as a whole")
+    new = _changed(app, letter.queue, old, args, kwargs)
+    new_id = app.new_id()
+    body = _signed(app, letter.queue, new_id, write(msgspec.structs.replace(new, origin=id)), new.target)
+    said: int = yield letters.replace(app.keys_of(letter.queue), id, new_id, new, body)
+    if said < 0:
+        raise JobError(f"job {id} cannot be replaced: other jobs wait for this very one. Retry it as it is")
+    if not said:
+        raise UnknownJob(f"{id} is no dead letter any more: somebody just retried, edited or discarded it")
+    task = app.task_for(letter.queue, new.target)
+    return Job(app, new_id, letter.queue, decode=task.signature.decode_result if task else None)
+
+
+def _changed(app: Relevo, queue: str, old: Envelope, args: Any, kwargs: Any) -> Envelope:
+    """The envelope with other arguments, which fit the task's signature, if this app knows the task."""
+    if args is not None and not isinstance(args, list | tuple):
+        raise OptionError(f"edit: args is a list of arguments, found {args!r:.80}")
+    if kwargs is not None and not (isinstance(kwargs, dict) and all(isinstance(name, str) for name in kwargs)):
+        raise OptionError(f"edit: kwargs is a dict of arguments by name, found {kwargs!r:.80}")
+    raw_args = bytes(old.args) if args is None else _encoded(list(args))
+    raw_kwargs = bytes(old.kwargs) if kwargs is None else _encoded(kwargs)
+    size, limit = len(raw_args) + len(raw_kwargs), app.settings.max_payload
+    if size > limit:
+        raise PayloadTooLarge(f"{old.target}: arguments", size, limit)
+    task = app.task_for(queue, old.target)
+    if task is not None:
+        task.signature.decode(raw_args, raw_kwargs)  # raises PayloadError that names what does not fit
+    # Its time to start may be over, its inputs stay with the letter, and its signature was one of the old body.
+    return msgspec.structs.replace(
+        old, args=Raw(raw_args), kwargs=Raw(raw_kwargs), takes="", expires_ms=None, signature=""
+    )
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PayloadError(f"edit: the arguments cannot be written as JSON: {error}") from error
+
+
+def _signed(app: Relevo, queue: str, id: str, body: bytes, target: str) -> bytes:
+    signer = app.bus.signer
+    return signer.signed(id, target, body[:-1]) + b"}" if is_bus_name(queue) and signer.is_on else body

@@ -1,0 +1,101 @@
+"""Groups of dead letters that died alike: a thousand letters, three problems."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.dead.choosing import check_limit
+from relevo.model.fingerprint import is_permanent
+from relevo.model.job import Record, State
+from relevo.store import letters
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+class Group(Struct, frozen=True):
+    """Dead letters that died alike, over all queues."""
+
+    fingerprint: str
+    #: Letters that are there now.
+    count: int
+    #: The error of the newest, or what it was given up for.
+    error: str
+    reason: str
+    permanent: bool
+    #: When the first of its kind was seen, also if that was retried since, and the newest.
+    first_ms: int
+    last_ms: int
+    #: How many died in the last hour, and in the 24 hours before that.
+    recent: int
+    before: int
+    #: "new" (none before), "rising", "steady", "falling", or "quiet" (none of late)
+    trend: str
+    queues: tuple[str, ...]
+    #: Of the newest letters of each queue, the most affected first.
+    tasks: tuple[str, ...]
+    tenants: tuple[str, ...]
+
+
+def grouping(app: Relevo, queue: str | None, limit: int) -> Generator[Call[Any], Any, list[Group]]:
+    """The largest groups, of one queue or of all."""
+    check_limit(limit, 1000)
+    names: list[str] = [queue] if queue is not None else (yield from app.listed_queues())
+    found: dict[str, dict[str, letters.Alike]] = {}
+    for name in names:
+        keys = app.keys_of(name)
+        kinds: list[str] = yield letters.kinds(keys)
+        for start in range(0, len(kinds), letters.KINDS_AT_ONCE):
+            some = kinds[start : start + letters.KINDS_AT_ONCE]
+            stands: list[letters.Alike] = yield letters.alike(keys, some)
+            for kind, alike in zip(some, stands, strict=True):
+                if alike.count:
+                    found.setdefault(kind, {})[name] = alike
+    groups = [_group(kind, by_queue) for kind, by_queue in found.items()]
+    return sorted(groups, key=lambda group: (-group.count, -group.last_ms, group.fingerprint))[:limit]
+
+
+def _group(kind: str, by_queue: dict[str, letters.Alike]) -> Group:
+    parts = by_queue.values()
+    heads = [head for part in parts for head in part.newest]
+    newest = max(heads, key=lambda head: head.ended_ms, default=None)
+    shown = newest or next((part.head for part in parts if part.head), Record(State.DEAD))
+    recent, before = sum(part.recent for part in parts), sum(part.before for part in parts)
+    return Group(
+        kind,
+        sum(part.count for part in parts),
+        shown.error,
+        shown.reason,
+        is_permanent(shown.reason),
+        min(part.first_ms or part.last_ms for part in parts),
+        max(part.last_ms for part in parts),
+        recent,
+        before,
+        trend(recent, before),
+        tuple(sorted(by_queue)),
+        _most(head.target for head in heads),
+        _most(head.tenant for head in heads),
+    )
+
+
+def trend(recent: int, before: int) -> str:
+    """The last hour against an hour of the day before it.
+
+    >>> [trend(5, 0), trend(9, 48), trend(2, 48), trend(1, 48), trend(0, 48)]
+    ['new', 'rising', 'steady', 'falling', 'quiet']
+    """
+    if not recent:
+        return "quiet"
+    if not before:
+        return "new"
+    hourly = before / 24
+    return "rising" if recent > 1.5 * hourly else "falling" if recent < hourly / 1.5 else "steady"
+
+
+def _most(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name, _ in Counter(name for name in names if name).most_common(20))

@@ -1,0 +1,313 @@
+"""`app.dead`: the dead letters of an app in the hands of its operators."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+from relevo.dead.choosing import asked, check_limit, checked, named, up_to_now
+from relevo.dead.deeds import discarding, restoring, retrying
+from relevo.dead.editing import editing
+from relevo.dead.groups import Group, grouping
+from relevo.dead.moving import Imported, exporting, loading
+from relevo.dead.paging import DeadPage, DeadRow, paging
+from relevo.dead.replaying import Leading, find, stopping
+from relevo.dead.walk import Walk
+from relevo.handle import Job, JobInfo
+from relevo.model.durations import Duration, milliseconds
+from relevo.model.ids import looks_like_id
+from relevo.model.replay import Replay
+from relevo.model.wanted import Filters, Wanted
+from relevo.store import replays
+from relevo.store.plan import Call, Plan
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+Rows: TypeAlias = list[DeadRow]
+Groups: TypeAlias = list[Group]
+Replays: TypeAlias = list[Replay]
+Args: TypeAlias = list[Any] | tuple[Any, ...]
+Watcher: TypeAlias = Callable[[Replay], None]
+
+#: How long canaries may take: longer than most jobs, retries included, and shorter than a shift.
+PATIENCE = "30m"
+
+
+class DeadLetters:
+    """The dead letters of an app. Given by `app.dead`.
+
+    Letters are asked for by what they have in common, and all that is said must hold: `queue`, `task`, `reason`,
+    `came_from` (the state), `tenant`, `group` (a fingerprint), `permanent`; `error` and `text` are parts of what is
+    looked for; `since` and `until` are datetimes, or how long ago ("2h").
+    """
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+
+    # looking
+    def list(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
+        """Dead letters, newest first. For those far behind, `page` goes on where the last page ended."""
+        return self._app.run(self._page(limit, offset, "", filters)).rows
+
+    async def alist(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
+        """`list` for async code."""
+        return (await self._app.arun(self._page(limit, offset, "", filters))).rows
+
+    def page(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
+        """A page of them, behind the page that gave this `after`; that of the last one is ''.
+
+        Queue, time and group are found by an index. For anything else a bounded number of letters is looked at per
+        call, so a page may hold less than its limit, or nothing, while there is more behind it.
+        """
+        return self._app.run(self._page(limit, 0, after, filters))
+
+    async def apage(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
+        """`page` for async code."""
+        return await self._app.arun(self._page(limit, 0, after, filters))
+
+    def _page(self, limit: int, offset: int, after: str, filters: Filters) -> Generator[Call[Any], Any, DeadPage]:
+        wanted = yield from asked(self._app, filters)
+        return (yield from paging(self._app, wanted, limit=limit, offset=offset, after=after))
+
+    def show(self, id: str, *, queue: str | None = None) -> JobInfo:
+        """One dead letter with its story."""
+        job: Job[Any] = self._app.run(self._find(id, queue))
+        return job.info()
+
+    async def ashow(self, id: str, *, queue: str | None = None) -> JobInfo:
+        """`show` for async code."""
+        job: Job[Any] = await self._app.arun(self._find(id, queue))
+        return await job.ainfo()
+
+    def _find(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+        """An event has one id in the queues of all who subscribed: the dead one is meant."""
+        if looks_like_id(id):
+            for letter in (yield from named(self._app, checked([id]), queue)):
+                return Job(self._app, id, letter.queue)
+        return (yield from self._app.find_job(id, queue))
+
+    def groups(self, queue: str | None = None, *, limit: int = 50) -> Groups:
+        """Letters that died alike, the largest group first: of the same error, on the same way through the code."""
+        return self._app.run(grouping(self._app, queue, limit))
+
+    async def agroups(self, queue: str | None = None, *, limit: int = 50) -> Groups:
+        """`groups` for async code."""
+        return await self._app.arun(grouping(self._app, queue, limit))
+
+    # acting
+    def retry(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        all: bool = False,
+        limit: int | None = None,
+        **filters: Unpack[Filters],
+    ) -> int:
+        """Run dead letters again: some, those that fit, or `all`. Each runs once however often this is asked.
+
+        How many will. `replay` does the same at a rate, behind canaries, and can be watched and resumed.
+        """
+        return self._app.run(retrying(self._app, ids, all, limit, filters))
+
+    async def aretry(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        all: bool = False,
+        limit: int | None = None,
+        **filters: Unpack[Filters],
+    ) -> int:
+        """`retry` for async code."""
+        return await self._app.arun(retrying(self._app, ids, all, limit, filters))
+
+    def discard(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        all: bool = False,
+        limit: int | None = None,
+        undo: bool = True,
+        **filters: Unpack[Filters],
+    ) -> int:
+        """Forget dead letters: some, those that fit, or `all`. How many there were.
+
+        For ten minutes they can be restored; with `undo=False` they are gone at once, to make room on the server.
+        """
+        return self._app.run(discarding(self._app, ids, all, limit, undo, filters))
+
+    async def adiscard(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        all: bool = False,
+        limit: int | None = None,
+        undo: bool = True,
+        **filters: Unpack[Filters],
+    ) -> int:
+        """`discard` for async code."""
+        return await self._app.arun(discarding(self._app, ids, all, limit, undo, filters))
+
+    def restore(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        """Bring back letters that were discarded in the last ten minutes: some, or `all`. How many came back."""
+        return self._app.run(restoring(self._app, ids, all, queue))
+
+    async def arestore(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        """`restore` for async code."""
+        return await self._app.arun(restoring(self._app, ids, all, queue))
+
+    def edit(
+        self,
+        id: str,
+        *,
+        args: Args | None = None,
+        kwargs: dict[str, Any] | None = None,
+        queue: str | None = None,
+    ) -> Job[Any]:
+        """Run a letter with other arguments, as a new job that says where it comes from. The letter says what became
+        of it, and is no longer among the dead. Arguments must fit the task, if this app knows it.
+        """
+        return self._app.run(editing(self._app, id, args, kwargs, queue))
+
+    async def aedit(
+        self,
+        id: str,
+        *,
+        args: Args | None = None,
+        kwargs: dict[str, Any] | None = None,
+        queue: str | None = None,
+    ) -> Job[Any]:
+        """`edit` for async code."""
+        return await self._app.arun(editing(self._app, id, args, kwargs, queue))
+
+    # replays
+    def replay(
+        self,
+        *,
+        rate: str | float | None = None,
+        canary: bool = False,
+        patience: Duration = PATIENCE,
+        who: str = "",
+        watch: Watcher | None = None,
+        **filters: Unpack[Filters],
+    ) -> Replay:
+        """Run letters again as a tracked run, the oldest first, and give how it ended.
+
+        At a `rate` ("100/m"); with `canary`, one, then ten, then the rest, and no more if one of these eleven fails or
+        does not end within `patience`. Others see how it stands (`runs`) and can `stop` it; if this process dies,
+        `resume` goes on. `watch` is called after each step.
+        """
+        leading = self._leading(patience)
+        self._app.run(leading.begin(filters, rate, canary, who))
+        return self._lead(leading, watch)
+
+    async def areplay(
+        self,
+        *,
+        rate: str | float | None = None,
+        canary: bool = False,
+        patience: Duration = PATIENCE,
+        who: str = "",
+        watch: Watcher | None = None,
+        **filters: Unpack[Filters],
+    ) -> Replay:
+        """`replay` for async code."""
+        leading = self._leading(patience)
+        await self._app.arun(leading.begin(filters, rate, canary, who))
+        return await self._alead(leading, watch)
+
+    def resume(self, run: str, *, patience: Duration = PATIENCE, who: str = "", watch: Watcher | None = None) -> Replay:
+        """Go on with a replay that was stopped, or whose process died."""
+        leading = self._leading(patience)
+        self._app.run(leading.resume(run, who))
+        return self._lead(leading, watch)
+
+    async def aresume(
+        self, run: str, *, patience: Duration = PATIENCE, who: str = "", watch: Watcher | None = None
+    ) -> Replay:
+        """`resume` for async code."""
+        leading = self._leading(patience)
+        await self._app.arun(leading.resume(run, who))
+        return await self._alead(leading, watch)
+
+    def _leading(self, patience: Duration) -> Leading:
+        return Leading(self._app, milliseconds(patience, what="patience"))
+
+    def _lead(self, leading: Leading, watch: Watcher | None) -> Replay:
+        while not leading.is_over:
+            rest = self._app.run(leading.step())
+            if watch is not None:
+                watch(leading.run)
+            if rest:
+                time.sleep(rest)
+        return leading.run
+
+    async def _alead(self, leading: Leading, watch: Watcher | None) -> Replay:
+        while not leading.is_over:
+            rest = await self._app.arun(leading.step())
+            if watch is not None:
+                watch(leading.run)
+            await asyncio.sleep(rest)
+        return leading.run
+
+    def runs(self, *, limit: int = 50) -> Replays:
+        """Replays of the last week, the one that was heard of last first."""
+        return self._app.run(self._runs(limit))
+
+    async def aruns(self, *, limit: int = 50) -> Replays:
+        """`runs` for async code."""
+        return await self._app.arun(self._runs(limit))
+
+    def _runs(self, limit: int) -> Generator[Call[Any], Any, Replays]:
+        check_limit(limit, replays.MOST)
+        return replays.newest(self._app.own_keys, limit)
+
+    def run(self, run: str) -> Replay:
+        """How one replay stands."""
+        return self._app.run(find(self._app, run))
+
+    async def arun(self, run: str) -> Replay:
+        """`run` for async code."""
+        return await self._app.arun(find(self._app, run))
+
+    def stop(self, run: str) -> bool:
+        """Ask the process that leads a replay to stop it after its next step; False if none does."""
+        return self._app.run(stopping(self._app, run))
+
+    async def astop(self, run: str) -> bool:
+        """`stop` for async code."""
+        return await self._app.arun(stopping(self._app, run))
+
+    # elsewhere
+    def export(self, **filters: Unpack[Filters]) -> Iterator[bytes]:
+        """Letters that fit and died before now as lines of JSON, the oldest first. They stay where they are."""
+        plan, wanted = self._app.run(self._exporting(filters))
+        while (line := self._app.run(exporting(plan, wanted))) is not None:
+            yield line
+
+    async def aexport(self, **filters: Unpack[Filters]) -> AsyncIterator[bytes]:
+        """`export` for async code."""
+        plan, wanted = await self._app.arun(self._exporting(filters))
+        while (line := await self._app.arun(exporting(plan, wanted))) is not None:
+            yield line
+
+    def _exporting(self, filters: Filters) -> Generator[Call[Any], Any, tuple[Walk, Wanted]]:
+        wanted = yield from asked(self._app, filters)
+        return Walk(self._app, (yield from up_to_now(self._app, wanted)), oldest=True), wanted
+
+    def load(self, lines: Iterable[bytes | str]) -> Imported:
+        """File letters that `export` wrote, here or elsewhere. Letters that are here already stay as they are.
+
+        Lines that are no letters are named in the answer, with what is wrong with them; the others are filed.
+        """
+        return self._app.run(self._loading(lines))
+
+    async def aload(self, lines: Iterable[bytes | str]) -> Imported:
+        """`load` for async code."""
+        return await self._app.arun(self._loading(lines))
+
+    def _loading(self, lines: Iterable[bytes | str]) -> Plan[Imported]:
+        return loading(self._app, lines)

@@ -1,0 +1,90 @@
+"""Pages of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from relevo.dead.walk import Letter, Walk
+from relevo.model.fingerprint import is_permanent
+from relevo.model.ids import made_ms
+from relevo.model.job import Attempt, State
+from relevo.model.wanted import Wanted, fits
+from relevo.queue import JobRow, check_page
+from relevo.store import letters
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: Letters looked at for one page where no index finds them: some tens of milliseconds.
+LOOKED_AT = 2_000
+
+
+class DeadRow(JobRow, frozen=True, kw_only=True):
+    """A dead letter in a listing."""
+
+    queue: str = ""
+    came_from: str = ""
+    #: All that died alike have the same.
+    fingerprint: str = ""
+    #: It would fail again until it is changed, or the code is.
+    permanent: bool = False
+    attempts: int = 0
+
+
+class DeadPage(Struct, frozen=True):
+    """Some dead letters."""
+
+    rows: list[DeadRow]
+    #: Give it to `page(after=…)` for what comes then; '': that was all.
+    after: str = ""
+    #: How many letters were looked at.
+    looked: int = 0
+
+
+def paging(
+    app: Relevo, wanted: Wanted, *, limit: int, offset: int = 0, after: str = ""
+) -> Generator[Call[Any], Any, DeadPage]:
+    """A page, newest first. No more is looked at than a page takes, or where no index helps, than a moment allows."""
+    check_page(offset, limit)
+    most = offset + limit
+    walk = Walk(app, wanted, after=after, most=min(most, letters.CHUNK) if wanted.is_in_index else letters.CHUNK)
+    found: list[Letter] = []
+    looked = 0
+    while len(found) < most and looked < most + LOOKED_AT:
+        letter = yield from walk.next()
+        if letter is None:
+            return DeadPage([row_of(one) for one in found[offset:]], "", looked)
+        looked += 1
+        after = letter.place
+        if fits(wanted, letter.record, letter.envelope):
+            found.append(letter)
+    return DeadPage([row_of(one) for one in found[offset:]], after, looked)
+
+
+def row_of(letter: Letter) -> DeadRow:
+    """A letter in a line."""
+    record, envelope = letter.record, letter.envelope
+    last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+    return DeadRow(
+        letter.id,
+        State.DEAD,
+        envelope.target if envelope else record.target,
+        envelope.priority if envelope else 0,
+        made_ms(letter.id),
+        envelope.name if envelope else "",
+        envelope.group if envelope else "",
+        None,
+        record.worker,
+        record.reason,
+        f"{last.error}: {last.message}" if last.error else last.message,
+        letter.at_ms,
+        queue=letter.queue,
+        came_from=record.queue_from,
+        fingerprint=record.fingerprint,
+        permanent=is_permanent(record.reason),
+        attempts=record.runs,
+    )

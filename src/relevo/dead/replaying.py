@@ -1,0 +1,177 @@
+"""Replays: dead letters run again step by step, at a rate, behind canaries; anybody can watch, or go on with them.
+
+A replay is led by the process that began it. All it knows is in the store after each step: which letters it wants, how
+far it came, which canaries it waits for. So if that process dies, another one goes on from there; and since a letter
+is revived once however often that is asked, none runs twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.dead.choosing import asked, up_to_now
+from relevo.dead.deeds import revive
+from relevo.dead.walk import Walk
+from relevo.errors import JobError, OptionError, UnknownJob
+from relevo.model.ids import looks_like_id
+from relevo.model.job import State
+from relevo.model.limits import rate_of
+from relevo.model.replay import Canary, Replay
+from relevo.model.wanted import Filters, fits
+from relevo.store import jobs, letters, replays
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: Seconds between two looks at canaries, and between two signs of life while there is nothing else to note.
+LOOK_EVERY = 0.2
+SIGN_EVERY = 5.0
+
+
+class Leading:
+    """One replay in the hands of this process. `step()` is a plan for its next step, and says how long to rest then."""
+
+    def __init__(self, app: Relevo, patience_ms: int) -> None:
+        self._app = app
+        self._owner = app.new_id()
+        self._patience_ms = patience_ms
+        self._walk: Walk | None = None
+        self._began = time.monotonic()
+        self._sent = 0
+        self._signed = 0.0
+        self.run = Replay("")
+
+    def begin(self, filters: Filters, rate: Any, canary: bool, who: str) -> Generator[Call[Any], Any, None]:
+        """Note a new replay, of letters that died before now."""
+        app = self._app
+        wanted = yield from asked(app, filters)
+        now_ms = yield from app.now_ms()
+        wanted = yield from up_to_now(app, wanted)
+        names: list[str] = [wanted.queue] if wanted.queue is not None else (yield from app.listed_queues())
+        total = 0
+        for name in names:
+            total += yield letters.count_between(
+                app.keys_of(name), wanted.group or "", wanted.since_ms, wanted.until_ms
+            )
+        self.run = Replay(
+            app.new_id(),
+            wanted,
+            "" if rate is None else str(rate_of(rate)),
+            bool(canary),
+            who=who,
+            started_ms=now_ms,
+            total=total,
+        )
+        yield from self._note("take")
+
+    def resume(self, id: str, who: str) -> Generator[Call[Any], Any, None]:
+        """Go on with a replay whose leader died, or that was stopped."""
+        found = yield from find(self._app, id)
+        if found.state == "done":
+            self.run = found
+            return
+        self.run = found
+        yield from self._note("take")  # refused if somebody leads it; what was noted meanwhile counts
+        self.run = msgspec.structs.replace(
+            self.run, state="running", why="", ended_ms=0, waits_since_ms=0, who=who or self.run.who
+        )
+        yield from self._note("note")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do, for now or at all."""
+        return self.run.state != "running"
+
+    def step(self) -> Generator[Call[Any], Any, float]:
+        """The next step: how many seconds to rest after it."""
+        if self._walk is None:
+            self._walk = Walk(self._app, self.run.wanted, after=self.run.place, oldest=True)
+        if not self.run.may_send:
+            return (yield from self._watch())
+        letter = yield from self._walk.next()
+        if letter is None:
+            if self.run.watched:
+                return (yield from self._watch())
+            now_ms = yield from self._app.now_ms()
+            self.run = msgspec.structs.replace(self.run, state="done", ended_ms=now_ms)
+            yield from self._note("end")
+            return 0.0
+        run = msgspec.structs.replace(self.run, place=letter.place, looked=self.run.looked + 1)
+        if fits(run.wanted, letter.record, letter.envelope):
+            said = yield from revive(self._app, letter)
+            if said > 0:
+                run = run.went(Canary(letter.queue, letter.id))
+                self._sent += 1
+            else:
+                run = msgspec.structs.replace(run, left=run.left + 1)
+        went = run.retried > self.run.retried
+        self.run = run
+        if went or time.monotonic() - self._signed > SIGN_EVERY:
+            yield from self._note("note")
+        return self._rest() if went else 0.0
+
+    def _rest(self) -> float:
+        """Until the next letter may go at the rate that was asked for."""
+        if not self.run.rate or self.is_over:
+            return 0.0
+        due = self._began + self._sent / rate_of(self.run.rate).per_second
+        return max(0.0, due - time.monotonic())
+
+    def _watch(self) -> Generator[Call[Any], Any, float]:
+        """See whether canaries have ended."""
+        now_ms = yield from self._app.now_ms()
+        before = self.run
+        if not before.waits_since_ms:
+            self.run = msgspec.structs.replace(before, waits_since_ms=now_ms)
+        for canary in before.watched:
+            seen: jobs.Seen = yield jobs.look(self._app.keys_of(canary.queue), canary.id)
+            match seen.state:
+                case State.DONE | State.UNKNOWN:  # unknown: done, and no result was kept
+                    self.run = self.run.ended_well(canary)
+                case State.DEAD | State.CANCELLED | State.EXPIRED:
+                    why = seen.record.reason if seen.record else ""
+                    return (yield from self._stop(f"canary {canary.id} is {seen.state.value} again: {why}", now_ms))
+        if self.run.watched and now_ms - self.run.waits_since_ms > self._patience_ms:
+            return (yield from self._stop(f"canary {self.run.watched[0].id} has not ended in time: no worker?", now_ms))
+        if self.run != before or time.monotonic() - self._signed > SIGN_EVERY:
+            yield from self._note("note")
+        return LOOK_EVERY if self.run.watched else 0.0
+
+    def _stop(self, why: str, now_ms: int) -> Generator[Call[Any], Any, float]:
+        # Those that failed are dead letters again, newer than what this replay looks at: it does not wait for them.
+        self.run = msgspec.structs.replace(self.run.stopped(why, now_ms), watched=(), stage=0, sent=0)
+        yield from self._note("end")
+        return 0.0
+
+    def _note(self, verb: replays.Verb) -> Generator[Call[Any], Any, None]:
+        self._signed = time.monotonic()
+        counts, is_unwanted, before = yield replays.lead(self._app.own_keys, verb, self.run, self._owner)
+        if not counts:
+            raise JobError(f"replay {self.run.id} is led by another process; `relevo dead runs` shows how far it is")
+        if verb == "take" and before is not None:
+            self.run = before
+        elif is_unwanted and not self.is_over:
+            now_ms = yield from self._app.now_ms()
+            yield from self._stop("somebody asked to stop it", now_ms)
+
+
+def find(app: Relevo, id: str) -> Generator[Call[Any], Any, Replay]:
+    """How a replay stands."""
+    if not looks_like_id(id):
+        raise OptionError(f"{id!r:.60} is not the id of a replay: those have 20 letters and digits")
+    found: Replay | None = yield replays.one(app.own_keys, id)
+    if found is None:
+        raise UnknownJob(f"no replay {id}: it never was, or it ended more than a week ago")
+    return found
+
+
+def stopping(app: Relevo, id: str) -> Generator[Call[Any], Any, bool]:
+    """Ask the leader of a replay to stop: whether it has one."""
+    run = yield from find(app, id)
+    _, is_heard, _ = yield replays.lead(app.own_keys, "stop", run, "")
+    return bool(is_heard)

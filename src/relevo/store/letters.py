@@ -1,0 +1,176 @@
+"""Dead letters in the store: parts of the list, groups that died alike, and what can be done to a letter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.model.job import Envelope, Record, read_record
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
+
+#: Letters and bytes in one call: enough for a page, few enough that others are answered meanwhile.
+CHUNK = 100
+CHUNK_BYTES = 1024 * 1024
+#: Kinds looked at in one call, heads of the newest of each, and old entries checked for whether their record lives.
+KINDS_AT_ONCE = 25
+SAMPLE = 20
+SWEEP = 20
+#: The trend of a group: what died in the last hour, against the day before that.
+RECENT_MS = 3_600_000
+BEFORE_MS = 24 * 3_600_000
+
+
+class Place(Struct, frozen=True):
+    """Where in the order of deaths a list goes on: behind this letter, or with it."""
+
+    at_ms: int
+    id: str
+    with_it: bool = False
+
+
+class Part(Struct, frozen=True):
+    """Letters as one call found them."""
+
+    ids: list[str]
+    times: list[int]
+    records: list[Record]
+    #: The last one that was looked at; None: there was none.
+    place: Place | None
+    behind: int
+
+
+class Alike(Struct, frozen=True):
+    """Letters of one queue that died alike."""
+
+    first_ms: int
+    #: Of the first of them, without its story.
+    head: Record | None
+    count: int
+    last_ms: int
+    recent: int
+    before: int
+    newest: tuple[Record, ...] = ()
+
+
+def part(
+    queue: QueueKeys,
+    *,
+    kind: str = "",
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    place: Place | None = None,
+    oldest: bool = False,
+    limit: int = CHUNK,
+) -> Call[Part]:
+    """Letters of a queue in the order of their deaths, from a place on; O(log n) to find it, however far it is."""
+    script = queue.script("letters")
+    args: list[Argument] = [
+        kind,
+        "-inf" if since_ms is None else since_ms,
+        "+inf" if until_ms is None else until_ms,
+        "" if place is None else place.at_ms,
+        "" if place is None else place.id,
+        int(place is not None and place.with_it),
+        int(oldest),
+        limit,
+        CHUNK_BYTES,
+    ]
+
+    def decode(reply: list[Any]) -> Part:
+        ids, times, texts, at, id, behind = reply
+        last = Place(_ms(at), id.decode()) if id else None
+        return Part(
+            [one.decode() for one in ids], [_ms(one) for one in times], list(map(read_record, texts)), last, behind
+        )
+
+    return Call(args, decode, script, queue.of(script))
+
+
+def _ms(score: bytes) -> int:
+    return int(float(score))
+
+
+def count_between(queue: QueueKeys, kind: str, since_ms: int | None, until_ms: int | None) -> Call[int]:
+    """How many letters died in a time; of a kind, or all."""
+    key = queue.own("alike", kind) if kind else queue.key("dead")
+    low = "-inf" if since_ms is None else since_ms
+    return Call([b"ZCOUNT", key, low, "+inf" if until_ms is None else until_ms], int)
+
+
+def are_dead(queue: QueueKeys, ids: Sequence[str]) -> Call[list[str]]:
+    """Which of these are dead letters of a queue."""
+
+    def decode(scores: list[bytes | None]) -> list[str]:
+        return [id for id, score in zip(ids, scores, strict=True) if score is not None]
+
+    return Call([b"ZMSCORE", queue.key("dead"), *ids], decode)
+
+
+def kinds(queue: QueueKeys) -> Call[list[str]]:
+    """The kinds of deaths in a queue, as fingerprints."""
+    return Call([b"HKEYS", queue.key("kinds")], lambda names: sorted(name.decode(errors="replace") for name in names))
+
+
+def alike(queue: QueueKeys, fingerprints: Sequence[str]) -> Call[list[Alike]]:
+    """How groups of letters that died alike stand."""
+    script = queue.script("groups")
+    args: list[Argument] = [RECENT_MS, BEFORE_MS, SAMPLE, SWEEP, *fingerprints]
+    return Call(args, lambda reply: [_alike(*row) for row in reply], script, queue.of(script))
+
+
+def _alike(known: bytes, count: int, last: bytes, recent: int, before: int, heads: list[bytes]) -> Alike:
+    first, _, head = known.partition(b" ")
+    newest = tuple(record for record in map(_head, heads) if record is not None)
+    return Alike(int(first or 0), _head(head), count, _ms(last or b"0"), recent, before, newest)
+
+
+def _head(text: bytes) -> Record | None:
+    try:
+        return read_record(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # cut off: its edges alone are longer than a head
+
+
+def restore(queue: QueueKeys, ids: Sequence[str], dead_max: int) -> Call[tuple[int, bool]]:
+    """Bring back letters that were discarded a moment ago: how many; whether to relay."""
+    script = queue.script("restore")
+    # A repeated call would answer 0 although the first one, whose reply was lost, did it.
+    args: list[Argument] = [KEEP_MS, dead_max, *ids]
+    return Call(args, lambda r: (r[0], bool(r[1])), script, queue.of(script), repeatable=False)
+
+
+def discarded(queue: QueueKeys) -> Call[list[str]]:
+    """Letters that were discarded a moment ago, the first one first."""
+    return Call([b"ZRANGE", queue.key("bin"), 0, -1], lambda ids: [id.decode(errors="replace") for id in ids])
+
+
+def replace(queue: QueueKeys, id: str, new_id: str, envelope: Envelope, body: bytes) -> Call[int]:
+    """Queue a job in place of a letter: 1; 0 if that is none (any more), -1 if others wait for that very job."""
+    script = queue.script("replace")
+    args: list[Argument] = [
+        id,
+        new_id,
+        envelope.priority,
+        envelope.group,
+        envelope.weight,
+        body,
+        envelope.name,
+        KEEP_MS,
+    ]
+    return Call(args, int, script, queue.of(script))
+
+
+def bury(
+    queue: QueueKeys, letters: Sequence[tuple[str, int, bytes]], *, ttl_ms: int, dead_max: int
+) -> Call[tuple[list[bool], bool]]:
+    """File letters (id, when it died, record) from elsewhere: of each whether it was new; whether to relay."""
+    script = queue.script("bury")
+    args: list[Argument] = [KEEP_MS, dead_max, ttl_ms]
+    for letter in letters:
+        args += letter
+    return Call(args, lambda r: (list(map(bool, r[:-1])), bool(r[-1])), script, queue.of(script))

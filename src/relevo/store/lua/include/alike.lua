@@ -1,0 +1,29 @@
+-- Dead letters that died alike: `alike:<fingerprint>` has their ids by time, `kinds` when the first of each kind was seen and
+-- what its head said. A kind outlives its letters for a while, so that what comes back after a retry is not taken for new.
+-- @include head
+local KINDS = 500 -- of a queue: more is no help to anybody, and those that were seen last stay
+local function outlive(key, ttl) -- an index lives as long as its longest record
+  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
+end
+local function join_alike(id, record, ttl, at)
+  local head = head_of(record)
+  local kind = kind_of(head)
+  if not kind then return end
+  local set = alike .. ':' .. kind
+  redis.call('ZADD', set, at, id)
+  outlive(set, ttl)
+  local is_new = redis.call('HSETNX', kinds, kind, at .. ' ' .. head) == 1
+  outlive(kinds, ttl)
+  if is_new and redis.call('HLEN', kinds) > KINDS then
+    local oldest, seen
+    for _, one in ipairs(redis.call('HRANDFIELD', kinds, 16)) do
+      local last = tonumber(redis.call('ZRANGE', alike .. ':' .. one, -1, -1, 'WITHSCORES')[2] or 0)
+      if one ~= kind and (not seen or last < seen) then oldest, seen = one, last end
+    end
+    if oldest then redis.call('HDEL', kinds, oldest) end
+  end
+end
+local function leave_alike(id, record)
+  local kind = kind_of(head_of(record))
+  if kind then redis.call('ZREM', alike .. ':' .. kind, id) end
+end

@@ -1,0 +1,18 @@
+-- How long an index of records that failed may become.
+-- @include alike
+local function cap(index, state)
+  for _, old in ipairs(redis.call('ZRANGE', index, 0, 2)) do -- entries whose record has ended leave with those that come
+    if redis.call('EXISTS', ended .. ':' .. old) == 0 then redis.call('ZREM', index, old) end
+  end
+  local over = redis.call('ZCARD', index) - dead_max
+  if over <= 0 then return end
+  local old = redis.call('ZPOPMIN', index, math.min(over, 100))
+  for i = 1, #old, 2 do
+    -- only the records that hold edges are read as a whole
+    local head = redis.call('GETRANGE', ended .. ':' .. old[i], 0, HEAD - 1)
+    if string.find(head, '^{"token":%d+,"edges":') then give_up_on(old[i], redis.call('GET', ended .. ':' .. old[i])) end
+    if state == 'dead' then leave_alike(old[i], head) end
+    redis.call('DEL', ended .. ':' .. old[i])
+  end
+  redis.call('HINCRBY', stats, 'dropped', #old / 2)
+end

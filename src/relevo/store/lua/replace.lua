@@ -1,0 +1,37 @@
+--[[ Queue a job that takes the place of a dead letter, once. The letter stays to be read, says by what it was replaced,
+and is no longer among those that can be retried.
+KEYS  jobs ready clock names idle bell stats ended dead alike kinds
+ARGV  id         id    the dead letter
+      new_id     id    the new job
+      priority   int   its level
+      group      text  its group, or ''
+      weight     num   its group's weight
+      body       json  its body
+      name       text  the name that the letter had, or '': it takes it if nobody else has
+      keep_ms    int   how long the counters live without traffic
+GIVES 1 queued, 0 it is no dead letter any more, -1 other jobs wait for that very one ]]
+-- @include now
+-- @include wake
+-- @include place
+-- @include tally
+-- @include alike
+local key = ended .. ':' .. id
+local record = redis.call('GET', key)
+if not record then return 0 end
+if string.find(head_of(record), '"replaced_by":"' .. new_id .. '"', 1, true) then return 1 end -- told again
+if not redis.call('ZSCORE', dead, id) then return 0 end
+-- The callback of a message has heard of its end, and waits no more.
+if string.find(string.match(record, '^{"token":%d+,"edges":"([^"]*)"') or '', '>[^b]') then return -1 end
+redis.call('ZREM', dead, id)
+leave_alike(id, record)
+local at = string.find(record, '"state":"dead"', 1, true)
+redis.call('SET', key, string.sub(record, 1, at - 1) .. '"replaced_by":"' .. new_id .. '",' .. string.sub(record, at), 'KEEPTTL')
+redis.call('HSET', jobs, new_id, body)
+if name ~= '' then redis.call('HSETNX', names, name, new_id) end
+redis.call('ZADD', ready, place(priority, group, weight), new_id)
+keep_marks()
+tally('replaced', 1)
+tally('enqueued', 1)
+local worker = wake()
+if worker then ring(worker, '') end
+return 1
