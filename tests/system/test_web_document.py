@@ -19,7 +19,9 @@ from tests.system.shell import environment
 from tests.system.web import SECRETS, TOKENS, Filled, Here, alone, emptied, served
 
 #: Requests of each kind for each thing that can be asked.
-EXAMPLES = "3"
+EXAMPLES = "2"
+#: Another name for a path, with the same code behind it.
+SAME = "/queue/dlq"
 
 
 def test_every_route_is_described_once() -> None:
@@ -53,7 +55,7 @@ def test_everything_that_is_described_is_answered_as_described(server: Server, t
                 *(sys.executable, "-m", "schemathesis.cli", "run", "openapi.json", "--url", f"{url}/api/v1"),
                 *("-H", f"Authorization: Bearer {SECRETS['admin']}", "-n", EXAMPLES, "--phases", "coverage,fuzzing"),
                 *("--exclude-checks", "positive_data_acceptance", "--continue-on-failure", "--no-shrink"),
-                *("--seed", "7"),
+                *("--seed", "7", "--exclude-path", SAME),
             ],
             cwd=tmp_path,
             env=environment(None),
@@ -62,7 +64,7 @@ def test_everything_that_is_described_is_answered_as_described(server: Server, t
             timeout=100,
         )
         assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
-        assert f"Tested: {len(ROUTES)}" in done.stdout
+        assert f"Tested: {len(ROUTES) - 1}" in done.stdout
         assert {deed.via for deed in app.audit.list()} == {"http"}
 
 

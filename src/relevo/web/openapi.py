@@ -24,6 +24,7 @@ _PROBLEMS = {
     "401": "a token is needed, or this one is not known",
     "403": "the token's role does not allow it, or the page or host it comes from",
     "404": "there is no such thing",
+    "405": "this path is asked for in another way",
     "409": "it cannot be done to this thing as it is",
     "413": "the body is too large",
     "415": "the body is not called JSON",
