@@ -17,8 +17,8 @@ from relevo.store.push import KEEP_MS
 CHUNK = 100
 CHUNK_BYTES = 1024 * 1024
 #: Kinds looked at in one call, heads of the newest of each, and old entries checked for whether their record lives.
-KINDS_AT_ONCE = 25
-SAMPLE = 20
+KINDS_AT_ONCE = 10
+SAMPLE = 10
 SWEEP = 20
 #: The trend of a group: what died in the last hour, against the day before that.
 RECENT_MS = 3_600_000

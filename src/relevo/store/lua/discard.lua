@@ -43,7 +43,7 @@ for i = 3, #ARGV do
     for _, key in ipairs({ binned .. ':' .. id, own, notes .. ':' .. id }) do shorten(key, undo_ms) end
     redis.call('ZADD', bin, now, id)
     redis.call('PEXPIRE', bin, undo_ms)
-  else
+  elseif head ~= '' or redis.call('EXISTS', binned .. ':' .. id) == 0 then -- else it is told again: what can be restored is kept
     redis.call('DEL', notes .. ':' .. id)
     if head ~= '' then redis.call('DEL', record, own) end
   end

@@ -12,6 +12,7 @@ GIVES per kind: when the first of it was seen and its head, how many there are, 
       how many before, heads of the newest ]]
 -- @include now
 -- @include head
+local SHORT = 2000 -- bytes in which most heads end: one that does not is no sample
 local told = {}
 local late = now - recent_ms
 for i = 5, #ARGV do
@@ -22,7 +23,7 @@ for i = 5, #ARGV do
   end
   local heads = {}
   for _, id in ipairs(redis.call('ZRANGE', set, -sample, -1)) do
-    heads[#heads + 1] = head_of(redis.call('GETRANGE', ended .. ':' .. id, 0, HEAD - 1))
+    heads[#heads + 1] = head_of(redis.call('GETRANGE', ended .. ':' .. id, 0, SHORT - 1))
   end
   told[#told + 1] = {
     redis.call('HGET', kinds, ARGV[i]) or '', redis.call('ZCARD', set), redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2] or '',

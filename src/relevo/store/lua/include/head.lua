@@ -2,12 +2,12 @@
 local HEAD = 9000 -- bytes in which a head ends, but for edges beyond counting
 -- A record without what is long and comes last. JSON again; '' where there is none.
 local function head_of(record)
-  local text = string.sub(record, 1, HEAD)
-  local cut = #text < HEAD and #text
+  local text, is_whole = string.sub(record, 1, HEAD), false
   for _, mark in ipairs({ ',"story":', ',"body":', ',"unreadable":', '}\30' }) do -- inside of texts they would be escaped
     local at = string.find(text, mark, 1, true)
-    if at and (not cut or at < cut) then cut = at end
+    if at then text, is_whole = string.sub(text, 1, at - 1), true end
   end
-  return cut and string.sub(text, 1, cut - 1) .. '}' or ''
+  if is_whole then return text .. '}' end
+  return #text < HEAD and string.sub(text, -1) == '}' and text or ''
 end
 local function kind_of(head) return string.match(head, '"fingerprint":"(%x+)"') end

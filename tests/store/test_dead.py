@@ -1,0 +1,459 @@
+"""letters, groups, discard, restore, replace, bury, lead: the scripts of dead letters, every answer, twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from relevo.model.ids import Ids
+from relevo.model.job import Attempt, Envelope, Record, State, Story, read_record, write
+from relevo.model.replay import SILENT_MS, Replay
+from relevo.store import letters, replays
+from relevo.store.dependents import follow, needs_of
+from relevo.store.edges import Edge
+from relevo.store.jobs import discard, look, revive
+from relevo.store.letters import Place
+from relevo.store.push import NewJob, push_rich
+from relevo.store.relay import relay
+from relevo.store.settlement import of_dead
+from relevo.store.tasks import clean
+from tests.store.desk import Desk, moved, new_id
+
+HOUR, DAY = 3_600_000, 86_400_000
+BODY = b'{"t":"shop.charge","a":[7],"g":"acme"}'
+ENVELOPE = Envelope("shop.charge", Raw(b"[7]"), group="acme")
+UNKNOWN = new_id()
+
+
+def record_of(
+    error: str = "ValueError", *, at_ms: int = 1_800_000_000_000, body: bytes = BODY, task: str = "shop.charge"
+) -> bytes:
+    attempt = Attempt(
+        "failed", "w", error=error, message="no stock", traceback=f'  File "/a/{error}.py", line 1, in f\n'
+    )
+    record = Record(
+        State.DEAD,
+        task,
+        queue_from="running",
+        reason="retries_exhausted",
+        ended_ms=at_ms,
+        story=Story((attempt,)),
+        body=Raw(body),
+    )
+    return write(of_dead(record, ENVELOPE))
+
+
+def kind_of(record: bytes) -> str:
+    return read_record(record).fingerprint
+
+
+VALUE, KEY = kind_of(record_of("ValueError")), kind_of(record_of("KeyError"))
+
+
+def die(desk: Desk, *errors: str, ttl_ms: int = 7 * DAY, **limits: Any) -> list[str]:
+    """Jobs that died of these errors, one after the other."""
+    ids = []
+    for error in errors:
+        (id,) = desk.push(BODY.decode())
+        assert desk.claim(10) == [id]
+        settled = moved(id, "dead", text=record_of(error), ms=ttl_ms)
+        assert desk.turn(0, settled, **limits).refused == []
+        ids.append(id)
+    return ids
+
+
+def ids_of(desk: Desk, **asked: Any) -> list[str]:
+    found: letters.Part = desk.run(letters.part(desk.keys, **asked))
+    return found.ids
+
+
+def alike(desk: Desk, kind: str) -> letters.Alike:
+    found: list[letters.Alike] = desk.run(letters.alike(desk.keys, [kind]))
+    return found[0]
+
+
+def in_group(desk: Desk, kind: str) -> list[str]:
+    return desk.members(f"alike:{kind}")
+
+
+def bury(desk: Desk, *rows: tuple[str, int, bytes], ttl_ms: int = DAY, dead_max: int = 1000) -> list[bool]:
+    said, _ = desk.run(letters.bury(desk.keys, rows, ttl_ms=ttl_ms, dead_max=dead_max))
+    return list(said)
+
+
+# --- letters
+
+
+def test_letters_come_newest_first_or_oldest_first_from_any_place(desk: Desk) -> None:
+    """R94"""
+    ids = sorted(new_id() for _ in range(7))
+    bury(desk, *((id, 1000 + n, record_of()) for n, id in enumerate(ids)))
+    assert ids_of(desk, oldest=True) == ids
+    assert ids_of(desk) == ids[::-1]
+    for n, id in enumerate(ids):
+        place = Place(1000 + n, id)
+        assert ids_of(desk, place=place) == ids[:n][::-1]
+        assert ids_of(desk, place=place, oldest=True) == ids[n + 1 :]
+        with_it = Place(1000 + n, id, with_it=True)
+        assert ids_of(desk, place=with_it) == ids[: n + 1][::-1]
+        assert ids_of(desk, place=with_it, oldest=True) == ids[n:]
+    assert ids_of(desk, since_ms=1002, until_ms=1004) == ids[2:5][::-1]
+    assert ids_of(desk, since_ms=1002, until_ms=1004, place=Place(1004, ids[4])) == ids[2:4][::-1]
+    assert ids_of(desk, since_ms=2000) == []
+
+
+def test_many_deaths_of_one_moment_are_paged_through_without_a_gap(desk: Desk) -> None:
+    ids = sorted(new_id() for _ in range(250))
+    bury(desk, *((id, 1000, record_of()) for id in ids))
+    for oldest, expected in ((False, ids[::-1]), (True, ids)):
+        seen: list[str] = []
+        place, behind = None, 1
+        while behind:
+            part: letters.Part = desk.run(letters.part(desk.keys, place=place, oldest=oldest, limit=60))
+            seen += part.ids
+            place, behind = part.place, part.behind
+        assert seen == expected
+
+
+def test_a_place_stays_one_after_its_letter_has_gone(desk: Desk) -> None:
+    ids = sorted(new_id() for _ in range(5))
+    bury(desk, *((id, 1000, record_of()) for id in ids))
+    desk.run(discard(desk.keys, [ids[2]]))
+    assert ids_of(desk, place=Place(1000, ids[2])) == ids[:2][::-1]
+    assert ids_of(desk, place=Place(1000, ids[2]), oldest=True) == ids[3:]
+    assert ids_of(desk, place=Place(1000, ids[2], with_it=True)) == ids[:2][::-1]
+
+
+def test_a_part_holds_no_more_bytes_than_a_call_should(desk: Desk) -> None:
+    large = record_of(body=b'{"t":"x","a":["' + b"y" * 400_000 + b'"]}')
+    bury(desk, *((new_id(), 1000, large) for _ in range(6)))
+    part: letters.Part = desk.run(letters.part(desk.keys))
+    assert (len(part.ids), part.behind) == (3, 3)
+
+
+def test_letters_whose_record_has_ended_are_swept_in_passing(desk: Desk) -> None:
+    """R92"""
+    first, second, third = die(desk, "ValueError", "ValueError", "KeyError")
+    desk.ask("DEL", f"ended:{first}")
+    assert ids_of(desk, kind=VALUE) == [second]
+    assert in_group(desk, VALUE) == [second]
+    assert ids_of(desk) == [third, second]
+    assert desk.members("dead") == [second, third]
+
+
+# --- groups
+
+
+def test_letters_that_died_alike_are_counted_together(desk: Desk) -> None:
+    first, _, last = die(desk, "ValueError", "KeyError", "ValueError")
+    assert sorted(desk.run(letters.kinds(desk.keys))) == sorted([VALUE, KEY])
+    for _ in range(2):
+        found = alike(desk, VALUE)
+        assert (found.count, found.recent, found.before) == (2, 2, 0)
+        assert found.first_ms == desk.score("dead", first)
+        assert found.last_ms == desk.score("dead", last)
+        assert [(head.target, head.tenant, head.error) for head in found.newest] == [
+            ("shop.charge", "acme", "ValueError: no stock")
+        ] * 2
+        assert found.head is not None and found.head.reason == "retries_exhausted"
+    assert alike(desk, "0" * 16).count == 0
+    for key in ("kinds", f"alike:{VALUE}"):
+        assert 6 * DAY < desk.ask("PTTL", key) <= 7 * DAY
+
+
+def test_the_trend_counts_the_last_hour_and_the_day_before(late_desk: Desk) -> None:
+    for ms, count in ((0, 3), (20 * HOUR, 2), (4 * HOUR + HOUR // 2, 4)):
+        late_desk.advance(ms)
+        die(late_desk, *["ValueError"] * count)
+    found = alike(late_desk, VALUE)
+    assert (found.count, found.recent, found.before) == (9, 4, 5)
+    late_desk.advance(HOUR)
+    assert (alike(late_desk, VALUE).recent, alike(late_desk, VALUE).before) == (0, 6)
+
+
+def test_a_group_follows_what_becomes_of_its_letters(desk: Desk) -> None:
+    retried, discarded, replaced, cleaned, stays = die(desk, *["ValueError"] * 5)
+    assert desk.run(revive(desk.keys, retried, ENVELOPE, BODY))[0] == 1
+    assert in_group(desk, VALUE) == [discarded, replaced, cleaned, stays]
+    desk.run(discard(desk.keys, [discarded]))
+    assert in_group(desk, VALUE) == [replaced, cleaned, stays]
+    assert desk.run(letters.replace(desk.keys, replaced, new_id(), ENVELOPE, BODY)) == 1
+    assert in_group(desk, VALUE) == [cleaned, stays]
+    desk.ask("ZADD", "made:task", 1, cleaned)
+    desk.ask("PEXPIRE", "made:task", 60_000)
+    desk.run(clean(desk.keys, "task", dead=True, dry_run=False))
+    assert in_group(desk, VALUE) == [stays]
+    assert alike(desk, VALUE).count == 1
+
+
+def test_letters_that_are_dropped_for_newer_ones_leave_their_group(desk: Desk) -> None:
+    """R93, RB15"""
+    ids = die(desk, *["ValueError", "KeyError"] * 3, dead_max=2)
+    assert desk.members("dead") == ids[-2:]
+    assert (in_group(desk, VALUE), in_group(desk, KEY)) == ([ids[-2]], [ids[-1]])
+    assert desk.stats().totals["dropped"] == 4
+
+
+def test_letters_whose_time_is_over_leave_their_group_when_somebody_looks(desk: Desk) -> None:
+    """R92"""
+    ids = die(desk, *["ValueError"] * 3)
+    for id in ids[:2]:
+        desk.ask("DEL", f"ended:{id}")
+    assert alike(desk, VALUE).count == 1
+    assert in_group(desk, VALUE) == [ids[2]]
+
+
+def test_a_kind_that_comes_back_after_a_retry_is_not_new(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError")
+    first = alike(desk, VALUE).first_ms
+    desk.run(revive(desk.keys, id, ENVELOPE, BODY))
+    assert alike(desk, VALUE).count == 0
+    desk.claim(1)
+    desk.turn(0, moved(id, "dead", 3, text=record_of()))
+    assert (alike(desk, VALUE).first_ms, alike(desk, VALUE).count) == (first, 1)
+
+
+def test_there_are_500_kinds_at_the_most_and_the_newest_stay(desk: Desk) -> None:
+    rows = [(new_id(), 1000 + n, record_of(f"Error{n}")) for n in range(600)]
+    for start in range(0, 600, 100):
+        bury(desk, *rows[start : start + 100])
+    assert desk.ask("HLEN", "kinds") == 500
+    kept = set(desk.run(letters.kinds(desk.keys)))
+    assert {kind_of(record) for _, _, record in rows[-50:]} <= kept
+    assert len(desk.members("dead")) == 600
+
+
+def test_a_fingerprint_in_somebodys_arguments_is_none(desk: Desk) -> None:
+    (id,) = desk.push('{"t":"x","k":{"fingerprint":"0123456789abcdef"}}')
+    desk.claim(1)
+    reason = b'"\\"fingerprint\\":\\"0123456789abcdef\\""'
+    record = b'{"state":"dead","reason":' + reason + b',"body":{"t":"x","k":{"fingerprint":"0123456789abcdef"}}}'
+    desk.turn(0, moved(id, "dead", text=record))
+    assert desk.run(letters.kinds(desk.keys)) == []
+    assert desk.ask("EXISTS", "alike:0123456789abcdef") == 0
+
+
+# --- discard and restore
+
+
+def test_a_discarded_letter_can_be_restored_once_and_is_what_it_was(desk: Desk) -> None:
+    first, second = die(desk, "ValueError", "ValueError")
+    before = (desk.record(first), desk.ask("PTTL", f"ended:{first}"))
+    desk.ask("HSET", f"notes:{first}", "log:1", "hello")
+    desk.ask("PEXPIRE", f"notes:{first}", DAY)
+    assert desk.run(discard(desk.keys, [first], undo_ms=60_000)) == (1, False)
+    assert desk.run(discard(desk.keys, [first], undo_ms=60_000)) == (0, False)
+    assert desk.run(look(desk.keys, first)).state is State.UNKNOWN
+    assert (desk.members("dead"), in_group(desk, VALUE)) == ([second], [second])
+    for key in ("bin", f"binned:{first}", f"notes:{first}"):
+        assert 0 < desk.ask("PTTL", key) <= 60_000
+    assert desk.run(letters.discarded(desk.keys)) == [first]
+
+    assert desk.run(letters.restore(desk.keys, [first, UNKNOWN], 1000)) == (1, False)
+    assert desk.run(letters.restore(desk.keys, [first], 1000)) == (0, False)
+    assert desk.record(first) == before[0]
+    assert before[1] - 60_000 < desk.ask("PTTL", f"ended:{first}") <= before[1]
+    assert desk.ask("PTTL", f"notes:{first}") > 60_000
+    assert set(desk.members("dead")) == {first, second} == set(in_group(desk, VALUE))
+    assert desk.run(letters.discarded(desk.keys)) == []
+    assert (desk.stats().totals["discarded"], desk.stats().totals["restored"]) == (1, 1)
+    assert desk.run(revive(desk.keys, first, ENVELOPE, BODY))[0] == 1
+
+
+def test_without_undo_nothing_stays(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError")
+    assert desk.run(discard(desk.keys, [id])) == (1, False)
+    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False)
+    assert desk.ask("EXISTS", "bin") == 0
+
+
+def test_a_letter_whose_own_time_ends_meanwhile_does_not_come_back(late_desk: Desk) -> None:
+    (id,) = die(late_desk, "ValueError", ttl_ms=30_000)
+    late_desk.run(discard(late_desk.keys, [id], undo_ms=600_000))
+    assert late_desk.ask("PTTL", f"binned:{id}") <= 30_000
+    late_desk.advance(40_000)
+    assert late_desk.run(letters.restore(late_desk.keys, [id], 1000)) == (0, False)
+    assert late_desk.members("dead") == []
+
+
+def test_a_letter_whose_id_came_again_meanwhile_does_not_come_back(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError")
+    desk.run(discard(desk.keys, [id], undo_ms=60_000))
+    desk.push_one(id=id)
+    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False)
+    assert desk.run(look(desk.keys, id)).state is State.READY
+
+
+def test_what_was_discarded_long_ago_leaves_the_bin(late_desk: Desk) -> None:
+    old, new = die(late_desk, "ValueError", "ValueError")
+    late_desk.run(discard(late_desk.keys, [old], undo_ms=60_000))
+    late_desk.advance(61_000)
+    late_desk.run(discard(late_desk.keys, [new], undo_ms=60_000))
+    assert late_desk.run(letters.discarded(late_desk.keys)) == [new]
+
+
+@pytest.mark.parametrize("policy", ["w", "c"])
+def test_what_waits_for_a_discarded_letter_comes_back_with_it(desk: Desk, policy: Any) -> None:
+    """It is told of the loss at once, and of the letter's return as of another death."""
+    (parent,) = desk.push(BODY.decode())
+    child = new_id()
+    desk.run(push_rich(desk.keys, [NewJob(child, 100, b"{}", needs=needs_of(1, DAY))]))
+    desk.run(follow(desk.keys, parent, [Edge(child, "default", policy)]))
+    desk.claim(1)
+    desk.turn(0, moved(parent, "dead", text=record_of()))
+
+    def settle() -> State:
+        desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+        seen: State = desk.run(look(desk.keys, child)).state
+        return seen
+
+    waits = State.WAITING if policy == "w" else State.CANCELLED
+    assert settle() is waits
+    gone, posted = desk.run(discard(desk.keys, [parent], undo_ms=60_000))
+    assert (gone, posted) == (1, policy == "w")
+    assert settle() is State.CANCELLED
+    back, posted = desk.run(letters.restore(desk.keys, [parent], 1000))
+    assert (back, posted) == (1, True)
+    assert settle() is waits
+    assert desk.run(revive(desk.keys, parent, ENVELOPE, BODY))[0] == 2
+    assert settle() is State.WAITING
+    assert desk.claim(1) == [parent]
+    desk.turn(0, moved(parent, "done", int(desk.run(look(desk.keys, parent)).claim.token), text=b'{"state":"done"}'))
+    assert settle() is State.READY
+
+
+# --- replace
+
+
+def test_a_letter_is_replaced_once_and_says_by_what(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError")
+    ttl = desk.ask("PTTL", f"ended:{id}")
+    new, late = new_id(), new_id()
+    envelope = Envelope("shop.charge", Raw(b"[8]"), name="charge-8")
+    for _ in range(2):  # a repeated call answers the same
+        assert desk.run(letters.replace(desk.keys, id, new, envelope, b'{"t":"shop.charge","a":[8]}')) == 1
+    assert desk.run(letters.replace(desk.keys, id, late, envelope, b"{}")) == 0
+    assert desk.run(letters.replace(desk.keys, UNKNOWN, late, envelope, b"{}")) == 0
+    seen = desk.run(look(desk.keys, id))
+    assert (seen.state, seen.record.replaced_by, seen.record.reason) == (State.DEAD, new, "retries_exhausted")
+    assert ttl - 60_000 < desk.ask("PTTL", f"ended:{id}") <= ttl
+    assert desk.run(revive(desk.keys, id, ENVELOPE, BODY))[0] == 0, "it has a successor"
+    assert (desk.stats().ready, desk.stats().dead, desk.stats().totals["replaced"]) == (1, 0, 1)
+    assert desk.ask("HGET", "names", "charge-8").decode() == new
+    desk.ask("HDEL", "names", "charge-8")
+    assert desk.drain() == [new]
+
+
+def test_a_letter_that_others_wait_for_is_not_replaced(desk: Desk) -> None:
+    (parent,) = desk.push(BODY.decode())
+    child = new_id()
+    desk.run(push_rich(desk.keys, [NewJob(child, 100, b"{}", needs=needs_of(1, DAY))]))
+    desk.run(follow(desk.keys, parent, [Edge(child, "default", "w")]))
+    desk.claim(1)
+    desk.turn(0, moved(parent, "dead", text=record_of()))
+    for _ in range(2):
+        assert desk.run(letters.replace(desk.keys, parent, new_id(), ENVELOPE, BODY)) == -1
+    assert desk.members("dead") == [parent]
+    desk.run(discard(desk.keys, [parent]))
+    desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+
+
+# --- bury
+
+
+def test_letters_from_elsewhere_are_filed_each_once(desk: Desk) -> None:
+    (living,) = desk.push("{}")
+    (dead,) = die_behind(desk, living)
+    rows = [(new_id(), 5000 + n, record_of()) for n in range(3)]
+    assert bury(desk, *rows, (living, 1, record_of()), (dead, 1, record_of())) == [True] * 3 + [False] * 2
+    assert bury(desk, *rows) == [False] * 3
+    assert desk.score("dead", rows[0][0]) == 5000
+    assert set(in_group(desk, VALUE)) == {dead, *(row[0] for row in rows)}
+    assert desk.stats().totals["imported"] == 3
+    assert 0 < desk.ask("PTTL", f"ended:{rows[0][0]}") <= DAY
+
+
+def die_behind(desk: Desk, other: str) -> list[str]:
+    (id,) = desk.push(BODY.decode())
+    assert desk.claim(2) == [other, id]
+    desk.turn(0, moved(id, "dead", text=record_of(), ms=7 * DAY))
+    desk.turn(0, moved(other, "back"))
+    return [id]
+
+
+def test_letters_in_the_bin_are_not_filed_beside_it(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError")
+    desk.run(discard(desk.keys, [id], undo_ms=60_000))
+    assert bury(desk, (id, 1, record_of())) == [False]
+
+
+def test_what_is_filed_keeps_to_the_limit(desk: Desk) -> None:
+    rows = [(new_id(), 5000 + n, record_of()) for n in range(8)]
+    bury(desk, *rows, dead_max=5)
+    assert desk.members("dead") == [row[0] for row in rows[3:]] == in_group(desk, VALUE)
+
+
+# --- lead
+
+
+def lead(desk: Desk, verb: Any, run: Replay, owner: str = "me") -> tuple[bool, bool, Replay | None]:
+    said: tuple[bool, bool, Replay | None] = desk.run(replays.lead(desk.keys, verb, run, owner))
+    return said
+
+
+def test_a_replay_is_led_by_one_process_at_a_time(late_desk: Desk) -> None:
+    run = Replay(Ids()(), total=9)
+    assert lead(late_desk, "note", run) == (False, False, None), "nobody took it"
+    assert lead(late_desk, "take", run) == (True, False, None)
+    assert lead(late_desk, "take", run)[0], "told again"
+    assert lead(late_desk, "take", run, "other") == (False, False, run)
+    assert lead(late_desk, "note", Replay(run.id, total=9, retried=1))[0]
+    assert not lead(late_desk, "note", run, "other")[0]
+    late_desk.advance(SILENT_MS)
+    said, _, before = lead(late_desk, "take", run, "other")
+    assert said and before is not None and before.retried == 1, "the silent one's last word counts"
+    assert not lead(late_desk, "note", run)[0], "who was taken for dead leads no more"
+    found = late_desk.run(replays.one(late_desk.keys, run.id))
+    assert (found.retried, found.is_led) == (1, True)
+
+
+def test_a_replay_that_ended_has_no_leader_and_can_be_taken_at_once(desk: Desk) -> None:
+    run = Replay(Ids()())
+    lead(desk, "take", run)
+    assert lead(desk, "end", Replay(run.id, state="stopped"))[0]
+    assert not desk.run(replays.one(desk.keys, run.id)).is_led
+    assert lead(desk, "take", run, "other")[0]
+
+
+def test_a_wish_to_stop_is_heard_by_the_leader_only_and_once(desk: Desk) -> None:
+    run = Replay(Ids()())
+    assert lead(desk, "stop", run, "") == (False, False, None)
+    lead(desk, "take", run)
+    for _ in range(2):
+        assert lead(desk, "stop", run, "")[:2] == (True, True)
+    assert lead(desk, "note", run)[1]
+    lead(desk, "end", run)
+    assert not lead(desk, "stop", run, "")[1], "nobody is there to hear it"
+    assert lead(desk, "take", run)[:2] == (True, False)
+    assert not lead(desk, "note", run)[1], "a new start forgets old wishes"
+
+
+def test_replays_are_remembered_for_a_week_the_newest_hundred(desk: Desk) -> None:
+    made = Ids()
+    ids = [made() for _ in range(103)]
+    for id in ids:
+        lead(desk, "take", Replay(id))
+    assert desk.ask("ZCARD", "replays") == replays.MOST
+    for key in ("replays", f"replay:{ids[-1]}"):
+        assert 6 * DAY < desk.ask("PTTL", key) <= 7 * DAY
+    newest = desk.run(replays.newest(desk.keys, 5))
+    assert len(newest) == 5 and {run.id for run in newest} <= set(ids)
+
+
+def test_what_a_stranger_wrote_is_no_replay(desk: Desk) -> None:
+    desk.ask("HSET", f"replay:{UNKNOWN}", "text", json.dumps({"id": 5}))
+    desk.ask("PEXPIRE", f"replay:{UNKNOWN}", 60_000)
+    assert desk.run(replays.one(desk.keys, UNKNOWN)) is None

@@ -1,0 +1,553 @@
+"""Dead letters in an operator's hands: pages, filters, groups, edit, undo, export and import."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from relevo import Relevo, State, Task, current_job
+from relevo.dead import DeadLetters, DeadRow, Imported
+from relevo.errors import JobError, OptionError, PayloadError, UnknownJob
+from relevo.model.job import Attempt, Record, Story, write
+from relevo.model.version import VERSION
+from relevo.store import letters
+from relevo.store.settlement import of_dead
+from tests.conftest import AppFactory
+from tests.servers import Server
+from tests.system.timed import HOUR, Times
+from tests.working import drain, drained
+
+BODY = b'{"t":"step","a":[1],"g":"acme"}'
+
+
+class Site:
+    """An app whose task fails as it is told."""
+
+    def __init__(self, app: Relevo) -> None:
+        self.app = app
+        self.good: set[int] = set()
+        self.ran: list[int] = []
+
+        @app.task(name="step", retries=0, give_up_on=(KeyError,))
+        def step(number: int, *, error: str = "ValueError") -> int:
+            self.ran.append(number)
+            if number in self.good:
+                return number
+            if error == "KeyError":
+                raise KeyError(f"no {number}")
+            raise ValueError(f"no {number}")
+
+        @app.task(name="other", retries=0)
+        def other(number: int) -> int:
+            return refuse(number)
+
+        self.step: Task[..., int] = step
+        self.other: Task[..., int] = other
+
+    def dead(self, **filters: Any) -> list[str]:
+        return [row.id for row in self.app.dead.list(**filters)]
+
+
+def refuse(number: int) -> int:
+    raise ValueError(f"refused {number}")
+
+
+@pytest.fixture
+def site(app: Relevo) -> Site:
+    return Site(app)
+
+
+def letter(number: int, at_ms: int, error: str = "ValueError") -> tuple[str, int, bytes]:
+    """A dead letter as it would be filed."""
+    from tests.store.desk import new_id
+
+    text = f'Traceback:\n  File "/srv/shop/{error}.py", line {number}, in step\n' + "    call()\n" * 20
+    attempt = Attempt("failed", "w1", at_ms, at_ms, error, f"no {number}", text)
+    record = Record(
+        State.DEAD,
+        "step",
+        queue_from="running",
+        reason="retries_exhausted",
+        ended_ms=at_ms,
+        story=Story((attempt,)),
+        body=Raw(BODY),
+    )
+    return new_id(), at_ms, write(of_dead(record, None))
+
+
+def fill(app: Relevo, queue: str, count: int, *, error: Callable[[int], str] = lambda _: "ValueError") -> None:
+    app.run(app.list_queue(queue))
+    rows = [letter(number, 1_800_000_000_000 + number, error(number)) for number in range(count)]
+    for start in range(0, count, 500):
+        app.run(letters.bury(app.keys_of(queue), rows[start : start + 500], ttl_ms=600_000, dead_max=1_000_000))
+
+
+# The story
+
+
+async def test_a_letter_tells_everything_about_its_death(site: Site) -> None:
+    """R82 R91 RB15"""
+    site.step.using(tenant="acme").enqueue(1, error="KeyError")
+    await drain(site.app)
+    (row,) = await site.app.dead.alist()
+    info = await site.app.dead.ashow(row.id)
+    assert (info.came_from, info.reason, info.permanent, info.version) == ("running", "permanent", True, VERSION)
+    assert (info.fingerprint, info.group) == (row.fingerprint, "acme")
+    assert (row.came_from, row.permanent, row.attempts, row.group) == ("running", True, 1, "acme")
+    assert (info.correlation_id, info.source, info.origin, info.replaced_by) == ("", "", "", "")
+
+
+async def test_a_dead_message_tells_to_which_operation_it_belongs(bus: Relevo) -> None:
+    """R82"""
+    svc, me = bus.service("embedding"), bus.service("ingestion")
+
+    @svc.action("generate", retries=0)
+    async def generate(text: str) -> None:
+        raise ValueError(text)
+
+    job = me.send(
+        "embedding.generate", {"text": "x"}, tenant="acme", task="task_7", session="s1", correlation_id="op_7"
+    )
+    await drain(bus)
+    info = bus.dead.show(job.id)
+    assert (info.correlation_id, info.source, info.conversation_id, info.session) == (
+        "op_7",
+        "ingestion",
+        "task_7",
+        "s1",
+    )
+    assert (info.group, info.permanent) == ("acme", False)
+    assert [row.id for row in bus.dead.list(tenant="acme", queue="embedding:actions")] == [job.id]
+
+
+# Finding
+
+
+def test_letters_are_found_by_all_that_is_known_of_them(site: Site) -> None:
+    """R94 R96"""
+    value = site.step.using(tenant="acme").enqueue(1).id
+    key = site.step.enqueue(2, error="KeyError").id
+    other = site.other.using(queue="mail").enqueue(4711).id
+    drained(site.app, queues=["default", "mail"])
+    assert site.dead(task="other") == [other]
+    assert site.dead(tenant="acme") == [value]
+    assert site.dead(permanent=True) == [key]
+    assert set(site.dead(permanent=False)) == {value, other}
+    assert site.dead(reason="permanent") == [key]
+    assert site.dead(text="4711") == [other]
+    assert set(site.dead(came_from="running")) == {value, key, other}
+    assert site.dead(came_from="ready") == []
+    assert site.dead(error="no 1", queue="default") == [value]
+    group = site.app.dead.show(key).fingerprint
+    assert site.dead(group=group) == [key]
+    assert site.dead(group=group, queue="mail") == []
+    assert site.dead(group="0" * 16) == []
+
+
+def test_letters_are_found_by_the_time_of_their_death(server: Server, app_factory: AppFactory) -> None:
+    """R94"""
+    times = Times(server, app_factory)
+    site = Site(times.app)
+    ids = []
+    for number in range(3):
+        ids.append(site.step.enqueue(number).id)
+        drained(times.app)
+        times.move(HOUR)
+    assert site.dead(since="150m") == [ids[2], ids[1]]
+    assert site.dead(until="90m") == [ids[1], ids[0]]
+    assert site.dead(since="150m", until="90m") == [ids[1]]
+    then = datetime.fromtimestamp((times.now_ms() - 150 * 60_000) / 1000, UTC)
+    assert site.dead(since=then) == [ids[2], ids[1]]
+
+
+def test_pages_go_on_where_the_last_one_ended_whatever_happens_between(app: Relevo) -> None:
+    for name, count in (("a", 130), ("b", 70)):
+        fill(app, name, count)
+    seen: list[DeadRow] = []
+    after = ""
+    while True:
+        page = app.dead.page(limit=33, after=after)
+        seen += page.rows
+        after = page.after
+        if page.rows:  # the last one of the page leaves, and so does one that comes next
+            app.dead.discard([page.rows[-1].id])
+        if not after:
+            break
+    assert len(seen) == len({row.id for row in seen}) == 200
+    ended = [row.ended_ms or 0 for row in seen]
+    assert ended == sorted(ended, reverse=True)
+    assert {row.queue for row in seen} == {"a", "b"}
+
+
+def test_a_rare_letter_is_looked_for_in_bounded_steps(app: Relevo) -> None:
+    fill(app, "a", 5000, error=lambda number: "RareError" if number == 7 else "ValueError")
+    page = app.dead.page(error="RareError")
+    assert (page.rows, bool(page.after)) == ([], True)
+    assert page.looked <= 2050
+    calls = 1
+    while page.after and not page.rows:
+        page = app.dead.page(error="RareError", after=page.after)
+        calls += 1
+    assert [row.error for row in page.rows] == ["RareError: no 7"]
+    assert calls == 3
+
+
+def test_one_id_in_several_queues_is_listed_for_each(app: Relevo) -> None:
+    """An event has one id in the queues of all who subscribed."""
+    one, other = letter(1, 1_800_000_000_000), letter(2, 1_800_000_000_000)
+    for queue in ("a", "b", "c"):
+        app.run(app.list_queue(queue))
+        app.run(letters.bury(app.keys_of(queue), [one, other], ttl_ms=600_000, dead_max=100))
+    for limit in (1, 2, 4):
+        rows, after = [], ""
+        while True:
+            page = app.dead.page(limit=limit, after=after)
+            rows += page.rows
+            after = page.after
+            if not after:
+                break
+        assert [row.id for row in rows] == sorted([one[0], other[0]] * 3, reverse=True)
+        assert [row.queue for row in rows] == ["a", "b", "c"] * 2
+    assert app.dead.retry([one[0]], queue="b") == 1
+    assert app.dead.retry([one[0]]) == 2
+
+
+@pytest.mark.slow
+def test_a_page_of_100_000_letters_takes_less_than_100_milliseconds(app: Relevo, server: Server) -> None:
+    """Also far behind, and for a group; and no script takes 10 ms."""
+    for number in range(5):
+        fill(app, f"q{number}", 20_000, error=lambda number: f"Error{number % 40}")
+    first = app.dead.page()
+    middle = f"{1_800_000_000_000 + 10_000}-{first.rows[0].id}-q2"
+    group = first.rows[0].fingerprint
+    looks: dict[str, Callable[[], Any]] = {
+        "first": app.dead.page,
+        "far": lambda: app.dead.page(after=middle),
+        "one queue": lambda: app.dead.page(queue="q3", after=middle),
+        "group": lambda: app.dead.page(group=group),
+    }
+    server.command("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
+    server.command("SLOWLOG", "RESET")
+    for name, look in looks.items():
+        took = min(_timed(look) for _ in range(5))
+        assert took < 0.1, f"{name}: {took * 1000:.0f} ms"
+    assert len(app.dead.groups()) == 40
+    assert sum(one.count for one in app.dead.groups()) == 100_000
+    slow = [entry for entry in server.command("SLOWLOG", "GET", 10) if entry[3][0].upper().startswith(b"EVAL")]
+    assert not slow, f"scripts of 10 ms and more: {[(entry[2], entry[3][:3]) for entry in slow]}"
+    for number in range(5):  # faster than key by key, after the test
+        keys = app.keys_of(f"q{number}")
+        ids = server.command("ZRANGE", keys.key("dead"), 0, -1)
+        for start in range(0, len(ids), 1000):
+            server.command("UNLINK", *(keys.key("ended") + b":" + id for id in ids[start : start + 1000]))
+
+
+def _timed(look: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    look()
+    return time.perf_counter() - start
+
+
+# Groups
+
+
+def test_a_thousand_letters_are_three_problems(site: Site) -> None:
+    for number in range(6):
+        site.step.using(tenant=f"t{number % 2}", queue=f"q{number % 2}").enqueue(number)
+    for number in range(3):
+        site.step.enqueue(number, error="KeyError")
+    site.other.using(queue="q0").enqueue(1)
+    drained(site.app, queues=["default", "q0", "q1"])
+    first, second, third = site.app.dead.groups()
+    assert (first.count, first.reason, first.permanent, first.trend) == (6, "retries_exhausted", False, "new")
+    assert (first.queues, first.tasks, first.recent, first.before) == (("q0", "q1"), ("step",), 6, 0)
+    assert set(first.tenants) == {"t0", "t1"}
+    assert first.error.startswith("ValueError: no ")
+    assert (second.count, second.permanent, second.error[:9]) == (3, True, "KeyError:")
+    assert (third.count, third.tasks, third.tenants) == (1, ("other",), ())
+    assert 0 < first.first_ms <= first.last_ms
+    assert site.app.dead.groups(limit=1) == [first]
+    assert [group.count for group in site.app.dead.groups("q0")] == [3, 1]
+    assert site.app.dead.groups("no such queue") == []
+
+
+def test_one_error_in_two_tasks_is_one_group_if_it_went_one_way(site: Site, app: Relevo) -> None:
+    @app.task(name="third", retries=0)
+    def other(number: int) -> int:  # the same name in the same file
+        return refuse(number)
+
+    site.other.enqueue(1)
+    other.enqueue(2)
+    drained(app)
+    (group,) = app.dead.groups()
+    assert set(group.tasks) == {"other", "third"}
+
+
+# Running them again
+
+
+def test_what_has_something_in_common_is_run_again_together(site: Site) -> None:
+    """R95"""
+    ids = [site.step.enqueue(number).id for number in range(4)]
+    keys = [site.step.enqueue(number, error="KeyError").id for number in range(4, 6)]
+    drained(site.app)
+    site.good.update(range(6))
+    assert site.app.dead.retry(error="no 3") == 1
+    assert site.app.dead.retry(group=site.app.dead.show(ids[0]).fingerprint, limit=2) == 2
+    assert set(site.dead()) == {ids[2], *keys}, "the oldest went"
+    assert site.app.dead.retry(permanent=False) == 1
+    assert site.app.dead.retry(task="step", queue="mail") == 0
+    assert site.app.dead.retry(task="step", all=True) == 2
+    drained(site.app)
+    assert sorted(site.ran[6:]) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("dead.retry(queue='default')", "all=True"),
+        ("dead.discard(queue='default')", "all=True"),
+        ("dead.retry(['0' * 20], task='step')", "not both"),
+        ("dead.retry(tsk='step')", "did you mean 'task'"),
+        ("dead.list(colour='red')", "cannot be asked for 'colour'"),
+        ("dead.list(group='abc')", "fingerprint"),
+        ("dead.list(since='24')", "how long ago"),
+        ("dead.retry(all=True, limit=0)", "limit: a whole number"),
+        ("dead.page(after='nonsense')", "after: the `after` of a page"),
+        ("dead.page(after=5)", "after: the `after` of a page"),
+        ("dead.groups(limit=0)", "1 to 1000"),
+        ("dead.groups(5)", "queue"),
+        ("dead.restore()", "all=True"),
+        ("dead.restore('x')", "a list of ids"),
+        ("dead.restore(['0' * 20], all=True)", "not both"),
+        ("dead.edit('0' * 20)", "args="),
+        ("dead.edit('x', args=[])", "not the id of a job"),
+        ("dead.replay(rate='fast')", "not a rate"),
+        ("dead.replay(patience=-1)", "patience"),
+        ("dead.resume('x')", "not the id of a replay"),
+        ("dead.runs(limit=1000)", "1 to 100"),
+        ("dead.load(b'{}')", "lines are needed"),
+        ("dead.load(5)", "lines are needed"),
+    ],
+)
+def test_nonsense_is_refused_with_what_to_do(app: Relevo, call: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        eval(call, {"dead": app.dead})
+
+
+def test_what_blocks_comes_in_pairs() -> None:
+    names = [name for name in vars(DeadLetters) if not name.startswith("_") and f"a{name}" in vars(DeadLetters)]
+    assert len(names) == 15
+    for name in names:
+        blocking, asynchronous = getattr(DeadLetters, name), getattr(DeadLetters, f"a{name}")
+        assert inspect.signature(blocking).parameters == inspect.signature(asynchronous).parameters, name
+    unpaired = {name for name in vars(DeadLetters) if not name.startswith("_")} - {
+        *names,
+        *(f"a{name}" for name in names),
+    }
+    assert not unpaired
+
+
+# Other arguments
+
+
+def test_a_letter_is_run_with_other_arguments_as_a_new_job(site: Site) -> None:
+    job = site.step.using(name="step-1", tenant="acme", priority=7).enqueue(1)
+    drained(site.app)
+    site.good.add(2)
+    new = site.app.dead.edit(job.id, args=[2])
+    assert new.id != job.id
+    origin, info = site.app.dead.show(job.id), new.info()
+    assert (origin.replaced_by, info.origin) == (new.id, job.id)
+    assert (info.args, info.kwargs, info.name, info.group, info.priority) == ([2], {}, "step-1", "acme", 7)
+    assert (origin.state, origin.args, origin.reason) == (State.DEAD, [1], "retries_exhausted")
+    assert (site.dead(), site.app.dead.groups()) == ([], []), "it is settled"
+    assert (site.app.dead.retry([job.id]), job.retry()) == (0, False)
+    with pytest.raises(UnknownJob, match="somebody retried or edited it"):
+        site.app.dead.edit(job.id, args=[3])
+    drained(site.app)
+    assert (new.result(timeout=5), site.ran) == (2, [1, 2])
+
+
+def test_what_is_not_given_stays_and_what_does_not_fit_is_refused(site: Site) -> None:
+    job = site.step.enqueue(1, error="KeyError")
+    drained(site.app)
+    for given, says in (
+        ({"args": ["one"]}, "argument 'number'"),
+        ({"args": []}, "missing a required argument"),
+        ({"kwargs": {"colour": "red"}}, "unexpected keyword argument 'colour'"),
+        ({"args": [object()]}, "cannot be written as JSON"),
+    ):
+        with pytest.raises(PayloadError, match=says):
+            site.app.dead.edit(job.id, **given)
+    for nonsense in ({"args": "ab"}, {"kwargs": [1]}, {"kwargs": {1: 2}}):
+        with pytest.raises(OptionError, match="edit: "):
+            site.app.dead.edit(job.id, **nonsense)  # type: ignore[arg-type]
+    assert site.dead() == [job.id], "nothing was done"
+    assert site.app.dead.edit(job.id, args=[5]).info().kwargs == {"error": "KeyError"}
+
+
+def test_an_app_that_does_not_know_the_task_takes_the_arguments_as_they_are(
+    site: Site, app_factory: AppFactory
+) -> None:
+    job = site.step.enqueue(1)
+    drained(site.app)
+    stranger = app_factory(site.app.name)
+    assert stranger.dead.edit(job.id, args=["anything"]).info().args == ["anything"]
+
+
+async def test_a_member_of_a_workflow_is_not_replaced(site: Site) -> None:
+    from relevo import chain
+
+    await chain(site.step.s(1), site.step.s()).aenqueue()
+    await drain(site.app)
+    (row,) = await site.app.dead.alist()
+    with pytest.raises(JobError, match="belongs to the workflow"):
+        await site.app.dead.aedit(row.id, args=[2])
+    child = site.other.using(depends_on=[site.step.enqueue(3)])
+    await child.aenqueue(4)
+    await drain(site.app)
+    parent = next(row for row in await site.app.dead.alist(text="no 3"))
+    with pytest.raises(JobError, match="other jobs wait for this very one"):
+        await site.app.dead.aedit(parent.id, args=[2])
+
+
+async def test_a_signed_message_is_signed_anew(bus_factory: AppFactory) -> None:
+    app = bus_factory(signing_keys=["a:0123456789abcdef0123456789abcdef"])
+    svc, got = app.service("embedding"), []
+
+    @svc.action("generate", retries=0)
+    async def generate(text: str) -> None:
+        got.append(text)
+        if text == "bad":
+            raise ValueError
+
+    app.service("ingestion").send("embedding.generate", {"text": "bad"}, tenant="acme", correlation_id="op")
+    await drain(app)
+    (row,) = await app.dead.alist()
+    new = await app.dead.aedit(row.id, kwargs={"text": "good"})
+    assert (await new.ainfo()).correlation_id == "op"
+    await drain(app)
+    assert (got, await app.dead.alist()) == (["bad", "good"], [])
+
+
+# Undo
+
+
+def test_what_was_discarded_comes_back_if_asked_in_time(site: Site) -> None:
+    jobs = [site.step.using(queue=f"q{number % 2}").enqueue(number) for number in range(4)]
+    drained(site.app, queues=["q0", "q1"])
+    before = site.app.dead.list()
+    group = site.app.dead.groups()
+    assert site.app.dead.discard(all=True) == 4
+    assert (site.dead(), site.app.dead.groups()) == ([], [])
+    with pytest.raises(UnknownJob):
+        site.app.dead.show(jobs[0].id)
+    assert site.app.dead.restore([jobs[0].id]) == 1
+    assert site.dead() == [jobs[0].id]
+    assert site.app.dead.restore(all=True, queue="q1") == 2
+    assert site.app.dead.restore(all=True) == 1
+    assert site.app.dead.restore(all=True) == 0
+    assert {row.id for row in before} == set(site.dead())
+    assert [one.count for one in site.app.dead.groups()] == [one.count for one in group]
+    site.good.update(range(4))
+    assert site.app.dead.retry(all=True) == 4
+    assert site.app.dead.discard(all=True, undo=False) == 0
+    drained(site.app, queues=["q0", "q1"])
+    assert [job.result(timeout=5) for job in jobs] == list(range(4))
+
+
+def test_without_undo_letters_are_gone_at_once(site: Site) -> None:
+    job = site.step.enqueue(1)
+    drained(site.app)
+    assert site.app.dead.discard([job.id], undo=False) == 1
+    assert site.app.dead.restore(all=True) == 0
+
+
+# Elsewhere
+
+
+def test_letters_go_to_another_app_as_lines_and_run_there(site: Site, app_factory: AppFactory) -> None:
+    jobs = [site.step.using(queue=f"q{number % 2}", tenant="acme").enqueue(number) for number in range(5)]
+    drained(site.app, queues=["q0", "q1"])
+    lines = list(site.app.dead.export())
+    assert len(lines) == 5 and all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    assert [msgspec.json.decode(line)["id"] for line in lines] == [row.id for row in reversed(site.app.dead.list())]
+    assert len(list(site.app.dead.export(queue="q1"))) == 2
+    there = Site(app_factory())
+    assert there.app.dead.load(lines) == Imported(5, 0)
+    assert there.app.dead.load(iter(lines + lines)) == Imported(0, 10), "the same letter twice is one"
+    assert there.app.dead.list() == site.app.dead.list()
+    assert there.app.dead.groups()[0].count == 5
+    there.good.update(range(5))
+    assert there.app.dead.retry(all=True) == 5
+    drained(there.app, queues=["q0", "q1"])
+    assert sorted(there.ran) == list(range(5))
+    assert there.app.job(jobs[0].id).result(timeout=5) == 0
+
+
+async def test_lines_that_are_no_letters_are_named_and_the_others_are_filed(site: Site) -> None:
+    site.step.enqueue(1)
+    await drain(site.app)
+    lines = [line async for line in site.app.dead.aexport()]
+    (good,) = lines
+    record = msgspec.json.decode(good)
+    await site.app.dead.adiscard(all=True, undo=False)
+    bad = [
+        b"nonsense",
+        b"{}",
+        b"[1]",
+        b'{"relevo":"0.1.0"}',
+        b"\xff\xfe",
+        msgspec.json.encode({**record, "id": "x"}),
+        msgspec.json.encode({**record, "died_ms": -1}),
+        msgspec.json.encode({**record, "queue": "dead_letter"}),
+        msgspec.json.encode({**record, "record": {"state": "done"}}),
+        msgspec.json.encode({**record, "record": 5}),
+        msgspec.json.encode({**record, "record": {**record["record"], "ended_ms": "now"}}),
+        b"[" * 5000,
+    ]
+    done = await site.app.dead.aload([*bad, b"\n", good, 5])  # type: ignore[list-item]
+    assert (done.new, done.known) == (1, 0)
+    assert [number for number, _ in done.refused] == [*range(1, len(bad) + 1), len(bad) + 3]
+    assert all(why for _, why in done.refused)
+    assert len(site.dead()) == 1
+    assert (await site.app.dead.aload([good])).known == 1
+
+
+def test_what_was_retried_is_not_buried_again_by_an_import(site: Site) -> None:
+    job = site.step.enqueue(1)
+    drained(site.app)
+    lines = list(site.app.dead.export())
+    site.app.dead.retry([job.id])
+    assert site.app.dead.load(lines).known == 1
+    assert job.status() is State.READY
+
+
+def test_a_job_knows_that_it_takes_the_place_of_another(app: Relevo) -> None:
+    seen = []
+
+    @app.task(name="look", retries=0)
+    def look(number: int) -> None:
+        seen.append(current_job().id)
+        if number == 1:
+            raise ValueError
+
+    job = look.enqueue(1)
+    drained(app)
+    new = app.dead.edit(job.id, args=[2])
+    drained(app)
+    assert seen == [job.id, new.id]
+
+
+@pytest.fixture(autouse=True)
+def _default_slowlog(server: Server) -> Iterator[None]:
+    yield
+    server.command("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
