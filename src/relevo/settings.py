@@ -153,6 +153,30 @@ def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
+    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple):
+        raise OptionError(f"{name}: a list of tokens is needed, each as role:name:secret.")
+    if not found:
+        return ()
+    from relevo.model.access import token_of  # here, so that programs without tokens need not wait for it
+
+    try:  # never the token itself: messages of errors are logged
+        tokens = [token_of(one) for one in found]
+    except OptionError as error:
+        raise OptionError(f"{name}: {error}") from None
+    if len({token.name for token in tokens}) < len(tokens):
+        raise OptionError(f"{name}: each token has a name of its own, found {', '.join(one.name for one in tokens)}.")
+    return tuple(found)
+
+
+def _mask(name: str, given: Any) -> tuple[str, ...]:
+    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) and one.strip() for one in found):
+        raise OptionError(f'{name}: a list of names of arguments is needed, such as ["iban"], found {given!r:.80}.')
+    return tuple(found)
+
+
 def _switch(name: str, given: Any) -> bool:
     if isinstance(given, str) and given.strip().lower() in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         return given.strip().lower() in ("true", "1", "yes", "on")
@@ -269,6 +293,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the caller of a request is shown our traceback. Not by default: it tells of files and values.
     remote_tracebacks: Annotated[bool, _switch] = False
 
+    # Who may use the HTTP API, as role:name:secret. None by default: then it answers on loopback only.
+    web_tokens: Annotated[tuple[str, ...], _web_tokens] = ()
+
+    # Names of arguments that are hidden from people, besides those that speak of secrets by themselves. None by
+    # default: what is secret in a program only its authors know.
+    mask: Annotated[tuple[str, ...], _mask] = ()
+
     # Messages whose way `relevo trace` can tell, of all services together: a few megabytes.
     trace_max: Annotated[int, partial(_whole, least=0, most=10_000_000)] = 10_000
 
@@ -308,7 +339,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """What rich prints, in tracebacks too; msgspec's own would show the password."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         keys = tuple(key.partition(":")[0] + ":***" for key in self.signing_keys)
-        return list({**shown, "url": masked(self.url) if self.url else None, "signing_keys": keys}.items())
+        tokens = tuple(token.rpartition(":")[0] + ":***" for token in self.web_tokens)
+        hidden = {"url": masked(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
+        return list({**shown, **hidden}.items())
 
 
 def load(

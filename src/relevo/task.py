@@ -16,6 +16,7 @@ from relevo.flow.steps import Receiver, Step
 from relevo.handle import Job
 from relevo.model.ids import made_ms
 from relevo.model.job import Envelope, write
+from relevo.model.nearest import did_you_mean
 from relevo.model.options import TASK_ONLY, Executor, Options, changed
 from relevo.store.dependents import needs_of, push_dependents
 from relevo.store.edges import Policy
@@ -89,6 +90,12 @@ class Task(Generic[P, R]):
         for parent in options.depends_on:
             if parent.app != app.name:
                 raise OptionError(f"depends_on: job {parent.id} is one of the app {parent.app!r}, not of {app.name!r}")
+        if unknown := self.signature.unknown(options.secret):
+            near = did_you_mean(unknown[0], inspect.signature(func).parameters)
+            raise OptionError(
+                f"secret: {target} has no argument {unknown[0]!r:.60}{near}; "
+                "for a name inside an argument use the setting `mask`"
+            )
         functools.update_wrapper(self, func)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -22,6 +22,7 @@ from relevo.settings import Settings, load
 from relevo.store import scripts
 from relevo.store.plan import Call
 from relevo.store.subscriptions import subscriptions
+from relevo.web.serving import GRACE
 from relevo.worker import Worker
 from relevo.worker.supervisor import KILL_AFTER
 from tests.eventually import aeventually, eventually
@@ -281,11 +282,22 @@ def _commands(text: str) -> set[str]:
 # The worker
 
 
-def unit() -> configparser.ConfigParser:
+def unit(name: str = "relevo-worker.service") -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(DEPLOY / "relevo-worker.service")
+    parser.read(DEPLOY / name)
     return parser
+
+
+def test_unit_of_the_http_api_is_hardened_and_has_time_to_stop() -> None:
+    parsed = unit("relevo-web.service")
+    service = parsed["Service"]
+    assert int(service["TimeoutStopSec"]) > GRACE
+    assert "-A " in service["ExecStart"] and "--host 127.0.0.1" in service["ExecStart"]  # knows what tasks mark
+    assert (service["Restart"], service["ProtectSystem"]) == ("always", "strict")
+    assert service["NoNewPrivileges"] == service["PrivateTmp"] == service["ProtectHome"] == "true"
+    assert {"EnvironmentFile", "User", "WorkingDirectory", "SyslogIdentifier"} <= {*service}
+    assert "Requires" not in parsed["Unit"]
 
 
 def test_unit_says_what_a_worker_needs() -> None:
@@ -307,9 +319,10 @@ def test_unit_says_what_a_worker_needs() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    text = (DEPLOY / "relevo-worker.service").read_text()
-    copy = tmp_path / "relevo-worker.service"
+@pytest.mark.parametrize("name", ["relevo-worker.service", "relevo-web.service"])
+def test_systemd_accepts_the_unit(tmp_path: Path, name: str) -> None:
+    text = (DEPLOY / name).read_text()
+    copy = tmp_path / name
     copy.write_text(re.sub("ExecStart=[^ ]+", "ExecStart=/bin/sh", text))  # must exist to be accepted
     done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

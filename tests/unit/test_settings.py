@@ -134,6 +134,8 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "claim_check": ("1KiB", 1024),
         "signing_keys": ("k2:0123456789abcdef,k1:fedcba9876543210", ("k2:0123456789abcdef", "k1:fedcba9876543210")),
         "remote_tracebacks": ("yes", True),
+        "web_tokens": ("admin:ana:0123456789abcdef", ("admin:ana:0123456789abcdef",)),
+        "mask": ("iban, card", ("iban", "card")),
         "trace_max": ("0", 0),
         "task_ttl": ("2h", 7200.0),
         "orphan_age": ("3d", 259_200.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import Parameter
 from typing import Any, get_type_hints
 
@@ -29,6 +29,10 @@ class ActionSignature(Signature):
         if self._takes_whole and kwargs is not None and (args is None or bytes(args) == b"[]"):
             return super().decode(b"[" + bytes(kwargs) + b"]", None)
         return super().decode(args, kwargs)
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of these names that no argument can have; in a struct there may be any."""
+        return [] if self._takes_whole else super().unknown(names)
 
 
 def _whole_of(func: Callable[..., Any]) -> Any:

@@ -17,6 +17,7 @@ from relevo.errors import UnknownJob
 from relevo.handle import Job, JobInfo
 from relevo.model.durations import spoken
 from relevo.model.job import Attempt, State
+from relevo.web.shown import shown_job
 
 STYLES = {State.DONE: "green", State.DEAD: "bold red", State.CANCELLED: "yellow", State.EXPIRED: "yellow"}
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             done["cancelled"] = job.cancel()
         elif args.retry:
             done["retried"] = job.retry()
-        info = job.info()
+        info = shown_job(app, job.info())
         if args.json:
             logs = {"logs": job.logs()} if args.logs else {}
             screen.json({**msgspec.to_builtins(info), **done, **logs})

@@ -32,6 +32,7 @@ COMMANDS = {
     "task": "relevo.cli.task",
     "cleanup": "relevo.cli.cleanup",
     "audit": "relevo.cli.audit",
+    "web": "relevo.cli.web",
     "doctor": "relevo.cli.doctor",
     "server": "relevo.cli.server",
     "demo": "relevo.cli.demo",

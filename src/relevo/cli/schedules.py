@@ -22,6 +22,7 @@ from relevo.model.ids import made_ms
 from relevo.model.job import State
 from relevo.schedules import ScheduleInfo
 from relevo.store import schedules as store
+from relevo.web.shown import shown_schedule
 
 #: Ticks to come that `show` names.
 AHEAD = 5
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    rows = [(info, _last_run(app, info)) for info in app.schedules.list()]
+    rows = [(shown_schedule(app, info), _last_run(app, info)) for info in app.schedules.list()]
     if args.json:
         screen.json([{**_fields(info), "last": last} for info, last in rows])
     elif rows:
@@ -124,7 +125,7 @@ def _fields(info: ScheduleInfo) -> dict[str, Any]:
 
 def _show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     handle = app.schedules.get(args.schedule)
-    info, history = handle.info(), handle.history(min(args.limit, store.RUNS_MAX))
+    info, history = shown_schedule(app, handle.info()), handle.history(min(args.limit, store.RUNS_MAX))
     standing = next(iter(app.run(store.look(app.keys_of(info.queue), [info.name]))), None)
     if standing is None:
         raise UnknownSchedule(f"no schedule {info.name!r:.80}: it was removed just now")

@@ -53,6 +53,18 @@ class Signature:
         slot = next(iter(self._slots.values()), None)
         return None if slot is None or slot.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) else slot
 
+    @property
+    def places(self) -> list[str]:
+        """Names of what can be given by its place; that of `*rest` comes last."""
+        named = (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+        return [slot.name for slot in self._slots.values() if slot.kind not in named]
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of these names that no argument can have."""
+        if any(slot.kind is Parameter.VAR_KEYWORD for slot in self._slots.values()):
+            return []
+        return [name for name in names if name not in self._slots]
+
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int) -> bytes:
         """The arguments as members of a JSON object, `"a":[...],"k":{...}`; b"" if there are none."""
         cause = None

@@ -71,6 +71,8 @@ class Options(Struct, frozen=True, kw_only=True):
     on_failure: str | None = None
     executor: Executor = "auto"
     tags: tuple[str, ...] = ()
+    #: Arguments that are shown to nobody: on the command line and over HTTP they read `***`.
+    secret: tuple[str, ...] = ()
     #: Tenant or other group between which a queue is shared fairly.
     group: str = ""
     #: Share of the group: 2 gets twice as much as 1.
@@ -225,6 +227,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "on_failure": _on_failure,
     "executor": _executor,
     "tags": _texts,
+    "secret": _texts,
     "group": _text(),
     "weight": _number(0.01, 64),
     "delay": _seconds_or_none,
@@ -238,7 +241,7 @@ ALIASES = {"countdown": "delay", "tenant": "group"}
 #: What `@app.task` does not take: these belong to one job.
 ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
 #: What `.using` does not take: a worker reads these from the task itself.
-TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "executor"})
+TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "executor", "secret"})
 
 
 def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[str] = frozenset()) -> Options:

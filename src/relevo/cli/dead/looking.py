@@ -14,6 +14,7 @@ from relevo.cli.screen import Screen, away, plural
 from relevo.dead import DeadRow
 from relevo.errors import UnknownJob
 from relevo.model.job import State
+from relevo.web.shown import shown_job
 
 PAGE = 1000
 
@@ -70,7 +71,7 @@ def _each(app: Relevo, args: argparse.Namespace) -> Iterator[DeadRow]:
 
 def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """One of them with its story."""
-    info = app.dead.show(args.id, queue=args.queue)
+    info = shown_job(app, app.dead.show(args.id, queue=args.queue))
     if info.state is not State.DEAD:
         raise UnknownJob(f"job {info.id} is {info.state.value}, not a dead letter; `relevo job {info.id}` shows it")
     if args.json:

@@ -1,0 +1,145 @@
+"""Who may do what over HTTP: roles, the tokens that give them, and which callers are believed without one.
+
+Pure decisions about what a request says of itself; `web/gate.py` asks them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from relevo.errors import OptionError
+
+#: Characters of a secret. Sixteen at random cannot be guessed over a network.
+SHORTEST_SECRET = 16
+_FORM = "each token is role:name:secret"
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+#: What may stand behind `Authorization: Bearer`, RFC 6750.
+_SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_PORTS = {"http": 80, "https": 443}
+
+
+class Role(IntEnum):
+    """What somebody may do; each may do what those before it may."""
+
+    #: Look, but neither at logs nor at tracebacks, which tell of values.
+    VIEWER = 1
+    #: Pause, resume, retry, cancel, run: what can be taken back.
+    OPERATOR = 2
+    #: Clear, discard, purge, remove: what cannot.
+    ADMIN = 3
+
+    @property
+    def label(self) -> str:
+        """As people write it."""
+        return self.name.lower()
+
+
+class Token(Struct, frozen=True):
+    """Something that lets its holder in. Printing it hides the secret."""
+
+    role: Role
+    name: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"{self.role.label}:{self.name}:***"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What rich prints, in tracebacks too."""
+        return [("role", self.role.label), ("name", self.name)]
+
+
+class Caller(Struct, frozen=True):
+    """Somebody who was let in."""
+
+    name: str
+    role: Role
+
+
+#: Who comes from this machine, where no token is asked for.
+LOOPBACK = Caller("loopback", Role.ADMIN)
+
+
+def token_of(text: Any) -> Token:
+    """A token as somebody wrote it; nonsense is refused with `OptionError`, which never holds the secret.
+
+    >>> token_of("operator:ana:correct-horse-battery")
+    operator:ana:***
+    """
+    role, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+    name, second, secret = rest.partition(":")
+    if not (colon and second):
+        raise OptionError(f"{_FORM}, such as operator:ana:SECRET.")
+    if role not in (known := [one.label for one in Role]):
+        raise OptionError(f"{_FORM}, and a role is one of {', '.join(known)}.")
+    if not _NAME.fullmatch(name):
+        raise OptionError(f"{_FORM}, and a name has letters, digits and . _ @ - only, 64 at most.")
+    if len(secret) < SHORTEST_SECRET or not _SECRET.fullmatch(secret):
+        raise OptionError(
+            f"{_FORM}, and a secret has {SHORTEST_SECRET} characters or more, letters, digits and . _ ~ + / - only. "
+            "One is made by: openssl rand -hex 24"
+        )
+    return Token(Role[role.upper()], name, secret)
+
+
+def caller_of(authorization: str, tokens: Sequence[Token]) -> Caller | None:
+    """Who says `Authorization: Bearer …`; None: nobody we know."""
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    found = None
+    ours = _digest(given.strip())
+    for token in tokens:  # all of them, each in the same time: how long it takes must not tell how near a guess was
+        if hmac.compare_digest(ours, _digest(token.secret)):
+            found = Caller(token.name, token.role)
+    return found
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine for itself: localhost, 127.0.0.0/8, ::1."""
+    if host.lower().removesuffix(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(re.sub(r"^\[(.*)\]$", r"\1", host)).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(header: str) -> str:
+    """The name in a `Host` header, without the port; '': there is none that can be read."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether a page of this origin was given by the server that the `Host` header names.
+
+    Not the scheme: behind a proxy that ends TLS ours is another one.
+
+    >>> is_same_origin("https://ops.example.com", "ops.example.com"), is_same_origin("null", "localhost:8420")
+    (True, False)
+    """
+    try:
+        page = urlsplit(origin)
+        usual = _PORTS.get(page.scheme)
+        if usual is None or not page.hostname:
+            return False
+        here = urlsplit(f"//{host}")
+        return (page.hostname, page.port or usual) == (here.hostname, here.port or usual)
+    except ValueError:
+        return False

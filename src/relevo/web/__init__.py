@@ -1,0 +1,41 @@
+"""The HTTP API: looks at and looks after an app's jobs from anywhere that speaks HTTP.
+
+`relevo web` serves it; `api(app)` is the same as an ASGI app, to be mounted in your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from relevo.app import Relevo
+from relevo.errors import ConfigurationError
+
+__all__ = ["api"]
+
+_Message = MutableMapping[str, Any]
+_ASGI = Callable[[_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]]
+
+
+def api(app: Relevo) -> _ASGI:
+    """The HTTP API of an app, to be mounted in a Starlette, FastAPI or Django site.
+
+    >>> site.mount("/relevo", api(app))           # doctest: +SKIP
+
+    It asks for the tokens of the setting `web_tokens`, whatever the site around it asks for. Without any, only
+    requests that come from this machine, and are meant for it, are answered.
+    """
+    needs_extra()
+    from relevo.web.asgi import api_of
+    from relevo.web.table import ROUTES
+
+    return api_of(app, ROUTES)
+
+
+def needs_extra() -> None:
+    """Refuse where the packages for this are not installed."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(f'the HTTP API needs {error.name}: pip install "relevo[web]"') from error

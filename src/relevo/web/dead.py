@@ -1,0 +1,241 @@
+"""Dead letters over HTTP: look through them and their groups, run them again, edit, forget, bring back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from msgspec import Meta, Struct
+
+from relevo.dead import DeadRow, Group
+from relevo.dead.choosing import chosen, named
+from relevo.errors import OptionError
+from relevo.handle import JobInfo
+from relevo.model.access import Role
+from relevo.model.job import State
+from relevo.model.masking import HIDDEN
+from relevo.model.wanted import Filters
+from relevo.web.asked import Dry, Ids, Limit, OfQueue, QueueName, queue_in_use
+from relevo.web.problems import Refused, invalid
+from relevo.web.route import Desk, Did, get, post
+from relevo.web.schedules import Queued
+from relevo.web.shown import shown_job
+
+Part = Annotated[str, Meta(max_length=200)]
+Time = Annotated[str, Meta(max_length=40, description='a time with its zone (ISO 8601), or how long ago: "2h"')]
+#: Letters looked at to tell how many would be discarded.
+COUNTED = 1000
+
+
+class Which(Struct, frozen=True, forbid_unknown_fields=True):
+    """What dead letters have in common; all that is said must hold."""
+
+    queue: QueueName = ""
+    task: Annotated[str, Meta(max_length=1000, description="the whole name")] = ""
+    error: Annotated[str, Meta(max_length=200, description="a part of the reason or the error")] = ""
+    reason: Part = ""
+    came_from: Annotated[str, Meta(max_length=200, description="the state: running, ready, …")] = ""
+    tenant: Part = ""
+    text: Annotated[str, Meta(max_length=200, description="a part of anything in it; for operators")] = ""
+    since: Time = ""
+    until: Time = ""
+    group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/groups tells it")] = ""
+    permanent: bool | None = None
+
+
+class Page(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which of them, and how many."""
+
+    limit: Limit = 50
+    after: Annotated[str, Meta(max_length=200, description="`next` of the page before")] = ""
+
+
+class OfGroups(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many groups, of which queue."""
+
+    queue: QueueName = ""
+    limit: Limit = 50
+
+
+class Chosen(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Some by their ids, those that fit, or all."""
+
+    ids: Ids | None = None
+    all: bool = False
+    limit: Annotated[int, Meta(ge=1, description="at most so many, the oldest first")] | None = None
+
+
+class Restore(Struct, frozen=True, forbid_unknown_fields=True):
+    """Some by their ids, or all (of a queue)."""
+
+    ids: Ids | None = None
+    all: bool = False
+    queue: QueueName = ""
+
+
+class Edit(Struct, frozen=True, forbid_unknown_fields=True):
+    """Other arguments; what is left out stays as it was."""
+
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+
+
+class Letters(Struct, frozen=True):
+    """Some dead letters, newest first."""
+
+    items: list[DeadRow]
+    #: The `after` of the next part; None: this was the last. A part may be empty and not be the last.
+    next: str | None
+
+
+class Retried(Struct, frozen=True):
+    """How many run again."""
+
+    retried: int
+
+
+class Discarded(Struct, frozen=True):
+    """How many were forgotten, or would be; of a dry run, at most 1,000 are counted."""
+
+    discarded: int
+    dry_run: bool
+
+
+class Restored(Struct, frozen=True):
+    """How many came back."""
+
+    restored: int
+
+
+async def filters(desk: Desk, which: Which) -> Filters:
+    """What is asked for, as the Python API takes it."""
+    if which.text and not desk.sees_all:
+        # Else one could guess, letter by letter, what the answer hides.
+        raise Refused(403, "Forbidden", "text looks into arguments and tracebacks: that needs the role operator")
+    if which.queue:
+        await queue_in_use(desk, which.queue)
+    said = {name: getattr(which, name) for name in Which.__struct_fields__}
+    found: dict[str, Any] = {name: value for name, value in said.items() if value not in ("", None)}
+    for name in ("since", "until"):
+        if name in found:
+            found[name] = _time(name, found[name])
+    return cast("Filters", found)
+
+
+def _time(name: str, text: str) -> datetime | str:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text  # how long ago; the Python API refuses what is neither
+    if found.tzinfo is None:
+        raise OptionError(f"{name}: a time with its zone is needed, such as 2030-01-01T02:30:00Z, found {text!r:.60}")
+    return found
+
+
+def about(which: Which) -> dict[str, Any]:
+    """What the audit trail is told; no part of a letter's text, which may be what is hidden elsewhere."""
+    said = {name: getattr(which, name) for name in which.__struct_fields__ if name != "text"}
+    shown = {name: value for name, value in said.items() if value not in ("", None, False)}
+    return {**shown, "ids": shown["ids"][:20]} if "ids" in shown else shown
+
+
+async def _page(desk: Desk, query: Page) -> Letters:
+    found = await desk.app.dead.apage(limit=query.limit, after=query.after, **await filters(desk, query))
+    return Letters(found.rows, found.after or None)
+
+
+@get("/dead")
+async def list_all(desk: Desk, query: Page) -> Letters:
+    """Dead letters, newest first: all, or those that fit."""
+    return await _page(desk, query)
+
+
+@get("/queue/dlq")
+async def dlq(desk: Desk, query: Page) -> Letters:
+    """Dead letters, newest first: the same as `/dead`, under the name that other systems use."""
+    return await _page(desk, query)
+
+
+@get("/dead/groups")
+async def groups(desk: Desk, query: OfGroups) -> list[Group]:
+    """Letters that died alike, the largest group first: of the same error, on the same way through the code."""
+    if query.queue:
+        await queue_in_use(desk, query.queue)
+    return await desk.app.dead.agroups(query.queue or None, limit=query.limit)
+
+
+@get("/dead/{id}")
+async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
+    """One dead letter with its whole story."""
+    if query.queue:
+        await queue_in_use(desk, query.queue)
+    info = await desk.app.dead.ashow(id, queue=query.queue or None)
+    if info.state is not State.DEAD:
+        raise Refused(404, "UnknownJob", f"job {id} is {info.state.value}, not a dead letter: see /jobs/{id}")
+    return shown_job(desk.app, info, all=desk.sees_all)
+
+
+@post("/dead/retry", "dead.retry")
+async def retry(desk: Desk, body: Chosen) -> Did[Retried]:
+    """Run dead letters again: some, those that fit, or all. Each runs once however often this is asked."""
+    wanted = await filters(desk, body)
+    count = await desk.app.dead.aretry(body.ids, all=body.all, limit=body.limit, **wanted)
+    return Did(Retried(count), count, about(body))
+
+
+@post("/dead/discard", "dead.discard", Role.ADMIN)
+async def discard(desk: Desk, query: Dry, body: Chosen) -> Did[Discarded]:
+    """Forget dead letters: some, those that fit, or all. For ten minutes they can be restored."""
+    wanted = await filters(desk, body)
+    if query.dry_run:
+        return Did(Discarded(await _how_many(desk, body, wanted), True), dry=True)
+    count = await desk.app.dead.adiscard(body.ids, all=body.all, limit=body.limit, **wanted)
+    return Did(Discarded(count, False), count, about(body))
+
+
+async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
+    picked, _ = await desk.app.arun(chosen(desk.app, body.ids, body.all, wanted))
+    if picked is not None:
+        return len(await desk.app.arun(named(desk.app, picked, body.queue or None)))
+    most, found, after = min(body.limit or COUNTED, COUNTED), 0, ""
+    while found < most:
+        page = await desk.app.dead.apage(limit=most - found, after=after, **wanted)
+        found, after = found + len(page.rows), page.after
+        if not after:
+            break
+    return found
+
+
+@post("/dead/restore", "dead.restore")
+async def restore(desk: Desk, body: Restore) -> Did[Restored]:
+    """Bring back letters that were discarded in the last ten minutes: some, or all."""
+    if body.queue:
+        await queue_in_use(desk, body.queue)
+    count = await desk.app.dead.arestore(body.ids, queue=body.queue or None, all=body.all)
+    said = {"ids": body.ids and body.ids[:20], "queue": body.queue or None, "all": body.all or None}
+    return Did(Restored(count), count, said)
+
+
+@post("/dead/{id}/edit", "dead.edit")
+async def edit(desk: Desk, id: str, query: OfQueue, body: Edit) -> Did[Queued]:
+    """Run a letter with other arguments, as a new job that says where it comes from."""
+    if query.queue:
+        await queue_in_use(desk, query.queue)
+    if _holds_hidden(body.args) or _holds_hidden(body.kwargs):
+        raise invalid(f"{HIDDEN!r} stands for something that was hidden, and is no value: give the value itself")
+    job = await desk.app.dead.aedit(id, args=body.args, kwargs=body.kwargs, queue=query.queue or None)
+    changed = [name for name in ("args", "kwargs") if getattr(body, name) is not None]
+    return Did(Queued(job.id, job.queue), 1, {"id": id, "queue": job.queue, "job": job.id, "changed": changed})
+
+
+def _holds_hidden(value: Any) -> bool:
+    match value:
+        case dict():
+            return any(map(_holds_hidden, value.values()))
+        case list():
+            return any(map(_holds_hidden, value))
+        case _:
+            return bool(value == HIDDEN)
+
+
+ROUTES = (list_all, dlq, groups, show, retry, discard, restore, edit)

@@ -1,0 +1,94 @@
+"""Jobs over HTTP: look at one, read its logs, cancel it, run it again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from relevo.errors import UnknownJob
+from relevo.handle import Job, JobInfo
+from relevo.model.access import Role
+from relevo.model.job import State
+from relevo.web.asked import OfQueue, QueueName, queue_in_use
+from relevo.web.problems import Refused, conflict
+from relevo.web.route import Desk, Did, get, post
+from relevo.web.shown import shown_job
+
+
+class OfAttempt(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which attempt's logs are meant."""
+
+    queue: QueueName = ""
+    attempt: Annotated[int, Meta(ge=1, le=10**9, description="1 for the first run; without it, of all")] | None = None
+
+
+class Logs(Struct, frozen=True):
+    """What a job wrote."""
+
+    id: str
+    logs: str
+
+
+class JobState(Struct, frozen=True):
+    """Where a job is now."""
+
+    id: str
+    queue: str
+    state: State
+    #: Its worker was asked to stop it.
+    cancel_asked: bool
+
+
+async def find(desk: Desk, id: str, queue: str) -> Job[Any]:
+    """The job; whoever gives the id of a workflow is told what that is."""
+    if queue:
+        await queue_in_use(desk, queue)
+    try:  # asked first: a workflow that has ended has a record as a job has
+        await desk.app.aworkflow(id, queue=queue or None)
+    except UnknownJob:
+        return await desk.app.ajob(id, queue=queue or None)
+    raise Refused(404, "UnknownJob", f"{id} is a workflow, not a job: see /workflows/{id}")
+
+
+async def _state(job: Job[Any]) -> JobState:
+    try:
+        info = await job.ainfo()
+    except UnknownJob:  # it ended meanwhile, and nothing is kept of it
+        return JobState(job.id, job.queue, State.UNKNOWN, False)
+    return JobState(job.id, job.queue, info.state, info.cancel_asked)
+
+
+@get("/jobs/{id}")
+async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
+    """Everything known about a job. Without `queue`, all queues are asked for it."""
+    job = await find(desk, id, query.queue)
+    return shown_job(desk.app, await job.ainfo(), all=desk.sees_all)
+
+
+@get("/jobs/{id}/logs", Role.OPERATOR)
+async def logs(desk: Desk, id: str, query: OfAttempt) -> Logs:
+    """What a job wrote: stdout, stderr, logging, tracebacks. As it was written, so it may hold secrets."""
+    job = await find(desk, id, query.queue)
+    return Logs(id, await job.alogs(query.attempt))
+
+
+@post("/jobs/{id}/cancel", "job.cancel")
+async def cancel(desk: Desk, id: str, query: OfQueue) -> Did[JobState]:
+    """Cancel a job: at once if it has not started, else its worker is told to stop it."""
+    job = await find(desk, id, query.queue)
+    if not await job.acancel():
+        raise conflict(f"job {id} has ended: there is nothing to cancel")
+    return Did(await _state(job), 1, {"id": id, "queue": job.queue})
+
+
+@post("/jobs/{id}/retry", "job.retry")
+async def retry(desk: Desk, id: str, query: OfQueue) -> Did[JobState]:
+    """Run a dead, cancelled or expired job again, from the start or from its checkpoints."""
+    job = await find(desk, id, query.queue)
+    if not await job.aretry():
+        raise conflict(f"job {id} cannot run again: only a dead, cancelled or expired one can")
+    return Did(await _state(job), 1, {"id": id, "queue": job.queue})
+
+
+ROUTES = (show, logs, cancel, retry)

@@ -1,0 +1,122 @@
+"""The OpenAPI 3.1 document, read from the table of routes: what is answered is what is described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo import __version__
+from relevo.model.access import Role
+from relevo.web.problems import Problem
+from relevo.web.route import Route
+
+Schema = Callable[[Any], dict[str, Any]]
+
+_REFS = "#/components/schemas/{name}"
+_ABOUT = """\
+Looks at and looks after the jobs of one relevo app. Everything is JSON; an error is an object with its name and a \
+message that says what to do. Times are milliseconds since 1970, by the clock of the queues' server."""
+#: When each is answered. 404 and 409 are left out where nothing is named.
+_PROBLEMS = {
+    "401": "a token is needed, or this one is not known",
+    "403": "the token's role does not allow it, or the page or host it comes from",
+    "404": "there is no such thing",
+    "405": "this path is asked for in another way",
+    "409": "it cannot be done to this thing as it is",
+    "413": "the body is too large",
+    "415": "the body is not called JSON",
+    "422": "what is asked does not have the form it should have",
+    "503": "the server of the queues cannot be reached or refuses",
+}
+
+
+def document(routes: Sequence[Route], *, base: str = "", app: str = "relevo") -> dict[str, Any]:
+    """Describe the API. `base`: where it is mounted."""
+    kinds = [Problem, *(kind for route in routes for kind in (route.answers, route.query, route.body) if kind)]
+    schemas, parts = msgspec.json.schema_components(kinds, ref_template=_REFS)
+    known = list(zip(kinds, schemas, strict=True))
+
+    def schema(kind: Any) -> dict[str, Any]:
+        return next(one for other, one in known if other == kind)
+
+    def part(kind: Any) -> dict[str, Any]:
+        found: dict[str, Any] = parts[_name(schema(kind))]
+        return found
+
+    paths: dict[str, Any] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema, part)
+    queries = {_name(schema(route.query)) for route in routes if route.query}  # they stand among the parameters
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"relevo: {app}", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": base or "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": {name: one for name, one in parts.items() if name not in queries},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The secret of one of web_tokens; without any, only loopback is answered.",
+                }
+            },
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _name(schema: dict[str, Any]) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _operation(route: Route, schema: Schema, part: Schema) -> dict[str, Any]:
+    needs = "" if route.role is Role.VIEWER else f"\n\nNeeds the role {route.role.label}."
+    found: dict[str, Any] = {
+        "operationId": route.id,
+        "tags": [route.handler.__module__.rpartition(".")[2]],
+        "summary": route.summary,
+        "description": route.about + needs,
+        "parameters": [*map(_in_path, route.names), *_in_query(route.query, part)],
+        "responses": {
+            "200": {"description": "done", "content": _json(schema(route.answers))},
+            **{status: _problem(schema(Problem), status) for status in _statuses(route)},
+        },
+    }
+    if route.body is not None:
+        needed = bool(part(route.body).get("required"))
+        found["requestBody"] = {"required": needed, "content": _json(schema(route.body))}
+    return found
+
+
+def _statuses(route: Route) -> list[str]:
+    left_out = set()
+    if not route.names and route.query is None and route.body is None:
+        left_out |= {"404"}
+    if not route.changes:
+        left_out |= {"409"}
+    if route.body is None:
+        left_out |= {"413", "415"}
+    return [status for status in _PROBLEMS if status not in left_out]
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _in_query(kind: type[Struct] | None, part: Schema) -> list[dict[str, Any]]:
+    if kind is None:
+        return []
+    fields: dict[str, Any] = part(kind)["properties"]
+    return [{"name": name, "in": "query", "required": False, "schema": about} for name, about in fields.items()]
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _problem(schema: dict[str, Any], status: str) -> dict[str, Any]:
+    return {"description": _PROBLEMS[status], "content": _json(schema)}

@@ -1,0 +1,70 @@
+"""What concerns the app as a whole over HTTP: who asks, its workers, what operators did."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from relevo.audit import Deed
+from relevo.model.access import Role
+from relevo.model.health import Health
+from relevo.store.workers import WorkerInfo, living
+from relevo.web.asked import Limit
+from relevo.web.route import Desk, get
+
+
+class Me(Struct, frozen=True):
+    """Who asks, and what about."""
+
+    name: str
+    role: str
+    app: str
+    env: str
+
+
+class Cached(Struct, frozen=True, forbid_unknown_fields=True):
+    """How fresh it must be."""
+
+    cached: Annotated[bool, Meta(description="what a worker found last, if the setting `health` is on")] = False
+
+
+class Workers(Struct, frozen=True):
+    """Workers that live, and ids of those that fell silent without a goodbye since somebody last looked."""
+
+    workers: list[WorkerInfo]
+    silent: list[str]
+
+
+class Newest(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many."""
+
+    limit: Limit = 50
+
+
+@get("/me")
+async def me(desk: Desk) -> Me:
+    """Who you are here, and which app this is."""
+    return Me(desk.caller.name, desk.caller.role.label, desk.app.name, desk.app.settings.env)
+
+
+@get("/queue/health")
+async def health(desk: Desk, query: Cached) -> Health:
+    """Whether all is well with the app, and why not: every queue, looked at now."""
+    return await desk.app.ahealth(cached=query.cached)
+
+
+@get("/workers")
+async def workers(desk: Desk) -> Workers:
+    """The workers of the app."""
+    alive, silent = await desk.app.arun(living(desk.app.keys))
+    return Workers(alive, silent)
+
+
+@get("/audit", Role.OPERATOR)
+async def audit(desk: Desk, query: Newest) -> list[Deed]:
+    """What operators did, newest first, by command line and by HTTP."""
+    return await desk.app.audit.alist(limit=query.limit)
+
+
+ROUTES = (me, health, workers, audit)

@@ -1,0 +1,88 @@
+"""What a request that cannot be answered is told: a status, the name of the error, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, ValidationError
+
+from relevo.errors import (
+    ConfigurationError,
+    JobError,
+    OptionError,
+    PayloadError,
+    PayloadTooLarge,
+    RelevoError,
+    StoreError,
+    UnknownJob,
+    UnknownSchedule,
+)
+from relevo.model.nearest import did_you_mean
+
+#: Seconds after which it is worth asking again when the server of the queues is away: it was tried for so long already.
+RETRY_AFTER = "5"
+
+
+class Problem(Struct, frozen=True):
+    """Why a request was not answered; `error` is a name from `relevo.errors`, or one of HTTP's."""
+
+    error: str
+    message: str
+
+
+class Refused(Exception):
+    """A request that is not answered, with what to say instead."""
+
+    def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(error, message)
+        self.headers = dict(headers or {})
+
+
+#: The first that fits counts, so the finer ones stand before the coarser.
+_STATUS: tuple[tuple[type[RelevoError], int], ...] = (
+    (UnknownJob, 404),
+    (UnknownSchedule, 404),
+    (PayloadTooLarge, 413),
+    (PayloadError, 422),
+    (JobError, 409),
+    (OptionError, 422),
+    (StoreError, 503),
+    (ConfigurationError, 500),
+)
+
+
+def refusal_of(error: RelevoError) -> Refused:
+    """An error of relevo as an answer."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    # The name under which it is documented, not that of a finer one inside the store.
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
+    return Refused(status, name, str(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
+
+
+def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
+    """What was asked does not have the form it should have."""
+    what, _, place = str(error).partition(" - at ")
+    place = place.strip("`").removeprefix("$").lstrip(".")
+    if unknown := re.search("unknown field `(.*)`", what, re.DOTALL):
+        known = sorted(known)
+        near = did_you_mean(unknown[1], known) or (f"; there is {', '.join(known)}" if known else "; there is none")
+        return invalid(f"unknown name {unknown[1]!r:.60}{near}")
+    return invalid(f"{place}: {what}" if place else what)
+
+
+def invalid(message: str) -> Refused:
+    """422: understood, and wrong."""
+    return Refused(422, "Invalid", message)
+
+
+def not_there(what: str, name: str, known: Iterable[str] = ()) -> Refused:
+    """404: there is no such thing."""
+    return Refused(404, "NotFound", f"there is no {what} {name!r:.80}{did_you_mean(name, known)}")
+
+
+def conflict(message: str) -> Refused:
+    """409: it cannot be done to this thing as it is."""
+    return Refused(409, "Conflict", message)

@@ -1,0 +1,142 @@
+"""A route: one thing that can be asked, with all that is known of it in one value.
+
+A handler is an async function, and its signature is the contract: arguments that the path names, `query` and `body` as
+structs, and what it gives. The table made of routes answers requests, and the OpenAPI document is read from it.
+
+    @get("/queues/{queue}")
+    async def show(desk: Desk, queue: str) -> QueueStats:
+        '''How a queue stands.'''
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.model.access import Caller, Role
+
+log = logging.getLogger("relevo.web")
+
+T = TypeVar("T")
+Handler = Callable[..., Awaitable[Any]]
+
+
+class Errands:
+    """What goes on after a request was answered. It ends with the process, so it must be such that others can go on."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def go(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin something."""
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)  # else nobody would hold it, and it could vanish half-way
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("something that went on after its answer failed: %s", error)
+
+
+class Desk(Struct, frozen=True):
+    """What a handler works with: the app, and who asks."""
+
+    app: Relevo
+    caller: Caller
+    #: Where the API is mounted.
+    base: str = ""
+    #: Where a handler leaves what goes on after its answer.
+    errands: Errands = msgspec.field(default_factory=Errands)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether tracebacks and logs are for the one who asks."""
+        return self.caller.role >= Role.OPERATOR
+
+
+class Did(Struct, Generic[T], frozen=True):
+    """What a request that changes something gives: the answer, and what the audit trail is told."""
+
+    answer: T
+    #: How many things were changed.
+    count: int = 1
+    about: dict[str, Any] = {}
+    #: It only told what it would do: nothing is written down.
+    dry: bool = False
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """A part of a list."""
+
+    items: list[T]
+    #: The offset of the next part; None: this was the last.
+    next: int | None
+
+    @classmethod
+    def of(cls, items: list[T], offset: int, limit: int) -> Page[T]:
+        """A page that was asked for so."""
+        return cls(items, offset + limit if len(items) == limit else None)
+
+
+class Route(Struct, frozen=True):
+    """One thing that can be asked."""
+
+    method: str
+    #: Below the API, with names in braces.
+    path: str
+    role: Role
+    handler: Handler
+    #: What the audit trail calls it; '': it changes nothing.
+    deed: str
+    query: type[Struct] | None
+    body: type[Struct] | None
+    answers: Any
+    #: The first sentence of the handler, and all it says.
+    summary: str
+    about: str
+
+    @property
+    def names(self) -> list[str]:
+        """What the path names."""
+        return re.findall("{([a-z]+)}", self.path)
+
+    @property
+    def id(self) -> str:
+        """As clients made from the document call it: `queues_pause`."""
+        return f"{self.handler.__module__.rpartition('.')[2]}_{self.handler.__name__}"
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET"
+
+
+def get(path: str, role: Role = Role.VIEWER) -> Callable[[Handler], Route]:
+    """Make a route of a handler that only looks."""
+    return lambda handler: _route("GET", path, role, handler, "")
+
+
+def post(path: str, deed: str, role: Role = Role.OPERATOR) -> Callable[[Handler], Route]:
+    """Make a route of a handler that changes something, and gives `Did`; `deed` is what the audit trail calls it."""
+    return lambda handler: _route("POST", path, role, handler, deed)
+
+
+def _route(method: str, path: str, role: Role, handler: Handler, deed: str) -> Route:
+    hints = get_type_hints(handler)
+    answers = hints["return"]
+    if deed:
+        assert get_origin(answers) is Did, f"{handler.__name__}: what changes something gives Did[…]"
+        (answers,) = get_args(answers)
+    about = inspect.cleandoc(handler.__doc__ or "")
+    summary = about.partition("\n")[0].partition(". ")[0].rstrip(".:")
+    return Route(method, path, role, handler, deed, hints.get("query"), hints.get("body"), answers, summary, about)

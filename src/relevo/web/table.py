@@ -1,0 +1,28 @@
+"""The table of all routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relevo.web import bus, dead, jobs, overview, queues, replays, schedules, workflows
+from relevo.web.openapi import document
+from relevo.web.route import Desk, get
+
+
+@get("/openapi.json")
+async def openapi(desk: Desk) -> dict[str, Any]:
+    """This document."""
+    return document(ROUTES, base=desk.base, app=desk.app.name)
+
+
+ROUTES = (
+    *queues.ROUTES,
+    *jobs.ROUTES,
+    *dead.ROUTES,
+    *replays.ROUTES,
+    *schedules.ROUTES,
+    *workflows.ROUTES,
+    *bus.ROUTES,
+    *overview.ROUTES,
+    openapi,
+)

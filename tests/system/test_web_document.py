@@ -1,0 +1,85 @@
+"""The OpenAPI document says what the API does: schemathesis asks for everything in it, with sense and with nonsense."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relevo.model.access import Role
+from relevo.web.openapi import document
+from relevo.web.table import ROUTES
+from tests.servers import Server
+from tests.system.shell import environment
+from tests.system.web import SECRETS, TOKENS, Filled, Here, alone, emptied, served
+
+#: Requests of each kind for each thing that can be asked.
+EXAMPLES = "2"
+#: Another name for a path, with the same code behind it.
+SAME = "/queue/dlq"
+
+
+def test_every_route_is_described_once() -> None:
+    made = document(ROUTES)
+    found = [(method.upper(), path) for path, methods in made["paths"].items() for method in methods]
+    assert sorted(found) == sorted((route.method, route.path) for route in ROUTES)
+    ids = Counter(one["operationId"] for methods in made["paths"].values() for one in methods.values())
+    assert max(ids.values()) == 1
+    deeds = Counter(route.deed for route in ROUTES if route.changes)
+    assert max(deeds.values()) == 1, "two routes would be one in the audit trail"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_a_description_says_what_the_route_does_and_who_may(route: Any) -> None:
+    made = document(ROUTES)["paths"][route.path][route.method.lower()]
+    assert made["summary"] and made["summary"][0].isupper()
+    assert (f"role {route.role.label}" in made["description"]) is (route.role > Role.VIEWER)
+    assert {"200", "401", "403", "503"} <= set(made["responses"])
+    assert [one["name"] for one in made["parameters"] if one["in"] == "path"] == route.names
+
+
+@pytest.mark.slow
+def test_everything_that_is_described_is_answered_as_described(server: Server, tmp_path: Path) -> None:
+    """All checks of schemathesis but one: what has the right form may still be refused, with 422 and a reason."""
+    with alone(server, web_tokens=TOKENS) as app, emptied(app) as data, served(app) as url:
+        with Here(url, "viewer") as here:
+            made = with_real_names(here.ask("/openapi.json"), data)
+        (tmp_path / "openapi.json").write_text(json.dumps(made))
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli", "run", "openapi.json", "--url", f"{url}/api/v1"),
+                *("-H", f"Authorization: Bearer {SECRETS['admin']}", "-n", EXAMPLES, "--phases", "coverage,fuzzing"),
+                *("--exclude-checks", "positive_data_acceptance", "--continue-on-failure", "--no-shrink"),
+                *("--seed", "7", "--exclude-path", SAME),
+            ],
+            cwd=tmp_path,
+            env=environment(None),
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
+        assert f"Tested: {len(ROUTES) - 1}" in done.stdout
+        assert {deed.via for deed in app.audit.list()} == {"http"}
+
+
+def with_real_names(made: dict[str, Any], data: Filled) -> dict[str, Any]:
+    """The document, with names in paths of what there is: else every answer would be 404."""
+    known = {
+        "queue": ["default", "embedding:actions"],
+        "id": [data.ready, data.done, data.dead, data.flow],
+        "name": ["nightly"],
+        "service": ["embedding"],
+        "operation": ["task_7"],
+    }
+    for methods in made["paths"].values():
+        for one in methods.values():
+            for parameter in one["parameters"]:
+                if parameter["in"] == "path" and parameter["name"] in known:
+                    parameter["schema"] = {"enum": known[parameter["name"]]}
+    return made

@@ -1,0 +1,376 @@
+"""Who is let in to the HTTP API and to what, and what becomes of requests that should not be there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from relevo import Relevo
+from relevo.model.access import Role
+from relevo.web import api
+from relevo.web.problems import Problem
+from relevo.web.route import Route
+from relevo.web.table import ROUTES
+from tests.eventually import eventually
+from tests.servers import Server, free_port
+from tests.system.shell import command, environment, relevo
+from tests.system.web import SECRETS, TOKENS, Here, alone, served
+
+
+@pytest.fixture(scope="module")
+def guarded(server: Server) -> Iterator[str]:
+    """An app with tokens. Nothing is in it, and no test leaves anything."""
+    with alone(server, web_tokens=TOKENS) as app, served(app) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def open_here(server: Server) -> Iterator[str]:
+    """The same without tokens, on loopback."""
+    with alone(server) as app, served(app) as url:
+        yield url
+
+
+def concrete(route: Route) -> str:
+    path = route.path
+    for name in route.names:
+        path = path.replace(f"{{{name}}}", "nothing")
+    return f"/api/v1{path}"
+
+
+# Roles
+
+
+@pytest.mark.parametrize("role", ["", *SECRETS])
+def test_every_route_asks_for_its_role(guarded: str, role: str) -> None:
+    """RB18: the whole table, with every role and without any."""
+    have = Role[role.upper()] if role else None
+    with Here(guarded, role) as here:
+        for route in ROUTES:
+            answer = here.request(route.method, concrete(route))
+            what = f"{role or 'nobody'}: {route.method} {route.path}: {answer.status_code} {answer.text}"
+            if have is None:
+                assert answer.status_code == 401, what
+                assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+            elif have < route.role:
+                assert answer.status_code == 403, what
+                assert route.role.label in answer.json()["message"]
+            else:
+                assert answer.status_code in (200, 404, 422), what
+            if answer.status_code != 200:
+                assert answer.json().keys() == set(Problem.__struct_fields__), what
+            assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_what_loses_something_is_for_admins_and_what_changes_something_for_operators() -> None:
+    for route in ROUTES:
+        loses = any(word in route.path for word in ("clear", "discard", "purge", "cleanup", "sweep", "/remove"))
+        if route.path == "/queues/{queue}/limits/remove":  # can be said again
+            loses = False
+        if route.changes:
+            assert route.role is (Role.ADMIN if loses else Role.OPERATOR), route.path
+            assert route.deed, route.path
+        else:
+            assert route.method == "GET" and route.role < Role.ADMIN, route.path
+
+
+@pytest.mark.parametrize("given", ["Bearer wrong-wrong-wrong-wrong", "Basic YTpi", "Bearer", "", "\xff\xfe"])
+def test_a_token_that_is_not_known_lets_nobody_in(guarded: str, given: str) -> None:
+    answer = httpx.get(f"{guarded}/api/v1/me", headers={b"Authorization": given.encode("latin-1")}, trust_env=False)
+    assert answer.status_code == 401 and "web_tokens" in answer.json()["message"]
+
+
+def test_no_token_is_taken_from_a_cookie_or_the_query(guarded: str) -> None:
+    secret = SECRETS["admin"]
+    with Here(guarded) as here:
+        cookies = f"token={secret}; Authorization=Bearer {secret}"
+        assert here.get("/api/v1/me", headers={"Cookie": cookies}).status_code == 401
+        assert here.get("/api/v1/me", params={"token": secret, "access_token": secret}).status_code == 401
+        assert "set-cookie" not in here.get("/").headers
+
+
+# Origin and Host
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost", "file://", ""]
+)
+def test_a_page_of_somebody_else_changes_nothing(guarded: str, open_here: str, origin: str) -> None:
+    """RB18: also where a token comes along, and where none is asked for."""
+    with Here(guarded, "admin") as here:
+        assert here.post("/api/v1/orphans/sweep", headers={"Origin": origin}).status_code == 403
+        assert here.get("/api/v1/me", headers={"Origin": origin}).status_code == 200
+    with Here(open_here) as here:
+        assert here.post("/api/v1/orphans/sweep", headers={"Origin": origin}).status_code == 403
+
+
+def test_a_page_of_this_server_and_a_program_may_change_things(open_here: str) -> None:
+    with Here(open_here) as here:
+        assert here.post("/api/v1/orphans/sweep").status_code == 200
+        assert here.post("/api/v1/orphans/sweep", headers={"Origin": open_here}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8420", "10.0.0.7", "localhost.evil.example", "", "[::"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_name_that_was_rebound_to_this_machine_is_not_answered(open_here: str, method: str, host: str) -> None:
+    """RB18: a page of evil.example whose name now means 127.0.0.1 is of the same origin as its requests."""
+    with Here(open_here) as here:
+        headers = {"Host": host, "Origin": f"http://{host}"}
+        path = "/api/v1/queues" if method == "GET" else "/api/v1/orphans/sweep"
+        answer = here.request(method, path, headers=headers)
+        assert answer.status_code in (400, 403), answer.text  # uvicorn itself refuses what is no host
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
+def test_this_machine_is_answered_by_its_names(open_here: str, name: str) -> None:
+    port = open_here.rpartition(":")[2]
+    with Here(open_here) as here:
+        assert here.ask("/me")["name"] == "loopback" and here.ask("/me")["role"] == "admin"
+        assert here.get("/api/v1/me", headers={"Host": f"{name}:{port}"}).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
+def test_what_a_proxy_passes_on_is_not_from_this_machine(open_here: str, header: str) -> None:
+    with Here(open_here) as here:
+        assert here.get("/api/v1/me", headers={header: "127.0.0.1"}).status_code == 403
+
+
+def test_with_tokens_any_name_is_answered(guarded: str) -> None:
+    with Here(guarded, "viewer") as here:
+        assert here.get("/api/v1/me", headers={"Host": "ops.example.com"}).status_code == 200
+
+
+# Mounted
+
+
+def test_it_can_be_mounted_in_an_app_of_ones_own(bus: Relevo) -> None:
+    site = Starlette(routes=[Mount("/ops/relevo", api(bus))])
+
+    async def ask(client: str) -> tuple[httpx.Response, httpx.Response]:
+        transport = httpx.ASGITransport(site, client=(client, 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as here:
+            found = await here.get("/ops/relevo/me"), await here.get("/ops/relevo/openapi.json")
+        await bus.aclose()
+        return found
+
+    me, about = asyncio.run(ask("127.0.0.1"))
+    assert me.json()["app"] == bus.name
+    assert about.json()["servers"] == [{"url": "/ops/relevo"}]
+    for stranger in ("10.0.0.7", "testclient", ""):
+        me, _ = asyncio.run(ask(stranger))
+        assert me.status_code == 403 and "RELEVO_WEB_TOKENS" in me.json()["message"]
+
+
+# Nonsense
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/queues?limit=1001", "limit"),
+        ("/queues?limit=0", "limit"),
+        ("/queues?limit=-1", "limit"),
+        ("/queues?limit=ten", "limit"),
+        ("/queues?limit=", "limit"),
+        ("/queues?limit=99999999999999999999999", "limit"),
+        ("/queues?offset=1000000001", "offset"),
+        ("/queues?limt=5", "did you mean 'limit'?"),
+        ("/queues?limit=5&limit=6", "twice"),
+        ("/me?limit=5", "nothing can be said"),
+        ("/queues/default/jobs?state=asleep", "state"),
+        ("/audit?limit=1001", "limit"),
+        ("/queue/dlq?limit=1001", "limit"),
+        ("/jobs/01k9q4w2zhq3mf7d0a2f/logs?attempt=0", "attempt"),
+    ],
+)
+def test_a_query_that_cannot_be_meant_is_refused(open_here: str, path: str, says: str) -> None:
+    """RB18: limits are capped."""
+    with Here(open_here) as here:
+        found = here.ask(path, 422)
+        assert found["error"] == "Invalid" and says in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b"\xff\xfe", 422),
+        (b'{"ids": "x"}', 422),
+        (b'{"ids": [7]}', 422),
+        (b'{"ids": ["\\ud800"], "queue": "\\ud800"}', 422),
+        (b'{"idz": []}', 422),
+        (b'{"all": "yes"}', 422),
+        (b'{"ids": ' + json.dumps(["0" * 20] * 1001).encode() + b"}", 422),
+        (b'{"ids": [], "queue": "' + b"q" * 1001 + b'"}', 422),
+        (b'{"all": true, "queue": "no-such-queue"}', 404),
+        (b"[" * 100_000, 422),
+        (b" " * 2_000_000, 413),
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused(open_here: str, body: bytes, status: int) -> None:
+    with Here(open_here) as here:
+        answer = here.post("/api/v1/dead/retry", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, answer.text
+        assert answer.json()["message"]
+
+
+def test_a_body_that_never_ends_is_not_read_to_its_end(open_here: str) -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 200_000_000:
+            sent += 65_536
+            yield b" " * 65_536
+
+    with Here(open_here) as here:
+        headers = {"Content-Type": "application/json"}
+        try:
+            answer = here.post("/api/v1/dead/retry", content=endless(), headers=headers)
+            assert answer.status_code == 413
+        except httpx.WriteError:  # hung up while we still sent
+            pass
+    assert sent < 100_000_000
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_what_a_form_of_a_page_could_send_is_not_read(open_here: str, media: str) -> None:
+    with Here(open_here) as here:
+        answer = here.post("/api/v1/dead/retry", content=b'{"all": true}', headers={"Content-Type": media})
+        assert answer.status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/nothing", 404),
+        ("GET", "/api/v1", 404),
+        ("GET", "/api/v1/", 404),
+        ("GET", "/api/v2/queues", 404),
+        ("GET", "/api/v1/queues/%00", 404),
+        ("GET", "/api/v1/queues/%ff%fe", 404),
+        ("GET", "/api/v1/queues//jobs", 404),
+        ("GET", "/api/v1/queues/" + "q" * 3000, 404),
+        ("GET", "/api/v1/jobs/not-an-id", 404),
+        ("GET", "/api/v1/jobs/" + "0" * 20, 404),
+        ("GET", "/api/v1/workflows/not-an-id", 404),
+        ("GET", "/api/v1/schedules/nothing", 404),
+        ("GET", "/api/v1/services/nothing", 404),
+        ("GET", "/api/v1/traces/nothing", 404),
+        ("GET", "/api/v1/tasks/nothing", 404),
+        ("GET", "/api/v1/tasks/" + "t" * 201, 422),
+        ("POST", "/api/v1/queues/nothing/pause", 404),
+        ("POST", "/api/v1/queues/nothing/clear?dry_run=false", 404),
+        ("GET", "/api/v1/queues/default/pause", 405),
+        ("POST", "/api/v1/queues", 405),
+        ("DELETE", "/api/v1/queues/default", 405),
+        ("PUT", "/api/v1/me", 405),
+        ("OPTIONS", "/api/v1/me", 405),
+        ("TRACE", "/api/v1/me", 405),
+        ("BREW", "/api/v1/me", 405),
+        ("HEAD", "/api/v1/me", 200),
+    ],
+)
+def test_what_is_not_there_is_told_as_such(open_here: str, method: str, path: str, status: int) -> None:
+    with Here(open_here) as here:
+        answer = here.request(method, path)
+        assert answer.status_code == status, answer.text
+        if path.startswith("/api/v1/") and method != "HEAD":
+            assert answer.json()["message"]
+
+
+def test_nothing_is_left_of_a_queue_that_was_only_asked_for(bus: Relevo) -> None:
+    with served(bus) as url, Here(url) as here:
+        here.do("/queues/nothing/pause", 404)
+        here.do("/queues/nothing/limits", 404, {"group": "acme", "concurrency": 1})
+    assert bus.queues() == [] and not bus.queue("nothing").stats().paused
+
+
+# Around the API
+
+
+def test_there_is_a_page_and_a_sign_of_life_for_everybody(guarded: str) -> None:
+    with Here(guarded) as here:
+        page = here.get("/")
+        assert "/api/v1/openapi.json" in page.text and "default-src 'none'" in page.headers["Content-Security-Policy"]
+        assert here.get("/healthz").text == "ok\n"
+        assert here.get("/nothing").status_code == 404
+        assert "server" not in page.headers
+
+
+def test_a_server_of_queues_that_is_away_is_told_as_such(tmp_path: Path) -> None:
+    app = Relevo("shop", url=f"redis://127.0.0.1:{free_port()}/0", call_timeout="100ms", connect_timeout="100ms")
+    with served(app) as url, Here(url) as here:
+        for path in ("/queues", "/dead", "/workers", "/schedules", "/services", "/audit", "/jobs/" + "0" * 20):
+            answer = here.get(f"/api/v1{path}")
+            assert answer.status_code == 503, answer.text
+            assert answer.json()["error"] == "ServerUnavailable"
+            assert answer.headers["Retry-After"]
+        assert here.do("/queues/default/pause", 503)["message"]
+        assert here.get("/healthz").status_code == 200  # a restart of this process would not mend it
+        assert here.ask("/me")["app"] == "shop"
+
+
+# The command
+
+
+def test_the_command_serves_until_it_is_told_to_stop(server: Server, bus: Relevo, tmp_path: Path) -> None:
+    variables = environment(server.url, RELEVO_PREFIX=bus.settings.prefix)
+    process = subprocess.Popen(
+        command("web", "--name", bus.name, "--port", "0"),
+        env=variables,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        url = told.split(" at ")[1].split(",")[0]
+        with Here(url) as here:
+            me = eventually(lambda: here.ask("/me"), what="it answers", errors=(httpx.TransportError,))
+        assert me == {"name": "loopback", "role": "admin", "app": bus.name, "env": "test"}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "ops.example.com"])
+def test_it_does_not_start_where_others_could_reach_it_without_a_token(host: str) -> None:
+    """RB18: closed by default."""
+    told = relevo("web", "--name", "shop", "--host", host, url="redis://127.0.0.1:1/0")
+    assert told.code == 2 and "RELEVO_WEB_TOKENS=admin:NAME:SECRET" in told.err
+
+
+def test_a_port_that_is_taken_is_told(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = relevo("web", "--name", "shop", "--port", port, url=server.url)
+    assert told.code == 2 and "choose another with --port" in told.err
+    assert relevo("web", "--name", "shop", "--port", "70000", url=server.url).code == 2
+
+
+def test_what_must_be_installed_is_named() -> None:
+    code = (
+        "import sys; sys.modules['starlette'] = None\n"
+        "from relevo.cli.main import main; sys.exit(main(['web', '--name', 'shop']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 2 and 'pip install "relevo[web]"' in done.stderr, done.stderr

@@ -1,0 +1,153 @@
+"""Who may do what over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relevo.errors import OptionError, SettingsError
+from relevo.model.access import Caller, Role, caller_of, host_of, is_loopback, is_same_origin, token_of
+from relevo.settings import load
+
+TOKENS = [token_of(f"{role}:{role}-ana:{role}-0123456789abcdef") for role in ("viewer", "operator", "admin")]
+
+
+def test_each_role_may_do_what_those_before_it_may() -> None:
+    assert Role.VIEWER < Role.OPERATOR < Role.ADMIN
+
+
+def test_a_token_is_read_and_its_secret_is_not_shown() -> None:
+    token = token_of("operator:ana@desk.example:abc_DEF-0123.456~+/==")
+    assert (token.role, token.name, token.secret) == (Role.OPERATOR, "ana@desk.example", "abc_DEF-0123.456~+/==")
+    assert "abc_DEF" not in f"{token!r} {token} {token.__rich_repr__()}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "admin", "admin:ana", "admin:ana:", "admin::0123456789abcdef", "ADMIN:ana:0123456789abcdef", None, 7),
+        *("admin:ana:0123456789abcdefü", "admin:ana:0123456789abc def", "admin:ana:0123456789:abcdef"),
+        "admin:ana:===============",
+    ],
+)
+def test_what_is_no_token_is_refused(text: object) -> None:
+    with pytest.raises(OptionError, match="role:name:secret"):
+        token_of(text)
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("Bearer admin-0123456789abcdef", "admin-ana"),
+        ("bearer  viewer-0123456789abcdef ", "viewer-ana"),
+        ("Bearer admin-0123456789abcde", None),
+        ("Bearer admin-0123456789abcdefg", None),
+        ("Bearer ADMIN-0123456789abcdef", None),
+        ("Basic admin-0123456789abcdef", None),
+        ("admin-0123456789abcdef", None),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("", None),
+        ("Bearer \udcff\udcfe", None),
+        ("Bearer ***", None),
+    ],
+)
+def test_only_the_bearer_of_a_token_is_known(header: str, name: str | None) -> None:
+    caller = caller_of(header, TOKENS)
+    assert (caller and caller.name) == name
+
+
+def test_the_role_is_that_of_the_token() -> None:
+    assert caller_of("Bearer viewer-0123456789abcdef", TOKENS) == Caller("viewer-ana", Role.VIEWER)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "127.8.9.1", "::1", "[::1]"])
+def test_this_machine_is_known_by_its_names(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "0.0.0.0", "::", "10.0.0.7", "evil", "127.1", "0x7f000001", "2130706433", "[::1", "localhost..", "[]"),
+        *("localhost.evil.example", "127.0.0.1.evil.example", "::ffff:127.0.0.1.evil"),
+    ],
+)
+def test_everything_else_is_not_this_machine(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        ("localhost:8420", "localhost"),
+        ("[::1]:8420", "::1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("evil.example:80", "evil.example"),
+        ("", ""),
+        ("[::1", ""),
+        ("user@localhost", "localhost"),
+        (":8420", ""),
+    ],
+)
+def test_a_host_header_is_taken_apart(header: str, host: str) -> None:
+    assert host_of(header) == host
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "same"),
+    [
+        ("http://localhost:8420", "localhost:8420", True),
+        ("http://localhost", "localhost:80", True),
+        ("http://localhost:80", "localhost", True),
+        ("https://ops.example.com", "ops.example.com", True),  # behind a proxy that ends TLS
+        ("https://ops.example.com", "OPS.example.com:443", True),
+        ("http://[::1]:8420", "[::1]:8420", True),
+        ("http://localhost:8421", "localhost:8420", False),
+        ("http://127.0.0.1:8420", "localhost:8420", False),
+        ("http://evil.example", "localhost:8420", False),
+        ("http://localhost.evil.example:8420", "localhost:8420", False),
+        ("null", "localhost:8420", False),
+        ("", "localhost:8420", False),
+        ("file://", "localhost:8420", False),
+        ("chrome-extension://localhost:8420", "localhost:8420", False),
+        ("http://localhost:port", "localhost:8420", False),
+        ("http://[::1", "[::1]:8420", False),
+        ("http://localhost:8420", "", False),
+    ],
+)
+def test_a_page_of_this_server_is_told_from_others(origin: str, host: str, same: bool) -> None:
+    """RB18"""
+    assert is_same_origin(origin, host) is same
+
+
+# In the settings
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"web_tokens": 7}, "a list of tokens"),
+        ({"web_tokens": ["0123456789abcdef"]}, "role:name:secret"),
+        ({"web_tokens": ["root:ana:0123456789abcdef"]}, "one of viewer, operator, admin"),
+        ({"web_tokens": ["admin:a na:0123456789abcdef"]}, "a name has letters"),
+        ({"web_tokens": ["admin:ana:0123456789abcde"]}, "16 characters or more"),
+        ({"web_tokens": ["admin:ana:0123456789 abcdef"]}, "openssl rand"),
+        ({"web_tokens": ["admin:ana:0123456789abcdef", "viewer:ana:fedcba9876543210"]}, "a name of its own"),
+        ({"mask": 7}, "names of arguments"),
+        ({"mask": [""]}, "names of arguments"),
+    ],
+)
+def test_settings_of_the_http_api_are_checked(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """RB18"""
+    with pytest.raises(SettingsError, match=says) as refused:
+        load(arguments=given, directory=tmp_path, environ={})
+    assert "0123456789" not in str(refused.value)
+
+
+def test_web_tokens_are_never_shown(tmp_path: Path) -> None:
+    found = load(arguments={"web_tokens": ["admin:ana:0123456789abcdef"]}, directory=tmp_path, environ={})
+    assert "0123456789abcdef" not in repr(found)
+    assert "admin:ana:***" in repr(found)
