@@ -28,6 +28,7 @@ from relevo.store import (
     spans,
     subscriptions,
     tasks,
+    timings,
     turns,
 )
 from relevo.store.deliveries import Event, Recipient, put_events
@@ -126,6 +127,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (audit.write_deed(KEYS, audit.Deed(0, "shop", "ana", "cli", "dead.retry")), 0),
     (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
     (queues.unlist(APP.queues, "a", 1), 0),
+    (timings.measure(KEYS, [("a", [1.0]), ("b", [2.0])]), 4),
 ]
 
 

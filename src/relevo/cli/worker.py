@@ -26,6 +26,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--burst", action="store_true", help="stop when nothing is left to do")
     parser.add_argument("--max-jobs", type=int, help="start a process anew after so many jobs")
     parser.add_argument("--max-memory", type=int, metavar="MIB", help="start a process anew above so much memory")
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve metrics for Prometheus at this port, under /metrics"
+    )
+    parser.add_argument(
+        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address to serve them at (default: 127.0.0.1)"
+    )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
 
@@ -46,6 +52,9 @@ def run(args: argparse.Namespace) -> int:
         if value is not None and not 1 <= value <= 100_000:
             print(f"relevo worker: --{option.replace('_', '-')} is a number from 1 to 100000", file=sys.stderr)
             return 2
+    if args.metrics_port is not None and not 0 <= args.metrics_port <= 65_535:
+        print("relevo worker: --metrics-port is a number from 1 to 65535 (0: any that is free)", file=sys.stderr)
+        return 2
     logging.basicConfig(
         level=args.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
@@ -59,4 +68,10 @@ def run(args: argparse.Namespace) -> int:
         max_memory=args.max_memory,
         log_level=args.log_level,
     )
-    return Supervisor(order, args.processes, load()).run()
+    if args.metrics_port is None:
+        return Supervisor(order, args.processes, load()).run()
+
+    from relevo.worker.scraped import Scraped
+
+    with Scraped(args.metrics_host, args.metrics_port) as scraped:
+        return Supervisor(order, args.processes, load(), scraped.know).run()

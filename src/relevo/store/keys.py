@@ -31,6 +31,7 @@ QUEUE_KEYS = {
     "idle": "time limit, renewed by idle workers",
     "paused": "permanent until the queue is resumed",
     "stats": "time limit, renewed by traffic",
+    "timings": "time limit, renewed by traffic",
     "flows": "time limit, renewed by new workflows",
     "done": "time limit of its longest record",
     "dead": "time limit of its longest record",

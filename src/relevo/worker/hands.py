@@ -24,7 +24,7 @@ from relevo.model.outcome import (
     TimedOut,
     TooLate,
 )
-from relevo.model.verdicts import Retry, Snooze
+from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.worker import capture, faults
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
@@ -162,8 +162,10 @@ class Hands:
         outcome = lane.conclude(run, happened, result.result, result.not_kept)
         if happened is _RETURNED:
             self.done += 1
+            lane.timings.note(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
+            lane.timings.note(run, is_failure=_is_failure(happened))
             if outcome is not None:
                 report(run, outcome)
         if run.is_asked:
@@ -269,6 +271,13 @@ def _is_suspect(run: Run) -> bool:
         crashes,
     )
     return True
+
+
+def _is_failure(happened: Happened) -> bool:
+    """Whether something went wrong, and not only otherwise: cancelled, too late, put off by the task itself."""
+    if isinstance(happened, Raised):
+        return not isinstance(happened.error, Snooze | Cancel)
+    return isinstance(happened, Failed | TimedOut | LeaseLost)
 
 
 _RETURNED = Returned()

@@ -98,8 +98,12 @@ class Child:
 class Supervisor:
     """Runs until told to stop, or until all processes of a burst are done."""
 
-    def __init__(self, order: Order, processes: int, settings: Settings) -> None:
+    def __init__(
+        self, order: Order, processes: int, settings: Settings, on_contact: Callable[[Contact], None] | None = None
+    ) -> None:
         self._order = order
+        #: told how the app is reached, as soon as a process knows
+        self._on_contact = on_contact
         self._processes = processes
         self._settings = settings
         self._children: dict[int, Child] = {}
@@ -130,8 +134,8 @@ class Supervisor:
             if read in ready:
                 os.read(read, 4096)
             for child in list(self._children.values()):
-                if child.word_fd in ready and child.hear() and all(c.contact for c in self._children.values()):
-                    notify("READY=1\nSTATUS=working")
+                if child.word_fd in ready and child.hear():
+                    self._heard(child)
             self._reap()
             now = time.monotonic()
             if now - last_keep > self._settings.lease / 4:
@@ -148,6 +152,12 @@ class Supervisor:
                 self._start(self._again.pop(0)[1])
         signal.set_wakeup_fd(-1)
         return self._code
+
+    def _heard(self, child: Child) -> None:
+        if self._on_contact is not None and child.contact is not None:
+            self._on_contact(child.contact)
+        if all(one.contact for one in self._children.values()):
+            notify("READY=1\nSTATUS=working")
 
     def _wait(self) -> float:
         return min(0.2 if self._again or self._stop_by else 1.0, self._settings.lease / 8)
