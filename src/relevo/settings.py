@@ -280,6 +280,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether what is left of ended tasks and orphans is removed ("on"), only logged ("observe"), or left alone ("off").
     lifecycle: Annotated[str, _lifecycle] = "on"
 
+    # Whether spans are made for OpenTelemetry. Off: who has no collector should not pay for them.
+    otel: Annotated[bool, _switch] = False
+
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
 

@@ -138,6 +138,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "task_ttl": ("2h", 7200.0),
         "orphan_age": ("3d", 259_200.0),
         "lifecycle": ("observe", "observe"),
+        "otel": ("on", True),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
     }
     assert set(given) == set(Settings.__struct_fields__)

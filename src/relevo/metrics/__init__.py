@@ -15,7 +15,7 @@ import time
 from relevo.app import Relevo
 from relevo.errors import StoreError
 from relevo.metrics.families import families, nothing_but_down
-from relevo.metrics.snapshot import Snapshot, snapshot
+from relevo.metrics.snapshot import Snapshot, reading
 from relevo.metrics.text import CONTENT_TYPE, text
 
 __all__ = ["CONTENT_TYPE", "aexposition", "exposition"]
@@ -30,7 +30,7 @@ def exposition(app: Relevo) -> bytes:
     """All metrics of an app in the text format of Prometheus. With the server away: that it is (`relevo_up 0`)."""
     began = time.monotonic()
     try:
-        found = app.client.run(snapshot(app), patience=0, within=WITHIN)
+        found = app.client.run(reading(app), patience=0, within=WITHIN)
     except StoreError as error:
         return _away(app, error)
     return _told(found, began)
@@ -40,7 +40,7 @@ async def aexposition(app: Relevo) -> bytes:
     """`exposition` for async code."""
     began = time.monotonic()
     try:
-        found = await app.client.driver().perform(snapshot(app), patience=0, within=WITHIN)
+        found = await app.client.driver().perform(reading(app), patience=0, within=WITHIN)
     except StoreError as error:
         return _away(app, error)
     return _told(found, began)

@@ -76,7 +76,7 @@ class Snapshot(Struct, frozen=True):
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
-def snapshot(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Snapshot]:
+def reading(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Snapshot]:
     """Read it all."""
     listed = yield from app.listed_queues()
     names = listed[:MOST_QUEUES]

@@ -76,6 +76,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     flow: str = field(name="wf", default="")
     #: The tick of the schedule that made it.
     tick_ms: int | None = field(name="tk", default=None)
+    #: The span in which it was made, where traces are on; a message has it in its headers.
+    traceparent: str = field(name="tp", default="")
     #: Of a message of the bus.
     headers: Headers | None = field(name="m", default=None)
     #: Over the body, by a key that services share; see bus/signing.py.

@@ -11,8 +11,8 @@ from relevo.store.push import KEEP_MS
 
 #: Fields of one queue: some fifty tasks that use every bound, or twice as many that do not.
 MOST_FIELDS = 50 * (len(SLOTS) + 1)
-#: Tasks that one call tells of: two thousand small additions, about a millisecond.
-PART = 50
+#: Tasks that one call tells of: at the worst 800 small additions and one look at all fields, two or three milliseconds.
+PART = 20
 
 
 def measure(queue: QueueKeys, rows: Sequence[tuple[str, Sequence[float]]]) -> Call[int]:
