@@ -26,7 +26,10 @@ from relevo.flow.steps import Step
 from relevo.flow.storing import GATHER
 from relevo.flow.workflow import Workflow
 from relevo.handle import Job
+from relevo.health import cached as cached_health
+from relevo.health import gathering
 from relevo.model.durations import Duration
+from relevo.model.health import Health
 from relevo.model.ids import LENGTH, Ids, looks_like_id
 from relevo.model.job import Envelope, State
 from relevo.model.names import is_bus_name, queue_address, task_queue
@@ -393,6 +396,17 @@ class Relevo:
     def dead(self) -> DeadLetters:
         """The dead letters."""
         return DeadLetters(self)
+
+    def health(self, *, cached: bool = False) -> Health:
+        """Whether all is well, and why not: every queue, looked at now, at the same cost however many jobs there are.
+
+        With `cached`, what a worker found last (setting `health`); `unknown`, if that is too long ago.
+        """
+        return self.run(cached_health(self) if cached else gathering(self))
+
+    async def ahealth(self, *, cached: bool = False) -> Health:
+        """`health` for async code."""
+        return await self.arun(cached_health(self) if cached else gathering(self))
 
     def keys_of(self, queue: str) -> QueueKeys:
         """The keys of a queue."""

@@ -19,6 +19,7 @@ import msgspec
 
 from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
+from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
 from relevo.model.nearest import did_you_mean
 from relevo.model.schedule import TIMES, schedule_of
 
@@ -282,6 +283,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Whether spans are made for OpenTelemetry. Off: who has no collector should not pay for them.
     otel: Annotated[bool, _switch] = False
+    # Whether workers look after the app's health, keep what they find for `app.health(cached=True)`, and log when it
+    # changes. Off, because it is for whoever runs the app to say; `app.health()` and `relevo health` always answer.
+    health: Annotated[bool, _switch] = False
+
+    # Seconds between two such looks, by whichever worker comes first: five minutes is soon enough for what is kept; who
+    # wants to know it now asks.
+    health_every: Annotated[float, partial(_duration, least=1.0)] = 300.0
+
+    # What is degraded and what is unhealthy, for all queues and for each:
+    # [health_limits] dead_warning = 100; [health_limits.mail] slo = "30s". The defaults: model/health_limits.py.
+    health_limits: Annotated[dict[str, Any], read_limits] = {}
 
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
@@ -322,6 +334,8 @@ def load(
     ):
         if name in readers:
             found[name] = value, where
+        elif name in _MISPLACED:
+            raise SettingsError(f"unknown setting {name!r} in {where}: write it as {_MISPLACED[name]}.")
         elif isinstance(value, dict):
             raise SettingsError(
                 f"unknown table [{name}] in {where}: settings are not grouped. "
@@ -331,6 +345,15 @@ def load(
             raise SettingsError(f"unknown setting {name!r} in {where}{did_you_mean(name, readers)}")
     # Only what is used is read: a REDIS_URL meant for another program must not stop this one.
     return Settings(**{name: _value(name, *given, readers[name]) for name, given in found.items()})
+
+
+#: Where what is found at the top level, or under a name of another system, belongs.
+_MISPLACED = {
+    **{name: f"`{name}` under [health_limits]" for name in NAMES},
+    **{name: f"`{ours}` under [health_limits]" for name, ours in ELSEWHERE.items()},
+    "health_check_enabled": "`health`",
+    "health_check_interval": "`health_every`",
+}
 
 
 def masked(url: str) -> str:

@@ -15,6 +15,7 @@ from relevo.codec import Signature
 from relevo.errors import OptionError, PayloadError, TargetError
 from relevo.flow.steps import Receiver, Step
 from relevo.handle import Job
+from relevo.model.ids import made_ms
 from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Executor, Options, changed
 from relevo.store.dependents import needs_of, push_dependents
@@ -276,9 +277,13 @@ class Task(Generic[P, R]):
         when = ""
         if options.eta_ms is not None:
             when = str(options.eta_ms)
+            head += b',"d":%d' % max(0, options.eta_ms - made_ms(id))
         elif options.delay:
             # One more: the server's clock is cut to whole milliseconds, and a delay may be longer but not shorter.
             when = f"+{round(options.delay * 1000) + 1}"
+            head += b',"d":%d' % round(options.delay * 1000)
+        elif options.depends_on:
+            head += b',"d":0'
         return NewJob(
             id,
             options.priority,

@@ -426,7 +426,7 @@ def test_a_job_that_was_cancelled_before_anybody_took_it_has_a_token_in_its_seco
     (id,) = desk.push(BODY)
     cancelling(desk, id)
     assert reviving(desk, id) == 1
-    assert desk.ask("HGET", "claims", id) == b"1 nobody 0"
+    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "nobody has it, since now"
     found = desk.turn(1)
     assert found.ids == [id.encode()]
     claim, story = found.again[0]

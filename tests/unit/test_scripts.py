@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relevo.model.health import Health, Status
 from relevo.model.job import Envelope, State
 from relevo.model.schedule import schedule_of
 from relevo.model.span import Span
@@ -17,6 +18,7 @@ from relevo.store import (
     dependents,
     events,
     flows,
+    health,
     history,
     jobs,
     limits,
@@ -30,6 +32,7 @@ from relevo.store import (
     tasks,
     timings,
     turns,
+    vitals,
 )
 from relevo.store.deliveries import Event, Recipient, put_events
 from relevo.store.edges import Edge
@@ -128,6 +131,9 @@ CALLS: list[tuple[Call[Any], int]] = [
     (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
     (queues.unlist(APP.queues, "a", 1), 0),
     (timings.measure(KEYS, [("a", [1.0]), ("b", [2.0])]), 4),
+    (vitals.vitals(KEYS, "default"), 0),
+    (vitals.keep_minute(KEYS), 0),
+    (health.keep_snapshot(APP, Health("shop", "test", Status.HEALTHY, 1), 300.0), 0),
 ]
 
 
@@ -155,7 +161,8 @@ def test_every_script_is_built_by_some_call() -> None:
 def test_a_header_names_keys_that_exist(name: str) -> None:
     found = script(name)
     assert found.keys, "a script without keys has no slot"
-    assert set(found.keys) <= {*QUEUE_KEYS, "list"}  # one list of an app: its queues, or its workers
+    # one list of an app, of its queues or its workers; or how it is doing
+    assert set(found.keys) <= {*QUEUE_KEYS, "list", "health"}
     assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
 
 
@@ -172,8 +179,9 @@ def test_a_header_says_what_the_script_does_and_gives(name: str) -> None:
 def test_a_call_passes_the_arguments_that_the_header_names(call: Call[Any], variable: int) -> None:
     assert call.script is not None
     assert len(call.args) == len(call.script.args) + variable
-    if call.script.keys == ("list",):
-        assert call.keys == (APP.queues,)
+    of_the_app = {("list",): APP.queues, ("health",): APP.health}
+    if call.script.keys in of_the_app:
+        assert call.keys == (of_the_app[call.script.keys],)
         return
     assert call.keys == tuple(KEYS.key(name) for name in call.script.keys)
     assert {key.partition(b"}")[0] for key in call.keys} == {b"{relevo:test:shop:actions:default"}

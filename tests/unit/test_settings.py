@@ -139,6 +139,9 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "orphan_age": ("3d", 259_200.0),
         "lifecycle": ("observe", "observe"),
         "otel": ("on", True),
+        "health": ("on", True),
+        "health_every": ("1m", 60.0),
+        "health_limits": ('{"dead_warning": 5, "mail": {"slo": "30s"}}', {"dead_warning": 5, "mail": {"slo": 30.0}}),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
     }
     assert set(given) == set(Settings.__struct_fields__)
@@ -436,3 +439,30 @@ def test_signing_keys_are_never_shown(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
         load(arguments={"signing_keys": ("k1-0123456789abcdef",)}, directory=tmp_path, environ={})
     assert "0123456789abcdef" not in str(refused.value)
+
+
+def test_limits_of_health_are_a_table_with_one_for_each_queue(tmp_path: Path) -> None:
+    """R132 R133 RB14"""
+    (tmp_path / "relevo.toml").write_text(
+        'health = true\nhealth_every = "2m"\n[health_limits]\ndead_warning = 5\n[health_limits.mail]\nslo = "30s"\n'
+    )
+    found = load(directory=tmp_path, environ={})
+    assert (found.health, found.health_every) == (True, 120.0)
+    assert found.health_limits == {"dead_warning": 5, "mail": {"slo": 30.0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stuck_age", "write it as `stuck_age` under [health_limits]"),
+        ("dlq_max_warning", "write it as `dead_warning` under [health_limits]"),
+        ("pending_queue_max", "write it as `waiting_max` under [health_limits]"),
+        ("health_check_enabled", "write it as `health`"),
+        ("health_check_interval", "write it as `health_every`"),
+    ],
+)
+def test_a_limit_in_the_wrong_place_is_refused_with_the_right_one(name: str, said: str) -> None:
+    """RB14"""
+    with pytest.raises(SettingsError, match="unknown setting") as refused:
+        load(arguments={name: 5}, environ={})
+    assert said in str(refused.value)

@@ -21,6 +21,7 @@ from relevo.model.nearest import did_you_mean
 COMMANDS = {
     "worker": "relevo.cli.worker",
     "status": "relevo.cli.status",
+    "health": "relevo.cli.health",
     "job": "relevo.cli.job",
     "workflow": "relevo.cli.workflow",
     "dead": "relevo.cli.dead",

@@ -32,6 +32,7 @@ QUEUE_KEYS = {
     "paused": "permanent until the queue is resumed",
     "stats": "time limit, renewed by traffic",
     "timings": "time limit, renewed by traffic",
+    "minutes": "two hours, renewed by those who look at rates",
     "flows": "time limit, renewed by new workflows",
     "done": "time limit of its longest record",
     "dead": "time limit of its longest record",
@@ -127,6 +128,16 @@ class AppKeys:
     def workers(self) -> bytes:
         """zset: worker id, when it was last heard of; time limit, renewed by workers."""
         return (self._tag + "workers").encode()
+
+    @property
+    def health(self) -> bytes:
+        """hash: how the app is doing, as a worker last found it; four intervals of `health_every`."""
+        return (self._tag + "health").encode()
+
+    @property
+    def watching(self) -> bytes:
+        """string: whose turn it is to look at the app's health; most of an interval."""
+        return (self._tag + "watching").encode()
 
     def worker(self, worker: str) -> bytes:
         """What one worker says of itself; a short time limit."""

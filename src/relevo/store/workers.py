@@ -15,6 +15,8 @@ from relevo.store.scripts import script
 #: A worker speaks three times in this span; silent for so long, it is gone.
 PRESENT_MS = 60_000
 LISTED_MS = 86_400_000
+#: So long it is told that a worker fell silent.
+LOST_MS = 900_000
 
 
 class WorkerInfo(Struct, frozen=True):
@@ -59,3 +61,18 @@ def living(keys: AppKeys, *, forget: bool = True) -> Generator[Call[Any], Any, t
     if silent and forget:
         yield Call([b"ZREM", keys.workers, *silent])
     return alive, silent
+
+
+def roll(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
+    """Workers that live, and ids of those that fell silent in the last 15 minutes; who did so before is forgotten."""
+    rows: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999, b"WITHSCORES"])
+    heard = {id.decode(): int(float(at)) for id, at in zip(rows[::2], rows[1::2], strict=True)}
+    if not heard:
+        return [], []
+    texts: list[bytes | None] = yield Call([b"MGET", *(keys.worker(id) for id in heard)])
+    alive = [msgspec.json.decode(text, type=WorkerInfo) for text in texts if text]
+    silent = [id for id, text in zip(heard, texts, strict=True) if text is None]
+    gone = [id for id in silent if heard[id] < now_ms - LOST_MS]
+    if gone:
+        yield Call([b"ZREM", keys.workers, *gone])
+    return alive, [id for id in silent if id not in gone]

@@ -30,6 +30,7 @@ from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
 from relevo.worker.timings import write_all, write_now_and_then
 from relevo.worker.watch import Watch
+from relevo.worker.watcher import Watcher
 
 log = logging.getLogger("relevo.worker")
 
@@ -151,6 +152,7 @@ class Worker:
             self._bells = self._make_bells(driver, presence)
             duties = [self._guard(bell.run, "bell") for bell in self._bells]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
+            duties.append(self._guard(Watcher(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             duties.append(self._guard(partial(write_now_and_then, self.lanes, driver), "timings"))
             try:

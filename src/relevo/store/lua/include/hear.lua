@@ -1,4 +1,5 @@
 -- What waits for other jobs hears of their ends. All it knows is in its bag, the hash carried:<id>:
+--   since   when it was freed, so that its age can be told
 --   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: draft (until it is founded) | open | closed
 --   open    parents it still waits for          bad   parents that forbid it to run
 --   place   priority, when, weight, name and group, a line each: where it goes when it may run
@@ -88,7 +89,7 @@ local function free(child, bag)
     redis.call('HSET', bag, 'life', 'freed')
     return
   end
-  if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed') end
+  if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed', 'since', string.format('%d', now)) end
   put(child, priority, when, group, weight)
   readied = readied + 1
 end

@@ -1,0 +1,130 @@
+"""Whether all is well with an app: gathered now, or as a worker last found it.
+
+A look asks each queue once, however many jobs are in it, and costs no one else anything. With the setting `health` on,
+one worker at a time looks in each interval, keeps what it finds, and says so in its log when something changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from relevo.model.health import (
+    Health,
+    QueueHealth,
+    Reason,
+    Status,
+    changed,
+    judge,
+    judge_workers,
+    measures,
+    stale,
+    worst,
+)
+from relevo.model.health_limits import limits_of
+from relevo.model.names import is_bus_name
+from relevo.model.vitals import Vitals
+from relevo.store.health import keep_snapshot, snapshot, take_turn
+from relevo.store.plan import Ahead, Call, Steps
+from relevo.store.vitals import vitals
+from relevo.store.workers import WorkerInfo, roll
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+log = logging.getLogger("relevo.health")
+
+_LEVELS = {Status.HEALTHY: logging.INFO, Status.DEGRADED: logging.WARNING, Status.UNHEALTHY: logging.ERROR}
+#: Reasons told in one line of the log; the whole is kept.
+_TOLD = 10
+
+
+def gathering(app: Relevo) -> Steps[Health]:
+    """Look at every queue of the app, and at those of the bus that it serves."""
+    kept: Health | None = yield snapshot(app.keys)
+    return (yield from _looking(app, kept))
+
+
+def cached(app: Relevo) -> Generator[Call[Any], Any, Health]:
+    """What a worker found last; `unknown` if that is too long ago, or nobody looked."""
+    kept: Health | None = yield snapshot(app.keys)
+    if kept is None:
+        why = "no worker has looked of late: is `health` on, and does one live?"
+        reason = Reason("", "snapshot", Status.UNKNOWN, why)
+        return Health(app.name, app.settings.env, Status.UNKNOWN, 0, (reason,))
+    now_ms = yield from app.now_ms()
+    return stale(kept, now_ms, app.settings.health_every)
+
+
+def watching(app: Relevo, worker: str) -> Steps[Health | None]:
+    """Look if nobody did in this interval, keep what was found, and tell what changed; None: somebody did."""
+    every = app.settings.health_every
+    if not (yield take_turn(app.keys, worker, every)):
+        return None
+    kept: Health | None = yield snapshot(app.keys)
+    found = yield from _looking(app, kept)
+    yield keep_snapshot(app.keys, found, every)
+    _tell(kept, found)
+    return found
+
+
+def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
+    table, env = app.settings.health_limits, app.settings.env
+    now_ms = yield from app.now_ms()
+    is_fresh = kept is not None and stale(kept, now_ms, app.settings.health_every).status is not Status.UNKNOWN
+    before = measures(kept) if kept is not None and is_fresh else {}
+    alive, lost = yield from roll(app.keys, now_ms)
+    names = yield from _queues(app, alive)
+    if not names and not alive and not lost:
+        why = f"nothing is known of app {app.name!r} in {env!r}: no job of late and no worker; check the name and env"
+        return Health(app.name, env, Status.UNKNOWN, now_ms, (Reason("", "app", Status.UNKNOWN, why),))
+    limits = {name: limits_of(table, name) for name in names}
+    looks: list[Vitals] = yield Ahead(
+        vitals(
+            app.keys_of(name),
+            name,
+            stuck_ms=round(limits[name].stuck_age * 1000),
+            wait_ms=round(limits[name].waiting_age * 1000),
+        )
+        for name in names
+    )
+    queues = []
+    for look in looks:
+        workers = sum(look.name in one.queues for one in alive)
+        reasons = judge(look, limits[look.name], workers=workers, before=before.get(look.name))
+        status = worst(reason.status for reason in reasons)
+        queues.append(QueueHealth(look.name, status, reasons, workers, limits[look.name].slo, look))
+    general = judge_workers(lost, limits_of(table, "").lost_workers, before=before.get(""))
+    all_reasons = sorted(
+        (*(reason for one in queues for reason in one.reasons), *general), key=lambda reason: -reason.status.number
+    )
+    return Health(
+        app.name,
+        env,
+        worst(reason.status for reason in all_reasons),
+        now_ms,
+        tuple(all_reasons),
+        tuple(queues),
+        len(alive),
+        tuple(lost),
+        tuple(one.name for one in looks if one.paused),
+        sum(one.totals.get("orphans", 0) for one in looks),
+    )
+
+
+def _queues(app: Relevo, alive: Sequence[WorkerInfo]) -> Generator[Call[Any], Any, list[str]]:
+    """The app's own queues, and those of the bus that it serves: as its code says, or its workers do."""
+    served = {name for worker in alive for name in worker.queues} | set(app.bus.queues(""))
+    listed: list[str] = yield from app.listed_queues()
+    return [name for name in listed if not is_bus_name(name) or name in served]
+
+
+def _tell(before: Health | None, found: Health) -> None:
+    if changed(before, found):
+        was = "unknown" if before is None else before.status
+        said = [reason.text for reason in found.reasons[:_TOLD]] or ["nothing is wrong"]
+        if len(found.reasons) > _TOLD:
+            said.append(f"and {len(found.reasons) - _TOLD} more")
+        log.log(_LEVELS.get(found.status, logging.WARNING), "%s, was %s: %s", found.status, was, "; ".join(said))
+    log.info("%s", found.summary)

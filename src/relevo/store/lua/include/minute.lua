@@ -1,0 +1,16 @@
+-- The counters at the first look of every minute, for an hour: rates are differences, and who counts pays nothing for them.
+local COUNTED = { 'enqueued', 'done', 'retry', 'dead', 'cancelled', 'expired', 'lost', 'revived' } -- as in model/vitals.py
+local function keep_minute()
+  local minute = string.format('%d', math.floor(now / 60000))
+  if redis.call('HEXISTS', minutes, minute) == 1 then return end
+  local told = redis.call('HMGET', stats, unpack(COUNTED))
+  for i = 1, #COUNTED do told[i] = told[i] or '0' end
+  redis.call('HSET', minutes, minute, string.format('%d', now) .. ' ' .. table.concat(told, ' '))
+  redis.call('PEXPIRE', minutes, hour_ms)
+  if redis.call('HLEN', minutes) > 62 then
+    for _, old in ipairs(redis.call('HKEYS', minutes)) do
+      local number = tonumber(old)
+      if not number or number < minute - 61 or number > minute + 1 then redis.call('HDEL', minutes, old) end
+    end
+  end
+end

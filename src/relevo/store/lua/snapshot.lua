@@ -1,0 +1,11 @@
+--[[ Keep what somebody found out about the health of an app, until the next look is long overdue.
+KEYS  health     hash  status, checked_at, reasons, report
+ARGV  live_ms    int   how long it is kept
+      status     word  healthy, degraded or unhealthy
+      at         int   when, ms
+      reasons    text  sentences, a line each
+      report     json  all of it
+GIVES how many fields there are ]]
+redis.call('HSET', health, 'status', status, 'checked_at', at, 'reasons', reasons, 'report', report)
+redis.call('PEXPIRE', health, live_ms)
+return redis.call('HLEN', health)

@@ -1,0 +1,96 @@
+--[[ How a queue is doing, at the same cost however many jobs are in it: sizes, what a score tells, and of each state some
+jobs at random, from which ages and shares are estimated. The first of those that are ready, of the level that runs
+first and of the one that runs last, and the first of the scheduled, are told besides: the oldest are there.
+
+KEYS  jobs running ready scheduled waiting claims carried done dead idle paused stats minutes
+      ended      -     prefix of records of finished jobs
+ARGV  most       int   jobs of each state, at random
+      ahead      int   jobs of each line, from its head
+      stuck_ms   int   overdue, or running under no lease, for so long
+      wait_ms    int   waiting for others for so long
+      late_ms    int   a lease that ran out so long ago: nobody takes the job over
+      recent_ms  int   dead letters since then
+      hour_ms    int   how long the samples of counters live without a look
+GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, paused;
+      overdue, overdue for stuck_ms, first due time, leases that ran out, waiting for wait_ms, since when the first waits,
+      dead since recent_ms, first death, first of the done;
+      jobs as id, score, since when (handed out, revived, freed; 0: its making), task, how long after its making it was due,
+      1 if it may have been ready later than that, ...:
+      ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
+      counters as field, value, ...; minutes as minute, text, ... ]]
+-- @include now
+-- @include minute
+-- @include afford
+local LEVEL = 8796093022208 -- as in place.lua
+local BODY, BODIES = 16384, 262144 -- bytes of one body, and of all of a state, that are read for the name of its task
+
+-- as in count.lua: what has no record any more is not there
+for _, set in ipairs({ done, dead }) do
+  for _, id in ipairs(redis.call('ZRANGE', set, 0, most - 1)) do
+    if redis.call('EXISTS', ended .. ':' .. id) == 1 then break end
+    redis.call('ZREM', set, id)
+  end
+end
+
+local function told(rows)
+  local entries, ids, some, of, left = {}, {}, {}, {}, BODIES
+  for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
+  if #ids == 0 then return entries end
+  local held = redis.call('HMGET', claims, unpack(ids))
+  for _, id in ipairs(ids) do
+    local size = redis.call('HSTRLEN', jobs, id)
+    if size > 0 and size <= BODY and size <= left then
+      left = left - size
+      some[#some + 1] = id
+    end
+  end
+  if #some > 0 then
+    local bodies = redis.call('HMGET', jobs, unpack(some))
+    for i, id in ipairs(some) do of[id] = bodies[i] end
+  end
+  for i, id in ipairs(ids) do
+    local body = of[id] or ''
+    local task, later = string.match(body, '^{"t":"([^"\\]*)"') or '', tonumber(string.match(body, '"d":(%d+)'))
+    local worker, since = string.match(held[i] or '', '^%d+ (%S+) (%d+)')
+    since = tonumber(since) or 0
+    local waits = later == 0 or string.find(body, '"wf":"', 1, true) or string.find(body, '"i":"', 1, true)
+    local freed = waits and tonumber(redis.call('HGET', carried .. ':' .. id, 'since') or nil)
+    if freed then since = math.max(since, freed + (later or 0)) end
+    -- What was revived came when its claim says; of what was tried before, it is known when that began.
+    local late = (waits and not freed and worker ~= 'nobody') or (worker and worker ~= 'nobody')
+    for _, value in ipairs({ id, rows[i * 2], string.format('%d', since), task, later or 0, late and 1 or 0 }) do entries[#entries + 1] = value end
+  end
+  return entries
+end
+local function some_of(set) return redis.call('ZRANDMEMBER', set, most, 'WITHSCORES') end
+local function heads_of(set) return redis.call('ZRANGE', set, 0, ahead - 1, 'WITHSCORES') end
+local function scores_of(set)
+  local scores, rows = {}, some_of(set)
+  for i = 2, #rows, 2 do scores[#scores + 1] = rows[i] end
+  return scores
+end
+local function first_of(set) return redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2] or '0' end
+local function until_ms(ms) return string.format('%d', now - ms) end
+
+local heads = heads_of(ready)
+local last = redis.call('ZRANGE', ready, -1, -1, 'WITHSCORES')[2]
+if last then
+  local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
+  for _, value in ipairs(redis.call('ZRANGE', ready, level, '+inf', 'BYSCORE', 'LIMIT', 0, ahead, 'WITHSCORES')) do heads[#heads + 1] = value end
+end
+keep_minute()
+return {
+  now,
+  { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting), redis.call('ZCARD', done),
+    redis.call('ZCARD', dead) },
+  redis.call('ZCOUNT', idle, now, '+inf'),
+  redis.call('EXISTS', paused),
+  { redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', now * 1024 + 1023)),
+    redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', (now - stuck_ms) * 1024 + 1023)), first_of(scheduled),
+    redis.call('ZCOUNT', running, '-inf', until_ms(late_ms)), redis.call('ZCOUNT', waiting, '-inf', until_ms(wait_ms)), first_of(waiting),
+    redis.call('ZCOUNT', dead, until_ms(recent_ms), '+inf'), first_of(dead), first_of(done) },
+  { told(some_of(ready)), told(heads), told(some_of(scheduled)), told(heads_of(scheduled)), told(some_of(running)), told(some_of(waiting)) },
+  scores_of(dead), scores_of(done),
+  redis.call('HGETALL', stats),
+  redis.call('HGETALL', minutes),
+}

@@ -1,0 +1,107 @@
+"""How a queue is doing: one bounded script for each look, and samples of its counters once a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relevo.model import vitals as numbers
+from relevo.model.vitals import COUNTED, Entry, Sample, StateVitals, Vitals
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+
+#: Jobs of each state that are looked at, at random: enough to tell a tenth from a fifth, at a tenth of a millisecond.
+SAMPLE = 100
+#: Jobs that are looked at from the head of each line, where the oldest is.
+AHEAD = 10
+#: What does not get on for so long is stuck, unless somebody says otherwise.
+STUCK_MS = 7_200_000
+#: Waiting for others is no standstill: a day is.
+WAIT_MS = 86_400_000
+#: The next turn of any worker takes over what a silent one held, and idle ones wake up for it. Then nobody did.
+LATE_MS = 10_000
+RECENT_MS = 900_000
+#: Samples of counters are forgotten so long after the last look.
+HOUR_MS = 2 * 3_600_000
+_FIELDS = 6  # of a job, as vitals.lua tells it
+
+
+def vitals(queue: QueueKeys, name: str, *, stuck_ms: int = STUCK_MS, wait_ms: int = WAIT_MS) -> Call[Vitals]:
+    """How the queue is doing, at the same cost however many jobs are in it."""
+    script = queue.script("vitals")
+
+    def decode(reply: list[Any]) -> Vitals:
+        return _read(name, stuck_ms, reply)
+
+    return Call([SAMPLE, AHEAD, stuck_ms, wait_ms, LATE_MS, RECENT_MS, HOUR_MS], decode, script, queue.of(script))
+
+
+def keep_minute(queue: QueueKeys) -> Call[int]:
+    """Keep the queue's counters as they are in this minute, for those who want to know rates."""
+    script = queue.script("minute")
+    return Call([HOUR_MS], int, script, queue.of(script))
+
+
+def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
+    now, sizes, idle, paused, counts, jobs, dead_scores, done_scores, totals, minutes = reply
+    overdue, overdue_stuck, first_due, silent, waiting_stuck, waits_since, dead_recently, died, done_since = counts
+    ready, heads, scheduled, next_due, running, waiting = map(_entries, jobs)
+    due_ms = int(float(first_due)) // 1024
+    size = dict(zip(("ready", "scheduled", "running", "waiting", "done", "dead"), sizes, strict=True))
+    states: dict[str, StateVitals] = {
+        "ready": numbers.ready(size["ready"], ready, heads, now, stuck_ms),
+        "scheduled": numbers.scheduled(size["scheduled"], scheduled, next_due, now, overdue_stuck),
+        "running": numbers.running(size["running"], running, now, stuck_ms),
+        "waiting": numbers.by_score(size["waiting"], waiting, now, first_ms=_ms(waits_since), stuck=waiting_stuck),
+        "done": numbers.by_score(size["done"], _scored(done_scores), now, first_ms=_ms(done_since)),
+        "dead": numbers.by_score(size["dead"], _scored(dead_scores), now, first_ms=_ms(died)),
+    }
+    counters = {totals[i].decode(errors="replace"): _number(totals[i + 1]) for i in range(0, len(totals), 2)}
+    active = size["running"], running
+    queued = ((size["ready"], ready), (size["scheduled"], scheduled), (size["waiting"], waiting))
+    rates = numbers.rates(_samples(minutes[1::2]), Sample(now, counters))
+    return Vitals(
+        name=name,
+        now_ms=now,
+        states=states,
+        overdue=overdue,
+        overdue_age_ms=max(0, now - due_ms) if overdue else 0,
+        silent=silent,
+        idle_workers=idle,
+        paused=bool(paused),
+        dead_recently=dead_recently,
+        tasks=numbers.loads(active, *queued),
+        rates=rates,
+        stuck=sum(one.stuck for one in states.values()),
+        clears_in_s=numbers.clears_in(size["ready"], rates["5m"]),
+        totals=counters,
+    )
+
+
+def _entries(values: Sequence[Any]) -> list[Entry]:
+    rows = (values[i : i + _FIELDS] for i in range(0, len(values), _FIELDS))
+    return [
+        Entry(id.decode(errors="replace"), float(score), int(since), task.decode(errors="replace"), later, bool(late))
+        for id, score, since, task, later, late in rows
+    ]
+
+
+def _scored(scores: Sequence[bytes]) -> list[Entry]:
+    return [Entry("", float(score)) for score in scores]
+
+
+def _samples(texts: Sequence[bytes]) -> list[Sample]:
+    found = []
+    for text in texts:
+        at, *counts = text.split()
+        if at.isdigit() and len(counts) == len(COUNTED):  # else somebody else wrote it
+            found.append(Sample(int(at), dict(zip(COUNTED, map(_number, counts), strict=True))))
+    return found
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _ms(score: bytes) -> int:
+    return int(float(score))

@@ -1,0 +1,274 @@
+"""How a queue is doing: every number of `vitals`, exact in small queues, estimated and bounded in large ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relevo.model.ids import Ids, _text
+from relevo.model.vitals import TaskLoad, Vitals
+from relevo.store.plan import Call
+from relevo.store.push import push_plain
+from relevo.store.vitals import LATE_MS, keep_minute, vitals
+from tests.servers import Server
+from tests.store.desk import Desk, kept, moved, new_id
+
+MINUTE, HOUR = 60_000, 3_600_000
+
+
+def look(desk: Desk, **options: int) -> Vitals:
+    found: Vitals = desk.run(vitals(desk.keys, "default", **options))
+    return found
+
+
+def id_made(ms: int) -> str:
+    """An id that says it was made then."""
+    return _text(ms, 9) + new_id()[9:]
+
+
+def now_ms(desk: Desk) -> int:
+    seconds, micros = desk.server.command("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def body(task: str, extra: str = "") -> str:
+    return f'{{"t":"{task}"{extra}}}'
+
+
+def near(ms: int | None, expected: int, by: int = 5_000) -> bool:
+    return ms is not None and abs(ms - expected) <= by
+
+
+def test_an_empty_queue_has_nothing_to_tell(desk: Desk) -> None:
+    found = look(desk)
+    assert {name: one.size for name, one in found.states.items()} == {
+        "ready": 0,
+        "scheduled": 0,
+        "running": 0,
+        "waiting": 0,
+        "done": 0,
+        "dead": 0,
+    }
+    assert all(one.oldest_age_ms is None and one.mean_age_ms is None and one.exact for one in found.states.values())
+    assert (found.overdue, found.silent, found.stuck, found.idle_workers, found.paused, found.tasks) == (
+        0,
+        0,
+        0,
+        0,
+        False,
+        (),
+    )
+    assert found.rates == {"1m": None, "5m": None, "15m": None}
+
+
+def test_what_is_ready_is_told_with_oldest_mean_and_stuck(desk: Desk) -> None:
+    """R124"""
+    now = now_ms(desk)
+    for hours in (1, 2, 3):
+        desk.push_one(body("mail"), id=id_made(now - hours * HOUR))
+    ready = look(desk).states["ready"]
+    assert (ready.size, ready.stuck, ready.exact) == (3, 2, True)
+    assert near(ready.oldest_age_ms, 3 * HOUR) and near(ready.mean_age_ms, 2 * HOUR)
+    assert look(desk, stuck_ms=4 * HOUR).states["ready"].stuck == 0
+
+
+def test_a_job_that_was_made_for_later_is_as_old_as_it_is_due(desk: Desk) -> None:
+    """Else each job with a delay would miss every target the moment it is ready."""
+    made = now_ms(desk) - 2 * HOUR
+    desk.push_one(body("mail", f',"d":{2 * HOUR - 60_000}'), id=id_made(made))
+    assert near(look(desk).states["ready"].oldest_age_ms, MINUTE)
+    assert look(desk).stuck == 0
+
+
+@pytest.mark.parametrize("extra", [',"d":0', ',"wf":"x"', ',"i":"reply"'])
+def test_what_waited_for_others_does_not_make_its_queue_look_old(desk: Desk, extra: str) -> None:
+    now = now_ms(desk)
+    desk.push_one(body("step", extra), id=id_made(now - 5 * HOUR))
+    desk.push_one(body("mail"), id=id_made(now - MINUTE))
+    ready = look(desk).states["ready"]
+    assert near(ready.oldest_age_ms, MINUTE) and not ready.exact and ready.stuck == 0
+
+
+def test_the_oldest_is_found_in_the_level_that_runs_last(desk: Desk) -> None:
+    now = now_ms(desk)
+    old = id_made(now - HOUR)
+    desk.push_one(body("slow"), id=old, priority=900)
+    for _ in range(30):
+        desk.push(*[body("mail")] * 10, priority=100)
+    assert near(look(desk).states["ready"].oldest_age_ms, HOUR)
+
+
+def test_scheduled_jobs_that_are_overdue_are_counted(late_desk: Desk) -> None:
+    for minutes in (1, 2, 300):
+        late_desk.push_one(body("mail"), when=f"+{minutes * MINUTE}")
+    assert (look(late_desk).overdue, look(late_desk).overdue_age_ms) == (0, 0)
+    late_desk.advance(90_000)
+    found = look(late_desk)
+    assert found.overdue == 1 and near(found.overdue_age_ms, 30_000) and found.states["scheduled"].stuck == 0
+    late_desk.advance(3 * HOUR)
+    found = look(late_desk)
+    assert (found.overdue, found.states["scheduled"].size, found.states["scheduled"].stuck) == (2, 3, 2)
+    assert found.stuck == 2
+
+
+def test_running_jobs_are_as_old_as_their_last_attempt(late_desk: Desk) -> None:
+    late_desk.push(body("mail"), body("mail"), body("report"))
+    late_desk.claim(2, lease_ms=4 * HOUR)
+    late_desk.advance(HOUR)
+    late_desk.claim(1, lease_ms=4 * HOUR)
+    late_desk.advance(90 * MINUTE)
+    found = look(late_desk)
+    running = found.states["running"]
+    assert (running.size, running.stuck, running.exact, found.silent) == (3, 2, True, 0)
+    assert near(running.oldest_age_ms, 150 * MINUTE) and near(running.mean_age_ms, 130 * MINUTE)
+    assert found.tasks == (TaskLoad("mail", 2, 0), TaskLoad("report", 1, 0))
+
+
+def test_a_lease_that_ran_out_counts_once_nobody_takes_the_job_over(late_desk: Desk) -> None:
+    late_desk.push(body("mail"))
+    late_desk.claim(1, lease_ms=1000)
+    late_desk.advance(1000 + LATE_MS - 500)
+    assert look(late_desk).silent == 0
+    late_desk.advance(1000)
+    assert look(late_desk).silent == 1
+
+
+def test_waiting_jobs_are_as_old_as_their_wait(late_desk: Desk) -> None:
+    late_desk.push_one(body("step"), needs="w 1 60000 ")
+    late_desk.advance(2 * HOUR)
+    late_desk.push_one(body("step"), needs="w 1 60000 ")
+    late_desk.advance(HOUR)
+    waiting = look(late_desk).states["waiting"]
+    assert (waiting.size, waiting.stuck, waiting.exact) == (2, 0, True), "waiting for others is no standstill"
+    assert near(waiting.oldest_age_ms, 3 * HOUR) and near(waiting.mean_age_ms, 2 * HOUR)
+    assert look(late_desk, wait_ms=2 * HOUR).states["waiting"].stuck == 1
+    assert look(late_desk).tasks == (TaskLoad("step", 0, 2),)
+
+
+def test_dead_letters_are_as_old_as_their_death(late_desk: Desk) -> None:
+    """R124 R127"""
+    late_desk.push("{}", "{}", "{}")
+    first, second, third = late_desk.claim(3)
+    ended: dict[str, Any] = {"ms": 10 * HOUR, "text": b'{"state":"dead"}'}
+    late_desk.turn(0, moved(first, "dead", **ended))
+    late_desk.advance(HOUR)
+    late_desk.turn(0, moved(second, "dead", **ended))
+    late_desk.turn(0, kept([third]))
+    late_desk.advance(10 * MINUTE)
+    found = look(late_desk)
+    assert (found.states["dead"].size, found.dead_recently, found.states["done"].size) == (2, 1, 1)
+    assert near(found.states["dead"].oldest_age_ms, 70 * MINUTE) and near(found.states["dead"].mean_age_ms, 40 * MINUTE)
+    assert near(found.states["done"].oldest_age_ms, 10 * MINUTE)
+    assert found.stuck == 0, "what has ended stands still for good"
+
+
+def test_dead_letters_whose_record_has_ended_are_not_counted(desk: Desk) -> None:
+    desk.push("{}", "{}")
+    gone, there = desk.claim(2)
+    desk.turn(0, moved(gone, "dead", text=b'{"state":"dead"}'))
+    desk.turn(0, moved(there, "dead", text=b'{"state":"dead"}'))
+    desk.server.command("DEL", desk.keys.own("ended", gone))
+    assert look(desk).states["dead"].size == 1
+
+
+def test_idle_workers_and_a_pause_are_told(desk: Desk) -> None:
+    desk.wait("w1")
+    desk.ask("HSET", "paused", "by", "ana")
+    found = look(desk)
+    assert (found.idle_workers, found.paused) == (1, True)
+    desk.ask("DEL", "paused")
+
+
+def test_rates_are_differences_of_samples(late_desk: Desk) -> None:
+    """R126"""
+    look(late_desk)
+    late_desk.push(*["{}"] * 60)
+    late_desk.advance(MINUTE)
+    late_desk.finish(late_desk.claim(30))
+    found = look(late_desk)
+    assert found.rates["1m"] is not None and found.rates["1m"] == found.rates["15m"]
+    assert near(round(found.rates["1m"].enqueued), 60, 1) and near(round(found.rates["1m"].done), 30, 1)
+    assert found.clears_in_s is None, "more comes than goes"
+    for _ in range(6):
+        late_desk.advance(MINUTE)
+        late_desk.run(keep_minute(late_desk.keys))
+    late_desk.finish(late_desk.claim(20))
+    late_desk.advance(MINUTE)
+    found = look(late_desk)
+    five = found.rates["5m"]
+    assert five is not None and five.enqueued == 0 and near(round(five.done * five.span_s / 60), 20, 0)
+    assert found.clears_in_s is not None and near(round(found.clears_in_s), round(10 / five.done * 60), 2)
+
+
+def test_a_minute_is_kept_once_whoever_looks(late_desk: Desk) -> None:
+    late_desk.run(keep_minute(late_desk.keys))
+    first = late_desk.ask("HGETALL", "minutes")
+    late_desk.push("{}")
+    look(late_desk)
+    late_desk.run(keep_minute(late_desk.keys))
+    seen = late_desk.ask("HGETALL", "minutes")
+    assert seen.items() >= first.items() and len(seen) <= 2, "two, if the minute ended meanwhile"
+
+
+def test_samples_of_more_than_an_hour_ago_are_forgotten(late_desk: Desk) -> None:
+    for _ in range(70):
+        late_desk.run(keep_minute(late_desk.keys))
+        late_desk.advance(MINUTE)
+    assert 61 <= late_desk.ask("HLEN", "minutes") <= 62
+    assert 0 < late_desk.ask("PTTL", "minutes") <= 2 * HOUR
+
+
+def test_what_a_stranger_wrote_is_passed_over(desk: Desk) -> None:
+    desk.ask("HSET", "minutes", "1", "no sample", "x", "1 2 3")
+    desk.ask("HSET", "stats", "done", "many")
+    desk.ask("ZADD", "ready", 1, "stranger")
+    desk.ask("HSET", "jobs", "stranger", "no JSON")
+    found = look(desk)
+    ready = found.states["ready"]
+    assert (ready.size, ready.oldest_age_ms, ready.exact) == (1, None, False)
+    assert (found.totals["done"], found.tasks) == (0, ())
+    desk.ask("DEL", "minutes")
+    desk.ask("DEL", "stats")
+    desk.ask("ZREM", "ready", "stranger")
+    desk.ask("HDEL", "jobs", "stranger")
+
+
+def test_large_bodies_are_not_read(desk: Desk) -> None:
+    """The name of the task stands in the body, and a hundred of a megabyte each would hold everybody up."""
+    desk.push(body("large", f',"a":["{"x" * 20_000}"]'), body("small"))
+    assert look(desk).tasks == (TaskLoad("small", 0, 2, exact=False),)
+
+
+def test_a_hundred_thousand_jobs_cost_as_much_as_a_hundred(desk: Desk, server: Server) -> None:
+    """R124: O(queues), never O(jobs); and no script over 10 ms."""
+    now, ids = now_ms(desk), Ids()
+    old = [(_text(now - 3 * HOUR, 9) + id[9:], body("mail").encode()) for id in ids.many(20_000)]
+    new = [(id, body("report").encode()) for id in ids.many(80_000)]
+    rows = old + new
+    for start in range(0, len(rows), 1000):
+        desk.run(push_plain(desk.keys, rows[start : start + 1000], 100, 1000))
+    before = int(commands(server))
+    found = look(desk)
+    assert int(commands(server)) - before < 1500, "commands inside the script, of fixed number"
+    ready = found.states["ready"]
+    assert (ready.size, ready.exact) == (100_000, False)
+    assert near(ready.oldest_age_ms, 3 * HOUR, MINUTE), "it stands first"
+    assert 5_000 <= ready.stuck <= 40_000, "a fifth, about"
+    assert {one.task for one in found.tasks} == {"mail", "report"} and not found.tasks[0].exact
+    assert abs(sum(one.waiting for one in found.tasks) - 100_000) <= 2
+    for _ in range(20):
+        look(desk)
+    sha = desk.keys.script("vitals").sha.decode()
+    assert not [entry for entry in server.command("SLOWLOG", "GET", 128) if sha in str(entry)], "10 ms, by default"
+    desk.server.command("UNLINK", desk.keys.key("ready"), desk.keys.key("jobs"), desk.keys.key("clock"))
+
+
+def commands(server: Server) -> str:
+    calls = server.command("INFO", "commandstats")
+    return str(sum(one["calls"] for one in calls.values()))
+
+
+def test_a_look_leaves_nothing_without_an_end(desk: Desk) -> None:
+    look(desk)
+    assert 0 < desk.run(Call([b"PTTL", desk.keys.key("minutes")])) <= 2 * HOUR

@@ -1,0 +1,490 @@
+"""Whether all is well with an app: real jobs, real workers, real numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from relevo import Relevo, chain
+from relevo.errors import StoreError
+from relevo.model.health import Health, Status
+from relevo.model.ids import Ids, _text
+from relevo.store.plan import Call
+from relevo.store.push import push_plain
+from relevo.store.workers import WorkerInfo, listed, present
+from relevo.worker.watcher import Watcher
+from relevo.worker.worker import Worker
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times
+from tests.working import drain, drained, working
+
+
+def texts(health: Health) -> list[str]:
+    return [reason.text for reason in health.reasons]
+
+
+def alive(app: Relevo, *queues: str, id: str = "w1") -> None:
+    """A worker says that it lives, and does nothing."""
+    app.run(present(app.keys, WorkerInfo(id, "here", 1, queues or ("default",), 1, 1)))
+    app.run(listed(app.keys, id))
+
+
+def push_old(app: Relevo, ago_ms: int, count: int = 1, queue: str = "default") -> None:
+    """Jobs that were made some time ago."""
+    now_ms = app.run(app.now_ms())
+    ids = [_text(now_ms - ago_ms, 9) + id[9:] for id in Ids().many(count)]
+    app.run(app.list_queue(queue))
+    for start in range(0, count, 1000):
+        app.run(push_plain(app.keys_of(queue), [(id, b'{"t":"mail"}') for id in ids[start : start + 1000]], 100, 1000))
+
+
+def test_an_app_that_nobody_used_is_unknown(app: Relevo) -> None:
+    """RB31: never well because nothing was found, as after a misspelt name."""
+    found = app.health()
+    assert found.status is Status.UNKNOWN and not found.is_healthy
+    assert "nothing is known of app" in found.reasons[0].text
+
+
+def test_jobs_that_ran_leave_a_healthy_app_with_its_numbers(app: Relevo) -> None:
+    """R145 R146 R148 R150"""
+
+    @app.task
+    def work() -> None: ...
+
+    for _ in range(5):
+        work.enqueue()
+    drained(app)
+    alive(app)
+    found = app.health()
+    assert (found.status, found.reasons, found.workers, found.lost_workers) == (Status.HEALTHY, (), 1, ())
+    (queue,) = found.queues
+    assert (queue.name, queue.status, queue.workers, queue.vitals.size("done")) == ("default", Status.HEALTHY, 1, 5)
+    assert queue.vitals.totals["done"] == 5
+    assert found.checked_at_ms == pytest.approx(app.run(app.now_ms()), abs=10_000)
+
+
+async def test_async_code_is_told_the_same(app: Relevo) -> None:
+    push_old(app, 5 * MINUTE)
+    blocking, found = app.health(), await app.ahealth()
+    assert (found.status, found.reasons) == (blocking.status, blocking.reasons)
+    await app.aclose()
+
+
+def test_jobs_without_a_worker_are_a_reason(app: Relevo) -> None:
+    """RB31"""
+    push_old(app, 1_000, 3)
+    found = app.health()
+    assert (found.status, texts(found)) == (Status.DEGRADED, ["default: 3 jobs due and no worker serves it"])
+    push_old(app, 61_000)
+    assert app.health().status is Status.UNHEALTHY
+    alive(app)
+    assert app.health().is_healthy
+
+
+def test_a_queue_that_misses_its_target_says_so(app_factory: AppFactory) -> None:
+    app = app_factory(health_limits={"mail": {"slo": "30s", "slo_critical": "10m"}})
+    push_old(app, 252_000, queue="mail")
+    push_old(app, 252_000, queue="other")
+    alive(app, "mail", "other")
+    found = app.health()
+    assert (found.status, texts(found)) == (Status.DEGRADED, ["mail: oldest 4m12s over its 30s target"])
+    assert {queue.name: queue.status for queue in found.queues} == {"mail": Status.DEGRADED, "other": Status.HEALTHY}
+
+
+def test_dead_letters_are_counted_with_their_growth(app_factory: AppFactory) -> None:
+    """R129 R148"""
+    app = app_factory(health_limits={"dead_warning": 2})
+
+    @app.task(retries=0)
+    def break_down() -> None:
+        raise ValueError
+
+    break_down.enqueue()
+    drained(app)
+    alive(app)
+    assert app.health().is_healthy
+    break_down.enqueue()
+    drained(app)
+    assert texts(app.health()) == ["default: 2 dead letters, its limit is 2 (+2 in 15 minutes)"]
+
+
+def test_a_job_whose_worker_fell_silent_is_a_reason_until_somebody_takes_it(
+    server: Server, app_factory: AppFactory
+) -> None:
+    """RB31: a stuck worker"""
+    times = Times(server, app_factory)
+    app = times.app
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    work.enqueue()
+    app.queue().take(1, worker="stuck", lease="5s")
+    alive(app)
+    assert app.health().is_healthy
+    times.move(MINUTE)
+    assert texts(app.health()) == ["default: 1 job of workers that fell silent, and nobody takes them over"]
+    drained(app)
+    alive(app)
+    assert app.health().is_healthy
+
+
+def test_jobs_that_run_for_hours_are_stuck(server: Server, app_factory: AppFactory) -> None:
+    """R138 R147 RB31"""
+    times = Times(server, app_factory)
+    app = times.another(health_limits={"stuck_warning": 1})
+
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    app.queue().take(1, worker="slow", lease="1d")
+    alive(app)
+    times.move(2 * HOUR - MINUTE)
+    assert app.health().is_healthy
+    times.move(2 * MINUTE)
+    found = app.health()
+    assert texts(found) == ["default: 1 stuck, its limit is 1 (1 running, for 2h or longer)"]
+    assert found.queues[0].vitals.tasks[0].active == 1
+
+
+def test_a_job_with_a_delay_misses_no_target_when_it_is_ready(server: Server, app_factory: AppFactory) -> None:
+    times = Times(server, app_factory)
+    app = times.another(health_limits={"slo": "30s"})
+
+    @app.task
+    def work() -> None: ...
+
+    work.using(delay="1h").enqueue_many([((), {})] * 2)
+    alive(app)
+    times.move(HOUR + 2_000)
+    assert app.health().is_healthy
+    (first,) = app.queue().take(1, lease="1h")  # and so they are ready, both
+    assert app.queue().stats().ready == 1 and app.health().is_healthy
+    times.move(31_000)
+    assert texts(app.health()) == ["default: oldest 33s over its 30s target"]
+    first.done()
+
+
+async def test_steps_of_a_workflow_are_as_old_as_they_could_run(server: Server, app_factory: AppFactory) -> None:
+    times = Times(server, app_factory)
+    app = times.another(health_limits={"slo": "30s"})
+
+    @app.task
+    async def step(before: int = 0) -> int:
+        return before + 1
+
+    await chain(step.s(), step.s()).aenqueue()
+    times.move(HOUR)
+    (first,) = await app.queue().atake(1)
+    await first.adone(1)
+    alive(app)
+    assert (await app.queue().astats()).ready == 1
+    assert app.health().is_healthy
+    times.move(31_000)
+    assert texts(app.health()) == ["default: oldest 31s over its 30s target"]
+    await drain(app)
+
+
+def test_a_dead_letter_that_is_retried_is_as_old_as_that(server: Server, app_factory: AppFactory) -> None:
+    times = Times(server, app_factory)
+    app = times.another(health_limits={"slo": "30s"})
+
+    @app.task(retries=0)
+    def work() -> None: ...
+
+    job = work.enqueue()
+    app.queue().take(1)[0].bury("broken")
+    times.move(24 * HOUR)
+    job.retry()
+    alive(app)
+    assert app.health().is_healthy
+    drained(app)
+
+
+def test_workers_that_fell_silent_are_told_for_a_while(app: Relevo) -> None:
+    alive(app, id="here")
+    alive(app, id="gone")
+    app.run(Call([b"DEL", app.keys.worker("gone")]))
+    for _ in range(2):
+        found = app.health()
+        assert (found.workers, found.lost_workers, found.status) == (1, ("gone",), Status.DEGRADED)
+    assert texts(found) == ["1 worker fell silent without a goodbye in the last 15 minutes"]
+    app.run(Call([b"ZADD", app.keys.workers, found.checked_at_ms - 16 * MINUTE, b"gone"]))
+    assert app.health().lost_workers == ()
+    assert app.run(Call([b"ZRANGE", app.keys.workers, 0, -1])) == [b"here"], "and then forgotten"
+
+
+def test_a_paused_queue_is_told_and_a_reason_once_jobs_wait(app: Relevo) -> None:
+    alive(app)
+    push_old(app, 0)
+    app.queue().pause()
+    found = app.health()
+    assert (found.paused, texts(found)) == (("default",), ["default: paused, and 1 job due"])
+    app.queue().clear()
+    assert (app.health().paused, app.health().is_healthy) == (("default",), True)
+    app.queue().resume()
+
+
+def test_rates_come_from_whoever_looked_before(server: Server, app_factory: AppFactory) -> None:
+    """R126 R149"""
+    times = Times(server, app_factory)
+    app = times.app
+
+    @app.task
+    def work() -> None: ...
+
+    app.run(app.list_queue("default"))
+    assert app.health().queues[0].vitals.rates["1m"] is None
+    for _ in range(30):
+        work.enqueue()
+    times.move(2 * MINUTE)
+    drained(app)
+    rates = app.health().queues[0].vitals.rates["1m"]
+    assert rates is not None
+    assert rates.enqueued == pytest.approx(15, abs=1) and rates.done == pytest.approx(15, abs=1) and not rates.failed
+
+
+def test_services_that_the_app_serves_are_looked_at_and_those_of_others_are_not(bus_factory: AppFactory) -> None:
+    mine, other = bus_factory("mine"), bus_factory("other")
+
+    @mine.service("embedding").action("embed")
+    def embed() -> None: ...
+
+    @other.service("billing").action("bill")
+    def bill() -> None: ...
+
+    sender = other.service("ingestion")
+    sender.send("embedding.embed", {})
+    sender.send("billing.bill", {})
+    names = [queue.name for queue in mine.health().queues]
+    assert "embedding:actions" in names and "billing:actions" not in names
+    stranger = bus_factory("mine")  # by its name alone, as a monitor
+    assert "embedding:actions" not in [queue.name for queue in stranger.health().queues]
+    alive(mine, "embedding:actions")
+    assert "embedding:actions" in [queue.name for queue in stranger.health().queues]
+    for app, queue in ((mine, "embedding:actions"), (other, "billing:actions")):
+        app.queue(queue).clear()
+
+
+# what is kept
+
+
+async def looked(app: Relevo) -> Health:
+    """A worker's look, at once."""
+    app.run(Call([b"DEL", app.keys.watching]))
+    found = await Watcher(Worker(app)).run_once()
+    assert found is not None
+    return found
+
+
+async def test_a_worker_keeps_what_it_found_in_a_hash_that_ends(app_factory: AppFactory) -> None:
+    """R142 R151 RB17"""
+    app = app_factory(health=True, health_every="1m")
+    push_old(app, 5 * MINUTE, 2)
+    found = await looked(app)
+    kept = app.health(cached=True)
+    assert kept == found and kept.status is Status.UNHEALTHY
+    rows: list[bytes] = app.run(Call([b"HMGET", app.keys.health, b"status", b"checked_at", b"reasons"]))
+    assert rows == [b"unhealthy", b"%d" % found.checked_at_ms, b"default: 2 jobs due and no worker serves it"]
+    assert 0 < app.run(Call([b"PTTL", app.keys.health])) <= 4 * MINUTE
+    assert await app.ahealth(cached=True) == kept
+    await app.aclose()
+
+
+async def test_what_is_kept_is_unknown_after_two_intervals(server: Server, app_factory: AppFactory) -> None:
+    """RB17"""
+    times = Times(server, app_factory)
+    app = times.another(health=True, health_every="1m")
+    alive(app)
+    assert (await looked(app)).is_healthy
+    times.move(119_000)
+    assert app.health(cached=True).status is Status.HEALTHY
+    times.move(2_000)
+    kept = app.health(cached=True)
+    assert kept.status is Status.UNKNOWN
+    assert kept.reasons[0].text.startswith("the last look was 2m1s ago, one every 1m is expected")
+    await app.aclose()
+
+
+def test_nothing_kept_is_unknown(app: Relevo) -> None:
+    kept = app.health(cached=True)
+    assert (kept.status, kept.checked_at_ms) == (Status.UNKNOWN, 0)
+    app.run(Call([b"HSET", app.keys.health, b"report", b"of another version"]))
+    assert app.health(cached=True).status is Status.UNKNOWN
+    assert app.health().status is Status.UNKNOWN
+    app.run(Call([b"DEL", app.keys.health]))
+
+
+async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory) -> None:
+    app = app_factory(health=True, health_every="1m")
+    alive(app)
+    found = await asyncio.gather(*(Watcher(Worker(app)).run_once() for _ in range(5)))
+    assert sum(one is not None for one in found) == 1
+    assert 0 < app.run(Call([b"PTTL", app.keys.watching])) <= 54_000
+    await app.aclose()
+
+
+async def test_nothing_is_kept_unless_somebody_asked_for_it(app: Relevo) -> None:
+    """R132 R179"""
+    assert await Watcher(Worker(app)).run_once() is None
+    assert app.run(Call([b"EXISTS", app.keys.health, app.keys.watching])) == 0
+    await app.aclose()
+
+
+async def test_a_worker_looks_by_itself(app_factory: AppFactory) -> None:
+    """R133 R152"""
+    app = app_factory(health=True, health_every="1s")
+    async with working(app):
+        await aeventually(lambda: app.health(cached=True).checked_at_ms > 0, what="a look")
+        first = app.health(cached=True)
+        assert first.is_healthy and first.workers == 1
+        await aeventually(lambda: app.health(cached=True).checked_at_ms > first.checked_at_ms, what="another look")
+
+
+async def test_a_status_gets_better_below_eighty_percent_of_its_border(app_factory: AppFactory) -> None:
+    app = app_factory(health=True, health_limits={"ready_max": 10, "ready_critical": 100})
+    alive(app)
+    push_old(app, 0, 10)
+    assert (await looked(app)).status is Status.DEGRADED
+    for left, status in ((9, Status.DEGRADED), (8, Status.DEGRADED), (7, Status.HEALTHY)):
+        app.queue().take(1)[0].done()
+        found = app.health()
+        assert (found.queues[0].vitals.size("ready"), found.status) == (left, status)
+    app.queue().clear()
+    await app.aclose()
+
+
+@contextmanager
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[int, str]]]:
+    lines: list[tuple[int, str]] = []
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="relevo.health"):
+        yield lines
+    lines += [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "relevo.health"]
+
+
+async def test_the_log_tells_what_changed_at_its_level_and_a_summary_each_time(
+    app_factory: AppFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R144 R151 R181"""
+    app = app_factory(health=True, health_limits={"ready_max": 5, "ready_critical": 10, "unserved_age": 3600})
+    app.run(app.list_queue("default"))
+    alive(app)
+    with told(caplog) as lines:
+        await looked(app)
+    assert lines == [(logging.INFO, "healthy: 1 queue with 0 ready, 0 running, 0 dead; 1 worker")]
+    push_old(app, 0, 5)
+    with told(caplog) as lines:
+        await looked(app)
+    assert lines[0] == (logging.WARNING, "degraded, was healthy: default: 5 ready, its limit is 5")
+    assert len(lines) == 2 and lines[1][0] == logging.INFO
+    with told(caplog) as lines:
+        await looked(app)
+    assert [level for level, _ in lines] == [logging.INFO], "nothing changed"
+    push_old(app, 0, 5)
+    with told(caplog) as lines:
+        await looked(app)
+    assert lines[0] == (logging.ERROR, "unhealthy, was degraded: default: 10 ready, its limit is 10")
+    app.queue().clear()
+    with told(caplog) as lines:
+        await looked(app)
+    assert lines[0] == (logging.INFO, "healthy, was unhealthy: nothing is wrong")
+    await app.aclose()
+
+
+# what it costs
+
+
+def test_the_cost_does_not_depend_on_the_number_of_jobs(server: Server, app: Relevo) -> None:
+    """R124: O(queues), never O(jobs)."""
+    push_old(app, 0, 200)
+    alive(app)
+    app.health()  # loads the script
+    few = cost(server, app)
+    push_old(app, 3 * HOUR, 99_800)
+    many = cost(server, app)
+    assert app.health().queues[0].vitals.size("ready") == 100_000
+    assert many["evalsha"] == few["evalsha"] == 1
+    assert sum(many.values()) <= sum(few.values()) * 1.1
+    app.run(Call([b"UNLINK", *(app.keys_of("default").key(name) for name in ("ready", "jobs", "clock"))]))
+
+
+def cost(server: Server, app: Relevo) -> dict[str, int]:
+    """Commands that one look costs, those inside scripts included."""
+    before = commands(server)
+    app.health()
+    after = commands(server)
+    spent = {name: count - before.get(name, 0) for name, count in after.items()}
+    return {name: count for name, count in spent.items() if count and name not in ("info",)}
+
+
+def commands(server: Server) -> dict[str, int]:
+    found: dict[str, Any] = server.command("INFO", "commandstats")
+    return {name.removeprefix("cmdstat_").partition("|")[0]: one["calls"] for name, one in found.items()}
+
+
+def test_a_look_at_many_queues_is_one_call_for_each(server: Server, app: Relevo) -> None:
+    for n in range(20):
+        push_old(app, 0, 1, queue=f"q{n}")
+    assert cost(server, app)["evalsha"] == 20
+    for n in range(20):
+        app.queue(f"q{n}").clear()
+
+
+def test_a_server_that_is_away_is_an_error_and_not_a_status(app_factory: AppFactory) -> None:
+    """RB31"""
+    app = app_factory(url="redis://127.0.0.1:1/0", call_timeout="100ms", connect_timeout="100ms")
+    with pytest.raises(StoreError):
+        app.health()
+
+
+async def test_a_worker_keeps_counters_once_a_minute_for_rates(app: Relevo) -> None:
+    worker = Worker(app)
+    watcher = Watcher(worker)
+    key = app.keys_of("default").key("minutes")
+    await watcher.run_once()
+    assert app.run(Call([b"EXISTS", key])) == 0, "not at its start: many workers begin at once"
+    watcher._sample_at = 0.0
+    await watcher.run_once()
+    assert app.run(Call([b"HLEN", key])) == 1
+    await app.aclose()
+
+
+def test_what_is_told_can_be_written_as_json_and_read_again(app: Relevo) -> None:
+    push_old(app, 5 * MINUTE, 2)
+    found = app.health()
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Health) == found
+
+
+async def test_work_in_all_states_is_told_by_task(app: Relevo) -> None:
+    """R125"""
+    release = asyncio.Event()
+
+    @app.task(name="hold")
+    async def hold() -> None:
+        await release.wait()
+
+    @app.task(name="later")
+    async def later() -> None: ...
+
+    for _ in range(3):
+        await hold.aenqueue()
+    await later.using(delay="1h").aenqueue()
+    async with working(app, concurrency=2):
+        await aeventually(lambda: app.queue().stats().running == 2, what="two run")
+        (queue,) = (await app.ahealth()).queues
+        loads = {one.task: (one.active, one.waiting) for one in queue.vitals.tasks}
+        assert loads == {"hold": (2, 1), "later": (0, 1)}
+        release.set()
+        await aeventually(lambda: app.queue().stats().running == 0, what="done")
+    app.queue().clear()
+    await drain(app)

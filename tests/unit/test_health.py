@@ -1,0 +1,288 @@
+"""Healthy, degraded, unhealthy: every border, what makes it better again, and the reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relevo.errors import OptionError
+from relevo.model.health import (
+    Health,
+    Reason,
+    Status,
+    graded,
+    judge,
+    judge_workers,
+    measures,
+    stale,
+    worst,
+)
+from relevo.model.health_limits import ELSEWHERE, NAMES, Limits, limits_of, read_limits
+from relevo.model.vitals import StateVitals, Vitals
+
+HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = Status.HEALTHY, Status.DEGRADED, Status.UNHEALTHY, Status.UNKNOWN
+STATES = ("ready", "scheduled", "running", "waiting", "done", "dead")
+
+
+def queue(name: str = "mail", *, oldest_s: float = 0.0, stuck: int = 0, **more: Any) -> Vitals:
+    sizes = {state: more.pop(state, 0) for state in STATES}
+    states = {state: StateVitals(size) for state, size in sizes.items()}
+    states["ready"] = StateVitals(sizes["ready"], round(oldest_s * 1000), stuck=stuck)
+    return Vitals(name, 0, states, stuck=stuck, **more)
+
+
+def judged(vitals: Vitals, *, workers: int = 1, **limits: Any) -> Status:
+    return worst(reason.status for reason in judge(vitals, Limits(**limits), workers=workers))
+
+
+@pytest.mark.parametrize(
+    ("dead", "status"),
+    [
+        (0, HEALTHY),
+        (1, HEALTHY),
+        (99, HEALTHY),
+        (100, DEGRADED),
+        (101, DEGRADED),
+        (999, DEGRADED),
+        (1000, UNHEALTHY),
+        (1001, UNHEALTHY),
+    ],
+)
+def test_borders_of_dead_letters(dead: int, status: Status) -> None:
+    """R129 R130 R131 R136 R137 RB17"""
+    assert judged(queue(dead=dead)) is status
+
+
+@pytest.mark.parametrize(
+    ("stuck", "status"),
+    [
+        (0, HEALTHY),
+        (1, HEALTHY),
+        (9, HEALTHY),
+        (10, DEGRADED),
+        (11, DEGRADED),
+        (49, DEGRADED),
+        (50, UNHEALTHY),
+        (51, UNHEALTHY),
+    ],
+)
+def test_borders_of_stuck_jobs(stuck: int, status: Status) -> None:
+    """R129 R139 R140 RB17"""
+    assert judged(queue(stuck=stuck)) is status
+
+
+@pytest.mark.parametrize(
+    ("ready", "status"),
+    [(0, HEALTHY), (499, HEALTHY), (500, DEGRADED), (999, DEGRADED), (1000, UNHEALTHY), (1001, UNHEALTHY)],
+)
+def test_borders_of_what_is_ready(ready: int, status: Status) -> None:
+    """R135 RB17"""
+    assert judged(queue(ready=ready)) is status
+
+
+@pytest.mark.parametrize(
+    ("waiting", "status"),
+    [(0, HEALTHY), (99, HEALTHY), (100, DEGRADED), (199, DEGRADED), (200, UNHEALTHY), (201, UNHEALTHY)],
+)
+def test_borders_of_what_waits(waiting: int, status: Status) -> None:
+    """R134 RB17"""
+    assert judged(queue(waiting=waiting)) is status
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status"),
+    [(0, HEALTHY), (29.999, HEALTHY), (30, DEGRADED), (119, DEGRADED), (120, UNHEALTHY), (4000, UNHEALTHY)],
+)
+def test_borders_of_a_target(seconds: float, status: Status) -> None:
+    assert judged(queue(ready=1, oldest_s=seconds), slo=30.0) is status
+
+
+def test_a_target_has_an_upper_border_of_its_own_if_it_says_so() -> None:
+    assert judged(queue(ready=1, oldest_s=120), slo=30.0, slo_critical=300.0) is DEGRADED
+    assert judged(queue(ready=1, oldest_s=300), slo=30.0, slo_critical=300.0) is UNHEALTHY
+
+
+def test_scheduled_jobs_that_are_overdue_miss_a_target_too() -> None:
+    assert judged(queue(scheduled=1, overdue=1, overdue_age_ms=30_000), slo=30.0) is DEGRADED
+
+
+def test_nothing_is_judged_that_has_no_limit() -> None:
+    full = queue(ready=10**6, waiting=10**6, dead=10**6, stuck=10**6, oldest_s=10**6)
+    limits = {name: 0 for name in NAMES if name.endswith(("_max", "_critical", "_warning")) and name != "slo_critical"}
+    assert judged(full, **limits) is HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("value", "before", "status"),
+    [
+        # from well: the border itself
+        (99, HEALTHY, HEALTHY),
+        (100, HEALTHY, DEGRADED),
+        (1000, HEALTHY, UNHEALTHY),
+        # from degraded: well again below 80
+        (100, DEGRADED, DEGRADED),
+        (99, DEGRADED, DEGRADED),
+        (80, DEGRADED, DEGRADED),
+        (79, DEGRADED, HEALTHY),
+        (0, DEGRADED, HEALTHY),
+        # and worse at once
+        (999, DEGRADED, DEGRADED),
+        (1000, DEGRADED, UNHEALTHY),
+        # from unhealthy: degraded below 800, and then as above
+        (999, UNHEALTHY, UNHEALTHY),
+        (800, UNHEALTHY, UNHEALTHY),
+        (799, UNHEALTHY, DEGRADED),
+        (80, UNHEALTHY, DEGRADED),
+        (79, UNHEALTHY, HEALTHY),
+        # nobody knows how it was
+        (99, UNKNOWN, HEALTHY),
+        (100, UNKNOWN, DEGRADED),
+    ],
+)
+def test_a_status_gets_worse_at_once_and_better_below_eighty_percent(
+    value: int, before: Status, status: Status
+) -> None:
+    assert graded(value, 100, 1000, before) is status
+
+
+def test_a_queue_that_hovers_around_its_border_does_not_flap() -> None:
+    before: dict[str, Status] = {}
+    seen = []
+    for dead in (99, 100, 99, 101, 85, 100, 79, 99):
+        reasons = judge(queue(dead=dead), Limits(), workers=1, before=before)
+        before = {reason.measure: reason.status for reason in reasons}
+        seen.append(worst(before.values()))
+    assert seen == [HEALTHY, *[DEGRADED] * 5, HEALTHY, HEALTHY]
+
+
+@pytest.mark.parametrize(
+    ("vitals", "limits", "text"),
+    [
+        (queue(ready=7, oldest_s=252), {"slo": 30.0, "slo_critical": 600.0}, "mail: oldest 4m12s over its 30s target"),
+        (queue(ready=1204), {}, "mail: 1,204 ready, its limit is 1,000"),
+        (queue(waiting=150), {}, "mail: 150 waiting for others, its limit is 100"),
+        (
+            queue(dead=120, dead_recently=41),
+            {},
+            "mail: 120 dead letters, its limit is 100 (+41 in 15 minutes)",
+        ),
+        (queue(stuck=12), {}, "mail: 12 stuck, its limit is 10 (12 ready, for 2h or longer)"),
+        (queue(silent=3), {}, "mail: 3 jobs of workers that fell silent, and nobody takes them over"),
+        (queue(ready=1, paused=True), {}, "mail: paused, and 1 job due"),
+    ],
+)
+def test_reasons_are_sentences(vitals: Vitals, limits: dict[str, Any], text: str) -> None:
+    (reason,) = judge(vitals, Limits(**limits), workers=1)
+    assert reason.text == text
+
+
+def test_a_reason_that_holds_on_says_until_when() -> None:
+    (reason,) = judge(queue(dead=90), Limits(), workers=1, before={"dead": DEGRADED})
+    assert reason.text == "mail: 90 dead letters, its limit is 100; well again below 80"
+    (reason,) = judge(queue(ready=1, oldest_s=26), Limits(slo=30.0), workers=1, before={"slo": DEGRADED})
+    assert reason.text == "mail: oldest 26s, its target is 30s; well again below 24s"
+
+
+@pytest.mark.parametrize(
+    ("vitals", "workers", "status"),
+    [
+        (queue(), 0, HEALTHY),
+        (queue(ready=1, oldest_s=59), 0, DEGRADED),
+        (queue(ready=1, oldest_s=60), 0, UNHEALTHY),
+        (queue(ready=1, oldest_s=60), 1, HEALTHY),
+        (queue(ready=1, oldest_s=60, idle_workers=1), 0, HEALTHY),
+        (queue(scheduled=5), 0, HEALTHY),
+        (queue(scheduled=5, overdue=1, overdue_age_ms=60_000), 0, UNHEALTHY),
+        (queue(ready=1, oldest_s=60, paused=True), 0, DEGRADED),
+        (queue(paused=True), 0, HEALTHY),
+    ],
+)
+def test_jobs_that_are_due_where_nobody_works(vitals: Vitals, workers: int, status: Status) -> None:
+    """RB31"""
+    assert judged(vitals, workers=workers) is status
+
+
+@pytest.mark.parametrize(
+    ("lost", "limit", "count"), [([], 1, 0), (["a"], 1, 1), (["a", "b"], 3, 0), (["a"] * 3, 3, 1), (["a"], 0, 0)]
+)
+def test_lost_workers_are_a_reason_from_their_limit_on(lost: list[str], limit: int, count: int) -> None:
+    assert [reason.status for reason in judge_workers(lost, limit)] == [DEGRADED] * count
+
+
+@pytest.mark.parametrize(("age_s", "status"), [(0, HEALTHY), (599, HEALTHY), (600, HEALTHY), (600.001, UNKNOWN)])
+def test_a_snapshot_older_than_two_intervals_says_nothing(age_s: float, status: Status) -> None:
+    """RB17"""
+    seen = stale(Health("shop", "prod", HEALTHY, 1_000_000), 1_000_000 + round(age_s * 1000), 300.0)
+    assert seen.status is status
+    assert bool(seen.reasons) is (status is UNKNOWN)
+
+
+def test_measures_are_remembered_for_the_next_look() -> None:
+    reasons = (Reason("mail", "dead", DEGRADED, ""), Reason("", "workers", DEGRADED, ""))
+    assert measures(Health("shop", "prod", DEGRADED, 1, reasons)) == {
+        "mail": {"dead": DEGRADED},
+        "": {"workers": DEGRADED},
+    }
+
+
+def test_statuses_have_numbers_that_order_them() -> None:
+    assert [status.number for status in (HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN)] == [0, 1, 2, 3]
+    assert worst([HEALTHY, UNHEALTHY, DEGRADED]) is UNHEALTHY
+    assert worst([]) is HEALTHY
+
+
+# limits
+
+
+def test_the_defaults_are_those_that_were_asked_for() -> None:
+    """R134 R135 R136 R137 R138 R139 R140"""
+    limits = Limits()
+    assert {theirs: getattr(limits, ours) for theirs, ours in ELSEWHERE.items()} == {
+        "pending_queue_max": 100,
+        "ready_queue_max": 500,
+        "dlq_max_warning": 100,
+        "dlq_max_critical": 1000,
+        "stuck_vm_age_threshold": 7200.0,
+        "stuck_vm_max_warning": 10,
+        "stuck_vm_max_critical": 50,
+    }
+
+
+def test_a_queue_has_its_own_limits_where_it_says_so() -> None:
+    table = read_limits(
+        "health_limits", {"ready_max": 10, "mail": {"slo": "30s", "ready_max": 20}, "a:actions": {"slo": 5}}
+    )
+    assert limits_of(table, "mail") == Limits(slo=30.0, ready_max=20)
+    assert limits_of(table, "a:actions") == Limits(slo=5.0, ready_max=10)
+    assert limits_of(table, "other") == Limits(ready_max=10)
+    assert read_limits("health_limits", table) == table, "what was read can be read again"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ready_mx": 5}, "health_limits: unknown limit 'ready_mx', did you mean 'ready_max'?"),
+        ({"dlq_max_warning": 5}, "health_limits: unknown limit 'dlq_max_warning', did you mean 'dead_warning'?"),
+        ({"zzz": 5}, "unknown limit 'zzz'. There are: ready_max, "),
+        ({"mail": {"slow": "3s"}}, "health_limits.mail: unknown limit 'slow', did you mean 'slo'?"),
+        ({"mail": {"mail": {}}}, "health_limits.mail: unknown limit 'mail'"),
+        ({"slo": {"mail": 3}}, "health_limits.slo: not a duration: {'mail': 3}"),
+        ({"mail": {"lost_workers": 3}}, "that is for the whole app; write it under [health_limits]"),
+        ({"slo": "30"}, "health_limits.slo: '30' has no unit"),
+        ({"stuck_age": -1}, "health_limits.stuck_age: a duration is zero or more"),
+        ({"ready_max": "many"}, "health_limits.ready_max: a whole number is needed, 0 for no limit, found 'many'"),
+        ({"ready_max": -1}, "health_limits.ready_max: a whole number is needed"),
+        ({"ready_max": True}, "health_limits.ready_max: a whole number is needed"),
+        ({"dead_warning": 2000}, "health_limits: dead_critical (1,000) is below dead_warning (2,000)"),
+        ({"mail": {"slo": "30s", "slo_critical": "20s"}}, "health_limits.mail: slo_critical (20s) is below slo (30s)"),
+        ({"": {}}, "health_limits.: a table is for the queue of that name"),
+        ([], "health_limits: a table of limits is needed, found []"),
+        ("{", "health_limits: JSON is needed in a variable"),
+    ],
+)
+def test_wrong_limits_are_refused_with_what_is_right(given: Any, said: str) -> None:
+    """RB14"""
+    with pytest.raises(OptionError) as refused:
+        read_limits("health_limits", given)
+    assert said in str(refused.value)
