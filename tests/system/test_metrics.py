@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import socket
 import time
@@ -22,6 +21,7 @@ from relevo.bus.lifecycle import Tally
 from relevo.errors import ConfigurationError, StoreError
 from relevo.metrics import snapshot
 from relevo.metrics.families import CATALOGUE
+from relevo.store.plan import Call
 from relevo.store.workers import WorkerInfo, listed, present
 from relevo.worker.child import Contact
 from relevo.worker.scraped import Scraped
@@ -30,11 +30,8 @@ from tests.eventually import aeventually, eventually
 from tests.process.harness import Site
 from tests.servers import Server, free_port
 from tests.system.shell import relevo
-from tests.system.test_docs import rows, section
 from tests.system.timed import MINUTE, Times, noting
 from tests.working import drained, working
-
-ROOT = Path(__file__).parents[2]
 
 
 class Scrape:
@@ -85,7 +82,7 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
     assert found("relevo_queue_jobs", **mine, state="scheduled") == 1
     assert found("relevo_queue_records", **mine, state="dead") == 1
     assert found("relevo_queue_records", **mine, state="done") == 1
-    assert 0 < found("relevo_queue_oldest_seconds", **mine) < 60
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 60
     assert found("relevo_queue_paused", **mine) == 1
     assert found("relevo_jobs_enqueued_total", **mine) == 4
     assert found("relevo_jobs_ended_total", **mine, state="done") == 1
@@ -121,11 +118,11 @@ def test_how_long_tasks_wait_and_run_is_told(app: Relevo) -> None:
     @app.task(name="work")
     def work() -> None: ...
 
-    nap.using(delay="60ms").enqueue(0.03)
+    nap.enqueue(0.03)
     nap.enqueue(0.0)
     work.enqueue()
+    time.sleep(0.06)  # they wait
     drained(app)
-    eventually(lambda: app.queue().stats().scheduled == 0 or drained(app).done, what="the delayed one ran")
     found = scrape(app)
     of_nap = {"app": app.name, "queue": "default", "task": "nap"}
     assert found("relevo_task_run_seconds_count", **of_nap) == 2
@@ -133,8 +130,8 @@ def test_how_long_tasks_wait_and_run_is_told(app: Relevo) -> None:
     assert found("relevo_task_run_seconds_bucket", **of_nap, le="0.025") <= 1
     assert 0.03 <= found("relevo_task_run_seconds_sum", **of_nap) < 10
     assert found("relevo_task_wait_seconds_count", **of_nap) == 2
-    assert found("relevo_task_wait_seconds_bucket", **of_nap, le="0.05") <= 1
-    assert 0.05 <= found("relevo_task_wait_seconds_sum", **of_nap) < 10
+    assert found("relevo_task_wait_seconds_bucket", **of_nap, le="0.05") == 0
+    assert 0.12 <= found("relevo_task_wait_seconds_sum", **of_nap) < 10
     assert found("relevo_task_run_seconds_count", task="work") == 1
 
 
@@ -208,7 +205,7 @@ def test_a_worker_that_fell_silent_is_told_of_and_not_forgotten_by_looking(app: 
         app.run(listed(app.keys, worker))
     for _ in range(2):
         found = scrape(app)
-        assert (found("relevo_workers"), found("relevo_workers_silent")) == (1, 1)
+        assert (found("relevo_workers"), found("relevo_workers_lost")) == (1, 1)
         assert found("relevo_worker_slots_busy") == 3
 
 
@@ -324,7 +321,7 @@ def test_a_scrape_asks_as_much_with_many_jobs_as_with_few(app: Relevo, server: S
         metrics.exposition(app)
         return int(server.command("INFO", "stats")["total_commands_processed"]) - before
 
-    x.enqueue()
+    x.enqueue_many([((), {})] * 500)
     metrics.exposition(app)  # loads the scripts
     few = commands()
     x.enqueue_many([((), {})] * 5_000)
@@ -413,30 +410,6 @@ def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server:
         urllib.request.urlopen(url, timeout=1)
 
 
-# What others are told of them
-
-
-def documented() -> dict[str, list[str]]:
-    return {row[0].strip("`"): row for row in rows(section("docs/metrics.md", "Names"))}
-
-
-def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
-    told = documented()
-    assert set(told) == set(CATALOGUE)
-    for name, (kind, labels, _) in CATALOGUE.items():
-        assert told[name][1] == kind, name
-        assert re.findall(r"`(\w+)`", told[name][2]) == list(labels), name
-
-
-def test_names_follow_the_rules_of_prometheus() -> None:
-    for name, (kind, labels, meaning) in CATALOGUE.items():
-        assert re.fullmatch(r"relevo(_[a-z]+)+", name), name
-        assert name.endswith("_total") == (kind == "counter"), name
-        assert kind != "histogram" or name.endswith("_seconds"), name
-        assert "milli" not in name and not {"le", "instance", "job"} & set(labels)
-        assert meaning.endswith("."), name
-
-
 def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
     svc = bus.service("embedding")
 
@@ -449,6 +422,8 @@ def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
     svc.send("embedding.go")
     x.enqueue()
     drained(bus)
+    for queue in ("default", svc.queue):  # as purging counts
+        bus.run(Call([b"HINCRBY", bus.keys_of(queue).key("stats"), "purged_ready", 1]))
     text = metrics.exposition(bus)
     bus.schedules.get("x").remove()
     found = Scrape(text)
@@ -459,56 +434,3 @@ def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
         allowed = {*labels, "le"} if kind == "histogram" else set(labels)
         assert all(set(sample.labels) <= allowed for sample in family.samples), name
         assert set().union(*(sample.labels for sample in family.samples)) == allowed, name
-
-
-def metrics_named_in(text: str) -> set[str]:
-    return {re.sub("_(bucket|sum|count)$", "", name) for name in re.findall(r"\brelevo_[a-z_]+", text)}
-
-
-def test_every_seed_metric_has_its_match() -> None:
-    """R156 R157 R158 R159 R160 R161 R162 R163 R164 R165 R166 R167"""
-    table = rows(section("docs/metrics.md", "Names of VMPooler"))
-    assert [row[0].strip("`") for row in table] == [
-        "dlq.pending.size",
-        "dlq.clone.size",
-        "dlq.ready.size",
-        "dlq.tasks.size",
-        "purge.pending.count",
-        "purge.ready.count",
-        "purge.completed.count",
-        "purge.orphaned.count",
-        "health.status",
-        "health.stuck_vms.count",
-        "health.queue.<name>.size",
-        "health.queue.<name>.oldest_age",
-    ]
-    assert all(metrics_named_in(row[1]) for row in table)
-
-
-def test_documents_name_no_metric_that_does_not_exist() -> None:
-    text = (ROOT / "docs/metrics.md").read_text("utf-8")
-    assert metrics_named_in(text) <= set(CATALOGUE)
-
-
-def test_every_query_of_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
-    board = json.loads((ROOT / "deploy/grafana.json").read_text("utf-8"))
-    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-    queries += [one["query"]["query"] for one in board["templating"]["list"] if one["type"] == "query"]
-    assert len(queries) > 15
-    known = set(CATALOGUE)
-    labels = {label for _, some, _ in CATALOGUE.values() for label in some} | {"le"}
-    for query in queries:
-        named = metrics_named_in(query)
-        assert named and named <= known, query
-        used = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", query))
-        for some in re.findall(r"\bby\s*\(([^)]*)\)", query):
-            used |= {label.strip() for label in some.split(",")}
-        assert used <= labels, f"{query}: {used - labels}"
-
-
-def test_the_dashboard_is_whole() -> None:
-    board = json.loads((ROOT / "deploy/grafana.json").read_text("utf-8"))
-    ids = [panel["id"] for panel in board["panels"]]
-    assert len(ids) == len(set(ids))
-    assert all(panel["title"] and panel["gridPos"]["w"] <= 24 for panel in board["panels"])
-    assert all(panel["type"] == "row" or panel["description"] for panel in board["panels"])

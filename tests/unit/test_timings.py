@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.model.ids import Ids
+from relevo.model.job import Envelope, Story
 from relevo.model.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, SLOTS, WAITED, WAITS, no_sums, read, written
 from relevo.store.keys import QueueKeys
+from relevo.store.settlement import Held
 from relevo.worker.timings import MOST_TASKS, Timings
 
 
 class Ended:
     """As much of a run as is measured."""
 
-    def __init__(self, target: str = "shop.charge", *, started: float = 1.0, id: str = "", token: int = 1) -> None:
+    def __init__(
+        self, target: str = "shop.charge", *, started: float = 1.0, id: str = "", token: int = 1, **said: Any
+    ) -> None:
         self.task: Any = type("", (), {"target": target})
-        self.held: Any = type("", (), {"id": id or Ids()(), "token": token})
+        self.held: Any = Held(id or Ids()(), token, b"", Envelope(target, **said), Story(), "w", 0)
         self.started = started
 
 
@@ -100,3 +106,19 @@ def test_tasks_beyond_those_told_apart_count_together() -> None:
     measured.note(Ended("x" * (NAME_MOST + 1)))  # type: ignore[arg-type]
     assert len(kept(measured)) == MOST_TASKS + 1
     assert sum(kept(measured)[OTHER][:WAITS]) == 51
+
+
+def test_a_delay_that_was_asked_for_is_no_waiting() -> None:
+    measured = timings()
+    now = time.time()
+    measured.ahead = now - time.monotonic() + 100
+    measured.note(Ended(started=time.monotonic(), later_ms=98_000))  # type: ignore[arg-type]
+    assert 1.5 < kept(measured)["shop.charge"][WAITED] < 5
+
+
+@pytest.mark.parametrize("said", [{"later_ms": 0}, {"flow": "x"}, {"takes": "taken"}])
+def test_what_depends_on_others_does_not_wait_for_a_worker(said: dict[str, Any]) -> None:
+    measured = timings()
+    measured.note(Ended(**said), is_failure=True)  # type: ignore[arg-type]
+    sums = kept(measured)["shop.charge"]
+    assert (sum(sums[:WAITS]), sum(sums[WAITS:RAN]), sums[FAILED]) == (1, 0, 1)

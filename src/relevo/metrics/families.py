@@ -11,12 +11,18 @@ from collections.abc import Iterable, Iterator
 import relevo
 from relevo.metrics.snapshot import Snapshot
 from relevo.metrics.text import Family, Kind, Sample, number
+from relevo.model.health import Status
 from relevo.model.timings import BOUNDS, Histogram
 
 #: name -> kind, labels, meaning. The table of docs/metrics.md says the same.
 CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_up": ("gauge", ("app",), "1: the server answered this scrape; 0: it did not, and nothing else is told."),
     "relevo_info": ("gauge", ("app", "env", "version"), "Always 1: what is running."),
+    "relevo_health_status": (
+        "gauge",
+        ("app",),
+        "0 healthy, 1 degraded, 2 unhealthy; left out while nothing is known of the app.",
+    ),
     "relevo_scrape_seconds": ("gauge", ("app",), "How long it took to read all of this."),
     "relevo_left_out": (
         "gauge",
@@ -31,8 +37,28 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     ),
     "relevo_queue_oldest_seconds": (
         "gauge",
+        ("app", "queue", "kind", "state"),
+        "How long the oldest job of a state has been in it, as far as is known; 0: there is none.",
+    ),
+    "relevo_queue_mean_age_seconds": (
+        "gauge",
+        ("app", "queue", "kind", "state"),
+        "The same of all jobs of the state on the average; beyond a hundred it is estimated.",
+    ),
+    "relevo_queue_stuck_jobs": (
+        "gauge",
+        ("app", "queue", "kind", "state"),
+        "Jobs that are in a state for longer than health_limits allows; beyond a hundred it is estimated.",
+    ),
+    "relevo_queue_overdue_jobs": (
+        "gauge",
         ("app", "queue", "kind"),
-        "Age of the oldest job that is ready, scheduled or waiting; 0: there is none.",
+        "Scheduled jobs whose time has come, and which no worker has taken.",
+    ),
+    "relevo_queue_health_status": (
+        "gauge",
+        ("app", "queue", "kind"),
+        "0 healthy, 1 degraded, 2 unhealthy: of each queue that the app serves.",
     ),
     "relevo_queue_paused": ("gauge", ("app", "queue", "kind"), "1 while the queue is paused."),
     "relevo_queue_workers": ("gauge", ("app", "queue", "kind"), "Living workers that serve the queue."),
@@ -53,6 +79,11 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
         "Jobs and records that were removed: cleared, discarded, cleaned (their task ended), "
         "overflow (a subscription's backlog was full), orphans (entries without a job).",
     ),
+    "relevo_purged_total": (
+        "counter",
+        ("app", "queue", "kind", "state"),
+        "What was purged because it was in a state for too long.",
+    ),
     "relevo_dead_letters_dropped_total": (
         "counter",
         ("app", "queue", "kind"),
@@ -60,7 +91,7 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     ),
     "relevo_replies_unheard_total": ("counter", ("app", "queue", "kind"), "Ends that nobody was there to hear of."),
     "relevo_workers": ("gauge", ("app",), "Living workers."),
-    "relevo_workers_silent": ("gauge", ("app",), "Workers that went without a goodbye, until somebody lists them."),
+    "relevo_workers_lost": ("gauge", ("app",), "Workers that fell silent without a goodbye in the last 15 minutes."),
     "relevo_worker_slots": ("gauge", ("app",), "Jobs that all living workers may run at once."),
     "relevo_worker_slots_busy": ("gauge", ("app",), "Jobs that they have in hand, as they said within 20 s."),
     "relevo_schedules": ("gauge", ("app", "state"), "Schedules, active or paused."),
@@ -75,7 +106,7 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_task_wait_seconds": (
         "histogram",
         ("app", "queue", "task"),
-        "From the call that made a job until its function was first called, with any delay that was asked for.",
+        "From when a job was made, or was due if it was made for later, until its function was first called.",
     ),
     "relevo_task_run_seconds": ("histogram", ("app", "queue", "task"), "Attempts, from their start to their end."),
     "relevo_task_failures_total": (
@@ -97,6 +128,8 @@ _COUNTERS = {
     "relevo_dead_letters_dropped_total": "dropped",
     "relevo_replies_unheard_total": "unheard",
 }
+#: How the store calls what was purged, before the state it was in.
+_PURGED = "purged_"
 _REMOVED = ("cleared", "discarded", "cleaned", "overflow", "orphans")
 
 
@@ -128,6 +161,8 @@ def families(seen: Snapshot, *, scrape_seconds: float) -> Iterable[Family]:
     found.add("relevo_up", 1, app=seen.app)
     found.add("relevo_info", 1, app=seen.app, env=seen.env, version=relevo.__version__)
     found.add("relevo_scrape_seconds", scrape_seconds, app=seen.app)
+    if seen.health is not Status.UNKNOWN:
+        found.add("relevo_health_status", seen.health.number, app=seen.app)
     for what, left_out in seen.left_out.items():
         found.add("relevo_left_out", left_out, app=seen.app, what=what)
     _queues(found, seen)
@@ -151,7 +186,13 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
             found.add("relevo_queue_jobs", queue.sizes[state], **of_queue, state=state)
         for state in _ENDED:
             found.add("relevo_queue_records", queue.sizes[state], **of_queue, state=state)
-        found.add("relevo_queue_oldest_seconds", queue.oldest_ms / 1000, **of_queue)
+        for state, ages in queue.ages.items():
+            found.add("relevo_queue_oldest_seconds", ages.oldest_ms / 1000, **of_queue, state=state)
+            found.add("relevo_queue_mean_age_seconds", ages.mean_ms / 1000, **of_queue, state=state)
+            found.add("relevo_queue_stuck_jobs", ages.stuck, **of_queue, state=state)
+        found.add("relevo_queue_overdue_jobs", queue.overdue, **of_queue)
+        if queue.status is not None:
+            found.add("relevo_queue_health_status", queue.status.number, **of_queue)
         found.add("relevo_queue_paused", queue.paused, **of_queue)
         found.add("relevo_queue_workers", queue.workers, **of_queue)
         found.add("relevo_queue_idle_workers", queue.idle_workers, **of_queue)
@@ -161,13 +202,16 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
             found.add(name, queue.totals.get(field, 0), **of_queue)
         for state in _ENDED:
             found.add("relevo_jobs_ended_total", queue.totals.get(state, 0), **of_queue, state=state)
+        for field, n in queue.totals.items():
+            if field.startswith(_PURGED):
+                found.add("relevo_purged_total", n, **of_queue, state=field.removeprefix(_PURGED))
         for how in _REMOVED:
             found.add("relevo_jobs_removed_total", queue.totals.get(how, 0), **of_queue, how=how)
 
 
 def _workers(found: _Gathered, seen: Snapshot) -> None:
     found.add("relevo_workers", len(seen.workers), app=seen.app)
-    found.add("relevo_workers_silent", seen.silent, app=seen.app)
+    found.add("relevo_workers_lost", seen.silent, app=seen.app)
     found.add("relevo_worker_slots", sum(one.concurrency for one in seen.workers), app=seen.app)
     found.add("relevo_worker_slots_busy", sum(one.running for one in seen.workers), app=seen.app)
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.bus.events import known_as
 from relevo.bus.lifecycle import Tally, tallied
+from relevo.health import cached, gathering
+from relevo.model.health import Health, QueueHealth, Status, worst
 from relevo.model.names import is_bus_name, parse
 from relevo.model.timings import TaskTimings
-from relevo.store import schedules, workers
-from relevo.store.events import Lag, lag
-from relevo.store.plan import Ahead, Call
+from relevo.model.vitals import StateVitals, Vitals
+from relevo.store import schedules
+from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.presence import instances
 from relevo.store.queues import QueueStats, count
 from relevo.store.timings import heard_since, timings
+from relevo.store.vitals import vitals
+from relevo.store.workers import WorkerInfo, roll
 
 #: Queues that are asked, in the order of their names. Beyond that one scrape would take too long, and Prometheus would
 #: have to keep too much; how many were left out is told.
@@ -28,6 +33,16 @@ MOST_TASKS = 300
 MOST_SCHEDULES = 1_000
 #: A tick is fired within milliseconds by any worker that lives: later than this, nobody does.
 LATE_MS = 30_000
+#: States whose ages are told; those of scheduled jobs are the times they were made for.
+AGED = ("ready", "running", "waiting", "dead")
+
+
+class Ages(Struct, frozen=True):
+    """The jobs of a queue in one state."""
+
+    oldest_ms: int = 0
+    mean_ms: int = 0
+    stuck: int = 0
 
 
 class QueueSeen(Struct, frozen=True):
@@ -39,12 +54,15 @@ class QueueSeen(Struct, frozen=True):
     #: actions, callbacks, notifications; of a queue of tasks ''
     kind: str
     sizes: dict[str, int]
+    ages: dict[str, Ages]
+    overdue: int
     #: None of several in one: when one of them ends, their sum falls, which no counter may.
     totals: dict[str, int] | None
-    oldest_ms: int
     paused: bool
     workers: int
     idle_workers: int
+    #: None: it is not one of the app's own, and others judge it.
+    status: Status | None
 
 
 class SchedulesSeen(Struct, frozen=True):
@@ -65,8 +83,10 @@ class Snapshot(Struct, frozen=True):
     now_ms: int
     queues: list[QueueSeen]
     left_out: dict[str, int]
-    workers: list[workers.WorkerInfo]
+    workers: list[WorkerInfo]
     silent: int
+    #: UNKNOWN: nothing is known of the app, or there are too many queues and no worker looked of late.
+    health: Status
     tallies: dict[str, Tally]
     schedules: SchedulesSeen
     #: (app, queue, task) -> its timings
@@ -76,57 +96,97 @@ class Snapshot(Struct, frozen=True):
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
-def reading(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Snapshot]:
+def reading(app: Relevo) -> Steps[Snapshot]:
     """Read it all."""
     listed = yield from app.listed_queues()
     names = listed[:MOST_QUEUES]
-    keys = [app.keys_of(name) for name in names]
     now_ms = yield from app.now_ms()
-    stats: list[QueueStats] = yield Ahead(count(one, name) for one, name in zip(keys, names, strict=True))
-    lags: list[Lag] = yield Ahead(map(lag, keys))
-    alive, silent = yield from workers.living(app.keys, forget=False)
-    of_bus = [name for name in names if is_bus_name(name)]
-    served: list[int] = yield Ahead(instances(app.keys_of(name), now_ms) for name in of_bus)
-    serving = dict(zip(of_bus, served, strict=True))
-    for one in alive:
-        for queue in one.queues:
-            if not is_bus_name(queue):
-                serving[queue] = serving.get(queue, 0) + 1
+    health = yield from _health(app, is_many=len(names) < len(listed))
+    judged = {one.name: one for one in health.queues if one.name in names}
+    others = [name for name in names if name not in judged]
+    looks: list[Vitals] = yield Ahead(vitals(app.keys_of(name), name) for name in others)
+    look_of = {name: one.vitals for name, one in judged.items()} | {one.name: one for one in looks}
+    stats: list[QueueStats] = yield Ahead(count(app.keys_of(name), name) for name in names)
+    alive, silent = yield from roll(app.keys, now_ms)
+    serving = yield from _serving(app, names, alive, now_ms)
     past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
     clock, unseen = yield from _schedules(app, now_ms)
     measured, untold = yield from _timings(app, names, now_ms)
+    parts = [_Part(one, look_of[one.name], serving.get(one.name, 0), judged.get(one.name)) for one in stats]
     return Snapshot(
         app.name,
         app.settings.env,
         now_ms,
-        _seen(app.name, stats, lags, serving),
+        _seen(app.name, parts),
         {"queues": len(listed) - len(names), "schedules": unseen, "tasks": untold},
         alive,
         len(silent),
+        health.status,
         tallied(past, [one for one in stats if is_bus_name(one.name)]),
         clock,
         measured,
     )
 
 
-def _seen(app: str, stats: list[QueueStats], lags: list[Lag], serving: dict[str, int]) -> list[QueueSeen]:
-    found: dict[str, list[tuple[QueueStats, Lag]]] = {}
-    for pair in zip(stats, lags, strict=True):
-        found.setdefault(known_as(pair[0].name), []).append(pair)
-    return [_one(app, name, pairs, serving) for name, pairs in found.items()]
+def _health(app: Relevo, *, is_many: bool) -> Steps[Health]:
+    """What is found now; but the word of a worker that looked of late counts, which knows all settings of the app."""
+    kept = yield from cached(app)
+    if is_many:
+        return msgspec.structs.replace(kept, queues=())  # each of its queues would be asked
+    found = yield from gathering(app)
+    return found if kept.status is Status.UNKNOWN else msgspec.structs.replace(found, status=kept.status)
 
 
-def _one(app: str, name: str, pairs: list[tuple[QueueStats, Lag]], serving: dict[str, int]) -> QueueSeen:
+def _serving(app: Relevo, names: Sequence[str], alive: Sequence[WorkerInfo], now_ms: int) -> Steps[dict[str, int]]:
+    """How many workers serve each queue; those of the bus may be served by other apps."""
+    of_bus = [name for name in names if is_bus_name(name)]
+    served: list[int] = yield Ahead(instances(app.keys_of(name), now_ms) for name in of_bus)
+    found = dict(zip(of_bus, served, strict=True))
+    for one in alive:
+        for queue in one.queues:
+            if not is_bus_name(queue):
+                found[queue] = found.get(queue, 0) + 1
+    return found
+
+
+class _Part(Struct, frozen=True):
+    stats: QueueStats
+    look: Vitals
+    workers: int
+    health: QueueHealth | None
+
+
+def _seen(app: str, parts: Sequence[_Part]) -> list[QueueSeen]:
+    found: dict[str, list[_Part]] = {}
+    for part in parts:
+        found.setdefault(known_as(part.stats.name), []).append(part)
+    return [_one(app, name, some) for name, some in found.items()]
+
+
+def _one(app: str, name: str, parts: Sequence[_Part]) -> QueueSeen:
+    is_bus, first = is_bus_name(name), parts[0].stats
+    judged = [part.health.status for part in parts if part.health is not None]
     return QueueSeen(
         name,
-        "" if is_bus_name(name) else app,
-        parse(name, prefix=False, env=False).kind if is_bus_name(name) else "",
-        {state: sum(getattr(stats, state) for stats, _ in pairs) for state in _STATES},
-        pairs[0][0].totals if pairs[0][0].name == name else None,
-        max(late.age_ms for _, late in pairs),
-        any(stats.paused for stats, _ in pairs),
-        sum(serving.get(stats.name, 0) for stats, _ in pairs),
-        sum(stats.idle_workers for stats, _ in pairs),
+        "" if is_bus else app,
+        parse(name, prefix=False, env=False).kind if is_bus else "",
+        {state: sum(getattr(part.stats, state) for part in parts) for state in _STATES},
+        {state: _ages([part.look.states[state] for part in parts]) for state in AGED},
+        sum(part.look.overdue for part in parts),
+        first.totals if first.name == name else None,
+        any(part.stats.paused for part in parts),
+        sum(part.workers for part in parts),
+        sum(part.stats.idle_workers for part in parts),
+        worst(judged) if judged else None,
+    )
+
+
+def _ages(states: Sequence[StateVitals]) -> Ages:
+    size = sum(one.size for one in states)
+    return Ages(
+        max(one.oldest_age_ms or 0 for one in states),
+        sum((one.mean_age_ms or 0) * one.size for one in states) // size if size else 0,
+        sum(one.stuck for one in states),
     )
 
 
@@ -146,8 +206,8 @@ def _schedules(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, tuple[Sche
 
 
 def _timings(
-    app: Relevo, names: list[str], now_ms: int
-) -> Generator[Call[Any] | Ahead[Any], Any, tuple[dict[tuple[str, str, str], TaskTimings], int]]:
+    app: Relevo, names: Sequence[str], now_ms: int
+) -> Steps[tuple[dict[tuple[str, str, str], TaskTimings], int]]:
     shown = sorted({known_as(name) for name in names})
     some: list[dict[str, TaskTimings]] = yield Ahead(timings(app.keys_of(name)) for name in shown)
     found: dict[tuple[str, str, str], TaskTimings] = {}

@@ -93,7 +93,8 @@ class Histogram(Struct, frozen=True):
 class TaskTimings(Struct, frozen=True):
     """What is known of a task's attempts."""
 
-    #: From the call that made the job until its function was called, of first deliveries.
+    #: From when the job was made, or was due, until its function was called; of first deliveries of jobs that depend on
+    #: no others.
     waited: Histogram
     #: From the call of the function until it ended, well or not.
     ran: Histogram

@@ -50,15 +50,15 @@ def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:
     yield Call([b"ZREM", keys.workers, worker])
 
 
-def living(keys: AppKeys, *, forget: bool = True) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
-    """Workers that live, and ids of those that fell silent, which are then forgotten if `forget`."""
+def living(keys: AppKeys) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
+    """Workers that live, and ids of those that fell silent (which are then forgotten)."""
     ids: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999])
     if not ids:
         return [], []
     texts: list[bytes | None] = yield Call([b"MGET", *(keys.worker(id.decode()) for id in ids)])
     alive = [msgspec.json.decode(text, type=WorkerInfo) for text in texts if text]
     silent = [id.decode() for id, text in zip(ids, texts, strict=True) if text is None]
-    if silent and forget:
+    if silent:
         yield Call([b"ZREM", keys.workers, *silent])
     return alive, silent
 

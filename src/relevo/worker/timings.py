@@ -55,17 +55,21 @@ class Timings:
         took = monotonic() - started
         sums[bisect_left(BOUNDS, took)] += 1
         sums[RAN] += took
-        held = run.held
-        if held.token == 1:  # later ones waited for a pause between attempts, or for a worker that died
-            id = held.id
-            if id[:9] != self._prefix:
-                self._prefix, self._made = id[:9], made_ms(id) / 1000 if looks_like_id(id) else started + self.ahead
-            waited = started + self.ahead - self._made
-            sums[WAITS + bisect_left(BOUNDS, waited)] += 1
-            if waited > 0:  # clocks differ
-                sums[WAITED] += waited
         if is_failure:
             sums[FAILED] += 1
+        held = run.held
+        envelope = held.envelope
+        if held.token != 1 or envelope is None or envelope.flow or envelope.takes == "taken" or envelope.later_ms == 0:
+            return  # it waited for a pause between attempts, for a worker that died, or for what is before it
+        id = held.id
+        if id[:9] != self._prefix:
+            self._prefix, self._made = id[:9], made_ms(id) / 1000 if looks_like_id(id) else started + self.ahead
+        waited = started + self.ahead - self._made
+        if envelope.later_ms is not None:
+            waited -= envelope.later_ms / 1000
+        sums[WAITS + bisect_left(BOUNDS, waited)] += 1
+        if waited > 0:  # clocks differ
+            sums[WAITED] += waited
 
     def _room_for(self, target: str) -> Sums:
         if len(self._tasks) >= MOST_TASKS or len(target) > NAME_MOST:
