@@ -288,6 +288,24 @@ def test_a_name_with_quotes_and_lines_is_a_name(app: Relevo) -> None:
     assert scrape(app)("relevo_jobs_enqueued_total", queue=name) == 1
 
 
+def test_health_is_told_as_a_number(app_factory: AppFactory) -> None:
+    """R164 R165"""
+    app = app_factory(health_limits={"dead_warning": 1, "dead_critical": 3})
+
+    @app.task(name="fail", retries=0)
+    async def fail() -> None:
+        raise ValueError
+
+    assert not scrape(app).has("relevo_health_status"), "nothing is known of it"
+    for status, more in ((1, 1), (2, 2)):
+        fail.enqueue_many([((), {})] * more)
+        drained(app)
+        found = scrape(app)
+        assert found("relevo_health_status", app=app.name) == status
+        assert found("relevo_queue_health_status", queue="default") == status
+        assert found("relevo_queue_stuck_jobs", queue="default", state="ready") == 0
+
+
 # Its limits
 
 
@@ -305,6 +323,22 @@ def test_the_number_of_series_is_bounded_and_what_is_left_out_is_told(
     assert len(queues) == 3
     assert left_out == {"queues": len(app.queues()) - 3, "tasks": len(queues & {f"queue{n}" for n in range(5)}) - 2}
     assert len({one.labels["task"] for one in found.samples if "task" in one.labels}) == 2
+
+
+def test_with_very_many_queues_only_some_are_looked_into(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "MOST_LOOKED", 2)
+    for n in range(3):
+        app.task(name="x", queue=f"queue{n}")(_nothing).enqueue()
+    found = scrape(app)
+    assert {one.labels["queue"] for one in found.samples if one.name == "relevo_queue_overdue_jobs"} == {
+        "queue0",
+        "queue1",
+    }
+    assert found("relevo_left_out", what="ages") == 1
+    assert found("relevo_queue_jobs", queue="queue2", state="ready") == 1
+    assert not found.has("relevo_health_status"), "each queue would have to be looked at, and no worker did"
+    for n in range(3):
+        app.queue(f"queue{n}").clear()
 
 
 async def _nothing() -> None: ...

@@ -27,7 +27,7 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_left_out": (
         "gauge",
         ("app", "what"),
-        "Queues, schedules and tasks that are not told of, because there are too many.",
+        "Queues, schedules and tasks that are not told of, and queues whose ages are not, because there are too many.",
     ),
     "relevo_queue_jobs": ("gauge", ("app", "queue", "kind", "state"), "Living jobs by state."),
     "relevo_queue_records": (
@@ -190,7 +190,8 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
             found.add("relevo_queue_oldest_seconds", ages.oldest_ms / 1000, **of_queue, state=state)
             found.add("relevo_queue_mean_age_seconds", ages.mean_ms / 1000, **of_queue, state=state)
             found.add("relevo_queue_stuck_jobs", ages.stuck, **of_queue, state=state)
-        found.add("relevo_queue_overdue_jobs", queue.overdue, **of_queue)
+        if queue.overdue is not None:
+            found.add("relevo_queue_overdue_jobs", queue.overdue, **of_queue)
         if queue.status is not None:
             found.add("relevo_queue_health_status", queue.status.number, **of_queue)
         found.add("relevo_queue_paused", queue.paused, **of_queue)

@@ -27,6 +27,8 @@ from relevo.store.workers import WorkerInfo, roll
 #: Queues that are asked, in the order of their names. Beyond that one scrape would take too long, and Prometheus would
 #: have to keep too much; how many were left out is told.
 MOST_QUEUES = 500
+#: Queues of which some jobs are looked at, for ages and health: a millisecond or two of the server's time each.
+MOST_LOOKED = 100
 #: Tasks whose histograms are told, of all queues together: each is some forty series.
 MOST_TASKS = 300
 #: Schedules that are looked at.
@@ -54,8 +56,9 @@ class QueueSeen(Struct, frozen=True):
     #: actions, callbacks, notifications; of a queue of tasks ''
     kind: str
     sizes: dict[str, int]
+    #: Empty, and None: there are so many queues that this one was not looked at.
     ages: dict[str, Ages]
-    overdue: int
+    overdue: int | None
     #: None of several in one: when one of them ends, their sum falls, which no counter may.
     totals: dict[str, int] | None
     paused: bool
@@ -101,24 +104,31 @@ def reading(app: Relevo) -> Steps[Snapshot]:
     listed = yield from app.listed_queues()
     names = listed[:MOST_QUEUES]
     now_ms = yield from app.now_ms()
-    health = yield from _health(app, is_many=len(names) < len(listed))
-    judged = {one.name: one for one in health.queues if one.name in names}
-    others = [name for name in names if name not in judged]
-    looks: list[Vitals] = yield Ahead(vitals(app.keys_of(name), name) for name in others)
-    look_of = {name: one.vitals for name, one in judged.items()} | {one.name: one for one in looks}
+    health = yield from _health(app, may_look=len(listed) <= MOST_LOOKED)
+    judged = {one.name: one for one in health.queues}
+    # One that a worker judged minutes ago is looked at now.
+    look_of = {name: one.vitals for name, one in judged.items() if one.vitals.now_ms >= now_ms}
+    unseen = [name for name in names[:MOST_LOOKED] if name not in look_of]
+    looks: list[Vitals] = yield Ahead(vitals(app.keys_of(name), name) for name in unseen)
+    look_of |= {one.name: one for one in looks}
     stats: list[QueueStats] = yield Ahead(count(app.keys_of(name), name) for name in names)
     alive, silent = yield from roll(app.keys, now_ms)
     serving = yield from _serving(app, names, alive, now_ms)
     past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
-    clock, unseen = yield from _schedules(app, now_ms)
+    clock, unscheduled = yield from _schedules(app, now_ms)
     measured, untold = yield from _timings(app, names, now_ms)
-    parts = [_Part(one, look_of[one.name], serving.get(one.name, 0), judged.get(one.name)) for one in stats]
+    parts = [_Part(one, look_of.get(one.name), serving.get(one.name, 0), judged.get(one.name)) for one in stats]
     return Snapshot(
         app.name,
         app.settings.env,
         now_ms,
         _seen(app.name, parts),
-        {"queues": len(listed) - len(names), "schedules": unseen, "tasks": untold},
+        {
+            "queues": len(listed) - len(names),
+            "ages": max(0, len(names) - MOST_LOOKED),
+            "schedules": unscheduled,
+            "tasks": untold,
+        },
         alive,
         len(silent),
         health.status,
@@ -128,11 +138,11 @@ def reading(app: Relevo) -> Steps[Snapshot]:
     )
 
 
-def _health(app: Relevo, *, is_many: bool) -> Steps[Health]:
+def _health(app: Relevo, *, may_look: bool) -> Steps[Health]:
     """What is found now; but the word of a worker that looked of late counts, which knows all settings of the app."""
     kept = yield from cached(app)
-    if is_many:
-        return msgspec.structs.replace(kept, queues=())  # each of its queues would be asked
+    if not may_look:
+        return kept
     found = yield from gathering(app)
     return found if kept.status is Status.UNKNOWN else msgspec.structs.replace(found, status=kept.status)
 
@@ -151,7 +161,7 @@ def _serving(app: Relevo, names: Sequence[str], alive: Sequence[WorkerInfo], now
 
 class _Part(Struct, frozen=True):
     stats: QueueStats
-    look: Vitals
+    look: Vitals | None
     workers: int
     health: QueueHealth | None
 
@@ -165,14 +175,15 @@ def _seen(app: str, parts: Sequence[_Part]) -> list[QueueSeen]:
 
 def _one(app: str, name: str, parts: Sequence[_Part]) -> QueueSeen:
     is_bus, first = is_bus_name(name), parts[0].stats
+    looks = [part.look for part in parts if part.look is not None]
     judged = [part.health.status for part in parts if part.health is not None]
     return QueueSeen(
         name,
         "" if is_bus else app,
         parse(name, prefix=False, env=False).kind if is_bus else "",
         {state: sum(getattr(part.stats, state) for part in parts) for state in _STATES},
-        {state: _ages([part.look.states[state] for part in parts]) for state in AGED},
-        sum(part.look.overdue for part in parts),
+        {state: _ages([look.states[state] for look in looks]) for state in AGED} if looks else {},
+        sum(look.overdue for look in looks) if looks else None,
         first.totals if first.name == name else None,
         any(part.stats.paused for part in parts),
         sum(part.workers for part in parts),

@@ -19,6 +19,7 @@ from typing import Any
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _DIGITS for b in _DIGITS]
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_ALPHABET = frozenset(_DIGITS)
 LENGTH = 20
 
 
@@ -85,4 +86,4 @@ def made_ms(id: str) -> int:
 
 def looks_like_id(text: Any) -> bool:
     """Whether this is text that has the form of an id."""
-    return isinstance(text, str) and len(text) == LENGTH and all(digit in _VALUES for digit in text)
+    return isinstance(text, str) and len(text) == LENGTH and _ALPHABET.issuperset(text)
