@@ -12,20 +12,22 @@ job = greet.enqueue("Ana")      # relevo worker shop:app   runs it
 print(job.result(timeout=10))
 """
 
-from relevo.app import Relevo
-from relevo.bus import Service
-from relevo.context import JobContext, current_job
-from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
-from relevo.handle import Job, JobInfo, Progress
-from relevo.model.backoff import Backoff
-from relevo.model.job import State
-from relevo.model.message import Fault, Message, Reply
-from relevo.model.options import Priority
-from relevo.model.verdicts import Cancel, Retry, Snooze
-from relevo.queue import Lease, Queue
-from relevo.schedules import Schedule, ScheduleInfo
-from relevo.store.settlement import Failure
-from relevo.task import Task
+TYPE_CHECKING = False  # as in `typing`, which takes longer to import than a probe may
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+    from relevo.bus import Service
+    from relevo.context import JobContext, current_job
+    from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
+    from relevo.handle import Job, JobInfo, Progress
+    from relevo.model.backoff import Backoff
+    from relevo.model.job import State
+    from relevo.model.message import Fault, Message, Reply
+    from relevo.model.options import Priority
+    from relevo.model.verdicts import Cancel, Retry, Snooze
+    from relevo.queue import Lease, Queue
+    from relevo.schedules import Schedule, ScheduleInfo
+    from relevo.store.settlement import Failure
+    from relevo.task import Task
 
 __version__ = "0.1.0"
 
@@ -58,3 +60,54 @@ __all__ = [
     "current_job",
     "group",
 ]
+
+#: Where each name comes from, as above. They are imported when they are used: a probe (`python -m relevo.alive`) runs
+#: every few seconds and needs none of them.
+_FROM = {
+    "Relevo": "app",
+    "Service": "bus",
+    "JobContext": "context",
+    "current_job": "context",
+    "Workflow": "flow",
+    "WorkflowInfo": "flow",
+    "WorkflowProgress": "flow",
+    "chain": "flow",
+    "group": "flow",
+    "Job": "handle",
+    "JobInfo": "handle",
+    "Progress": "handle",
+    "Backoff": "model.backoff",
+    "State": "model.job",
+    "Fault": "model.message",
+    "Message": "model.message",
+    "Reply": "model.message",
+    "Priority": "model.options",
+    "Cancel": "model.verdicts",
+    "Retry": "model.verdicts",
+    "Snooze": "model.verdicts",
+    "Lease": "queue",
+    "Queue": "queue",
+    "Schedule": "schedules",
+    "ScheduleInfo": "schedules",
+    "Failure": "store.settlement",
+    "Task": "task",
+}
+
+
+if not TYPE_CHECKING:  # else a name that is none would be one to type checkers
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name in _FROM:
+            value = globals()[name] = getattr(import_module(f"relevo.{_FROM[name]}"), name)
+            return value
+        try:
+            return import_module(f"relevo.{name}")  # `import relevo` is enough for `relevo.errors`
+        except ModuleNotFoundError as error:
+            if error.name != f"relevo.{name}":
+                raise
+        raise AttributeError(f"module 'relevo' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, overload
@@ -21,13 +21,13 @@ from relevo.bus.sweeping import SweepReport, sweeping
 from relevo.bus.tracing import tracing
 from relevo.context import current_job
 from relevo.dead import DeadLetters
-from relevo.errors import ConfigurationError, OptionError, TargetError, UnknownJob
+from relevo.errors import ConfigurationError, OptionError, ServerRefused, TargetError, UnknownJob
 from relevo.flow.steps import Step
 from relevo.flow.storing import GATHER
 from relevo.flow.workflow import Workflow
 from relevo.handle import Job
 from relevo.health import cached as cached_health
-from relevo.health import gathering
+from relevo.health import gathering, keeping
 from relevo.model.durations import Duration
 from relevo.model.health import Health
 from relevo.model.ids import LENGTH, Ids, looks_like_id
@@ -402,11 +402,21 @@ class Relevo:
 
         With `cached`, what a worker found last (setting `health`); `unknown`, if that is too long ago.
         """
-        return self.run(cached_health(self) if cached else gathering(self))
+        if cached:
+            return self.run(cached_health(self))
+        found = self.run(gathering(self))
+        with suppress(ServerRefused):  # who may only look keeps nothing
+            self.run(keeping(self, found))
+        return found
 
     async def ahealth(self, *, cached: bool = False) -> Health:
         """`health` for async code."""
-        return await self.arun(cached_health(self) if cached else gathering(self))
+        if cached:
+            return await self.arun(cached_health(self))
+        found = await self.arun(gathering(self))
+        with suppress(ServerRefused):
+            await self.arun(keeping(self, found))
+        return found
 
     def keys_of(self, queue: str) -> QueueKeys:
         """The keys of a queue."""

@@ -27,7 +27,7 @@ from relevo.model.names import is_bus_name
 from relevo.model.vitals import Vitals
 from relevo.store.health import keep_snapshot, snapshot, take_turn
 from relevo.store.plan import Ahead, Call, Steps
-from relevo.store.vitals import vitals
+from relevo.store.vitals import keep_minute, vitals
 from relevo.store.workers import WorkerInfo, roll
 
 if TYPE_CHECKING:
@@ -44,6 +44,15 @@ def gathering(app: Relevo) -> Steps[Health]:
     """Look at every queue of the app, and at those of the bus that it serves."""
     kept: Health | None = yield snapshot(app.keys)
     return (yield from _looking(app, kept))
+
+
+def keeping(app: Relevo, found: Health) -> Steps[None]:
+    """Keep the counters of queues in this minute, where nobody did, so that the next look can tell rates.
+
+    Apart from looking, which changes nothing: who may only look is refused here.
+    """
+    names = [one.name for one in found.queues if not one.vitals.minute_kept]
+    yield Ahead(keep_minute(app.keys_of(name)) for name in names)
 
 
 def cached(app: Relevo) -> Generator[Call[Any], Any, Health]:
@@ -65,6 +74,7 @@ def watching(app: Relevo, worker: str) -> Steps[Health | None]:
     kept: Health | None = yield snapshot(app.keys)
     found = yield from _looking(app, kept)
     yield keep_snapshot(app.keys, found, every)
+    yield from keeping(app, found)
     _tell(kept, found)
     return found
 

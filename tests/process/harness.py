@@ -162,6 +162,7 @@ class Site:
         url: str = "",
         clock: float = 0.0,
         wait: bool = True,
+        alive_file: Path | None = None,
         **order: int,
     ) -> WorkerProcess:
         """Start a worker process, alone or under its supervisor, and wait until it asks for jobs.
@@ -187,6 +188,7 @@ class Site:
         env["PYTHONPATH"] = os.pathsep.join(path)
         if supervised:
             options = [text for name, value in order.items() for text in (f"--{name}", str(value))]
+            options += ["--alive-file", str(alive_file)] if alive_file else []
             command = [sys.executable, "-c", _COMMAND, "worker", TARGET, *options]
         else:
             text = msgspec.json.encode(Order(app=TARGET, **order)).decode()  # type: ignore[arg-type]

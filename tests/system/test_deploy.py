@@ -67,21 +67,22 @@ ROLES = {
             "unsubscribe",
             "sweep",
             "close",
-            "measure",
-            # for metrics
-            "count",
             "vitals",
+            "minute",
+            "snapshot",
+            "measure",
+            "count",
         },
-        # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel
+        # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel; of health: zrange, mget
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
-        | {"hget", "hset", "hmget", "hdel"}
+        | {"hget", "hset", "hmget", "hdel", "zrange", "mget"}
         # for metrics
-        | {"mget", "zrange", "zcount", "hgetall"},
+        | {"zcount", "hgetall"},
     ),
     # the last ones for workflows and schedules
     "monitor": (
         {"count", "page", "look", "vitals"},
-        {"ping", "time", "info", "mget", "zrange", "zcount", "zrem", "zrevrange"}
+        {"ping", "time", "info", "mget", "zrange", "zrem", "zrevrange", "hget", "zcount"}
         | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
     ),
 }
@@ -145,7 +146,7 @@ def shipped(engine: str, tmp_path: Path) -> Iterator[Shipped]:
 
 def shop(url: str) -> Relevo:
     """The app that the rights are for."""
-    app = Relevo("shop", env="prod", url=url)
+    app = Relevo("shop", env="prod", url=url, health=True, health_every="1s")
 
     @app.task(name="charge", retries=1, backoff="10ms", on_failure="tell")
     def charge(invoice: int) -> str:
@@ -192,6 +193,9 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     seen = relevo("status", "--name", "shop", "--env", "prod", "--json", url=shipped.url("monitor"))
     assert seen.json["queues"][0]["dead"] == 1
     assert relevo("dead", "list", "--name", "shop", "--env", "prod", url=shipped.url("monitor")).code == 0
+    seen = relevo("health", "--name", "shop", "--env", "prod", "--json", url=shipped.url("monitor"))
+    assert (seen.code, seen.json["queues"][0]["vitals"]["states"]["dead"]["size"]) == (0, 1)
+    assert (await monitor.ahealth()).is_healthy, "although it may keep nothing"
 
     for app in (worker, monitor):
         assert b'relevo_up{app="shop"} 1' in await metrics.aexposition(app)

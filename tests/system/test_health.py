@@ -413,8 +413,10 @@ def test_the_cost_does_not_depend_on_the_number_of_jobs(server: Server, app: Rel
     push_old(app, 3 * HOUR, 99_800)
     many = cost(server, app)
     assert app.health().queues[0].vitals.size("ready") == 100_000
-    assert many["evalsha"] == few["evalsha"] == 1
-    assert sum(many.values()) <= sum(few.values()) * 1.1
+    assert 1 <= many["evalsha"] <= 2 and few["evalsha"] <= 2, (
+        "one to look, and in a new minute one to keep its counters"
+    )
+    assert sum(many.values()) <= sum(few.values()) * 1.1 + 10
     app.run(Call([b"UNLINK", *(app.keys_of("default").key(name) for name in ("ready", "jobs", "clock"))]))
 
 
@@ -435,7 +437,8 @@ def commands(server: Server) -> dict[str, int]:
 def test_a_look_at_many_queues_is_one_call_for_each(server: Server, app: Relevo) -> None:
     for n in range(20):
         push_old(app, 0, 1, queue=f"q{n}")
-    assert cost(server, app)["evalsha"] == 20
+    assert cost(server, app)["evalsha"] == 40, "and one more for each, by the first who looks in a minute"
+    assert cost(server, app)["evalsha"] in (20, 40)
     for n in range(20):
         app.queue(f"q{n}").clear()
 

@@ -77,8 +77,21 @@ def test_the_list_of_public_names_is_kept() -> None:
 
 
 def test_everything_importable_is_listed() -> None:
-    found = {name for name, value in vars(relevo).items() if not name.startswith("_") and not is_module(value)}
-    assert found == set(relevo.__all__)
+    ours = {name: value for name, value in vars(relevo).items() if not name.startswith("_")}
+    found = {name for name, value in ours.items() if not is_module(value)} - {"TYPE_CHECKING"}
+    assert found <= set(relevo.__all__) == set(relevo._FROM)
+    assert {name for name in relevo.__all__ if is_module(getattr(relevo, name))} == set()
+
+
+def test_a_name_that_is_none_is_an_error_that_says_so() -> None:
+    with pytest.raises(AttributeError, match="module 'relevo' has no attribute 'Relewo'"):
+        getattr(relevo, "Relewo")
+
+
+def test_parts_are_there_without_being_imported_one_by_one() -> None:
+    text = "import relevo; print(relevo.errors.RelevoError.__name__, relevo.Relevo.__name__, 'Task' in dir(relevo))"
+    done = subprocess.run([sys.executable, "-c", text], env=environment(None), capture_output=True, text=True)
+    assert done.stdout == "RelevoError Relevo True\n", done.stderr
 
 
 def is_module(value: object) -> bool:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import pytest
 
 from relevo.model import vitals
-from relevo.model.ids import _text
 from relevo.model.vitals import Entry, Rates, Sample, StateVitals, TaskLoad
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
 
 
-def made(ago_ms: int) -> str:
-    return _text(NOW - ago_ms, 9) + "0" * 11
-
-
 def entry(ago_ms: int, *, task: str = "t", **more: int) -> Entry:
-    return Entry(made(ago_ms), 0.0, task=task, is_late=bool(more), **more)
+    return Entry(NOW - ago_ms, task=task, is_late=bool(more), **more)
 
 
 def test_ages_of_a_whole_state_are_exact() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 from relevo.app import Relevo
 from relevo.cli import target
@@ -15,7 +15,7 @@ from relevo.cli.options import Subparsers, add_app, add_json, command, pause
 from relevo.cli.screen import Screen
 from relevo.cli.status import PATIENCE
 from relevo.errors import ConfigurationError, StoreError
-from relevo.health import cached, gathering
+from relevo.health import cached, gathering, keeping
 from relevo.model.health import Health, Status
 
 CODES = {
@@ -69,7 +69,11 @@ def run(args: argparse.Namespace) -> int:
 
 def look(app: Relevo, *, is_cached: bool) -> Health:
     """Ask the server; a monitor wants to be told that it is away, not to wait."""
-    return app.client.run(cached(app) if is_cached else gathering(app), patience=PATIENCE)
+    found = app.client.run(cached(app) if is_cached else gathering(app), patience=PATIENCE)
+    if not is_cached:
+        with suppress(StoreError):  # who may only look keeps nothing
+            app.client.run(keeping(app, found), patience=0)
+    return found
 
 
 def _watch(screen: Screen, app: Relevo, args: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from relevo.cli.screen import Screen, away, plural
 from relevo.model.durations import spoken
 from relevo.model.health import Health, QueueHealth, Status
-from relevo.model.vitals import Rates
+from relevo.model.vitals import Rates, Vitals
 
 STYLES = {
     Status.HEALTHY: "bold green",
@@ -15,6 +15,10 @@ STYLES = {
     Status.UNHEALTHY: "bold red",
     Status.UNKNOWN: "bold magenta",
 }
+#: Columns that are left out where there is nothing in them.
+SPARE = {"target", "scheduled", "overdue", "waiting"}
+#: Columns of a terminal from which on sizes and rates stand beside each other.
+WIDE = 120
 SIGNS = {Status.HEALTHY: "✓", Status.DEGRADED: "▶", Status.UNHEALTHY: "✗", Status.UNKNOWN: "○"}
 
 
@@ -33,41 +37,55 @@ def draw(screen: Screen, health: Health, *, tasks: bool = False, is_cached: bool
     if tasks:
         screen.line()
         _draw_tasks(screen, health.queues)
-    if any(not state.exact for queue in health.queues for state in queue.vitals.states.values()):
-        screen.line("\n~ estimated from 100 jobs at random")
+    estimated = [one.vitals for one in health.queues if not _is_counted(one)]
+    if estimated or (tasks and any(not load.exact for one in health.queues for load in one.vitals.tasks)):
+        screen.line("\n~ estimated from 100 jobs of each state, at random")
 
 
 def _draw_queues(screen: Screen, queues: Sequence[QueueHealth]) -> None:
-    head = ["queue", "status", "ready", "oldest", "target", "scheduled", "overdue", "waiting", "running", "stuck"]
-    head += ["dead", "in/min", "out/min", "failed/min", "clears in"]
+    sizes, rates = [_sizes(queue) for queue in queues], [_rates(queue) for queue in queues]
     # A column that says nothing only takes room, and a terminal may have little.
-    rows = [_row(queue) for queue in queues]
-    empty = {"target": "-", "overdue": 0, "waiting": 0, "scheduled": 0, "failed/min": "0"}
-    shown = [i for i, name in enumerate(head) if name not in empty or any(row[i] != empty[name] for row in rows)]
-    screen.table([head[i] for i in shown], [[row[i] for i in shown] for row in rows])
+    shown = [name for name in sizes[0] if name not in SPARE or any(row[name] not in (0, "-") for row in sizes)]
+    names = [f"{SIGNS[queue.status]} {queue.name}" for queue in queues]
+    left = [[row[name] for name in shown] for row in sizes]
+    right = [list(row.values()) for row in rates]
+    if 0 < screen.width < WIDE:
+        screen.table(["queue", *shown], [[name, *row] for name, row in zip(names, left, strict=True)])
+        screen.line()
+        screen.table(["queue", *rates[0]], [[name, *row] for name, row in zip(names, right, strict=True)])
+    else:
+        rows = [[name, *row, *more] for name, row, more in zip(names, left, right, strict=True)]
+        screen.table(["queue", *shown, *rates[0]], rows)
 
 
-def _row(queue: QueueHealth) -> list[object]:
+def _sizes(queue: QueueHealth) -> dict[str, object]:
     vitals = queue.vitals
-    rates = vitals.rates.get("5m")
-    is_exact = all(one.exact for one in vitals.states.values() if one.stuck)
-    return [
-        queue.name,
-        str(queue.status),
-        vitals.size("ready"),
-        _age(vitals.states["ready"].oldest_age_ms),
-        spoken(queue.slo) if queue.slo else "-",
-        vitals.size("scheduled"),
-        vitals.overdue,
-        vitals.size("waiting"),
-        vitals.size("running"),
-        vitals.stuck if is_exact else f"~{vitals.stuck:,}",
-        vitals.size("dead"),
-        _rate(rates, "enqueued"),
-        _rate(rates, "done"),
-        _rate(rates, "failed"),
-        _clears(vitals.size("ready"), vitals.clears_in_s, rates),
-    ]
+    return {
+        "ready": vitals.size("ready"),
+        "oldest": _age(vitals.states["ready"].oldest_age_ms),
+        "target": spoken(queue.slo) if queue.slo else "-",
+        "scheduled": vitals.size("scheduled"),
+        "overdue": vitals.overdue,
+        "waiting": vitals.size("waiting"),
+        "running": vitals.size("running"),
+        "stuck": vitals.stuck if _is_counted(queue) else f"~{vitals.stuck:,}",
+        "dead": vitals.size("dead"),
+        "workers": queue.workers,
+    }
+
+
+def _rates(queue: QueueHealth) -> dict[str, object]:
+    rates = queue.vitals.rates.get("5m")
+    return {
+        "in/min": _rate(rates, "enqueued"),
+        "out/min": _rate(rates, "done"),
+        "failed/min": _rate(rates, "failed"),
+        "clears in": _clears(queue.vitals, rates),
+    }
+
+
+def _is_counted(queue: QueueHealth) -> bool:
+    return all(one.exact for one in queue.vitals.states.values() if one.stuck)
 
 
 def _age(ms: int | None) -> str:
@@ -81,12 +99,12 @@ def _rate(rates: Rates | None, what: str) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _clears(ready: int, seconds: float | None, rates: Rates | None) -> str:
-    if not ready:
+def _clears(vitals: Vitals, rates: Rates | None) -> str:
+    if not vitals.size("ready"):
         return "-"
-    if seconds is None:
+    if vitals.clears_in_s is None:
         return "?" if rates is None else "never"
-    return spoken(round(seconds))
+    return spoken(max(1, round(vitals.clears_in_s)))
 
 
 def _draw_workers(screen: Screen, health: Health) -> None:
@@ -102,7 +120,7 @@ def _draw_workers(screen: Screen, health: Health) -> None:
 
 def _draw_tasks(screen: Screen, queues: Sequence[QueueHealth]) -> None:
     rows = [
-        (queue.name, load.task, *(count if load.exact else f"~{count:,}" for count in (load.active, load.waiting)))
+        (queue.name, load.task, *(n if load.exact or not n else f"~{n:,}" for n in (load.active, load.waiting)))
         for queue in queues
         for load in queue.vitals.tasks
     ]

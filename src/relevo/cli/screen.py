@@ -62,6 +62,11 @@ class Screen:
         """Lines of the terminal."""
         return 0 if self._console is None else self._console.height
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 0: it is none, and a line may be of any length."""
+        return 0 if self._console is None else self._console.width
+
     def line(self, text: str = "", style: str = "") -> None:
         """One or more lines."""
         text = self._legible(text)

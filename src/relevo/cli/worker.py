@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 from typing import Any
 
 from relevo.settings import load
@@ -32,6 +33,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--metrics-host", default="127.0.0.1", metavar="HOST", help="address to serve them at (default: 127.0.0.1)"
     )
+    parser.add_argument(
+        "--alive-file",
+        metavar="PATH",
+        help="touch this file while all is well; for probes: python -m relevo.alive PATH",
+    )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
 
@@ -55,6 +61,14 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_port is not None and not 0 <= args.metrics_port <= 65_535:
         print("relevo worker: --metrics-port is a number from 1 to 65535 (0: any that is free)", file=sys.stderr)
         return 2
+    alive_file = Path(args.alive_file) if args.alive_file else None
+    if alive_file is not None:
+        try:
+            alive_file.touch()
+            alive_file.unlink()  # what an earlier worker left must not vouch for this one
+        except OSError as error:
+            print(f"relevo worker: --alive-file {alive_file} cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
     logging.basicConfig(
         level=args.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
@@ -68,10 +82,12 @@ def run(args: argparse.Namespace) -> int:
         max_memory=args.max_memory,
         log_level=args.log_level,
     )
+    supervisor = Supervisor(order, args.processes, load(), alive_file=alive_file)
     if args.metrics_port is None:
-        return Supervisor(order, args.processes, load()).run()
+        return supervisor.run()
 
     from relevo.worker.scraped import Scraped
 
     with Scraped(args.metrics_host, args.metrics_port) as scraped:
-        return Supervisor(order, args.processes, load(), scraped.know).run()
+        supervisor.on_contact = scraped.know
+        return supervisor.run()

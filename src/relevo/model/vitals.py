@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from relevo.model.ids import looks_like_id, made_ms
-
 #: Minutes over which rates are told.
 WINDOWS = {"1m": 1, "5m": 5, "15m": 15}
 #: A shorter time than this, in ms, says nothing about a rate.
@@ -29,8 +27,9 @@ COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", 
 class Entry(Struct, frozen=True):
     """A job that was looked at."""
 
-    id: str
-    score: float
+    #: When it was made; 0: somebody else wrote it, and nobody knows.
+    made_ms: int = 0
+    score: float = 0.0
     #: When it was last handed out, revived, or freed by those that it waited for; 0: never.
     begun_ms: int = 0
     #: Its task; '': unknown, as of a body too large to read.
@@ -44,11 +43,6 @@ class Entry(Struct, frozen=True):
     def since_ms(self) -> int:
         """Since when it may have been ready: not before this."""
         return max(self.made_ms + self.later_ms, self.begun_ms)
-
-    @property
-    def made_ms(self) -> int:
-        """When it was made; 0: somebody else wrote it, and nobody knows."""
-        return made_ms(self.id) if looks_like_id(self.id) else 0
 
 
 class StateVitals(Struct, frozen=True):
@@ -120,6 +114,8 @@ class Vitals(Struct, frozen=True):
     clears_in_s: float | None = None
     #: Totals since the counters began.
     totals: dict[str, int] = {}
+    #: Whether somebody kept them in this minute, so that rates can be told later.
+    minute_kept: bool = True
 
     def size(self, state: str) -> int:
         """How many jobs are in a state."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relevo.model import vitals as numbers
+from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.vitals import COUNTED, Entry, Sample, StateVitals, Vitals
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -33,7 +34,7 @@ def vitals(queue: QueueKeys, name: str, *, stuck_ms: int = STUCK_MS, wait_ms: in
     def decode(reply: list[Any]) -> Vitals:
         return _read(name, stuck_ms, reply)
 
-    return Call([SAMPLE, AHEAD, stuck_ms, wait_ms, LATE_MS, RECENT_MS, HOUR_MS], decode, script, queue.of(script))
+    return Call([SAMPLE, AHEAD, stuck_ms, wait_ms, LATE_MS, RECENT_MS], decode, script, queue.of(script))
 
 
 def keep_minute(queue: QueueKeys) -> Call[int]:
@@ -56,10 +57,11 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
         "done": numbers.by_score(size["done"], _scored(done_scores), now, first_ms=_ms(done_since)),
         "dead": numbers.by_score(size["dead"], _scored(dead_scores), now, first_ms=_ms(died)),
     }
-    counters = {totals[i].decode(errors="replace"): _number(totals[i + 1]) for i in range(0, len(totals), 2)}
+    counters = {_text(totals[i]): _number(totals[i + 1]) for i in range(0, len(totals), 2)}
     active = size["running"], running
     queued = ((size["ready"], ready), (size["scheduled"], scheduled), (size["waiting"], waiting))
-    rates = numbers.rates(_samples(minutes[1::2]), Sample(now, counters))
+    samples = _samples(minutes[1::2])
+    rates = numbers.rates(samples, Sample(now, counters))
     return Vitals(
         name=name,
         now_ms=now,
@@ -73,21 +75,30 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
         tasks=numbers.loads(active, *queued),
         rates=rates,
         stuck=sum(one.stuck for one in states.values()),
+        minute_kept=any(one.at_ms // 60_000 == now // 60_000 for one in samples),
         clears_in_s=numbers.clears_in(size["ready"], rates["5m"]),
         totals=counters,
     )
 
 
 def _entries(values: Sequence[Any]) -> list[Entry]:
-    rows = (values[i : i + _FIELDS] for i in range(0, len(values), _FIELDS))
+    rows = zip(*(values[i::_FIELDS] for i in range(_FIELDS)), strict=True)
     return [
-        Entry(id.decode(errors="replace"), float(score), int(since), task.decode(errors="replace"), later, bool(late))
+        Entry(_made(_text(id)), float(score), int(since), _text(task), later, bool(late))
         for id, score, since, task, later, late in rows
     ]
 
 
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+def _made(id: str) -> int:
+    return made_ms(id) if looks_like_id(id) else 0
+
+
 def _scored(scores: Sequence[bytes]) -> list[Entry]:
-    return [Entry("", float(score)) for score in scores]
+    return [Entry(score=float(score)) for score in scores]
 
 
 def _samples(texts: Sequence[bytes]) -> list[Sample]:

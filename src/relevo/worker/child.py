@@ -22,6 +22,7 @@ from relevo.store.checks import Level, judge
 from relevo.store.facts import gather
 from relevo.worker.ledger import Ledger
 from relevo.worker.loading import load_app
+from relevo.worker.pulse import Pulse
 from relevo.worker.worker import Worker
 
 log = logging.getLogger("relevo.worker")
@@ -44,6 +45,8 @@ class Order(Struct, frozen=True, kw_only=True):
     #: MiB of resident memory after which the process starts anew.
     max_memory: int | None = None
     log_level: str = "INFO"
+    #: Whether the supervisor wants to know that the event loop runs and the server answers.
+    pulse: bool = False
     #: Descriptors: shared memory, and pipes to and from the supervisor. -1: none.
     ledger_fd: int = -1
     ledger_cells: int = 0
@@ -129,20 +132,21 @@ async def work(app: Relevo, order: Order) -> int:
     if order.word_fd >= 0:
         os.write(order.word_fd, msgspec.json.encode(contact_of(app, worker)) + b"\n")
         os.close(order.word_fd)
-    watch = asyncio.create_task(_watch_memory(worker, order.max_memory)) if order.max_memory else None
+    duties = [asyncio.create_task(_watch_memory(worker, order.max_memory))] if order.max_memory else []
+    if order.pulse and ledger is not None:
+        duties.append(asyncio.create_task(Pulse(app, ledger).run(), name="relevo pulse"))
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
     )
     # All that was imported stays for good. Set aside, it costs nothing when the collector looks for garbage.
     gc.collect()
     gc.freeze()
-    warning = asyncio.create_task(_warn_of_an_ill_server(app))
+    duties.append(asyncio.create_task(_warn_of_an_ill_server(app)))
     try:
         await worker.run()
     finally:
-        warning.cancel()
-        if watch is not None:
-            watch.cancel()
+        for duty in duties:
+            duty.cancel()
         await app.aclose()
     log.info("worker %s has stopped: %d done, %d failed", worker.id, worker.done, worker.failed)
     return START_ANEW if worker.wants_recycling else STOPPED

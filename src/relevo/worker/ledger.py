@@ -4,7 +4,8 @@ A task may hold Python's lock for minutes inside one C call; then no thread of t
 the job would be given to somebody else while it still runs. So every started job is written here (0.4 µs), and the
 supervisor renews it on the process' behalf as long as the process lives, is not stopped, and the job's time is not up.
 
-Layout: a header (when the process last renewed by itself), then cells of 64 bytes:
+Layout: a header (when the process last renewed by itself, and when the server last answered its event loop), then cells
+of 64 bytes:
 in use, lane, token, id, monotonic time when it began, monotonic deadline (0: none).
 """
 
@@ -63,6 +64,15 @@ class Ledger:
     def last_beat(self) -> float:
         """Monotonic time of the last beat; 0: never."""
         return float(_BEAT.unpack_from(self._map, 0)[0])
+
+    def pulse(self) -> None:
+        """The event loop runs, and the server has answered it."""
+        _BEAT.pack_into(self._map, _BEAT.size, time.monotonic())
+
+    @property
+    def last_pulse(self) -> float:
+        """Monotonic time of that; 0: never."""
+        return float(_BEAT.unpack_from(self._map, _BEAT.size)[0])
 
     def write(self, lane: int, token: int, id: str, began: float, deadline: float) -> int:
         """Note a started job: its cell, or -1 if all are taken."""

@@ -31,6 +31,7 @@ from relevo.store.turns import MOST, abandon, renew
 from relevo.worker.child import CANNOT_START, START_ANEW, STOPPED, Contact, Order
 from relevo.worker.ledger import Entry, Ledger
 from relevo.worker.notify import notify, watchdog_every
+from relevo.worker.pulse import FRESH
 
 log = logging.getLogger("relevo.supervisor")
 
@@ -98,12 +99,11 @@ class Child:
 class Supervisor:
     """Runs until told to stop, or until all processes of a burst are done."""
 
-    def __init__(
-        self, order: Order, processes: int, settings: Settings, on_contact: Callable[[Contact], None] | None = None
-    ) -> None:
-        self._order = order
+    def __init__(self, order: Order, processes: int, settings: Settings, *, alive_file: Path | None = None) -> None:
+        self._order = msgspec.structs.replace(order, pulse=alive_file is not None)
+        self._alive_file = alive_file
         #: told how the app is reached, as soon as a process knows
-        self._on_contact = on_contact
+        self.on_contact: Callable[[Contact], None] | None = None
         self._processes = processes
         self._settings = settings
         self._children: dict[int, Child] = {}
@@ -145,17 +145,20 @@ class Supervisor:
             if every is not None and now - last_alive > every and self._is_healthy(now):
                 last_alive = now
                 notify("WATCHDOG=1")
+            self._show_life(now)
             if self._stop_by and now > self._stop_by:
                 for child in self._children.values():
                     child.process.kill()
             while self._again and self._again[0][0] <= now and not self._signals:
                 self._start(self._again.pop(0)[1])
         signal.set_wakeup_fd(-1)
+        if self._alive_file is not None:
+            self._alive_file.unlink(missing_ok=True)
         return self._code
 
     def _heard(self, child: Child) -> None:
-        if self._on_contact is not None and child.contact is not None:
-            self._on_contact(child.contact)
+        if self.on_contact is not None and child.contact is not None:
+            self.on_contact(child.contact)
         if all(one.contact for one in self._children.values()):
             notify("READY=1\nSTATUS=working")
 
@@ -244,6 +247,16 @@ class Supervisor:
             log.debug("the server is away: %s", error)
             return False
         return bool(entries)
+
+    def _show_life(self, now: float) -> None:
+        """Touch the file that probes look at, while the loop of every process runs and the server answers it."""
+        if self._alive_file is None or len(self._children) < self._processes:
+            return
+        if all(now - child.ledger.last_pulse < FRESH for child in self._children.values()):
+            try:
+                self._alive_file.touch()
+            except OSError as error:
+                log.warning("%s cannot be touched: %s", self._alive_file, error.strerror)
 
     def _is_healthy(self, now: float) -> bool:
         """Every process has shown life within three leases, by its own beat."""

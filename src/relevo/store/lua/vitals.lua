@@ -1,6 +1,7 @@
 --[[ How a queue is doing, at the same cost however many jobs are in it: sizes, what a score tells, and of each state some
 jobs at random, from which ages and shares are estimated. The first of those that are ready, of the level that runs
-first and of the one that runs last, and the first of the scheduled, are told besides: the oldest are there.
+first and of the one that runs last, and the first of the scheduled, are told besides: the oldest are there. It writes
+nothing, so that who may only look can call it; only what has ended by itself is taken off the lists.
 
 KEYS  jobs running ready scheduled waiting claims carried done dead idle paused stats minutes
       ended      -     prefix of records of finished jobs
@@ -10,7 +11,6 @@ ARGV  most       int   jobs of each state, at random
       wait_ms    int   waiting for others for so long
       late_ms    int   a lease that ran out so long ago: nobody takes the job over
       recent_ms  int   dead letters since then
-      hour_ms    int   how long the samples of counters live without a look
 GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, paused;
       overdue, overdue for stuck_ms, first due time, leases that ran out, waiting for wait_ms, since when the first waits,
       dead since recent_ms, first death, first of the done;
@@ -19,8 +19,6 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
       counters as field, value, ...; minutes as minute, text, ... ]]
 -- @include now
--- @include minute
--- @include afford
 local LEVEL = 8796093022208 -- as in place.lua
 local BODY, BODIES = 16384, 262144 -- bytes of one body, and of all of a state, that are read for the name of its task
 
@@ -78,7 +76,6 @@ if last then
   local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
   for _, value in ipairs(redis.call('ZRANGE', ready, level, '+inf', 'BYSCORE', 'LIMIT', 0, ahead, 'WITHSCORES')) do heads[#heads + 1] = value end
 end
-keep_minute()
 return {
   now,
   { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting), redis.call('ZCARD', done),

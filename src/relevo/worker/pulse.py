@@ -1,0 +1,38 @@
+"""Says to the supervisor that the event loop of this process runs and that the server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from relevo.errors import StoreError
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+    from relevo.worker.ledger import Ledger
+
+#: Seconds between two beats, and after how many the supervisor believes in a process no more: three of them.
+EVERY = 2.0
+FRESH = 3 * EVERY
+
+
+class Pulse:
+    """Beats for ever."""
+
+    def __init__(self, app: Relevo, ledger: Ledger) -> None:
+        self._driver = app.client.driver()
+        self._ledger = ledger
+
+    async def run(self) -> None:
+        """Ask the server, and note each answer."""
+        while True:
+            with contextlib.suppress(StoreError):
+                await self.run_once()
+            await asyncio.sleep(EVERY)
+
+    async def run_once(self) -> None:
+        """One beat."""
+        await self._driver.perform(Call([b"PING"]), patience=0)
+        self._ledger.pulse()

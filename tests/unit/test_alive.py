@@ -1,0 +1,84 @@
+"""The probe of a worker: what it accepts, what it says, what it imports."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from relevo.alive import main
+from tests.system.shell import environment
+
+
+def file_of_age(path: Path, seconds: float) -> str:
+    path.touch()
+    os.utime(path, (time.time() - seconds,) * 2)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("age", "options", "code"),
+    [
+        (0, [], 0),
+        (-5, [], 0),  # a clock that stepped back
+        (50, [], 0),
+        (65, [], 1),
+        (65, ["--max-age", "90s"], 0),
+        (65, ["--max-age=2m"], 0),
+        (65, ["--max-age", "30"], 1),
+        (3500, ["--max-age=1h"], 0),
+    ],
+)
+def test_a_worker_lives_while_its_file_is_young(tmp_path: Path, age: float, options: list[str], code: int) -> None:
+    assert main([file_of_age(tmp_path / "alive", age), *options]) == code
+
+
+def test_no_file_is_no_life(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none")]) == 1
+    assert "not alive" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["a", "b"],
+        ["a", "--age=3"],
+        ["a", "--max-age"],
+        ["a", "--max-age=0"],
+        ["a", "--max-age=-3"],
+        ["a", "--max-age=x"],
+        ["a", "--max-age=s"],
+    ],
+)
+def test_a_wrong_command_line_is_no_answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "usage: python -m relevo.alive" in capsys.readouterr().err
+
+
+def test_help_explains_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "Exit code 0: yes. 1: no." in capsys.readouterr().out
+
+
+def test_it_imports_nothing_of_relevo_and_costs_less_than_50_ms(tmp_path: Path) -> None:
+    path = file_of_age(tmp_path / "alive", 0)
+    text = f"import sys; import relevo.alive; relevo.alive.main([{path!r}]); print(*sorted(sys.modules))"
+    command, env = [sys.executable, "-c", text], environment(None)
+    loaded = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30).stdout.split()
+    assert {name for name in loaded if name.startswith("relevo")} == {"relevo", "relevo.alive"}
+    assert not {"redis", "hiredis", "msgspec", "asyncio", "typing", "argparse", "pathlib"} & set(loaded)
+
+    def seconds() -> float:
+        """On a core: others may be busy on this machine."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "relevo.alive", path], env=env, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(5)) < 0.05
