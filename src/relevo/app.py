@@ -49,6 +49,7 @@ from relevo.store.plan import Call, Plan
 from relevo.store.relay import relay
 from relevo.store.settlement import Terms
 from relevo.task import Task
+from relevo.telemetry import telemetry
 from relevo.timetable import described, registering, registering_all
 
 P = ParamSpec("P")
@@ -83,6 +84,8 @@ class Relevo:
         self.new_id = Ids()
         self._lock = threading.Lock()
         self._bind(load(arguments=settings), clock_key)
+        #: makes spans for OpenTelemetry; None: nobody wants them
+        self.telemetry = telemetry(self.settings.otel)
         self.keys_of(self.settings.queue)  # refuses a name that cannot be one
         #: of tasks that say nothing else
         self.default_options = Options(

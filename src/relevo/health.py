@@ -125,7 +125,7 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
 
 def _queues(app: Relevo, alive: Sequence[WorkerInfo]) -> Generator[Call[Any], Any, list[str]]:
     """The app's own queues, and those of the bus that it serves: as its code says, or its workers do."""
-    served = {name for worker in alive for name in worker.queues} | set(app.bus.queues(""))
+    served = {name for worker in alive for name in worker.queues} | set(app.bus.queues("nobody"))
     listed: list[str] = yield from app.listed_queues()
     return [name for name in listed if not is_bus_name(name) or name in served]
 

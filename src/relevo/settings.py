@@ -312,6 +312,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether what is left of ended tasks and orphans is removed ("on"), only logged ("observe"), or left alone ("off").
     lifecycle: Annotated[str, _lifecycle] = "on"
 
+    # Whether spans are made for OpenTelemetry. Off: who has no collector should not pay for them.
+    otel: Annotated[bool, _switch] = False
     # Whether workers look after the app's health, keep what they find for `app.health(cached=True)`, and log when it
     # changes. Off, because it is for whoever runs the app to say; `app.health()` and `relevo health` always answer.
     health: Annotated[bool, _switch] = False

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -23,8 +24,11 @@ from relevo.store.edges import Policy
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.push import NewJob, chunks, push, push_plain
+from relevo.telemetry import making
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from relevo.app import Relevo
 
 P = ParamSpec("P")
@@ -112,11 +116,21 @@ class Task(Generic[P, R]):
     # enqueue
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Put a job on the queue. When this returns, the server has it."""
+        if self.app.telemetry is not None:
+            with self._making() as span:
+                id, plan = self._new(args, kwargs)
+                span.set_attribute("messaging.message.id", id)
+                return self._job(id, self.app.run(plan))
         id, plan = self._new(args, kwargs)
         return self._job(id, self.app.run(plan))
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
+        if self.app.telemetry is not None:
+            with self._making() as span:
+                id, plan = self._new(args, kwargs)
+                span.set_attribute("messaging.message.id", id)
+                return self._job(id, await self.app.client.arun(plan))
         id, plan = self._new(args, kwargs)
         return self._job(id, await self.app.client.arun(plan))
 
@@ -125,12 +139,21 @@ class Task(Generic[P, R]):
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, a thousand per round trip, in order: `[((7,), {"cents": 990}), …]`."""
         ids, plan = self._many(calls)
-        return self._jobs(ids, self.app.run(plan))
+        with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
+            return self._jobs(ids, self.app.run(plan))
 
     async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """`enqueue_many` for async code."""
         ids, plan = self._many(calls)
-        return self._jobs(ids, await self.app.arun(plan))
+        with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
+            return self._jobs(ids, await self.app.arun(plan))
+
+    def _making(self) -> AbstractContextManager[Span]:
+        assert self.app.telemetry is not None
+        return self.app.telemetry.making("enqueue", self.options.queue, {"relevo.task": self.target})
+
+    def _batch(self, ids: list[str]) -> dict[str, Any]:
+        return {"relevo.task": self.target, "messaging.batch.message_count": len(ids)}
 
     # steps of workflows
     @overload
@@ -166,7 +189,7 @@ class Task(Generic[P, R]):
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
         id = self.app.new_id()
         if self._plain and self.app.is_listed(self.options.queue):
-            body = self.body(fragment)
+            body = self.body(fragment) if self.app.telemetry is None else self._traced(fragment)
             return id, push_plain(self._keys(), [(id, body)], self.options.priority, self.app.lease_ms)
         return id, self._new_slowly(id, fragment)
 
@@ -218,8 +241,9 @@ class Task(Generic[P, R]):
         yield from self.app.list_queue(self.options.queue)
         if self._plain:
             keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
+            body = self.body if self.app.telemetry is None else self._traced
             yield Ahead(
-                push_plain(keys, zip(ids[part], map(self.body, fragments[part]), strict=True), priority, lease_ms)
+                push_plain(keys, zip(ids[part], map(body, fragments[part]), strict=True), priority, lease_ms)
                 for part in chunks(map(len, fragments))
             )
             return ids
@@ -233,6 +257,12 @@ class Task(Generic[P, R]):
         """The body of a job with these encoded arguments."""
         return self._head_and_comma + fragment + b"}" if fragment else self._head + b"}"
 
+    def _traced(self, fragment: bytes) -> bytes:
+        """The same, with the span it is made in."""
+        assert self.app.telemetry is not None
+        head = self._head + self.app.telemetry.field()
+        return head + b"," + fragment + b"}" if fragment else head + b"}"
+
     def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:
         """A job of a workflow. Its name is only a label: one that is found instead of a new one cannot be a member."""
         job = self._new_job(id, fragment, now_ms, extra)
@@ -241,6 +271,8 @@ class Task(Generic[P, R]):
     def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"") -> NewJob:
         options = self.options
         head = self._head + extra
+        if self.app.telemetry is not None:
+            head += self.app.telemetry.field()
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
         if scope == "no":
             name = scope = ""  # it stands in the body, and nobody holds it

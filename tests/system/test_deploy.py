@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from relevo import Relevo, Reply, State, current_job
+from relevo import Relevo, Reply, State, current_job, metrics
 from relevo.errors import ServerRefused
 from relevo.settings import Settings, load
 from relevo.store import scripts
@@ -71,10 +71,14 @@ ROLES = {
             "vitals",
             "minute",
             "snapshot",
+            "measure",
+            "count",
         },
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel; of health: zrange, mget
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
-        | {"hget", "hset", "hmget", "hdel", "zrange", "mget"},
+        | {"hget", "hset", "hmget", "hdel", "zrange", "mget"}
+        # for metrics
+        | {"zcount", "hgetall"},
     ),
     # the last ones for workflows and schedules
     "monitor": (
@@ -194,6 +198,9 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     assert (seen.code, seen.json["queues"][0]["vitals"]["states"]["dead"]["size"]) == (0, 1)
     assert (await monitor.ahealth()).is_healthy, "although it may keep nothing"
 
+    for app in (worker, monitor):
+        assert b'relevo_up{app="shop"} 1' in await metrics.aexposition(app)
+
     with pytest.raises(ServerRefused, match=r"ACL|can't run this command"):
         await producer.queue().atake(1)
     with pytest.raises(ServerRefused, match=r"ACL|can't run this command"):
@@ -236,6 +243,9 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         assert (await ingestion.acleanup("t")).dry_run is False
         await aeventually(lambda: ingestion.atrace("t"), what="its way is written down")
         assert (await ingestion.asweep(dry_run=False)).removed == 0
+        assert b'relevo_queue_workers{queue="embedding:actions",kind="actions"} 1' in await metrics.aexposition(
+            ingestion
+        )
         with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
             await ingestion.arun(Call([b"KEYS", b"*"]))
     finally:

@@ -311,6 +311,16 @@ def test_there_is_a_page_and_a_sign_of_life_for_everybody(guarded: str) -> None:
         assert "server" not in page.headers
 
 
+def test_metrics_are_for_those_who_may_look(guarded: str, bus: Relevo) -> None:
+    with Here(guarded) as stranger, Here(guarded, "viewer") as viewer:
+        assert stranger.get("/metrics").status_code == 401
+        told = viewer.get("/metrics")
+    assert told.status_code == 200 and told.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert "relevo_up" in told.text
+    with served(bus) as url, Here(url) as here:
+        assert f'relevo_up{{app="{bus.name}"}} 1' in here.get("/metrics").text
+
+
 def test_a_server_of_queues_that_is_away_is_told_as_such(tmp_path: Path) -> None:
     app = Relevo("shop", url=f"redis://127.0.0.1:{free_port()}/0", call_timeout="100ms", connect_timeout="100ms")
     with served(app) as url, Here(url) as here:

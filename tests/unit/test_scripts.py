@@ -33,6 +33,7 @@ from relevo.store import (
     spans,
     subscriptions,
     tasks,
+    timings,
     turns,
     vitals,
 )
@@ -139,6 +140,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (audit.write_deed(KEYS, audit.Deed(0, "shop", "ana", "cli", "dead.retry")), 0),
     (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
     (queues.unlist(APP.queues, "a", 1), 0),
+    (timings.measure(KEYS, [("a", [1.0]), ("b", [2.0])]), 4),
     (vitals.vitals(KEYS, "default"), 0),
     (vitals.keep_minute(KEYS), 0),
     (health.keep_snapshot(APP, Health("shop", "test", Status.HEALTHY, 1), 300.0), 0),

@@ -140,6 +140,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "task_ttl": ("2h", 7200.0),
         "orphan_age": ("3d", 259_200.0),
         "lifecycle": ("observe", "observe"),
+        "otel": ("on", True),
         "health": ("on", True),
         "health_every": ("1m", 60.0),
         "health_limits": ('{"dead_warning": 5, "mail": {"slo": "30s"}}', {"dead_warning": 5, "mail": {"slo": 30.0}}),

@@ -7,7 +7,7 @@ So nothing here is needed for the store to stay clean; it makes it clean sooner,
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -149,9 +149,13 @@ def tallies(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tal
     """How many objects of each kind came and went, from the counters of all queues of the bus."""
     names = yield from bus_queues(app)
     stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
-    found: dict[str, Tally] = {}
-    # What was in queues that are no more, the bus itself has counted.
     past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
+    return tallied(past, stats)
+
+
+def tallied(past: Sequence[bytes], stats: Iterable[queues.QueueStats]) -> dict[str, Tally]:
+    """The same from queues that were asked, and from what the bus itself has counted of those that are no more."""
+    found: dict[str, Tally] = {}
     for field, count in zip(past[::2], past[1::2], strict=True):
         kind, _, what = field.decode(errors="replace").partition(":")
         if what in Tally.__struct_fields__:

@@ -202,7 +202,12 @@ def inherited(app: Relevo, source: str, said: Sending, intent: Intent) -> tuple[
     """The tenant and the headers of a message: what was said, else as the message that is being worked on."""
     job, parent, carried = current_message()
     instance = job.worker if job is not None else app.bus.instance
-    return onward(said.belongings, parent, carried, intent=intent, source=source, instance=instance)
+    tenant, headers = onward(said.belongings, parent, carried, intent=intent, source=source, instance=instance)
+    if app.telemetry is not None and said.traceparent is None:
+        traceparent, tracestate = app.telemetry.here()
+        if traceparent:  # the span in which it is sent, instead of that in which the one before was
+            headers = msgspec.structs.replace(headers, traceparent=traceparent, tracestate=tracestate)
+    return tenant, headers
 
 
 def place_of(app: Relevo, said: Sending, tenant: str, tier: str) -> Place:

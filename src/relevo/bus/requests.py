@@ -48,13 +48,13 @@ class _Taken(Exception):
 class Request:
     """One request of a service, until its answer."""
 
-    __slots__ = ("_app", "_may_wait", "_message", "_owner", "_returns", "_sent", "_source", "_thread", "_until")
+    __slots__ = ("_app", "_may_wait", "_owner", "_returns", "_sent", "_source", "_thread", "_until", "message")
 
     def __init__(self, app: Relevo, source: str, message: Outgoing, returns: Any, may_wait: bool) -> None:
         assert message.timeout is not None
         self._app = app
         self._source = source
-        self._message = message
+        self.message = message
         self._returns = returns
         self._may_wait = may_wait
         self._until = time.monotonic() + message.timeout
@@ -75,7 +75,7 @@ class Request:
                 job.when_stopped(self._let_go)
             while True:
                 try:
-                    record = app.client.wait(self._keys, self._message.id, self._left(), self._begin)
+                    record = app.client.wait(self._keys, self.message.id, self._left(), self._begin)
                     break
                 except _Taken as taken:
                     self._owner = taken.owner
@@ -99,7 +99,7 @@ class Request:
 
     def _must_ask_anew(self, record: Record) -> bool:
         """Whether the one who asked first under our key had less time than we have."""
-        self._owner = self._message.id if record.state is State.EXPIRED else self._owner
+        self._owner = self.message.id if record.state is State.EXPIRED else self._owner
         return record.state is State.EXPIRED and self._left() > 0
 
     async def aask(self) -> Any:
@@ -118,7 +118,7 @@ class Request:
                     if self._is_plain():
                         record = await self._ask_with_others()
                     else:
-                        record = await app.client.await_end(self._keys, self._message.id, self._left(), self._begin)
+                        record = await app.client.await_end(self._keys, self.message.id, self._left(), self._begin)
                     break
                 except _Taken as taken:
                     self._owner = taken.owner
@@ -137,12 +137,12 @@ class Request:
 
     def _is_plain(self) -> bool:
         """Whether it can leave together with others: it has no name, no task, and its data travels inside."""
-        message, app = self._message, self._app
+        message, app = self.message, self._app
         is_more = message.name.name or message.tracked.task or message.is_claimed(app)
         return not is_more and app.is_listed(message.queue)
 
     async def _ask_with_others(self) -> Record:
-        app, message = self._app, self._message
+        app, message = self._app, self.message
         left = self._left()
         action = "" if self._may_wait else message.type.partition(".")[2]
         asked = Asked(message.id, action, message.place, max(1, round(left * 1000)), self._body())
@@ -153,7 +153,7 @@ class Request:
         return record
 
     def _body(self) -> bytes:
-        app, message = self._app, self._message
+        app, message = self._app, self.message
         if not message.headers.reply_to:
             address = responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
             return message.body(app, with_reply_to(message.headers, address))
@@ -161,7 +161,7 @@ class Request:
 
     def _nobody(self) -> NoResponders:
         self._sent = False
-        message = self._message
+        message = self.message
         return NoResponders(
             f"nobody serves {message.type}: no worker with this action is alive on {message.queue}. Start one, or "
             "ask with wait=True to let the request wait for it"
@@ -169,13 +169,13 @@ class Request:
 
     @property
     def _keys(self) -> QueueKeys:
-        return self._app.keys_of(self._message.queue)
+        return self._app.keys_of(self.message.queue)
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
     def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool]:
-        app, message = self._app, self._message
+        app, message = self._app, self.message
         is_claimed = message.is_claimed(app)
         if is_claimed:
             yield from lay_beside(queue, id, message.data)
@@ -207,7 +207,7 @@ class Request:
         return True
 
     def _answer(self, record: Record) -> Any:
-        type = self._message.type
+        type = self.message.type
         signer = self._app.bus.signer
         if signer.is_on and record.state in (State.DONE, State.DEAD):
             reply = reply_of(record)
@@ -229,7 +229,7 @@ class Request:
                 why = f"{type} was cancelled there: {record.reason}"
                 raise RemoteError(why, type="Cancel", reason="cancelled")
             case State.EXPIRED:
-                raise RequestTimeout(f"{type}: it could not be answered within {self._message.timeout:g} s")
+                raise RequestTimeout(f"{type}: it could not be answered within {self.message.timeout:g} s")
             case _:
                 fault = fault_of(record)
                 trace = record.story.attempts[-1].traceback if record.story.attempts else ""
@@ -245,7 +245,7 @@ class Request:
         return msgspec.json.decode(raw, type=self._returns)
 
     def _unanswered(self, error: RelevoError) -> RequestTimeout:
-        message = self._message
+        message = self.message
         if isinstance(error, UnknownJob):
             return RequestTimeout(f"{message.type}: the answer was lost with the connection; ask again")
         return RequestTimeout(
@@ -255,13 +255,13 @@ class Request:
     def _too_many(self) -> RequestTimeout:
         most = self._app.settings.max_requests
         return RequestTimeout(
-            f"{self._message.type} was not sent: {most:,} requests of this process wait for answers, and none came "
-            f"within {self._message.timeout:g} s. Is the service down? Else raise `max_requests`"
+            f"{self.message.type} was not sent: {most:,} requests of this process wait for answers, and none came "
+            f"within {self.message.timeout:g} s. Is the service down? Else raise `max_requests`"
         )
 
     # a request that nobody waits for any more is not worth running
     def _cancelling(self) -> Generator[Call[Any], Any, None]:
-        message = self._message
+        message = self.message
         said = ["unknown"]
         if self._sent:
             said, _ = yield cancel(self._keys, [(message.id, 0, "")], self._app.settings.dead_max)
@@ -269,8 +269,8 @@ class Request:
             yield take_away(self._keys, message.id)
 
     def _is_to_be_cancelled(self) -> bool:
-        is_begun = self._sent or self._message.is_claimed(self._app)
-        return is_begun and not self._message.name.name
+        is_begun = self._sent or self.message.is_claimed(self._app)
+        return is_begun and not self.message.name.name
 
     def _cancel(self) -> None:
         if self._is_to_be_cancelled():

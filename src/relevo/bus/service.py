@@ -23,8 +23,11 @@ from relevo.model.durations import Duration, seconds
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.task import Task
+from relevo.telemetry import making
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from relevo.app import Relevo
 
 P = ParamSpec("P")
@@ -176,10 +179,12 @@ class Service:
         `about`: tenant, tier, session, task, correlation_id (else as the message that is being worked on), priority,
         delay, idempotency_key, version, traceparent, and `at`, the context of the service that it goes to.
         """
-        message, wanted = self._message(
-            type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
-        )
-        return Job(self.app, self.app.run(sending(self.app, message, wanted)), message.queue)
+        with making(self.app.telemetry, "send", str(type)) as span:
+            message, wanted = self._message(
+                type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
+            )
+            _name(span, message)
+            return Job(self.app, self.app.run(sending(self.app, message, wanted)), message.queue)
 
     async def asend(
         self,
@@ -197,10 +202,12 @@ class Service:
         **about: Any,
     ) -> Job[Any]:
         """`send` for async code."""
-        message, wanted = self._message(
-            type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
-        )
-        return Job(self.app, await self.app.arun(sending(self.app, message, wanted)), message.queue)
+        with making(self.app.telemetry, "send", str(type)) as span:
+            message, wanted = self._message(
+                type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
+            )
+            _name(span, message)
+            return Job(self.app, await self.app.arun(sending(self.app, message, wanted)), message.queue)
 
     def _message(
         self,
@@ -287,7 +294,10 @@ class Service:
         RequestTimeout if no answer came; then it is cancelled. `returns` is the type to read the answer as. The same
         `idempotency_key` gets the answer of the first one, for ten minutes. For the rest see `send`.
         """
-        return self._request(type, data, returns, timeout, wait, about).ask()
+        with making(self.app.telemetry, "request", str(type)) as span:
+            request = self._request(type, data, returns, timeout, wait, about)
+            _name(span, request.message)
+            return request.ask()
 
     @overload
     async def arequest(
@@ -326,7 +336,10 @@ class Service:
         **about: Any,
     ) -> Any:
         """`request` for async code."""
-        return await self._request(type, data, returns, timeout, wait, about).aask()
+        with making(self.app.telemetry, "request", str(type)) as span:
+            request = self._request(type, data, returns, timeout, wait, about)
+            _name(span, request.message)
+            return await request.aask()
 
     def _request(
         self, type: str, data: Any, returns: Any, timeout: Duration, wait: bool, about: dict[str, Any]
@@ -335,7 +348,7 @@ class Service:
         if said.delay is not None:
             raise OptionError("delay: somebody waits for a request; send() it instead, with on_reply")
         limit = time_left(timeout, type)
-        if said is _NOTHING_SAID and running.get() is None:
+        if said is _NOTHING_SAID and running.get() is None and self.app.telemetry is None:
             return Request(self.app, self.name, like_the_last(self.app, self.name, type, data, limit), returns, wait)
         chosen: dict[str, Any] = {"passes": True, "retries": 0}
         if said.idempotency_key is not None:
@@ -360,17 +373,23 @@ class Service:
 
         >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
         """
-        event = self.app.run(publishing(self.app, self.name, topic, data, _said(about), self._log))
-        with suppress(StoreError):  # it is written down: a worker delivers it
-            self.app.run(delivering(self.app, event))
-        return len(event.to)
+        with making(self.app.telemetry, "publish", f"{self.name}.{topic}") as span:
+            event = self.app.run(publishing(self.app, self.name, topic, data, _said(about), self._log))
+            if span is not None:
+                span.set_attribute("messaging.message.id", event.id)
+            with suppress(StoreError):  # it is written down: a worker delivers it
+                self.app.run(delivering(self.app, event))
+            return len(event.to)
 
     async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """`publish` for async code."""
-        event = await self.app.arun(publishing(self.app, self.name, topic, data, _said(about), self._log))
-        with suppress(StoreError):
-            await self.app.arun(delivering(self.app, event))
-        return len(event.to)
+        with making(self.app.telemetry, "publish", f"{self.name}.{topic}") as span:
+            event = await self.app.arun(publishing(self.app, self.name, topic, data, _said(about), self._log))
+            if span is not None:
+                span.set_attribute("messaging.message.id", event.id)
+            with suppress(StoreError):
+                await self.app.arun(delivering(self.app, event))
+            return len(event.to)
 
     def replay(self, pattern: str, /, *, since: Duration | datetime) -> int:
         """Handle once more what happened since a time, an age such as "1h" or a datetime: how many events there are.
@@ -388,6 +407,18 @@ class Service:
         if pattern not in known:
             raise OptionError(f"{self.name} has no subscription to {pattern!r:.80}{did_you_mean(str(pattern), known)}")
         return known[pattern]
+
+
+def _name(span: Span | None, message: Outgoing) -> None:
+    """Say in a span, where there is one, which message it is about."""
+    if span is not None:
+        span.set_attributes(
+            {
+                "messaging.message.id": message.id,
+                "messaging.message.conversation_id": message.headers.correlation or message.id,
+                "messaging.destination.name": message.queue,
+            }
+        )
 
 
 _NOTHING_SAID = Sending()

@@ -28,6 +28,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--max-jobs", type=int, help="start a process anew after so many jobs")
     parser.add_argument("--max-memory", type=int, metavar="MIB", help="start a process anew above so much memory")
     parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve metrics for Prometheus at this port, under /metrics"
+    )
+    parser.add_argument(
+        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address to serve them at (default: 127.0.0.1)"
+    )
+    parser.add_argument(
         "--alive-file",
         metavar="PATH",
         help="touch this file while all is well; for probes: python -m relevo.alive PATH",
@@ -52,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
         if value is not None and not 1 <= value <= 100_000:
             print(f"relevo worker: --{option.replace('_', '-')} is a number from 1 to 100000", file=sys.stderr)
             return 2
+    if args.metrics_port is not None and not 0 <= args.metrics_port <= 65_535:
+        print("relevo worker: --metrics-port is a number from 1 to 65535 (0: any that is free)", file=sys.stderr)
+        return 2
     alive_file = Path(args.alive_file) if args.alive_file else None
     if alive_file is not None:
         try:
@@ -73,4 +82,12 @@ def run(args: argparse.Namespace) -> int:
         max_memory=args.max_memory,
         log_level=args.log_level,
     )
-    return Supervisor(order, args.processes, load(), alive_file=alive_file).run()
+    supervisor = Supervisor(order, args.processes, load(), alive_file=alive_file)
+    if args.metrics_port is None:
+        return supervisor.run()
+
+    from relevo.worker.scraped import Scraped
+
+    with Scraped(args.metrics_host, args.metrics_port) as scraped:
+        supervisor.on_contact = scraped.know
+        return supervisor.run()

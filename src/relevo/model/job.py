@@ -78,6 +78,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     tick_ms: int | None = field(name="tk", default=None)
     #: The dead letter that it takes the place of, with other arguments.
     origin: str = field(name="og", default="")
+    #: The span in which it was made, where traces are on; a message has it in its headers.
+    traceparent: str = field(name="tp", default="")
     #: It becomes ready so long after it is made, or (0) when those are done that it depends on.
     later_ms: int | None = field(name="d", default=None)
     #: Of a message of the bus.

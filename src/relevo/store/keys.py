@@ -31,6 +31,7 @@ QUEUE_KEYS = {
     "idle": "time limit, renewed by idle workers",
     "paused": "permanent until the queue is resumed",
     "stats": "time limit, renewed by traffic",
+    "timings": "time limit, renewed by traffic",
     "minutes": "two hours, renewed by those who look at rates",
     "flows": "time limit, renewed by new workflows",
     "done": "time limit of its longest record",

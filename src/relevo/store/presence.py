@@ -45,6 +45,11 @@ def retire(queue: QueueKeys, worker: str) -> Call[int]:
     return Call([worker, 0, KNOWN_MS, ""], int, script, queue.of(script))
 
 
+def instances(queue: QueueKeys, now_ms: int) -> Call[int]:
+    """How many workers serve a queue."""
+    return Call([b"ZCOUNT", queue.key("instances"), now_ms, b"+inf"])
+
+
 def served(queue: QueueKeys, now_ms: int) -> Generator[Call[Any], Any, Served]:
     """Who serves a queue, and what."""
     alive: list[bytes] = yield Call([b"ZRANGEBYSCORE", queue.key("instances"), now_ms, b"+inf"])

@@ -87,6 +87,16 @@ def _standing(schedule: Schedule, parts: Sequence[bytes | None]) -> Standing:
     )
 
 
+def dues(queue: QueueKeys, names: Sequence[str]) -> Call[list[int | None]]:
+    """When schedules of this queue are due, of those that there are; None: it is paused."""
+
+    def decode(reply: list[bytes | None]) -> list[int | None]:
+        pairs = zip(reply[::2], reply[1::2], strict=True)
+        return [None if paused else int(due or 0) for due, paused in pairs if due or paused]
+
+    return Call([b"HMGET", queue.key("ticks"), *(f"{part}:{name}" for name in names for part in _PARTS[:2])], decode)
+
+
 def homes(keys: AppKeys) -> Call[dict[str, str]]:
     """All schedules of an app, and the queue of each."""
 

@@ -63,6 +63,10 @@ class Contact(Struct, frozen=True):
     lease_ms: int
     grace: float
     worker: str
+    #: By which metrics of the app are found.
+    app: str = ""
+    prefix: str = ""
+    env: str = ""
 
 
 def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
@@ -79,7 +83,18 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
     """How the server is reached and which queues are served."""
     source = app.client.source
     addresses = tuple(app.keys_of(queue).address for queue in worker.queues)
-    return Contact(source.url, str(source.data_dir), addresses, app.lease_ms, app.settings.grace, worker.id)
+    settings = app.settings
+    return Contact(
+        source.url,
+        str(source.data_dir),
+        addresses,
+        app.lease_ms,
+        settings.grace,
+        worker.id,
+        app.name,
+        settings.prefix,
+        settings.env,
+    )
 
 
 async def _warn_of_an_ill_server(app: Relevo) -> None:

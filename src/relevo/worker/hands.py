@@ -24,12 +24,13 @@ from relevo.model.outcome import (
     TimedOut,
     TooLate,
 )
-from relevo.model.verdicts import Retry, Snooze
+from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.worker import capture, faults
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
 from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
 from relevo.worker.threads import Threads
+from relevo.worker.tracing import begin_span, end_span
 
 if TYPE_CHECKING:
     from relevo.worker.lane import Lane
@@ -51,6 +52,7 @@ class Hands:
         self._processes: Processes | None = None
         self._waiting: deque[Run] = deque()
         self._on_loop = 0
+        self._telemetry = app.telemetry
         #: claimed, not yet settled here
         self.runs: dict[str, Run] = {}
         #: shared with the supervisor; None: there is none
@@ -98,6 +100,8 @@ class Hands:
                 run.deadline = min(run.deadline, run.context.deadline_at)
         if self.ledger is not None:
             run.cell = self.ledger.write(run.lane.number, run.held.token, run.held.id, now, run.deadline)
+        if self._telemetry is not None:
+            run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:
             faults.at("started")
 
@@ -108,6 +112,8 @@ class Hands:
             run.entered = True
             context.running.set(run.context)
             capture.current.set(run.capture)
+            if run.span is not None and self._telemetry is not None:
+                self._telemetry.enter(run.span)  # for good: the context ends with the task
             try:
                 if run.is_too_late:
                     raise DeadlinePassed
@@ -162,8 +168,10 @@ class Hands:
         outcome = lane.conclude(run, happened, result.result, result.not_kept)
         if happened is _RETURNED:
             self.done += 1
+            lane.timings.note(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
+            lane.timings.note(run, is_failure=_is_failure(happened))
             if outcome is not None:
                 report(run, outcome)
         if run.is_asked:
@@ -172,12 +180,16 @@ class Hands:
             lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
         if run.context._progress is not None:
             lane.note_progress(run, "")
+        if run.span is not None:
+            end_span(run, happened)
         self._on_settled()
 
     def forget(self, runs: Iterable[Run]) -> None:
         """They are not ours any more: somebody else has them, or they were handed back while the loop was blocked."""
         for run in runs:
             self._forget(run)
+            if run.span is not None:
+                end_span(run, None)
         self._on_settled()
 
     def _forget(self, run: Run) -> None:
@@ -269,6 +281,13 @@ def _is_suspect(run: Run) -> bool:
         crashes,
     )
     return True
+
+
+def _is_failure(happened: Happened) -> bool:
+    """Whether something went wrong, and not only otherwise: cancelled, too late, put off by the task itself."""
+    if isinstance(happened, Raised):
+        return not isinstance(happened.error, Snooze | Cancel)
+    return isinstance(happened, Failed | TimedOut | LeaseLost)
 
 
 _RETURNED = Returned()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.bus.events import known_as
 from relevo.errors import OutOfMemory, StoreError
 from relevo.model.job import Attempt, Envelope, Record, State, Story, write
 from relevo.model.message import Headers
@@ -31,6 +32,7 @@ from relevo.store.turns import MOST, Limits, Settled, Turn, leave, note, rest, t
 from relevo.worker import faults
 from relevo.worker.errands import Errands
 from relevo.worker.run import Run
+from relevo.worker.timings import Timings
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
@@ -93,6 +95,8 @@ class Lane:
         #: server's clock minus ours, ms
         self._skew_ms = 0
         self.errands = Errands(app, queue, driver, self._errands_done)
+        #: how long its jobs waited and ran
+        self.timings = Timings(app.keys_of(known_as(queue)))
         #: jobs whose inputs are being fetched
         self.gathering: dict[str, asyncio.Task[None]] = {}
         self._heads: dict[str, bytes] = {}
@@ -213,6 +217,7 @@ class Lane:
             log.info("%s: the server is back after %.1f s", self.queue, time.monotonic() - self._away_since)
             self._away_since = 0.0
         self._skew_ms = found.now_ms - int(time.time() * 1000)
+        self.timings.ahead = found.now_ms / 1000 - time.monotonic()
         if tasks:
             self._worker.aftermath.clean_up(tasks)
         if found.refused:

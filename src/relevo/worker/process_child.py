@@ -42,6 +42,7 @@ from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.task import Task
+from relevo.telemetry import telemetry
 from relevo.worker import capture
 from relevo.worker.capture import Capture
 from relevo.worker.process_messages import (
@@ -257,6 +258,8 @@ def _attempt(order: Order, wire: Wire) -> Answer:
     told, job = _Told(0, wire=wire, number=order.number), _Context.of(order, wire)
     capture.current.set(told)
     context.running.set(job)
+    traces = telemetry(order.traceparent != "")
+    entered = traces.enter_from_afar(order.traceparent) if traces is not None else None
     try:
         args, kwargs = found.signature.decode(order.args, order.kwargs)
         result = found.func(*args, **kwargs)
@@ -275,6 +278,8 @@ def _attempt(order: Order, wire: Wire) -> Answer:
         permanent = isinstance(error, found.give_up_on) or not isinstance(error, found.retry_on or BaseException)
         return _failed(error, permanent=permanent)
     finally:
+        if traces is not None:
+            traces.leave(entered)
         told.tell()
         job.tell()
 

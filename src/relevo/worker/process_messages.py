@@ -63,6 +63,8 @@ class Order(Struct, frozen=True, tag=True):
     result_max: int | None
     token: int
     kept_at: KeptAt
+    #: Of the run's span, where traces are on.
+    traceparent: str = ""
 
 
 class Pause(Struct, frozen=True, tag=True):

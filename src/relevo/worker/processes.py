@@ -267,6 +267,7 @@ def _order_of(run: Run, function: Function, number: int) -> Order:
         run.task.app.settings.max_payload if run.result_ttl > 0 or run.passes else None,
         run.held.token,
         _kept_at(run),
+        run.task.app.telemetry.carried(run.span) if run.span is not None and run.task.app.telemetry is not None else "",
     )
 
 

@@ -52,6 +52,8 @@ class Run(Struct, eq=False):
     carries: bool = False
     #: its place in the ledger; -1: none
     cell: int = -1
+    #: of OpenTelemetry, where traces are on
+    span: Any = None
     told_progress: tuple[float, str] | None = None
 
     @property

@@ -102,6 +102,8 @@ class Supervisor:
     def __init__(self, order: Order, processes: int, settings: Settings, *, alive_file: Path | None = None) -> None:
         self._order = msgspec.structs.replace(order, pulse=alive_file is not None)
         self._alive_file = alive_file
+        #: told how the app is reached, as soon as a process knows
+        self.on_contact: Callable[[Contact], None] | None = None
         self._processes = processes
         self._settings = settings
         self._children: dict[int, Child] = {}
@@ -132,8 +134,8 @@ class Supervisor:
             if read in ready:
                 os.read(read, 4096)
             for child in list(self._children.values()):
-                if child.word_fd in ready and child.hear() and all(c.contact for c in self._children.values()):
-                    notify("READY=1\nSTATUS=working")
+                if child.word_fd in ready and child.hear():
+                    self._heard(child)
             self._reap()
             now = time.monotonic()
             if now - last_keep > self._settings.lease / 4:
@@ -153,6 +155,12 @@ class Supervisor:
         if self._alive_file is not None:
             self._alive_file.unlink(missing_ok=True)
         return self._code
+
+    def _heard(self, child: Child) -> None:
+        if self.on_contact is not None and child.contact is not None:
+            self.on_contact(child.contact)
+        if all(one.contact for one in self._children.values()):
+            notify("READY=1\nSTATUS=working")
 
     def _wait(self) -> float:
         return min(0.2 if self._again or self._stop_by else 1.0, self._settings.lease / 8)

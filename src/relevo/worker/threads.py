@@ -83,8 +83,11 @@ class Threads:
     def _one(self, run: Run) -> Ended:
         job = context.running.set(run.context)
         output = capture.current.set(run.capture)
+        telemetry, entered = run.task.app.telemetry, None
         try:
             self._on_start(run)
+            if run.span is not None and telemetry is not None:
+                entered = telemetry.enter(run.span)
             if run.is_too_late:
                 raise DeadlinePassed
             result = run.task.func(*run.args, **run.kwargs)
@@ -96,3 +99,5 @@ class Threads:
         finally:
             context.running.reset(job)
             capture.current.reset(output)
+            if entered is not None and telemetry is not None:
+                telemetry.leave(entered)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from relevo.app import Relevo
@@ -27,6 +28,7 @@ from relevo.worker.keeper import Keeper
 from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
+from relevo.worker.timings import write_all, write_now_and_then
 from relevo.worker.watch import Watch
 from relevo.worker.watcher import Watcher
 
@@ -152,6 +154,7 @@ class Worker:
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
             duties.append(self._guard(Watcher(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
+            duties.append(self._guard(partial(write_now_and_then, self.lanes, driver), "timings"))
             try:
                 await self._stop.wait()
                 await self._wind_down(lanes)
@@ -161,6 +164,7 @@ class Worker:
                     task.cancel()
                 await asyncio.gather(*lanes, *duties, return_exceptions=True)
                 hands.close()
+                await write_all(self.lanes, driver)
                 with contextlib.suppress(StoreError):
                     await presence.leave()
 

@@ -1,0 +1,55 @@
+"""Metrics for Prometheus, from the state in Redis: any process of the app can tell all of them.
+
+    from relevo import metrics
+
+    text = metrics.exposition(app)
+
+`relevo worker … --metrics-port 9464` serves them; see docs/metrics.md for what they are called.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from relevo.app import Relevo
+from relevo.errors import StoreError
+from relevo.metrics.families import families, nothing_but_down
+from relevo.metrics.snapshot import Snapshot, reading
+from relevo.metrics.text import CONTENT_TYPE, text
+
+__all__ = ["CONTENT_TYPE", "aexposition", "exposition"]
+
+log = logging.getLogger("relevo.metrics")
+
+#: Seconds for all of a scrape: Prometheus gives up after ten.
+WITHIN = 8.0
+
+
+def exposition(app: Relevo) -> bytes:
+    """All metrics of an app in the text format of Prometheus. With the server away: that it is (`relevo_up 0`)."""
+    began = time.monotonic()
+    try:
+        found = app.client.run(reading(app), patience=0, within=WITHIN)
+    except StoreError as error:
+        return _away(app, error)
+    return _told(found, began)
+
+
+async def aexposition(app: Relevo) -> bytes:
+    """`exposition` for async code."""
+    began = time.monotonic()
+    try:
+        found = await app.client.driver().perform(reading(app), patience=0, within=WITHIN)
+    except StoreError as error:
+        return _away(app, error)
+    return _told(found, began)
+
+
+def _told(found: Snapshot, began: float) -> bytes:
+    return text(families(found, scrape_seconds=time.monotonic() - began))
+
+
+def _away(app: Relevo, error: StoreError) -> bytes:
+    log.warning("no metrics: %s", error)
+    return text(nothing_but_down(app.name))

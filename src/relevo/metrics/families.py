@@ -1,0 +1,233 @@
+"""From a snapshot to metrics: every name, its unit, its labels and what it means are here, and nowhere else.
+
+Names follow Prometheus: base units, `_total` for what only grows, and the sum over a label means something. Values of
+labels come from code and settings (apps, queues, tasks), never from jobs, and their number is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import relevo
+from relevo.metrics.snapshot import Snapshot
+from relevo.metrics.text import Family, Kind, Sample, number
+from relevo.model.health import Status
+from relevo.model.timings import BOUNDS, Histogram
+
+#: name -> kind, labels, meaning. The table of docs/metrics.md says the same.
+CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
+    "relevo_up": ("gauge", ("app",), "1: the server answered this scrape; 0: it did not, and nothing else is told."),
+    "relevo_info": ("gauge", ("app", "env", "version"), "Always 1: what is running."),
+    "relevo_health_status": (
+        "gauge",
+        ("app",),
+        "0 healthy, 1 degraded, 2 unhealthy; left out while nothing is known of the app.",
+    ),
+    "relevo_scrape_seconds": ("gauge", ("app",), "How long it took to read all of this."),
+    "relevo_left_out": (
+        "gauge",
+        ("app", "what"),
+        "Queues, schedules and tasks that are not told of, and queues whose ages are not, because there are too many.",
+    ),
+    "relevo_queue_jobs": ("gauge", ("app", "queue", "kind", "state"), "Living jobs by state."),
+    "relevo_queue_records": (
+        "gauge",
+        ("app", "queue", "kind", "state"),
+        'Ended jobs whose record is kept; state="dead" are the dead letters.',
+    ),
+    "relevo_queue_oldest_seconds": (
+        "gauge",
+        ("app", "queue", "kind", "state"),
+        "How long the oldest job of a state has been in it, as far as is known; 0: there is none.",
+    ),
+    "relevo_queue_mean_age_seconds": (
+        "gauge",
+        ("app", "queue", "kind", "state"),
+        "The same of all jobs of the state on the average; beyond a hundred it is estimated.",
+    ),
+    "relevo_queue_stuck_jobs": (
+        "gauge",
+        ("app", "queue", "kind", "state"),
+        "Jobs that are in a state for longer than health_limits allows; beyond a hundred it is estimated.",
+    ),
+    "relevo_queue_overdue_jobs": (
+        "gauge",
+        ("app", "queue", "kind"),
+        "Scheduled jobs whose time has come, and which no worker has taken.",
+    ),
+    "relevo_queue_health_status": (
+        "gauge",
+        ("app", "queue", "kind"),
+        "0 healthy, 1 degraded, 2 unhealthy: of each queue that the app serves.",
+    ),
+    "relevo_queue_paused": ("gauge", ("app", "queue", "kind"), "1 while the queue is paused."),
+    "relevo_queue_workers": ("gauge", ("app", "queue", "kind"), "Living workers that serve the queue."),
+    "relevo_queue_idle_workers": ("gauge", ("app", "queue", "kind"), "Those of them that wait for a job."),
+    "relevo_jobs_enqueued_total": ("counter", ("app", "queue", "kind"), "Jobs that were put on the queue."),
+    "relevo_jobs_ended_total": ("counter", ("app", "queue", "kind", "state"), "Jobs that ended, by how."),
+    "relevo_jobs_retried_total": ("counter", ("app", "queue", "kind"), "Attempts that were put off to another one."),
+    "relevo_jobs_handed_back_total": (
+        "counter",
+        ("app", "queue", "kind"),
+        "Jobs that a worker handed back unfinished, mostly because it stopped.",
+    ),
+    "relevo_jobs_lost_total": ("counter", ("app", "queue", "kind"), "Leases that ran out: their worker fell silent."),
+    "relevo_jobs_revived_total": ("counter", ("app", "queue", "kind"), "Ended jobs that were put back."),
+    "relevo_jobs_removed_total": (
+        "counter",
+        ("app", "queue", "kind", "how"),
+        "Jobs and records that were removed: cleared, discarded, cleaned (their task ended), "
+        "overflow (a subscription's backlog was full), orphans (entries without a job).",
+    ),
+    "relevo_purged_total": (
+        "counter",
+        ("app", "queue", "kind", "state"),
+        "What was purged because it was in a state for too long.",
+    ),
+    "relevo_dead_letters_dropped_total": (
+        "counter",
+        ("app", "queue", "kind"),
+        "Records dropped before their time because there were more than dead_max.",
+    ),
+    "relevo_replies_unheard_total": ("counter", ("app", "queue", "kind"), "Ends that nobody was there to hear of."),
+    "relevo_workers": ("gauge", ("app",), "Living workers."),
+    "relevo_workers_lost": ("gauge", ("app",), "Workers that fell silent without a goodbye in the last 15 minutes."),
+    "relevo_worker_slots": ("gauge", ("app",), "Jobs that all living workers may run at once."),
+    "relevo_worker_slots_busy": ("gauge", ("app",), "Jobs that they have in hand, as they said within 20 s."),
+    "relevo_schedules": ("gauge", ("app", "state"), "Schedules, active or paused."),
+    "relevo_schedules_late": ("gauge", ("app",), "Active schedules whose tick is due for more than 30 s."),
+    "relevo_schedule_late_seconds": ("gauge", ("app",), "How late the latest of them is; 0: none is."),
+    "relevo_bus_messages": (
+        "gauge",
+        ("kind", "what"),
+        "How many messages came and went: created, living, done, dead, expired, cleaned, swept. A gauge, because sums "
+        "of queues that were idle for a week are forgotten.",
+    ),
+    "relevo_task_wait_seconds": (
+        "histogram",
+        ("app", "queue", "task"),
+        "From when a job was made, or was due if it was made for later, until its function was first called.",
+    ),
+    "relevo_task_run_seconds": ("histogram", ("app", "queue", "task"), "Attempts, from their start to their end."),
+    "relevo_task_failures_total": (
+        "counter",
+        ("app", "queue", "task"),
+        "Attempts that raised an error or ran out of time.",
+    ),
+}
+
+_LIVING = ("ready", "scheduled", "running", "waiting")
+_ENDED = ("done", "dead", "cancelled", "expired")
+#: Counters of a queue: the metric, and what it is called in the store.
+_COUNTERS = {
+    "relevo_jobs_enqueued_total": "enqueued",
+    "relevo_jobs_retried_total": "retry",
+    "relevo_jobs_handed_back_total": "back",
+    "relevo_jobs_lost_total": "lost",
+    "relevo_jobs_revived_total": "revived",
+    "relevo_dead_letters_dropped_total": "dropped",
+    "relevo_replies_unheard_total": "unheard",
+}
+#: How the store calls what was purged, before the state it was in.
+_PURGED = "purged_"
+_REMOVED = ("cleared", "discarded", "cleaned", "overflow", "orphans")
+
+
+class _Gathered:
+    """Samples by the name of their family."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, list[Sample]] = {name: [] for name in CATALOGUE}
+
+    def add(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
+        self._samples[name].append(Sample(labels, value, suffix))
+
+    def families(self) -> Iterator[Family]:
+        for name, samples in self._samples.items():
+            kind, _, meaning = CATALOGUE[name]
+            yield Family(name, kind, meaning, samples)
+
+
+def nothing_but_down(app: str) -> Iterable[Family]:
+    """What can be said while the server is away."""
+    found = _Gathered()
+    found.add("relevo_up", 0, app=app)
+    return found.families()
+
+
+def families(seen: Snapshot, *, scrape_seconds: float) -> Iterable[Family]:
+    """All metrics of a snapshot."""
+    found = _Gathered()
+    found.add("relevo_up", 1, app=seen.app)
+    found.add("relevo_info", 1, app=seen.app, env=seen.env, version=relevo.__version__)
+    found.add("relevo_scrape_seconds", scrape_seconds, app=seen.app)
+    if seen.health is not Status.UNKNOWN:
+        found.add("relevo_health_status", seen.health.number, app=seen.app)
+    for what, left_out in seen.left_out.items():
+        found.add("relevo_left_out", left_out, app=seen.app, what=what)
+    _queues(found, seen)
+    _workers(found, seen)
+    _schedules(found, seen)
+    for kind, tally in sorted(seen.tallies.items()):
+        for what in tally.__struct_fields__:
+            found.add("relevo_bus_messages", getattr(tally, what), kind=kind, what=what)
+    for (app, queue, task), timings in seen.timings.items():
+        of_task = {"app": app, "queue": queue, "task": task}
+        _histogram(found, "relevo_task_wait_seconds", timings.waited, of_task)
+        _histogram(found, "relevo_task_run_seconds", timings.ran, of_task)
+        found.add("relevo_task_failures_total", timings.failed, **of_task)
+    return found.families()
+
+
+def _queues(found: _Gathered, seen: Snapshot) -> None:
+    for queue in seen.queues:
+        of_queue = {"app": queue.app, "queue": queue.name, "kind": queue.kind}
+        for state in _LIVING:
+            found.add("relevo_queue_jobs", queue.sizes[state], **of_queue, state=state)
+        for state in _ENDED:
+            found.add("relevo_queue_records", queue.sizes[state], **of_queue, state=state)
+        for state, ages in queue.ages.items():
+            found.add("relevo_queue_oldest_seconds", ages.oldest_ms / 1000, **of_queue, state=state)
+            found.add("relevo_queue_mean_age_seconds", ages.mean_ms / 1000, **of_queue, state=state)
+            found.add("relevo_queue_stuck_jobs", ages.stuck, **of_queue, state=state)
+        if queue.overdue is not None:
+            found.add("relevo_queue_overdue_jobs", queue.overdue, **of_queue)
+        if queue.status is not None:
+            found.add("relevo_queue_health_status", queue.status.number, **of_queue)
+        found.add("relevo_queue_paused", queue.paused, **of_queue)
+        found.add("relevo_queue_workers", queue.workers, **of_queue)
+        found.add("relevo_queue_idle_workers", queue.idle_workers, **of_queue)
+        if queue.totals is None:
+            continue
+        for name, field in _COUNTERS.items():
+            found.add(name, queue.totals.get(field, 0), **of_queue)
+        for state in _ENDED:
+            found.add("relevo_jobs_ended_total", queue.totals.get(state, 0), **of_queue, state=state)
+        for field, n in queue.totals.items():
+            if field.startswith(_PURGED):
+                found.add("relevo_purged_total", n, **of_queue, state=field.removeprefix(_PURGED))
+        for how in _REMOVED:
+            found.add("relevo_jobs_removed_total", queue.totals.get(how, 0), **of_queue, how=how)
+
+
+def _workers(found: _Gathered, seen: Snapshot) -> None:
+    found.add("relevo_workers", len(seen.workers), app=seen.app)
+    found.add("relevo_workers_lost", seen.silent, app=seen.app)
+    found.add("relevo_worker_slots", sum(one.concurrency for one in seen.workers), app=seen.app)
+    found.add("relevo_worker_slots_busy", sum(one.running for one in seen.workers), app=seen.app)
+
+
+def _schedules(found: _Gathered, seen: Snapshot) -> None:
+    found.add("relevo_schedules", seen.schedules.active, app=seen.app, state="active")
+    found.add("relevo_schedules", seen.schedules.paused, app=seen.app, state="paused")
+    found.add("relevo_schedules_late", seen.schedules.late, app=seen.app)
+    found.add("relevo_schedule_late_seconds", seen.schedules.late_ms / 1000, app=seen.app)
+
+
+def _histogram(found: _Gathered, name: str, histogram: Histogram, labels: dict[str, str]) -> None:
+    below = 0
+    for bound, count in zip((*map(number, BOUNDS), "+Inf"), histogram.counts, strict=True):
+        below += count
+        found.add(name, below, "_bucket", **labels, le=bound)
+    found.add(name, histogram.total, "_sum", **labels)
+    found.add(name, below, "_count", **labels)

@@ -1,0 +1,233 @@
+"""What the metrics are made of, read in a bounded number of small calls: none of them looks at jobs one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.bus.events import known_as
+from relevo.bus.lifecycle import Tally, tallied
+from relevo.health import cached, gathering
+from relevo.model.health import Health, QueueHealth, Status, worst
+from relevo.model.names import is_bus_name, parse
+from relevo.model.timings import TaskTimings
+from relevo.model.vitals import StateVitals, Vitals
+from relevo.store import schedules
+from relevo.store.plan import Ahead, Call, Steps
+from relevo.store.presence import instances
+from relevo.store.queues import QueueStats, count
+from relevo.store.timings import heard_since, timings
+from relevo.store.vitals import vitals
+from relevo.store.workers import WorkerInfo, roll
+
+#: Queues that are asked, in the order of their names. Beyond that one scrape would take too long, and Prometheus would
+#: have to keep too much; how many were left out is told.
+MOST_QUEUES = 500
+#: Queues of which some jobs are looked at, for ages and health: a millisecond or two of the server's time each.
+MOST_LOOKED = 100
+#: Tasks whose histograms are told, of all queues together: each is some forty series.
+MOST_TASKS = 300
+#: Schedules that are looked at.
+MOST_SCHEDULES = 1_000
+#: A tick is fired within milliseconds by any worker that lives: later than this, nobody does.
+LATE_MS = 30_000
+#: States whose ages are told; those of scheduled jobs are the times they were made for.
+AGED = ("ready", "running", "waiting", "dead")
+
+
+class Ages(Struct, frozen=True):
+    """The jobs of a queue in one state."""
+
+    oldest_ms: int = 0
+    mean_ms: int = 0
+    stuck: int = 0
+
+
+class QueueSeen(Struct, frozen=True):
+    """One queue, or several that are one to those who look: those of a broadcast, one for each process."""
+
+    name: str
+    #: '' for a queue of the bus, which all apps see.
+    app: str
+    #: actions, callbacks, notifications; of a queue of tasks ''
+    kind: str
+    sizes: dict[str, int]
+    #: Empty, and None: there are so many queues that this one was not looked at.
+    ages: dict[str, Ages]
+    overdue: int | None
+    #: None of several in one: when one of them ends, their sum falls, which no counter may.
+    totals: dict[str, int] | None
+    paused: bool
+    workers: int
+    idle_workers: int
+    #: None: it is not one of the app's own, and others judge it.
+    status: Status | None
+
+
+class SchedulesSeen(Struct, frozen=True):
+    """How the schedules of an app stand."""
+
+    active: int = 0
+    paused: int = 0
+    late: int = 0
+    #: Of the one that is latest.
+    late_ms: int = 0
+
+
+class Snapshot(Struct, frozen=True):
+    """Everything that is told."""
+
+    app: str
+    env: str
+    now_ms: int
+    queues: list[QueueSeen]
+    left_out: dict[str, int]
+    workers: list[WorkerInfo]
+    silent: int
+    #: UNKNOWN: nothing is known of the app, or there are too many queues and no worker looked of late.
+    health: Status
+    tallies: dict[str, Tally]
+    schedules: SchedulesSeen
+    #: (app, queue, task) -> its timings
+    timings: dict[tuple[str, str, str], TaskTimings]
+
+
+_STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
+
+
+def reading(app: Relevo) -> Steps[Snapshot]:
+    """Read it all."""
+    listed = yield from app.listed_queues()
+    names = listed[:MOST_QUEUES]
+    now_ms = yield from app.now_ms()
+    health = yield from _health(app, may_look=len(listed) <= MOST_LOOKED)
+    judged = {one.name: one for one in health.queues}
+    # One that a worker judged minutes ago is looked at now.
+    look_of = {name: one.vitals for name, one in judged.items() if one.vitals.now_ms >= now_ms}
+    unseen = [name for name in names[:MOST_LOOKED] if name not in look_of]
+    looks: list[Vitals] = yield Ahead(vitals(app.keys_of(name), name) for name in unseen)
+    look_of |= {one.name: one for one in looks}
+    stats: list[QueueStats] = yield Ahead(count(app.keys_of(name), name) for name in names)
+    alive, silent = yield from roll(app.keys, now_ms)
+    serving = yield from _serving(app, names, alive, now_ms)
+    past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
+    clock, unscheduled = yield from _schedules(app, now_ms)
+    measured, untold = yield from _timings(app, names, now_ms)
+    parts = [_Part(one, look_of.get(one.name), serving.get(one.name, 0), judged.get(one.name)) for one in stats]
+    return Snapshot(
+        app.name,
+        app.settings.env,
+        now_ms,
+        _seen(app.name, parts),
+        {
+            "queues": len(listed) - len(names),
+            "ages": max(0, len(names) - MOST_LOOKED),
+            "schedules": unscheduled,
+            "tasks": untold,
+        },
+        alive,
+        len(silent),
+        health.status,
+        tallied(past, [one for one in stats if is_bus_name(one.name)]),
+        clock,
+        measured,
+    )
+
+
+def _health(app: Relevo, *, may_look: bool) -> Steps[Health]:
+    """What is found now; but the word of a worker that looked of late counts, which knows all settings of the app."""
+    kept = yield from cached(app)
+    if not may_look:
+        return kept
+    found = yield from gathering(app)
+    return found if kept.status is Status.UNKNOWN else msgspec.structs.replace(found, status=kept.status)
+
+
+def _serving(app: Relevo, names: Sequence[str], alive: Sequence[WorkerInfo], now_ms: int) -> Steps[dict[str, int]]:
+    """How many workers serve each queue; those of the bus may be served by other apps."""
+    of_bus = [name for name in names if is_bus_name(name)]
+    served: list[int] = yield Ahead(instances(app.keys_of(name), now_ms) for name in of_bus)
+    found = dict(zip(of_bus, served, strict=True))
+    for one in alive:
+        for queue in one.queues:
+            if not is_bus_name(queue):
+                found[queue] = found.get(queue, 0) + 1
+    return found
+
+
+class _Part(Struct, frozen=True):
+    stats: QueueStats
+    look: Vitals | None
+    workers: int
+    health: QueueHealth | None
+
+
+def _seen(app: str, parts: Sequence[_Part]) -> list[QueueSeen]:
+    found: dict[str, list[_Part]] = {}
+    for part in parts:
+        found.setdefault(known_as(part.stats.name), []).append(part)
+    return [_one(app, name, some) for name, some in found.items()]
+
+
+def _one(app: str, name: str, parts: Sequence[_Part]) -> QueueSeen:
+    is_bus, first = is_bus_name(name), parts[0].stats
+    looks = [part.look for part in parts if part.look is not None]
+    judged = [part.health.status for part in parts if part.health is not None]
+    return QueueSeen(
+        name,
+        "" if is_bus else app,
+        parse(name, prefix=False, env=False).kind if is_bus else "",
+        {state: sum(getattr(part.stats, state) for part in parts) for state in _STATES},
+        {state: _ages([look.states[state] for look in looks]) for state in AGED} if looks else {},
+        sum(look.overdue for look in looks) if looks else None,
+        first.totals if first.name == name else None,
+        any(part.stats.paused for part in parts),
+        sum(part.workers for part in parts),
+        sum(part.stats.idle_workers for part in parts),
+        worst(judged) if judged else None,
+    )
+
+
+def _ages(states: Sequence[StateVitals]) -> Ages:
+    size = sum(one.size for one in states)
+    return Ages(
+        max(one.oldest_age_ms or 0 for one in states),
+        sum((one.mean_age_ms or 0) * one.size for one in states) // size if size else 0,
+        sum(one.stuck for one in states),
+    )
+
+
+def _schedules(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, tuple[SchedulesSeen, int]]:
+    homes: dict[str, str] = yield schedules.homes(app.keys)
+    by_queue: dict[str, list[str]] = {}
+    for name in sorted(homes)[:MOST_SCHEDULES]:
+        by_queue.setdefault(homes[name], []).append(name)
+    dues: list[int | None] = []
+    for queue, names in by_queue.items():
+        if app.can_be_queue(queue):
+            dues += yield schedules.dues(app.keys_of(queue), names)
+    active = [due for due in dues if due is not None]
+    late = [now_ms - due for due in active if now_ms - due > LATE_MS]
+    seen = SchedulesSeen(len(active), len(dues) - len(active), len(late), max(late, default=0))
+    return seen, max(0, len(homes) - MOST_SCHEDULES)
+
+
+def _timings(
+    app: Relevo, names: Sequence[str], now_ms: int
+) -> Steps[tuple[dict[tuple[str, str, str], TaskTimings], int]]:
+    shown = sorted({known_as(name) for name in names})
+    some: list[dict[str, TaskTimings]] = yield Ahead(timings(app.keys_of(name)) for name in shown)
+    found: dict[tuple[str, str, str], TaskTimings] = {}
+    untold = 0
+    for name, here in zip(shown, some, strict=True):
+        owner = "" if is_bus_name(name) else app.name
+        for task, one in sorted(heard_since(here, now_ms).items()):
+            if len(found) < MOST_TASKS:
+                found[owner, name, task] = one
+            else:
+                untold += 1
+    return found, untold

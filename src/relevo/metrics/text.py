@@ -1,0 +1,61 @@
+"""The text format of Prometheus, version 0.0.4: families of samples as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+
+class Sample(Struct, frozen=True):
+    """One line. `suffix` is what a histogram adds to the name of its family."""
+
+    labels: Mapping[str, str]
+    value: float
+    suffix: str = ""
+
+
+class Family(Struct, frozen=True):
+    """All samples of one name."""
+
+    name: str
+    kind: Kind
+    help: str
+    samples: list[Sample]
+
+
+def text(families: Iterable[Family]) -> bytes:
+    """Families as Prometheus reads them. One without samples is left out."""
+    lines: list[str] = []
+    for family in families:
+        if family.samples:
+            lines.append(f"# HELP {family.name} {_escaped(family.help)}")
+            lines.append(f"# TYPE {family.name} {family.kind}")
+            lines += (_line(family.name, sample) for sample in family.samples)
+    # A lone surrogate, as a stranger's name may hold one, must not cost all the others.
+    return "".join(line + "\n" for line in lines).encode(errors="replace")
+
+
+def _line(name: str, sample: Sample) -> str:
+    # A label that is empty is none to Prometheus.
+    parts = (f'{label}="{_quoted(value)}"' for label, value in sample.labels.items() if value)
+    labels = ",".join(parts)
+    return f"{name}{sample.suffix}{{{labels}}} {number(sample.value)}"
+
+
+def number(value: float) -> str:
+    """A value as text: whole numbers without a point, others with all their digits."""
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+
+
+def _escaped(words: str) -> str:
+    return words.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(words: str) -> str:
+    return _escaped(words).replace('"', '\\"')

@@ -1,0 +1,126 @@
+"""The port at which the supervisor serves metrics: once for all its processes, and also while they are blocked.
+
+The supervisor imports nothing of the app. The metrics need no more of it than its name and where its server is, which
+the first worker process tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+from relevo.app import Relevo
+from relevo.errors import ConfigurationError
+from relevo.metrics import CONTENT_TYPE, exposition
+from relevo.worker.child import Contact
+
+log = logging.getLogger("relevo.supervisor")
+
+#: Seconds for which an answer serves again, however many ask.
+FRESH = 1.0
+#: Seconds that a connection may say nothing.
+PATIENCE = 5.0
+
+
+class Scraped:
+    """A small HTTP server in a thread of its own, for as long as a `with` block lasts."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._app: Relevo | None = None
+        self._lock = threading.Lock()
+        self._last = b""
+        self._last_at = 0.0
+        try:
+            self._server = _Server((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ConfigurationError(
+                f"metrics cannot be served at {host}:{port}: {getattr(error, 'strerror', None) or error}. "
+                "Is another worker there? Give another --metrics-port"
+            ) from error
+        self._server.scraped = self
+        self._thread = threading.Thread(target=self._server.serve_forever, name="relevo metrics", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port, also where any free one was asked for."""
+        port: int = self._server.server_address[1]
+        return port
+
+    def __enter__(self) -> Scraped:
+        self._thread.start()
+        log.info("metrics at http://%s:%d/metrics", self._server.server_address[0], self.port)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        if self._app is not None:
+            self._app.close()
+
+    def know(self, contact: Contact) -> None:
+        """A worker process said how its app is reached."""
+        if self._app is None:
+            self._app = Relevo(
+                contact.app, url=contact.url, data_dir=contact.data_dir, prefix=contact.prefix, env=contact.env
+            )
+
+    def text(self) -> bytes | None:
+        """All metrics, at most `FRESH` seconds old; None: no worker process has come up yet."""
+        app = self._app
+        if app is None:
+            return None
+        with self._lock:  # one at a time: the server is asked once, however many scrape
+            if not self._last or time.monotonic() - self._last_at > FRESH:
+                self._last = exposition(app)
+                app.close()  # connections are those of a thread, and the next scrape has another one
+                self._last_at = time.monotonic()
+            return self._last
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    scraped: Scraped
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A scraper that hung up is no news."""
+        log.debug("metrics: a request of %s broke off", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = PATIENCE
+    server_version = "relevo"
+    sys_version = ""
+    server: _Server
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"the metrics are at /metrics\n")
+            return
+        text = self.server.scraped.text()
+        if text is None:
+            words = b"no worker process has come up yet\n"
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", words)
+        else:
+            self._answer(HTTPStatus.OK, CONTENT_TYPE, text)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes come every few seconds: nobody wants them in the log."""
+        log.debug("metrics: " + format, *args)

@@ -1,0 +1,103 @@
+"""How long jobs waited and ran, added up in memory and told to the server every few seconds.
+
+Adding costs a job well under a microsecond. What a killed worker had not told yet, at most `WRITE_EVERY` seconds of it,
+is lost: these are figures for people, not accounts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from relevo.errors import StoreError
+from relevo.model.ids import looks_like_id, made_ms
+from relevo.model.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, WAITED, WAITS, Sums, add, no_sums
+from relevo.store.timings import PART, measure
+
+if TYPE_CHECKING:
+    from relevo.store.aio import AsyncDriver
+    from relevo.store.keys import QueueKeys
+    from relevo.worker.lane import Lane
+    from relevo.worker.run import Run
+
+#: Seconds between two writes of one worker: scrapes come every 15 or more.
+WRITE_EVERY = 5.0
+#: Tasks of one queue that are told apart here; the store tells fewer apart.
+MOST_TASKS = 200
+
+
+class Timings:
+    """The timings of one lane. All of it happens on the loop."""
+
+    __slots__ = ("_keys", "_made", "_prefix", "_tasks", "ahead")
+
+    def __init__(self, keys: QueueKeys) -> None:
+        self._keys = keys
+        self._tasks: dict[str, Sums] = {}
+        # Jobs that were made together have the same time in their ids.
+        self._prefix, self._made = "", 0.0
+        #: seconds by which the server's clock is ahead of our monotonic one
+        self.ahead = time.time() - monotonic()
+
+    def note(self, run: Run, *, is_failure: bool = False) -> None:
+        """A run ended."""
+        started = run.started
+        if not started:
+            return  # its function was never called
+        target = run.task.target
+        sums = self._tasks.get(target) or self._room_for(target)
+        took = monotonic() - started
+        sums[bisect_left(BOUNDS, took)] += 1
+        sums[RAN] += took
+        if is_failure:
+            sums[FAILED] += 1
+        held = run.held
+        envelope = held.envelope
+        if held.token != 1 or envelope is None or envelope.flow or envelope.takes == "taken" or envelope.later_ms == 0:
+            return  # it waited for a pause between attempts, for a worker that died, or for what is before it
+        id = held.id
+        if id[:9] != self._prefix:
+            self._prefix, self._made = id[:9], made_ms(id) / 1000 if looks_like_id(id) else started + self.ahead
+        waited = started + self.ahead - self._made
+        if envelope.later_ms is not None:
+            waited -= envelope.later_ms / 1000
+        sums[WAITS + bisect_left(BOUNDS, waited)] += 1
+        if waited > 0:  # clocks differ
+            sums[WAITED] += waited
+
+    def _room_for(self, target: str) -> Sums:
+        if len(self._tasks) >= MOST_TASKS or len(target) > NAME_MOST:
+            target = OTHER
+        return self._tasks.setdefault(target, no_sums())
+
+    async def write(self, driver: AsyncDriver) -> None:
+        """Tell the server what was added up. If that fails it is told again, and may then count twice."""
+        tasks, self._tasks = self._tasks, {}
+        rows = list(tasks.items())
+        for start in range(0, len(rows), PART):
+            try:
+                await driver.perform(measure(self._keys, rows[start : start + PART]), patience=0)
+            except BaseException:
+                for target, sums in rows[start:]:
+                    add(self._tasks.setdefault(target, no_sums()), sums)
+                raise
+
+
+async def write_now_and_then(lanes: Sequence[Lane], driver: AsyncDriver) -> None:
+    """Tell the server what was added up, for ever."""
+    while True:
+        await asyncio.sleep(WRITE_EVERY * random.uniform(0.8, 1.2))
+        await write_all(lanes, driver)
+
+
+async def write_all(lanes: Sequence[Lane], driver: AsyncDriver) -> None:
+    """Tell the server what was added up; while it is away, it is kept."""
+    for lane in lanes:
+        with contextlib.suppress(StoreError):
+            await lane.timings.write(driver)

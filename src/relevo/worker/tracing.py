@@ -1,0 +1,60 @@
+"""The span of a run, for OpenTelemetry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relevo.model.outcome import (
+    CancelAsked,
+    Happened,
+    Interrupted,
+    Raised,
+    Returned,
+    TooLate,
+)
+from relevo.model.verdicts import Verdict
+from relevo.worker.run import Run
+
+if TYPE_CHECKING:
+    from relevo.telemetry import Telemetry
+
+_IN_A_WORD: dict[type[Any], str] = {
+    Returned: "done",
+    Interrupted: "handed_back",
+    CancelAsked: "cancelled",
+    TooLate: "expired",
+}
+
+
+def begin_span(telemetry: Telemetry, run: Run) -> Any:
+    """A span for a run that starts now, linked to where its job was made."""
+    job, envelope = run.context, run.held.envelope
+    headers = job.headers
+    about: dict[str, Any] = {
+        "messaging.message.id": job.id,
+        "messaging.client.id": job.worker,
+        "relevo.task": run.task.target,
+        "relevo.attempt": job.attempt,
+    }
+    if headers is not None:
+        about["messaging.message.conversation_id"] = headers.correlation or job.id
+        return telemetry.begin(job.queue, headers.traceparent, headers.tracestate, about)
+    return telemetry.begin(job.queue, envelope.traceparent if envelope is not None else "", "", about)
+
+
+def end_span(run: Run, happened: Happened | None) -> None:
+    """The run has ended; None: it is not ours any more."""
+    telemetry, span = run.task.app.telemetry, run.span
+    run.span = None
+    if telemetry is None:
+        return
+    if happened is None:
+        telemetry.end(span, "lost", "LeaseLost", "its lease was lost while it ran")
+        return
+    attempt = getattr(happened, "attempt", None)
+    if attempt is None:
+        telemetry.end(span, _IN_A_WORD[type(happened)])
+    elif isinstance(happened, Raised) and isinstance(happened.error, Verdict):
+        telemetry.end(span, type(happened.error).__name__.lower())  # the task's own word, and no error of its code
+    else:
+        telemetry.end(span, attempt.how, attempt.error or attempt.how, attempt.message, attempt.traceback)

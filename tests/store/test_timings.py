@@ -1,0 +1,91 @@
+"""Sums of how long tasks waited and ran, as the store keeps them."""
+
+from __future__ import annotations
+
+from relevo.model.timings import OTHER, RAN, SIZE, WAITS, TaskTimings
+from relevo.store.push import KEEP_MS
+from relevo.store.timings import MOST_FIELDS, PART, heard_since, measure, timings
+from tests.store.desk import Desk
+
+
+def sums(runs: int, seconds: float = 0.0, *, place: int = 3) -> list[float]:
+    found: list[float] = [0] * SIZE
+    found[place] = runs
+    found[RAN] = seconds
+    return found
+
+
+def full() -> list[float]:
+    return [1.0] * SIZE
+
+
+def known(desk: Desk) -> dict[str, TaskTimings]:
+    found: dict[str, TaskTimings] = desk.run(timings(desk.keys))
+    return found
+
+
+def test_what_workers_measured_adds_up(desk: Desk) -> None:
+    for _ in range(2):
+        desk.run(measure(desk.keys, [("shop.charge", sums(3, 0.25)), ("shop.mail", sums(1, 1.5))]))
+    found = known(desk)
+    assert (found["shop.charge"].ran.count, found["shop.charge"].ran.total) == (6, 0.5)
+    assert (found["shop.mail"].ran.count, found["shop.mail"].ran.total) == (2, 3.0)
+
+
+def test_nothing_measured_is_nothing_kept(desk: Desk) -> None:
+    assert known(desk) == {}
+
+
+def test_sums_end_a_week_after_the_last_traffic(desk: Desk) -> None:
+    desk.run(measure(desk.keys, [("a", sums(1))]))
+    assert KEEP_MS - 60_000 < desk.server.command("PTTL", desk.keys.key("timings")) <= KEEP_MS
+
+
+def test_tasks_for_which_there_is_no_room_count_together(desk: Desk) -> None:
+    for start in range(0, 200, PART):
+        rows = [(f"task{n}", full()) for n in range(start, start + PART)]
+        fields = desk.run(measure(desk.keys, rows))
+    found = known(desk)
+    assert fields < MOST_FIELDS + 2 * (SIZE + 1)
+    assert OTHER in found
+    assert sum(one.ran.count for one in found.values()) == 200 * WAITS, "none is lost"
+    before = found["task0"].ran.count
+    desk.run(measure(desk.keys, [("task0", full())]))
+    assert known(desk)["task0"].ran.count == before + WAITS, "one that is known goes on being told apart"
+
+
+def test_tasks_that_were_silent_for_a_week_make_room(late_desk: Desk) -> None:
+    """Else the names of old versions of a program would be there for ever."""
+    desk = late_desk
+    rows = [(f"old{n}", full()) for n in range(60)]
+    for start in range(0, len(rows), PART):
+        desk.run(measure(desk.keys, rows[start : start + PART]))
+    shift = desk.keys.key("jobs").decode().removesuffix("jobs") + "shift"
+    desk.server.command("SET", shift, KEEP_MS + 60_000, "EX", 600)
+    desk.run(measure(desk.keys, [("new", full())]))
+    assert set(known(desk)) == {"new"}
+
+
+def test_a_task_that_was_silent_for_a_week_is_not_told_of(desk: Desk) -> None:
+    desk.run(measure(desk.keys, [("a", sums(1))]))
+    found = known(desk)
+    at_ms = found["a"].at_ms
+    assert set(heard_since(found, at_ms + KEEP_MS)) == {"a"}
+    assert not heard_since(found, at_ms + KEEP_MS + 1)
+
+
+def test_one_call_is_short_even_when_it_is_full(desk: Desk) -> None:
+    """No script takes 10 ms."""
+    for start in range(0, 100, PART):
+        desk.run(measure(desk.keys, [(f"task{n}", full()) for n in range(start, start + PART)]))
+    took = []
+    for _ in range(5):
+        before = _spent(desk)
+        desk.run(measure(desk.keys, [(f"else{n}", full()) for n in range(PART)]))
+        took.append(_spent(desk) - before)
+    assert min(took) < 10_000, took
+
+
+def _spent(desk: Desk) -> int:
+    """Microseconds that the server has spent on scripts."""
+    return int(desk.server.command("INFO", "commandstats")["cmdstat_evalsha"]["usec"])

@@ -1,0 +1,470 @@
+"""Metrics: what Prometheus reads is what is so, whoever serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from relevo import Relevo, Snooze, metrics
+from relevo.bus.lifecycle import Tally
+from relevo.errors import ConfigurationError, StoreError
+from relevo.metrics import snapshot
+from relevo.metrics.families import CATALOGUE
+from relevo.store.plan import Call
+from relevo.store.workers import WorkerInfo, listed, present
+from relevo.worker.child import Contact
+from relevo.worker.scraped import Scraped
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.process.harness import Site
+from tests.servers import Server, free_port
+from tests.system.shell import relevo
+from tests.system.timed import MINUTE, Times, noting
+from tests.working import drained, working
+
+
+class Scrape:
+    """Metrics as Prometheus' own parser reads them."""
+
+    def __init__(self, text: bytes) -> None:
+        self.families = {family.name: family for family in text_string_to_metric_families(text.decode())}
+        self.samples = [sample for family in self.families.values() for sample in family.samples]
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The one sample of this name with these labels."""
+        found = [one for one in self.samples if one.name == name and labels.items() <= one.labels.items()]
+        assert len(found) == 1, f"{name} {labels}: {found}"
+        return float(found[0].value)
+
+    def has(self, name: str, **labels: str) -> bool:
+        return any(one.name == name and labels.items() <= one.labels.items() for one in self.samples)
+
+
+def scrape(app: Relevo) -> Scrape:
+    return Scrape(metrics.exposition(app))
+
+
+# What is told
+
+
+def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
+    """R156 R166 R167 R181"""
+
+    @app.task(name="fail", retries=0)
+    async def fail() -> None:
+        raise ValueError
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    fail.enqueue()
+    fine.enqueue()
+    drained(app)
+    fine.enqueue()
+    fine.using(delay="1h").enqueue()
+    app.queue().pause()
+    time.sleep(0.002)  # so that the age of the oldest is not nothing
+    found = scrape(app)
+    mine = {"app": app.name, "queue": "default"}
+    assert found("relevo_up") == 1
+    assert found("relevo_queue_jobs", **mine, state="ready") == 1
+    assert found("relevo_queue_jobs", **mine, state="scheduled") == 1
+    assert found("relevo_queue_records", **mine, state="dead") == 1
+    assert found("relevo_queue_records", **mine, state="done") == 1
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 60
+    assert found("relevo_queue_paused", **mine) == 1
+    assert found("relevo_jobs_enqueued_total", **mine) == 4
+    assert found("relevo_jobs_ended_total", **mine, state="done") == 1
+    assert found("relevo_jobs_ended_total", **mine, state="dead") == 1
+    assert found("relevo_jobs_retried_total", **mine) == 0
+    app.queue().clear()
+    app.queue().resume()
+    assert scrape(app)("relevo_jobs_removed_total", **mine, how="cleared") == 2
+
+
+def test_dead_letters_that_were_dropped_are_counted(app_factory: AppFactory) -> None:
+    """RB15"""
+    app = app_factory(dead_max=2)
+
+    @app.task(name="fail", retries=0)
+    async def fail() -> None:
+        raise ValueError
+
+    fail.enqueue_many([((), {})] * 5)
+    drained(app)
+    found = scrape(app)
+    assert found("relevo_queue_records", queue="default", state="dead") == 2
+    assert found("relevo_dead_letters_dropped_total", queue="default") == 3
+
+
+def test_how_long_tasks_wait_and_run_is_told(app: Relevo) -> None:
+    """Issue 6: durations as histograms."""
+
+    @app.task(name="nap")
+    async def nap(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    nap.enqueue(0.03)
+    nap.enqueue(0.0)
+    work.enqueue()
+    time.sleep(0.06)  # they wait
+    drained(app)
+    found = scrape(app)
+    of_nap = {"app": app.name, "queue": "default", "task": "nap"}
+    assert found("relevo_task_run_seconds_count", **of_nap) == 2
+    assert found("relevo_task_run_seconds_bucket", **of_nap, le="3600") == 2
+    assert found("relevo_task_run_seconds_bucket", **of_nap, le="0.025") <= 1
+    assert 0.03 <= found("relevo_task_run_seconds_sum", **of_nap) < 10
+    assert found("relevo_task_wait_seconds_count", **of_nap) == 2
+    assert found("relevo_task_wait_seconds_bucket", **of_nap, le="0.05") == 0
+    assert 0.12 <= found("relevo_task_wait_seconds_sum", **of_nap) < 10
+    assert found("relevo_task_run_seconds_count", task="work") == 1
+
+
+def test_attempts_that_fail_are_told_from_those_that_are_put_off(app: Relevo) -> None:
+    @app.task(name="fail", retries=1, backoff="1ms")
+    async def fail() -> None:
+        raise ValueError
+
+    @app.task(name="put_off")
+    def put_off() -> None:
+        raise Snooze("1h")
+
+    fail.enqueue()
+    job = put_off.enqueue()
+    eventually(lambda: drained(app).refused == 0 and scrape(app)("relevo_task_failures_total", task="fail") == 2)
+    found = scrape(app)
+    assert found("relevo_task_run_seconds_count", task="fail") == 2
+    assert found("relevo_task_wait_seconds_count", task="fail") == 1, "the second attempt waited for its pause"
+    assert found("relevo_jobs_retried_total", queue="default") == 2
+    assert found("relevo_task_failures_total", task="put_off") == 0
+    job.cancel()
+
+
+async def test_a_worker_tells_what_it_measured_while_it_works_on(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relevo.worker.timings.WRITE_EVERY", 0.02)
+
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    async with working(app):
+        await (await fine.aenqueue()).aresult(timeout=10)
+
+        async def told() -> bool:
+            return Scrape(await metrics.aexposition(app)).has("relevo_task_run_seconds_count", task="fine")
+
+        await aeventually(told, what="it is told")
+
+
+async def test_what_was_measured_while_the_server_was_away_is_told_later(app: Relevo) -> None:
+    @app.task(name="fine")
+    async def fine() -> None: ...
+
+    async with working(app) as worker:
+        await (await fine.aenqueue()).aresult(timeout=10)
+        nowhere = Relevo(app.name, url=f"redis://127.0.0.1:{free_port()}").client.driver()
+        with pytest.raises(StoreError):
+            await worker.lanes[0].timings.write(nowhere)
+    assert Scrape(await metrics.aexposition(app))("relevo_task_run_seconds_count", task="fine") == 1
+    await app.aclose()
+
+
+async def test_workers_and_their_slots_are_told(app: Relevo) -> None:
+    found = Scrape(await metrics.aexposition(app))
+    assert found("relevo_workers") == found("relevo_worker_slots") == 0
+    async with working(app, queues=["default", "mail"], concurrency=7):
+
+        async def idle() -> bool:
+            found = Scrape(await metrics.aexposition(app))
+            return found.has("relevo_queue_idle_workers", queue="mail") and found("relevo_workers") == 1
+
+        await aeventually(idle, what="the worker is there")
+        found = Scrape(await metrics.aexposition(app))
+        assert found("relevo_worker_slots") == 7
+        assert found("relevo_worker_slots_busy") == 0
+        assert found("relevo_queue_workers", queue="mail") == 1
+
+
+def test_a_worker_that_fell_silent_is_told_of_and_not_forgotten_by_looking(app: Relevo) -> None:
+    app.run(present(app.keys, WorkerInfo("w1", "here", 1, ("default",), 10, 0, 3)))
+    for worker in ("w1", "w2"):
+        app.run(listed(app.keys, worker))
+    for _ in range(2):
+        found = scrape(app)
+        assert (found("relevo_workers"), found("relevo_workers_lost")) == (1, 1)
+        assert found("relevo_worker_slots_busy") == 3
+
+
+def test_schedules_that_are_late_are_told(app_factory: AppFactory, server: Server) -> None:
+    times = Times(server, app_factory)
+    noting(times.app)
+    for name in ("a", "b"):
+        times.app.schedule(name, times.app.tasks["note"], every="1h")
+    times.app.schedules.get("b").pause()
+    found = scrape(times.app)
+    assert found("relevo_schedules", state="active") == found("relevo_schedules", state="paused") == 1
+    assert found("relevo_schedules_late") == 0
+    times.move(62 * MINUTE)
+    found = scrape(times.app)
+    assert found("relevo_schedules_late") == 1
+    assert 60 <= found("relevo_schedule_late_seconds") <= 3600
+    for name in ("a", "b"):
+        times.app.schedules.get(name).remove()
+
+
+async def test_messages_of_the_bus_are_told_by_all_apps_alike(bus_factory: AppFactory) -> None:
+    """R54: life-cycle counters."""
+    one, other = bus_factory("one"), bus_factory("other")
+    svc = one.service("embedding")
+
+    @svc.action("go")
+    async def go() -> None: ...
+
+    @svc.on("shop.sold", broadcast=True)
+    async def sold() -> None: ...
+
+    async with working(one):
+        await other.service("shop").arequest("embedding.go", wait=True, timeout=10)
+
+        async def told() -> int:
+            return await other.service("shop").apublish("sold", {})
+
+        await aeventually(told, what="somebody subscribed")
+        await aeventually(lambda: not one.queue(svc.queue).stats().living, what="all is done")
+        there = Scrape(await metrics.aexposition(other))
+        assert there("relevo_queue_workers", queue="embedding:actions", kind="actions") == 1
+    there, here = Scrape(await metrics.aexposition(other)), Scrape(await metrics.aexposition(one))
+    for found in (there, here):
+        assert found("relevo_jobs_ended_total", queue="embedding:actions", kind="actions", state="done") == 1
+        assert found("relevo_bus_messages", kind="actions", what="created") == 1
+        assert found("relevo_task_run_seconds_count", queue="embedding:actions", task="embedding.go") == 1
+        assert found("relevo_task_run_seconds_count", task="embedding.on.sold") >= 1
+    assert not [one for one in here.samples if "app" in one.labels and "embedding" in one.labels.get("queue", "")]
+    # that of one process is another one after each start: no label may hold it
+    queues = {one.labels["queue"] for one in here.samples if "queue" in one.labels}
+    assert "embedding:notifications:shop.sold" in queues
+    assert not [name for name in queues if re.search("[0-9a-z]{20}", name)]
+    await other.aclose()
+
+
+def test_totals_are_those_of_tallies(bus: Relevo) -> None:
+    svc = bus.service("embedding")
+
+    @svc.action("go")
+    async def go() -> None: ...
+
+    for _ in range(3):
+        svc.send("embedding.go")
+    drained(bus)
+    found = scrape(bus)
+    tally = bus.tallies()["actions"]
+    assert tally.created == 3
+    told = {what: found("relevo_bus_messages", kind="actions", what=what) for what in Tally.__struct_fields__}
+    assert told == {what: getattr(tally, what) for what in Tally.__struct_fields__}
+
+
+def test_a_name_with_quotes_and_lines_is_a_name(app: Relevo) -> None:
+    name = 'a"b\\c'
+
+    @app.task(name="x", queue=name)
+    async def x() -> None: ...
+
+    x.enqueue()
+    drained(app)
+    assert scrape(app)("relevo_jobs_enqueued_total", queue=name) == 1
+
+
+def test_health_is_told_as_a_number(app_factory: AppFactory) -> None:
+    """R164 R165"""
+    app = app_factory(health_limits={"dead_warning": 1, "dead_critical": 3})
+
+    @app.task(name="fail", retries=0)
+    async def fail() -> None:
+        raise ValueError
+
+    assert not scrape(app).has("relevo_health_status"), "nothing is known of it"
+    for status, more in ((1, 1), (2, 2)):
+        fail.enqueue_many([((), {})] * more)
+        drained(app)
+        found = scrape(app)
+        assert found("relevo_health_status", app=app.name) == status
+        assert found("relevo_queue_health_status", queue="default") == status
+        assert found("relevo_queue_stuck_jobs", queue="default", state="ready") == 0
+
+
+# Its limits
+
+
+def test_the_number_of_series_is_bounded_and_what_is_left_out_is_told(
+    app: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST_QUEUES", 3)
+    monkeypatch.setattr(snapshot, "MOST_TASKS", 2)
+    for n in range(5):
+        app.task(name=f"task{n}", queue=f"queue{n}")(_nothing).enqueue()
+    drained(app)
+    found = scrape(app)
+    queues = {one.labels["queue"] for one in found.samples if "queue" in one.labels}
+    left_out = {what: found("relevo_left_out", what=what) for what in ("queues", "tasks")}
+    assert len(queues) == 3
+    assert left_out == {"queues": len(app.queues()) - 3, "tasks": len(queues & {f"queue{n}" for n in range(5)}) - 2}
+    assert len({one.labels["task"] for one in found.samples if "task" in one.labels}) == 2
+
+
+def test_with_very_many_queues_only_some_are_looked_into(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "MOST_LOOKED", 2)
+    for n in range(3):
+        app.task(name="x", queue=f"queue{n}")(_nothing).enqueue()
+    found = scrape(app)
+    assert {one.labels["queue"] for one in found.samples if one.name == "relevo_queue_overdue_jobs"} == {
+        "queue0",
+        "queue1",
+    }
+    assert found("relevo_left_out", what="ages") == 1
+    assert found("relevo_queue_jobs", queue="queue2", state="ready") == 1
+    assert not found.has("relevo_health_status"), "each queue would have to be looked at, and no worker did"
+    for n in range(3):
+        app.queue(f"queue{n}").clear()
+
+
+async def _nothing() -> None: ...
+
+
+def test_a_scrape_asks_as_much_with_many_jobs_as_with_few(app: Relevo, server: Server) -> None:
+    """O(queues), never O(jobs)."""
+
+    @app.task(name="x")
+    async def x() -> None: ...
+
+    def commands() -> int:
+        before = int(server.command("INFO", "stats")["total_commands_processed"])
+        metrics.exposition(app)
+        return int(server.command("INFO", "stats")["total_commands_processed"]) - before
+
+    x.enqueue_many([((), {})] * 500)
+    metrics.exposition(app)  # loads the scripts
+    few = commands()
+    x.enqueue_many([((), {})] * 5_000)
+    assert commands() <= few + 10
+    app.queue().clear()
+
+
+def test_with_the_server_away_that_is_what_is_told() -> None:
+    app = Relevo("shop", url=f"redis://127.0.0.1:{free_port()}")
+    found = scrape(app)
+    assert found("relevo_up", app="shop") == 0
+    assert len(found.samples) == 1
+
+
+# Who serves them
+
+
+@contextmanager
+def scraped(app: Relevo) -> Iterator[str]:
+    settings = app.settings
+    with Scraped("127.0.0.1", 0) as server:
+        server.know(Contact(settings.url, ".relevo", (), 1, 1.0, "w", app.name, settings.prefix, settings.env))
+        yield f"http://127.0.0.1:{server.port}"
+
+
+def get(url: str) -> tuple[int, str, bytes]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read()
+
+
+def test_metrics_are_served_under_their_path_and_nothing_else_is(app: Relevo) -> None:
+    app.queue().stats()
+    with scraped(app) as url:
+        status, kind, text = get(f"{url}/metrics")
+        assert (status, kind) == (200, metrics.CONTENT_TYPE)
+        assert Scrape(text)("relevo_up", app=app.name) == 1
+        assert get(f"{url}/metrics?x=1")[0] == 200
+        assert get(f"{url}/")[0] == get(f"{url}/../etc/passwd")[0] == 404
+
+
+def test_before_a_worker_process_is_up_there_are_no_metrics() -> None:
+    with Scraped("127.0.0.1", 0) as server:
+        assert get(f"http://127.0.0.1:{server.port}/metrics")[0] == 503
+
+
+def test_one_who_connects_and_says_nothing_keeps_nobody_from_the_metrics(app: Relevo) -> None:
+    with scraped(app) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):
+        assert get(f"{url}/metrics")[0] == 200
+
+
+def test_a_port_that_is_taken_is_a_clear_error() -> None:
+    with Scraped("127.0.0.1", 0) as server, pytest.raises(ConfigurationError, match=r"--metrics-port"):
+        Scraped("127.0.0.1", server.port)
+
+
+def test_a_wrong_port_is_refused_by_the_command(server: Server) -> None:
+    told = relevo("worker", "shop:app", "--metrics-port", "70000", url=server.url)
+    assert (told.code, told.out) == (2, "")
+    assert "--metrics-port is a number from 1 to 65535" in told.err
+    with Scraped("127.0.0.1", 0) as taken:
+        told = relevo("worker", "shop:app", "--metrics-port", str(taken.port), url=server.url)
+    assert told.code == 2
+    assert "metrics cannot be served at 127.0.0.1" in told.err
+
+
+def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server: Server, tmp_path: Path) -> None:
+    """Issue 6: /metrics in the worker."""
+    port = free_port()
+    with Site(server, tmp_path) as site:
+        order: dict[str, Any] = {"processes": 2, "metrics-port": port}
+        group = site.start(supervised=True, **order)
+        url = f"http://127.0.0.1:{port}/metrics"
+
+        def found() -> Scrape:
+            return Scrape(get(url)[2])
+
+        eventually(lambda: found().has("relevo_workers") and found()("relevo_workers") == 2, what="both are there")
+        site.enqueue("nap", 1).result(timeout=10)
+        assert group.stop() == 0
+        after = Scrape(metrics.exposition(site.app))
+        assert after("relevo_task_run_seconds_count", app=site.name) == 1, "what was measured is told at the stop"
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=1)
+
+
+def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
+    svc = bus.service("embedding")
+
+    @svc.action("go")
+    async def go() -> None: ...
+
+    @bus.task(name="x", every="1h")
+    async def x() -> None: ...
+
+    svc.send("embedding.go")
+    x.enqueue()
+    drained(bus)
+    for queue in ("default", svc.queue):  # as purging counts
+        bus.run(Call([b"HINCRBY", bus.keys_of(queue).key("stats"), "purged_ready", 1]))
+    text = metrics.exposition(bus)
+    bus.schedules.get("x").remove()
+    found = Scrape(text)
+    for name, (kind, labels, _) in CATALOGUE.items():
+        family = found.families.get(name.removesuffix("_total"))
+        assert family is not None, f"{name} is never told"
+        assert family.type == kind
+        allowed = {*labels, "le"} if kind == "histogram" else set(labels)
+        assert all(set(sample.labels) <= allowed for sample in family.samples), name
+        assert set().union(*(sample.labels for sample in family.samples)) == allowed, name
