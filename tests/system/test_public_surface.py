@@ -60,6 +60,7 @@ IN_PAIRS: dict[str, list[str]] = {
         "cleanup",
         "sweep",
         "tallies",
+        "health",
     ],
     "Service": ["send", "request", "publish", "report", "replay"],
     "Task": ["enqueue", "enqueue_many"],

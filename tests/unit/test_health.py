@@ -194,6 +194,8 @@ def test_a_reason_that_holds_on_says_until_when() -> None:
         (queue(ready=1, oldest_s=60, idle_workers=1), 0, HEALTHY),
         (queue(scheduled=5), 0, HEALTHY),
         (queue(scheduled=5, overdue=1, overdue_age_ms=60_000), 0, UNHEALTHY),
+        (queue(ready=1, oldest_s=60, running=2, silent=1), 0, DEGRADED),  # a loop of one's own has one of them
+        (queue(ready=1, oldest_s=60, running=2, silent=2), 0, UNHEALTHY),
         (queue(ready=1, oldest_s=60, paused=True), 0, DEGRADED),
         (queue(paused=True), 0, HEALTHY),
     ],

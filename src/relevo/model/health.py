@@ -137,7 +137,8 @@ def judge(
     if vitals.paused:
         if due:
             found.append(_reason(vitals.name, "paused", Status.DEGRADED, f"paused, and {_many(due, 'job')} due"))
-    elif due and not workers and not vitals.idle_workers:
+    elif due and not workers and not vitals.idle_workers and vitals.size("running") <= vitals.silent:
+        # what runs under a lease is in somebody's hands: a loop of one's own is no worker, and works all the same
         status = Status.UNHEALTHY if _waited_ms(vitals) >= limits.unserved_age * 1000 else Status.DEGRADED
         found.append(_reason(vitals.name, "unserved", status, f"{_many(due, 'job')} due and no worker serves it"))
     if vitals.silent:
