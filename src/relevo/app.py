@@ -37,6 +37,7 @@ from relevo.model.schedule import TIMES
 from relevo.model.schedule import Schedule as Timed
 from relevo.model.span import Span
 from relevo.pools import Pool, StillThere
+from relevo.purging import PurgeReport, aperformed, performed, purging
 from relevo.queue import Queue
 from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, load
@@ -257,6 +258,17 @@ class Relevo:
         """`sweep` for async code."""
         return await self.arun(sweeping(self, dry_run=dry_run))
 
+    def purge(self, *, dry_run: bool = True, queue: str | None = None) -> PurgeReport:
+        """Find what is in its state for too long (setting `purge_ages`), and with `dry_run=False` end or remove it.
+
+        Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done.
+        """
+        return performed(self, purging(self, dry_run=dry_run, queue=queue))
+
+    async def apurge(self, *, dry_run: bool = True, queue: str | None = None) -> PurgeReport:
+        """`purge` for async code."""
+        return await aperformed(self, purging(self, dry_run=dry_run, queue=queue))
+
     def tallies(self) -> dict[str, Tally]:
         """How many actions, callbacks and notifications came and went: created, done, dead, expired, cleaned, swept."""
         return self.run(tallies(self))
@@ -313,9 +325,8 @@ class Relevo:
         asked by the purge, of what is in a state for too long, whether it still exists. `data_ttl`: how long what is
         known of an entity is kept once it left all states (default: `failure_ttl`).
         """
-        known = self.declared_pools.get(name) if isinstance(name, str) else None
         if states is None and still_there is None and data_ttl is None:
-            return known or Pool(self, name)
+            return self.declared_pools.get(name) or Pool(self, name)
         pool = self.declared_pools[name] = Pool(self, name, states, still_there, data_ttl)
         return pool
 

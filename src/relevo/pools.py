@@ -1,8 +1,8 @@
 """Pools: things that are not jobs and move through named states, such as machines: pending, ready, running, completed.
 
-A pool knows where each entity is, since when, and what else there is to know of it. Each move is one step on the server,
-so an entity is in one state at a time whatever crashes; and one that is given up is a dead letter with all that was
-known of it. What is in a state for too long is the purge's.
+A pool knows where each entity is, since when, and what else there is to know of it. Each move is one step on the
+server, so an entity is in one state at a time whatever crashes; and one that is given up is a dead letter with all that
+was known of it. What is in a state for too long is the purge's.
 """
 
 from __future__ import annotations
@@ -251,15 +251,15 @@ class Pool:
         """A state of this pool; one that was not declared is refused where some were."""
         word = _checked_word(state)
         if self.states and word not in self.states:
-            known = ", ".join(self.states)
-            raise OptionError(f"pool {self.name} has no state {word!r}{did_you_mean(word, self.states) or f': {known}'}")
+            near = did_you_mean(word, self.states) or f": {', '.join(self.states)}"
+            raise OptionError(f"pool {self.name} has no state {word!r}{near}")
         return word
 
     def _encoded(self, metadata: dict[str, Any], *, new: bool = False) -> dict[str, bytes]:
         encoded = {}
         for name, value in metadata.items():
             if not name or name.startswith("@") or len(name) > LONGEST_ID or not name.isprintable():
-                raise OptionError(f"metadata: a field's name is printable and does not begin with @, found {name!r:.60}")
+                raise OptionError(f"metadata: a field's name is text that does not begin with @, found {name!r:.60}")
             if value is None:
                 if not new:
                     encoded[name] = b""
@@ -268,11 +268,11 @@ class Pool:
                 encoded[name] = msgspec.json.encode(value)
             except (TypeError, ValueError, RecursionError) as error:
                 raise PayloadError(f"pool {self.name}: metadata {name!r} cannot be kept as JSON: {error}") from error
-        limit = self._app.settings.max_payload
-        if len(encoded) > MOST_FIELDS or sum(map(len, encoded.values())) > limit:
+        limit, size = self._app.settings.max_payload, sum(map(len, encoded.values()))
+        if len(encoded) > MOST_FIELDS or size > limit:
             raise PayloadError(
-                f"pool {self.name}: metadata has {len(encoded)} fields of {sum(map(len, encoded.values())):,} bytes, the "
-                f"limit is {MOST_FIELDS} fields of {limit:,} bytes (setting max_payload). Keep a reference instead."
+                f"pool {self.name}: metadata has {len(encoded)} fields of {size:,} bytes, the limit is {MOST_FIELDS} "
+                f"fields of {limit:,} bytes (setting max_payload). Keep a reference instead."
             )
         return encoded
 
@@ -294,7 +294,7 @@ def checked_id(id: Any) -> str:
 
 def _checked_word(state: Any) -> str:
     if not isinstance(state, str) or not _WORD.fullmatch(state):
-        raise OptionError(f"a state is a word of letters, digits, _, - and dots, such as 'pending', found {state!r:.60}")
+        raise OptionError(f"a state is a word of letters, digits, _, - and dots, like 'pending', found {state!r:.60}")
     return state
 
 

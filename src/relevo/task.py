@@ -14,6 +14,7 @@ from relevo.codec import Signature
 from relevo.errors import OptionError, PayloadError, TargetError
 from relevo.flow.steps import Receiver, Step
 from relevo.handle import Job
+from relevo.model.ids import made_ms
 from relevo.model.job import Envelope, write
 from relevo.model.options import TASK_ONLY, Executor, Options, changed
 from relevo.store.dependents import needs_of, push_dependents
@@ -227,10 +228,12 @@ class Task(Generic[P, R]):
 
     def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:
         """A job of a workflow. Its name is only a label: one that is found instead of a new one cannot be a member."""
-        job = self._new_job(id, fragment, now_ms, extra)
+        # Its gate is opened by its maker, at once; other parents may take their time.
+        waits = needs != "" and int(needs.split(" ")[1]) > needs.startswith("g")
+        job = self._new_job(id, fragment, now_ms, extra, waits)
         return msgspec.structs.replace(job, name="", scope="", needs=needs, edges=edges)
 
-    def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"") -> NewJob:
+    def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"", waits: bool = False) -> NewJob:
         options = self.options
         head = self._head + extra
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
@@ -242,11 +245,17 @@ class Task(Generic[P, R]):
         if options.expires is not None:
             head += b',"x":%d' % (now_ms + round(options.expires * 1000))
         when = ""
+        due_ms = None
         if options.eta_ms is not None:
-            when = str(options.eta_ms)
+            when, due_ms = str(options.eta_ms), max(1, options.eta_ms)
         elif options.delay:
             # One more: the server's clock is cut to whole milliseconds, and a delay may be longer but not shorter.
-            when = f"+{round(options.delay * 1000) + 1}"
+            delay_ms = round(options.delay * 1000) + 1
+            when, due_ms = f"+{delay_ms}", made_ms(id) + delay_ms
+        if options.depends_on or waits:
+            due_ms = 0
+        if due_ms is not None:
+            head += b',"d":%d' % due_ms
         return NewJob(
             id,
             options.priority,

@@ -1,4 +1,4 @@
-"""Pools: entities with metadata move through named states, one step at a time, and end in dead letters or not at all."""
+"""Pools: entities with metadata move through named states, one step at a time, and what fails is a dead letter."""
 
 from __future__ import annotations
 

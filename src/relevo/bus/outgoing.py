@@ -16,6 +16,7 @@ from relevo.bus.naming import context_of, parts_of, queue_of
 from relevo.context import JobContext, running
 from relevo.errors import OptionError, RequestTimeout
 from relevo.model.durations import Duration, seconds
+from relevo.model.ids import made_ms
 from relevo.model.job import PRIORITY_DEFAULT, Envelope, write
 from relevo.model.message import Belongings, Headers, Intent, Message, onward
 from relevo.model.names import Address
@@ -67,6 +68,7 @@ class Outgoing(Struct, frozen=True):
             Envelope(
                 self.type,
                 takes="claim" if is_claimed else "",
+                due_ms=made_ms(self.id) + self.delay_ms if self.delay_ms else None,
                 headers=self.headers if headers is None else headers,
                 **self.place.chosen,
                 **self.chosen,

@@ -76,6 +76,9 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     flow: str = field(name="wf", default="")
     #: The tick of the schedule that made it.
     tick_ms: int | None = field(name="tk", default=None)
+    #: When it was to be ready, by the clock of its maker: only of jobs with a delay, so that one can tell how long they
+    #: have been waiting for a worker. 0: when others have ended.
+    due_ms: int | None = field(name="d", default=None)
     #: Of a message of the bus.
     headers: Headers | None = field(name="m", default=None)
     #: Over the body, by a key that services share; see bus/signing.py.

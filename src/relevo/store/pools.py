@@ -205,7 +205,7 @@ def census(pool: QueueKeys) -> Call[Census]:
 def readmit(
     pool: QueueKeys, letter: str, id: str, state: str, retries: int, metadata: Mapping[str, bytes]
 ) -> Call[int]:
-    """Bring an entity back from its dead letter: 1 done, 0 no such letter, -1 too many states, -2 it is there already."""
+    """Bring an entity back from its dead letter: 1 done, 0 no such letter, -1 too many states, -2 it is there."""
     script = pool.script("readmit")
     args: list[Argument] = [KEEP_MS, letter, id, state, retries, MOST_STATES, *_pairs(metadata)]
     return Call(args, int, script, pool.of(script), repeatable=False)

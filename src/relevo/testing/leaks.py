@@ -11,8 +11,8 @@ once. One that will cancel jobs whose maker died (`<id>.gate`) may wait for its 
 Entries of `holding` are running jobs of groups with a limit, and how many each group has. Each line in which jobs wait
 because of that (`parked:<group>`) stands in `parking`, and all in it live.
 
-Of a pool: what is in a state (`placed:<state>`) and what is known of it (`entity:<id>`) belongs to one of its `entities`,
-each of which is in a state, and each of its `states` holds some.
+Of a pool: what is in a state (`placed:<state>`) and what is known of it (`entity:<id>`) belongs to one of its
+`entities`, each of which is in a state, and each of its `states` holds some.
 
 `clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` and, of the bus,
 `subscriptions` until they are removed, so `limits`, `ticks` as long as the schedule they are of, and `topics` as the

@@ -27,6 +27,7 @@ from relevo.worker.keeper import Keeper
 from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
+from relevo.worker.purger import Purger
 from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
@@ -150,6 +151,8 @@ class Worker:
             duties = [self._guard(bell.run, "bell") for bell in self._bells]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
+            if self.app.settings.purge != "off":
+                duties.append(self._guard(Purger(self.app, self.id).run, "purge"))
             try:
                 await self._stop.wait()
                 await self._wind_down(lanes)
