@@ -22,6 +22,8 @@ from relevo.model.job import State
 from relevo.model.message import Fault, Message, Reply
 from relevo.model.options import Priority
 from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.pools import Entity, Pool
+from relevo.purging import PurgeReport
 from relevo.queue import Lease, Queue
 from relevo.schedules import Schedule, ScheduleInfo
 from relevo.store.settlement import Failure
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Backoff",
     "Cancel",
+    "Entity",
     "Failure",
     "Fault",
     "Job",
@@ -39,8 +42,10 @@ __all__ = [
     "JobInfo",
     "Lease",
     "Message",
+    "Pool",
     "Priority",
     "Progress",
+    "PurgeReport",
     "Queue",
     "Relevo",
     "Reply",

@@ -30,6 +30,22 @@ from tests.system.shell import relevo
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
+#: What a purge does that only looks, and what it takes to act; and pools.
+LOOKING = {"survey", "astray", "count", "census", "roll", "unplaced"}
+PURGING = LOOKING | {
+    "purge",
+    "recover",
+    "hold",
+    "unlock",
+    "shift",
+    "bury",
+    "oust",
+    "lapse",
+    "admit",
+    "amend",
+    "readmit",
+}
+
 #: What each role does: its scripts, and its plain commands.
 ROLES = {
     "producer": (
@@ -67,23 +83,25 @@ ROLES = {
             "unsubscribe",
             "sweep",
             "close",
+            *PURGING,
         },
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
-        | {"hget", "hset", "hmget", "hdel"},
+        | {"hget", "hset", "hmget", "hdel"}
+        # of purges and pools
+        | {"get", "hscan", "hgetall", "zrange"},
     ),
     # the last ones for workflows and schedules
     "monitor": (
-        {"count", "page", "look"},
-        {"ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
+        {"count", "page", "look", *LOOKING},
+        {"get", "hscan", "ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
         | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
     ),
 }
 
 #: A process of the bus: a worker of its app, and all that services say to each other.
 ROLES["service"] = (
-    ROLES["worker"][0]
-    | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag", "count"},
+    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag"},
     ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
 )
 

@@ -138,6 +138,9 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "task_ttl": ("2h", 7200.0),
         "orphan_age": ("3d", 259_200.0),
         "lifecycle": ("observe", "observe"),
+        "purge": ("observe", "observe"),
+        "purge_every": ("30m", 1800.0),
+        "purge_ages": ('{"ready": "6h"}', {"ready": "6h"}),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
     }
     assert set(given) == set(Settings.__struct_fields__)

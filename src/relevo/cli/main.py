@@ -29,6 +29,7 @@ COMMANDS = {
     "trace": "relevo.cli.trace",
     "task": "relevo.cli.task",
     "cleanup": "relevo.cli.cleanup",
+    "purge": "relevo.cli.purge",
     "audit": "relevo.cli.audit",
     "doctor": "relevo.cli.doctor",
     "server": "relevo.cli.server",

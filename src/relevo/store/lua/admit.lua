@@ -17,6 +17,6 @@ if redis.call('ZSCORE', entities, id) then return 0 end
 if not redis.call('ZSCORE', states, state) and redis.call('ZCARD', states) >= tonumber(most) then return -1 end
 redis.call('DEL', entity .. ':' .. id) -- what was left of one of this name
 enter(id, state)
-write_metadata(id, 5)
+for i = 5, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 tally('added', 1)
 return 1

@@ -6,6 +6,6 @@ GIVES 1 done, 0 the pool has no such entity ]]
 -- @include now
 -- @include pool
 if not redis.call('ZSCORE', entities, id) then return 0 end
-write_metadata(id, 2)
+for i = 2, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 redis.call('ZADD', entities, string.format('%d', now), id)
 return 1

@@ -25,7 +25,7 @@ local state, elsewhere = standing(id, from, since, older_ms)
 if not state then return { 0, elsewhere } end
 local came = redis.call('ZSCORE', placed .. ':' .. state, id)
 quit(id, state)
-write_metadata(id, 15)
+for i = 15, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 local known, told, retries = redis.call('HGETALL', entity .. ':' .. id), {}, '0'
 for i = 1, #known, 2 do
   if known[i] == '@retries' then retries = known[i + 1]

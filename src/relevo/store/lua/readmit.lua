@@ -19,6 +19,6 @@ redis.call('ZREM', dead, letter)
 redis.call('DEL', ended .. ':' .. letter, entity .. ':' .. id)
 enter(id, state)
 redis.call('HSET', entity .. ':' .. id, '@retries', retries)
-write_metadata(id, 7)
+for i = 7, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 tally('revived', 1)
 return 1

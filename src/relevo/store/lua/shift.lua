@@ -17,6 +17,6 @@ if not state then return { 0, elsewhere } end
 if not redis.call('ZSCORE', states, to) and redis.call('ZCARD', states) >= tonumber(most) then return { -1, state } end
 quit(id, state)
 enter(id, to)
-write_metadata(id, 8)
+for i = 8, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 tally(older_ms == '' and 'moved' or 'purged_' .. state, 1)
 return { 1, to }

@@ -11,12 +11,9 @@ local function quit(id, state)
   redis.call('ZREM', placed .. ':' .. state, id)
   if redis.call('EXISTS', placed .. ':' .. state) == 0 then redis.call('ZREM', states, state) end
 end
--- Field, value, … from there on; a value of '' takes the field away.
-local function write_metadata(id, from)
-  for i = from, #ARGV, 2 do
-    if ARGV[i + 1] == '' then redis.call('HDEL', entity .. ':' .. id, ARGV[i])
-    else redis.call('HSET', entity .. ':' .. id, ARGV[i], ARGV[i + 1]) end
-  end
+local function write_field(id, field, value) -- a value of '' takes the field away
+  if value == '' then redis.call('HDEL', entity .. ':' .. id, field)
+  else redis.call('HSET', entity .. ':' .. id, field, value) end
 end
 -- It is in no state any more: what is known of it ends.
 local function let_end(id, data_ms)
