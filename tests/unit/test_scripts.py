@@ -131,7 +131,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (purging.survey(KEYS, "ready", 1, 0), 0),
     (purging.purge(KEYS, ID, [purging.Act(ID, "ready", 1, b"", 1, 1, purging.Ending("dead"))] * 2, 1), 26),
     (purging.recover(KEYS, ID, [(ID, b"1")], purging.Recovery(1, 1)), 2),
-    (purging.astray(KEYS, [ID, ID]), 2),
+    (purging.astray(KEYS, [(b"a", b"{}"), (b"b", b"{}")]), 2),
     (purging.hold(KEYS, ID), 0),
     (pools.admit(KEYS, "vm", "pending", {"ip": b'"x"'}), 2),
     (pools.shift(KEYS, "vm", "pending", "ready", {}), 0),

@@ -14,11 +14,11 @@ from relevo.store.push import CHUNK_BYTES, KEEP_MS
 from relevo.store.subscriptions import unlock as unlock
 
 #: Entries of one look: none takes longer than two milliseconds, however long the queue is.
-PART = 500
+PART = 250
 #: Of the ready only the ids are looked at first, which is quicker.
-PART_READY = 1000
+PART_READY = 500
 #: Ended in one step.
-ACTS = 100
+ACTS = 50
 #: One purge of a queue at a time; whoever dies in it holds up the next for so long.
 LOCK_MS = 60_000
 #: How long it is remembered where in a long queue the last purge stopped.
@@ -133,25 +133,38 @@ def recover(
     return Call(args, decode, script, queue.of(script), repeatable=False)
 
 
-def bodies(queue: QueueKeys, cursor: bytes) -> Call[tuple[bytes, list[tuple[str, bytes]]]]:
-    """Where the next part begins (0: there is none), and a part of all bodies. Only asked if some are astray."""
+class Stray(Struct, frozen=True):
+    """A body in no set."""
 
-    def decode(reply: list[Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
+    id: str
+    body: bytes
+    claim: bytes
+    #: Since when that is known; 0: it is not.
+    noted_ms: int
+
+
+def bodies(queue: QueueKeys, cursor: bytes, count: int) -> Call[tuple[bytes, list[tuple[bytes, bytes]]]]:
+    """Where the next part begins (0: there is none), and about so many of all bodies. Only asked if some are astray."""
+
+    def decode(reply: list[Any]) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         cursor, flat = reply
-        rows = zip(flat[::2], flat[1::2], strict=True)
-        return cursor, [(id.decode(errors="backslashreplace"), body) for id, body in rows]
+        return cursor, list(zip(flat[::2], flat[1::2], strict=True))
 
-    return Call([b"HSCAN", queue.key("jobs"), cursor, b"COUNT", 100], decode)
+    return Call([b"HSCAN", queue.key("jobs"), cursor, b"COUNT", count], decode)
 
 
-def astray(queue: QueueKeys, ids: Sequence[str]) -> Call[list[tuple[int, bytes]]]:
-    """Of each: since when it is known to be in no set (0: it is not known; -1: it is in one), and its claim."""
+def astray(queue: QueueKeys, jobs: Sequence[tuple[bytes, bytes]]) -> Call[list[Stray]]:
+    """Those of some (id, body)s that are in no set."""
     script = queue.script("astray")
 
-    def decode(reply: list[bytes]) -> list[tuple[int, bytes]]:
-        return [(int(float(reply[i])), reply[i + 1]) for i in range(0, len(reply), 2)]
+    def decode(reply: list[Any]) -> list[Stray]:
+        found = []
+        for index, noted, claim in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            id, body = jobs[index]
+            found.append(Stray(id.decode(errors="backslashreplace"), body, claim, int(float(noted))))
+        return found
 
-    return Call([*ids], decode, script, queue.of(script))
+    return Call([id for id, _ in jobs], decode, script, queue.of(script))
 
 
 def lock(queue: QueueKeys, owner: str) -> Call[bool]:
