@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from relevo.model.message import Fault, Message, Reply
     from relevo.model.options import Priority
     from relevo.model.verdicts import Cancel, Retry, Snooze
+    from relevo.pools import Entity, Pool
+    from relevo.purging import PurgeReport
     from relevo.queue import Lease, Queue
     from relevo.schedules import Schedule, ScheduleInfo
     from relevo.store.settlement import Failure
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Backoff",
     "Cancel",
+    "Entity",
     "Failure",
     "Fault",
     "Job",
@@ -41,8 +44,10 @@ __all__ = [
     "JobInfo",
     "Lease",
     "Message",
+    "Pool",
     "Priority",
     "Progress",
+    "PurgeReport",
     "Queue",
     "Relevo",
     "Reply",
@@ -85,6 +90,9 @@ _FROM = {
     "Cancel": "model.verdicts",
     "Retry": "model.verdicts",
     "Snooze": "model.verdicts",
+    "Entity": "pools",
+    "Pool": "pools",
+    "PurgeReport": "purging",
     "Lease": "queue",
     "Queue": "queue",
     "Schedule": "schedules",

@@ -32,13 +32,15 @@ from relevo.model.durations import Duration
 from relevo.model.health import Health
 from relevo.model.ids import LENGTH, Ids, looks_like_id
 from relevo.model.job import Envelope, State
-from relevo.model.names import is_bus_name, queue_address, task_queue
+from relevo.model.names import is_bus_name, is_pool_name, queue_address, task_queue
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
 from relevo.model.schedule import TIMES
 from relevo.model.schedule import Schedule as Timed
 from relevo.model.span import Span
+from relevo.pools import Pool, StillThere
+from relevo.purging import PurgeReport, aperformed, performed, purging
 from relevo.queue import Queue
 from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, load
@@ -97,6 +99,8 @@ class Relevo:
             max_crashes=self.settings.max_crashes,
         )
         self.bus = Bus(self)
+        #: pools of which this program said something
+        self.declared_pools: dict[str, Pool] = {}
         #: tasks that every app has
         self.built_in: dict[str, Task[..., Any]] = {GATHER: Task(self, _gather, GATHER, self.default_options)}
 
@@ -262,6 +266,17 @@ class Relevo:
         """`sweep` for async code."""
         return await self.arun(sweeping(self, dry_run=dry_run))
 
+    def purge(self, *, dry_run: bool = True, queue: str | None = None) -> PurgeReport:
+        """Find what is in its state for too long (setting `purge_ages`), and with `dry_run=False` end or remove it.
+
+        Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done.
+        """
+        return performed(self, purging(self, dry_run=dry_run, queue=queue))
+
+    async def apurge(self, *, dry_run: bool = True, queue: str | None = None) -> PurgeReport:
+        """`purge` for async code."""
+        return await aperformed(self, purging(self, dry_run=dry_run, queue=queue))
+
     def tallies(self) -> dict[str, Tally]:
         """How many actions, callbacks and notifications came and went: created, done, dead, expired, cleaned, swept."""
         return self.run(tallies(self))
@@ -303,6 +318,45 @@ class Relevo:
         except OptionError:
             return False
         return True
+
+    def pool(
+        self,
+        name: str,
+        *,
+        states: Sequence[str] | None = None,
+        still_there: StillThere | None = None,
+        data_ttl: Duration | None = None,
+    ) -> Pool:
+        """A pool by its name: entities with metadata in named states, such as machines that are pending or ready.
+
+        What is said here once counts wherever this app names the pool. `states`: no others are taken. `still_there`:
+        asked by the purge, of what is in a state for too long, whether it still exists. `data_ttl`: how long what is
+        known of an entity is kept once it left all states (default: `failure_ttl`).
+        """
+        if states is None and still_there is None and data_ttl is None:
+            return self.declared_pools.get(name) or Pool(self, name)
+        pool = self.declared_pools[name] = Pool(self, name, states, still_there, data_ttl)
+        return pool
+
+    def pools(self) -> list[str]:
+        """Names of all pools in use."""
+        return self.run(self.listed_pools())
+
+    async def apools(self) -> list[str]:
+        """`pools` for async code."""
+        return await self.arun(self.listed_pools())
+
+    def listed_pools(self) -> Generator[Call[Any], Any, list[str]]:
+        """The plan behind `pools`."""
+        names: list[bytes] = yield Call([b"ZRANGE", self.keys.pools, 0, -1])
+        return sorted(name.decode(errors="replace") for name in names)
+
+    def list_pool(self, name: str) -> Generator[Call[Any], Any, None]:
+        """Put a pool on the list of pools, before its first entity."""
+        listed = f"pool {name}"
+        if not self.is_listed(listed):
+            yield queues.register(self.keys.pools, [name], self.bus_keys.script("enlist"))
+            self._listed[listed] = time.monotonic() + LIST_AGAIN
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """A job by its id; without `queue` all queues are asked. UnknownJob if there is none."""
@@ -448,7 +502,8 @@ class Relevo:
     def list_queue(self, queue: str) -> Generator[Call[Any], Any, None]:
         """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
         if not self.is_listed(queue):
-            key = self.bus_keys.key("queues") if is_bus_name(queue) else self.keys.queues
+            is_ours = not is_bus_name(queue) or is_pool_name(queue)
+            key = self.keys.queues if is_ours else self.bus_keys.key("queues")
             yield queues.register(key, [queue], self.bus_keys.script("enlist"))
             self._listed[queue] = time.monotonic() + min(LIST_AGAIN, self.settings.orphan_age / 4)
 

@@ -21,6 +21,7 @@ from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
 from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
 from relevo.model.nearest import did_you_mean
+from relevo.model.purging import ages_of
 from relevo.model.schedule import TIMES, schedule_of
 
 Read = Callable[[str, Any], Any]
@@ -185,6 +186,17 @@ def _switch(name: str, given: Any) -> bool:
     return given
 
 
+def _purge_ages(name: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, str):  # a variable holds nothing but text
+        try:
+            given = msgspec.json.decode(given)
+        except msgspec.DecodeError as error:
+            raise OptionError(f"{name}: JSON is needed in a variable, found {given!r:.80}: {error}") from error
+    ages_of(given, what=name)
+    found: dict[str, Any] = given
+    return found
+
+
 def _lifecycle(name: str, given: Any) -> str:
     if given not in ("on", "observe", "off"):
         raise OptionError(f"{name}: 'on', 'observe' or 'off' is needed, found {given!r:.80}.")
@@ -325,6 +337,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # What is degraded and what is unhealthy, for all queues and for each:
     # [health_limits] dead_warning = 100; [health_limits.mail] slo = "30s". The defaults: model/health_limits.py.
     health_limits: Annotated[dict[str, Any], read_limits] = {}
+    # Whether workers end and remove what is in its state for too long ("on"), only log what they would do ("observe"),
+    # or leave it alone ("off"). Off: what is too old for a queue is for its owner to say.
+    purge: Annotated[str, _lifecycle] = "off"
+
+    # Seconds between two purges of an app, by whichever worker comes first. Limits are hours, so an hour is enough.
+    purge_every: Annotated[float, _SPAN] = 3_600.0
+
+    # How old is too old, by state, for all, for one queue or for one pool: [purge_ages] ready = "6h",
+    # [purge_ages.queues.mails] ready = "1h". What is not named here is in model/purging.py, with its reason.
+    purge_ages: Annotated[dict[str, Any], _purge_ages] = {}
 
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()

@@ -265,10 +265,12 @@ class Task(Generic[P, R]):
 
     def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:
         """A job of a workflow. Its name is only a label: one that is found instead of a new one cannot be a member."""
-        job = self._new_job(id, fragment, now_ms, extra)
+        # Its gate is opened by its maker, at once; other parents may take their time.
+        waits = needs != "" and int(needs.split(" ")[1]) > needs.startswith("g")
+        job = self._new_job(id, fragment, now_ms, extra, waits)
         return msgspec.structs.replace(job, name="", scope="", needs=needs, edges=edges)
 
-    def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"") -> NewJob:
+    def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"", waits: bool = False) -> NewJob:
         options = self.options
         head = self._head + extra
         if self.app.telemetry is not None:
@@ -282,15 +284,18 @@ class Task(Generic[P, R]):
         if options.expires is not None:
             head += b',"x":%d' % (now_ms + round(options.expires * 1000))
         when = ""
+        later_ms = None
         if options.eta_ms is not None:
             when = str(options.eta_ms)
-            head += b',"d":%d' % max(0, options.eta_ms - made_ms(id))
+            later_ms = max(1, options.eta_ms - made_ms(id))
         elif options.delay:
             # One more: the server's clock is cut to whole milliseconds, and a delay may be longer but not shorter.
             when = f"+{round(options.delay * 1000) + 1}"
-            head += b',"d":%d' % round(options.delay * 1000)
-        elif options.depends_on:
-            head += b',"d":0'
+            later_ms = round(options.delay * 1000)
+        if options.depends_on or waits:
+            later_ms = 0
+        if later_ms is not None:
+            head += b',"d":%d' % later_ms
         return NewJob(
             id,
             options.priority,

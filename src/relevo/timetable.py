@@ -155,6 +155,8 @@ def fire(
         if schedule.expires is not None:
             body += b',"x":%d' % (tick_ms + round(schedule.expires * 1000))
         when = str(shifted(tick_ms, schedule)) if schedule.jitter and due_ms is not None else ""
+        if when:
+            body += b',"d":' + when.encode()
         job = NewJob(app.new_id(), schedule.priority, body + b"}", when, schedule.group, schedule.weight)
         rows.append(store.Tick(tick_ms, job))
     return store.fire(

@@ -31,6 +31,22 @@ from tests.system.shell import relevo
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
+#: What a purge does that only looks, and what it takes to act; and pools.
+LOOKING = {"survey", "astray", "count", "census", "roll", "unplaced"}
+PURGING = LOOKING | {
+    "purge",
+    "recover",
+    "hold",
+    "unlock",
+    "shift",
+    "bury",
+    "oust",
+    "lapse",
+    "admit",
+    "amend",
+    "readmit",
+}
+
 #: What each role does: its scripts, and its plain commands.
 ROLES = {
     "producer": (
@@ -73,25 +89,28 @@ ROLES = {
             "snapshot",
             "measure",
             "count",
+            *PURGING,
         },
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel; of health: zrange, mget
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
         | {"hget", "hset", "hmget", "hdel", "zrange", "mget"}
         # for metrics
-        | {"zcount", "hgetall"},
+        | {"zcount", "hgetall"}
+        # of purges and pools
+        | {"get", "hscan"},
     ),
     # the last ones for workflows and schedules
     "monitor": (
-        {"count", "page", "look", "letters", "groups", "vitals"},
-        {"hkeys", "zmscore", "zcount", "ping", "time", "info", "mget", "zrange", "zrem", "zrevrange", "hget"}
+        {"count", "page", "look", "letters", "groups", "vitals", *LOOKING},
+        {"get", "hscan", "hkeys", "zmscore", "zcount", "ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
+        | {"hget"}
         | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
     ),
 }
 
 #: A process of the bus: a worker of its app, and all that services say to each other.
 ROLES["service"] = (
-    ROLES["worker"][0]
-    | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag", "count"},
+    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag"},
     ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
 )
 

@@ -19,6 +19,7 @@ from tests.system.shell import environment
 PROMISED = [
     "Backoff",
     "Cancel",
+    "Entity",
     "Failure",
     "Fault",
     "Job",
@@ -26,8 +27,10 @@ PROMISED = [
     "JobInfo",
     "Lease",
     "Message",
+    "Pool",
     "Priority",
     "Progress",
+    "PurgeReport",
     "Queue",
     "Relevo",
     "Reply",
@@ -45,7 +48,20 @@ PROMISED = [
     "current_job",
     "group",
 ]
-WITH_METHODS = ["Relevo", "Task", "Job", "Queue", "Lease", "JobContext", "Backoff", "Workflow", "Schedule", "Service"]
+WITH_METHODS = [
+    "Relevo",
+    "Task",
+    "Job",
+    "Queue",
+    "Pool",
+    "PurgeReport",
+    "Lease",
+    "JobContext",
+    "Backoff",
+    "Workflow",
+    "Schedule",
+    "Service",
+]
 #: Methods that wait for the server, and so come twice.
 IN_PAIRS: dict[str, list[str]] = {
     "Relevo": [
@@ -61,7 +77,10 @@ IN_PAIRS: dict[str, list[str]] = {
         "sweep",
         "tallies",
         "health",
+        "pools",
+        "purge",
     ],
+    "Pool": ["add", "move", "fail", "remove", "update", "get", "items", "counts", "dead", "retry"],
     "Service": ["send", "request", "publish", "report", "replay"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],

@@ -144,6 +144,9 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "health": ("on", True),
         "health_every": ("1m", 60.0),
         "health_limits": ('{"dead_warning": 5, "mail": {"slo": "30s"}}', {"dead_warning": 5, "mail": {"slo": 30.0}}),
+        "purge": ("observe", "observe"),
+        "purge_every": ("30m", 1800.0),
+        "purge_ages": ('{"ready": "6h"}', {"ready": "6h"}),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
     }
     assert set(given) == set(Settings.__struct_fields__)

@@ -67,6 +67,7 @@ class Outgoing(Struct, frozen=True):
             Envelope(
                 self.type,
                 takes="claim" if is_claimed else "",
+                later_ms=self.delay_ms or None,
                 headers=self.headers if headers is None else headers,
                 **self.place.chosen,
                 **self.chosen,

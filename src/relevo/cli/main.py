@@ -31,6 +31,7 @@ COMMANDS = {
     "trace": "relevo.cli.trace",
     "task": "relevo.cli.task",
     "cleanup": "relevo.cli.cleanup",
+    "purge": "relevo.cli.purge",
     "audit": "relevo.cli.audit",
     "web": "relevo.cli.web",
     "doctor": "relevo.cli.doctor",

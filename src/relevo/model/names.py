@@ -114,6 +114,23 @@ def task_queue(prefix: str, env: str, app: str, queue: str) -> Address:
     return Address(prefix, env, app, (), "actions", (queue,))
 
 
+def pool_name(app: str, pool: str) -> str:
+    """The name of an app's pool among its queues: `shop:actions:pool:vms`.
+
+    A task queue has one part behind its kind and a service's actions have none, so that two cannot be taken for either;
+    and it reads back like every other name, so that what looks at queues can look at a pool.
+    """
+    encode(pool, what="pool")
+    if pool == "dead_letter":
+        raise OptionError("pool: 'dead_letter' is a reserved word. Choose another name.")
+    return str(Address("", "", app, (), "actions", ("pool", pool)))
+
+
+def is_pool_name(queue: str) -> bool:
+    """Whether this is the name of a pool among the queues."""
+    return ":actions:pool:" in queue
+
+
 def queue_address(prefix: str, env: str, app: str, queue: str) -> Address:
     """The address of a queue by the name it has in an app: `default`, or one of the bus, such as `embedding:actions`.
 

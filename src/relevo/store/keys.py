@@ -47,12 +47,17 @@ QUEUE_KEYS = {
     "instances": "time limit, renewed by those who serve the queue",
     "offers": "time limit, renewed by those who serve the queue",
     "log": "time limit, renewed by traffic; the newest only",
+    "strays": "time limit, renewed by the purge",
+    "walk": "a day, renewed by the purge",
+    # of a pool, which is addressed as a queue: `{prefix:env:app:actions:pool:name}`
+    "entities": "empties with the entities",
+    "states": "empties with the entities",
     # of the bus, which is addressed as a queue: `{prefix:env}`
     "queues": "time limit, renewed by use",
     "subscriptions": "permanent until a subscription is removed; swept when nobody serves it",
     "topics": "as the subscriptions",
     "closed": "a day, renewed by events",
-    "sweeping": "half a minute: one sweep at a time",
+    "sweeping": "half a minute, of a queue a minute: one sweep at a time",
     "audit": "time limit, renewed by deeds; the newest only",
     "spans": "time limit, renewed by traffic; the newest only",
     # of an app, which is addressed as a queue, too: `{prefix:env:app}`
@@ -62,6 +67,8 @@ QUEUE_KEYS = {
     "alike": "time limit of the longest dead letter in it",
     "binned": "ten minutes, or its record's time limit",
     "parked": "empties with the jobs",
+    "placed": "empties with the entities",
+    "entity": "the pool's data_ttl, once the entity has left all states",
     "made": "task_ttl, renewed by what is made on behalf of the task",
     "carried": "removed with its job or workflow; a time limit once that has failed or ended",
     "ended": "result_ttl or failure_ttl",
@@ -136,6 +143,16 @@ class AppKeys:
     def schedules(self) -> bytes:
         """hash: schedule -> the queue in which it is kept; permanent until it is removed."""
         return (self._tag + "schedules").encode()
+
+    @property
+    def pools(self) -> bytes:
+        """zset: name of a pool, when it was last used; time limit, renewed by use."""
+        return (self._tag + "pools").encode()
+
+    @property
+    def purged(self) -> bytes:
+        """Which worker purges in this interval; the interval."""
+        return (self._tag + "purged").encode()
 
     @property
     def workers(self) -> bytes:

@@ -116,8 +116,16 @@ def of_dead(record: Record, envelope: Envelope | None) -> Record:
     )
 
 
-def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: bytes = b"", not_kept: str = "") -> Moved:
-    """The row that makes a decision true."""
+def settle(
+    held: Held,
+    outcome: Outcome,
+    terms: Terms,
+    now_ms: int,
+    result: bytes = b"",
+    not_kept: str = "",
+    queue_from: str = "running",
+) -> Moved:
+    """The row that makes a decision true. `queue_from`: the state that a job is in that ends."""
     envelope = held.envelope or Envelope("")
 
     def moved(verb: str, ms: int, text: bytes) -> Moved:
@@ -141,7 +149,7 @@ def settle(held: Held, outcome: Outcome, terms: Terms, now_ms: int, result: byte
             spared = spared_ms(envelope, now_ms) if terms.is_spared else 0
             return moved(outcome.state.value, spared, _told(held, answer, terms))
         case End():
-            record = _told(held, ended_record(held, outcome, now_ms), terms)
+            record = _told(held, ended_record(held, outcome, now_ms, queue_from), terms)
             row = moved(outcome.state.value, terms.failure_ttl_ms, record)
             if outcome.state is State.DEAD and terms.on_failure and held.envelope is not None:
                 return msgspec.structs.replace(

@@ -11,6 +11,9 @@ once. One that will cancel jobs whose maker died (`<id>.gate`) may wait for its 
 Entries of `holding` are running jobs of groups with a limit, and how many each group has. Each line in which jobs wait
 because of that (`parked:<group>`) stands in `parking`, and all in it live.
 
+Of a pool: what is in a state (`placed:<state>`) and what is known of it (`entity:<id>`) belongs to one of its
+`entities`, each of which is in a state, and each of its `states` holds some.
+
 `clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` and, of the bus,
 `subscriptions` until they are removed, so `limits`, `ticks` as long as the schedule they are of, and `topics` as the
 subscriptions whose queues they name. Any other key without a time limit is a leak.
@@ -102,11 +105,19 @@ class _Queue:
             case "topics":
                 known = self._fields("subscriptions")
                 return {pattern for pattern, queues in self._pairs(name) if not known.issuperset(queues.split())}
+            case "entities":
+                return self._scores(name).keys() - self._placed_entities()
+            case "states":
+                return {word for word in self._scores(name) if not self._scores(f"placed:{_text(word)}")}
             case "paused" | "schedules" | "subscriptions" | "limits":
                 return set()
         kind, _, id = name.partition(":")
         if kind == "parked" and id.encode() in self._scores("parking"):
             return self._scores(name).keys() - self._placed["ready"] - self._placed["waiting"]
+        if kind == "placed":
+            return self._scores(name).keys() - self._scores("entities").keys()
+        if kind == "entity" and id.encode() in self._scores("entities"):
+            return set()
         return set() if kind == "carried" and self._lives(id.encode()) else _ALL_OF_IT
 
     def _lost_letters(self) -> set[bytes]:
@@ -123,6 +134,9 @@ class _Queue:
                 if not behind & self._jobs:
                     lost.add(letter)
         return lost
+
+    def _placed_entities(self) -> set[bytes]:
+        return {id for word in self._scores("states") for id in self._scores(f"placed:{_text(word)}")}
 
     def _lost_places(self) -> set[bytes]:
         held = dict(self._pairs("holding"))

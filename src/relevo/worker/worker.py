@@ -28,6 +28,7 @@ from relevo.worker.keeper import Keeper
 from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
+from relevo.worker.purger import Purger
 from relevo.worker.timings import write_all, write_now_and_then
 from relevo.worker.watch import Watch
 from relevo.worker.watcher import Watcher
@@ -155,6 +156,8 @@ class Worker:
             duties.append(self._guard(Watcher(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             duties.append(self._guard(partial(write_now_and_then, self.lanes, driver), "timings"))
+            if self.app.settings.purge != "off":
+                duties.append(self._guard(Purger(self.app, self.id).run, "purge"))
             try:
                 await self._stop.wait()
                 await self._wind_down(lanes)

@@ -1,0 +1,110 @@
+"""`relevo purge`: show what is in its state for too long, and end or remove it if that is said."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+import msgspec
+
+from relevo.cli import target
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_app, add_json, command, whole
+from relevo.cli.screen import Screen
+from relevo.errors import ConfigurationError
+from relevo.model.durations import spoken
+from relevo.purging import PurgeReport
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "purge",
+        "show, and with --yes end or remove, what is in its state for too long",
+        about="""
+        Of all queues and pools of the app, by its setting purge_ages. Without --yes it only shows, entry by entry, what
+        would be done; a dry run and a live one list the same. Give -A module:app where tasks have failure handlers or
+        pools ask whether something still exists: by its name alone, an app has neither.
+
+        Exit code 1: something stays that somebody should look at: entries whose age nobody knows, more than one run
+        acts on, or a queue that somebody else is purging.
+        """,
+        examples="""
+        relevo purge -A shop:app                         only shows
+        relevo purge -A shop:app --queue mails --json
+        relevo purge -A shop:app --yes
+        """,
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show, which is what happens without --yes, too")
+    parser.add_argument("--yes", action="store_true", help="do it")
+    parser.add_argument("--queue", metavar="NAME", help="only this queue, or this pool")
+    parser.add_argument("--limit", type=whole, default=50, metavar="N", help="entries to show (default: 50)")
+    add_json(parser)
+    add_app(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and act if that is said."""
+    if args.yes and args.dry_run:
+        raise ConfigurationError("--yes acts and --dry-run does not: leave one of them out")
+    screen = Screen()
+    with closing(target.find(args)) as app:
+        report = app.purge(dry_run=not args.yes, queue=args.queue)
+        if args.yes:
+            app.audit.note("purge", via="cli", count=report.count, queue=args.queue)
+    if args.json:
+        groups = msgspec.to_builtins(report.groups())
+        screen.json({**msgspec.to_builtins(report), "count": report.count, "bytes": report.bytes, "groups": groups})
+    else:
+        _tell(screen, report, args.limit)
+    return Exit.WARNING if report.unknown or report.skipped or report.unfinished else Exit.OK
+
+
+def _tell(screen: Screen, report: PurgeReport, limit: int) -> None:
+    if report.purged:
+        screen.table(
+            ["kind", "name", "state", "what", "why", "count", "oldest", "bytes"],
+            [
+                (
+                    one.kind,
+                    one.name,
+                    one.state,
+                    one.what,
+                    one.reason,
+                    one.count,
+                    spoken(one.oldest_ms // 1000),
+                    one.bytes,
+                )
+                for one in report.groups()
+            ],
+        )
+        screen.line()
+        screen.table(
+            ["name", "id", "state", "age", "limit", "what"],
+            [
+                (one.name, one.id, one.state, spoken(one.age_ms // 1000), spoken(one.limit_ms / 1000), one.what)
+                for one in report.purged[:limit]
+            ],
+        )
+        if report.count > limit:
+            screen.line(f"and {report.count - limit:,} more; --json shows all")
+        screen.line()
+    for some in report.unknown:
+        screen.line(f"left alone: {some.count:,} of {some.kind} {some.name}, {some.state}, of unknown age", "yellow")
+    for name in report.skipped:
+        screen.line(f"not looked at: somebody else is purging {name}; try again in a minute", "yellow")
+    for name in report.unfinished:
+        screen.line(f"{name} has more than one run acts on: say it again", "yellow")
+    if report.spared:
+        screen.line(f"spared: {_entries(report.spared)} to which something happened meanwhile")
+    if not report.purged:
+        screen.line("nothing is too old")
+    elif report.dry_run:
+        screen.line(f"{_entries(report.count)} would be purged: say --yes", "yellow")
+    else:
+        screen.line(f"purged {_entries(report.count)}", "green")
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count:,} entries"

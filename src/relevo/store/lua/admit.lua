@@ -1,0 +1,22 @@
+--[[ Put an entity into a state of its pool, unless the pool has it already.
+KEYS  entities   zset  all entities of the pool, by when something last happened to them
+      states     zset  states that hold some
+      placed     -     prefix of the entities in one state, by when they came there
+      entity     -     prefix of their metadata
+      stats      hash  counters
+ARGV  keep_ms    int   how long the counters live without traffic
+      id         text  the entity
+      state      word  where it goes
+      most       int   states a pool may have
+                       then its metadata: field, JSON, …
+GIVES 1 it is there now, 0 the pool has it already, -1 the pool has too many states ]]
+-- @include now
+-- @include tally
+-- @include pool
+if redis.call('ZSCORE', entities, id) then return 0 end
+if not redis.call('ZSCORE', states, state) and redis.call('ZCARD', states) >= tonumber(most) then return -1 end
+redis.call('DEL', entity .. ':' .. id) -- what was left of one of this name
+enter(id, state)
+for i = 5, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
+tally('added', 1)
+return 1

@@ -1,0 +1,42 @@
+--[[ Give an entity up: it leaves its state and becomes a dead letter with all that is known of it, in the structure in which
+queues keep theirs.
+KEYS  entities states placed entity stats waiters errands letters ended done dead alike kinds
+ARGV  keep_ms    int   how long the counters live without traffic
+      done_max   int   unused here
+      dead_max   int   dead letters kept
+      id         text  the entity
+      from       word  where it must be; '': wherever it is
+      since      int   since exactly when it is there; '': whenever
+      older_ms   int   for at least how long, for the purge; '': however long
+      letter     id    of the dead letter
+      ttl_ms     int   how long that is kept
+      data_ms    int   how long its metadata is kept
+      pool       json  the pool's name
+      target     json  what the letter is about
+      traits     json  by which it is found and grouped, without braces
+      reason     json  why
+      attempt    json  what went wrong, without its closing brace
+                       then metadata that changes: field, JSON ('': the field goes), …
+GIVES 1 it is a dead letter, 0 it is not there; and where it is ('': nowhere) ]]
+-- @include now
+-- @include tally
+-- @include pool
+-- @include end
+local state, elsewhere = standing(id, from, since, older_ms)
+if not state then return { 0, elsewhere } end
+local came = redis.call('ZSCORE', placed .. ':' .. state, id)
+quit(id, state)
+for i = 16, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
+local known, told, retries = redis.call('HGETALL', entity .. ':' .. id), {}, '0'
+for i = 1, #known, 2 do
+  if known[i] == '@retries' then retries = known[i + 1]
+  elseif string.sub(known[i], 1, 1) ~= '@' then told[#told + 1] = cjson.encode(known[i]) .. ':' .. known[i + 1] end
+end
+local at = string.format('%d', now)
+file(dead, 'dead', letter, '{"state":"dead","target":' .. target .. ',' .. traits .. ',"queue_from":"' .. state .. '","reason":' .. reason .. ',"started_ms":' .. came
+  .. ',"ended_ms":' .. at .. ',"runs":' .. retries .. ',"story":{"attempts":[' .. attempt .. ',"started_ms":' .. came .. ',"ended_ms":' .. at
+  .. '}]},"body":{"entity":' .. cjson.encode(id) .. ',"pool":' .. pool .. ',"metadata":{' .. table.concat(told, ',') .. '}}}', tonumber(ttl_ms), '0')
+let_end(id, data_ms)
+tally('dead', 1)
+if older_ms ~= '' then tally('purged_' .. state, 1) end
+return { 1, '' }

@@ -1,0 +1,106 @@
+--[[ End or remove what is in its state for too long, each entry only if nothing happened to it since it was looked at. Ends
+are told like all others.
+KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats idle bell errands letters
+      parking parked ended notes done dead cancelled expired strays alike kinds
+      sweeping   string  who purges this queue
+ARGV  keep_ms    int   how long the counters live without traffic
+      done_max   int   unused here
+      dead_max   int   records kept
+      owner      id    who purges: nobody else may meanwhile
+      lock_ms    int   how long nobody else may
+                       then per entry: id, state, score, claim, since, limit_ms, verb, ms, text, name, follow id, priority, body
+                       verb dead, cancelled, expired: ended with the record `text` for `ms` (as in turn.lua); removed: what is
+                       left of it goes; noted: a body in no set is written down with the time, and that note lives for `ms`
+GIVES per entry 1 done, 0 something happened to it; last 1 if there is something to relay. Nothing at all: somebody else purges ]]
+-- @include now
+-- @include afford
+if redis.call('GET', sweeping) ~= owner then return {} end
+redis.call('PEXPIRE', sweeping, lock_ms)
+-- @include wake
+-- @include place
+-- @include tally
+-- @include end
+-- @include errand
+-- @include group
+-- @include line
+local sets = { ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done }
+local index_of = { dead = dead, cancelled = cancelled, expired = expired }
+local function forget(id, name)
+  leave_line(id)
+  for _, key in ipairs({ jobs, claims, story, groups }) do redis.call('HDEL', key, id) end
+  release(name, id)
+end
+local function is_astray(id)
+  for _, set in ipairs({ ready, scheduled, running, waiting }) do
+    if redis.call('ZSCORE', set, id) then return false end
+  end
+  return redis.call('HEXISTS', jobs, id) == 1
+end
+-- An entry is the one that was looked at if its score and its claim are: both change whenever somebody moves it.
+local function is_the_same(id, state, score, claim)
+  local found = redis.call('ZSCORE', sets[state], id)
+  return found and tonumber(found) == tonumber(score) and (state == 'done' or (redis.call('HGET', claims, id) or '') == claim)
+end
+local readied = 0
+local function act(row)
+  local id, state, claim, since, limit, verb = ARGV[row], ARGV[row + 1], ARGV[row + 3], ARGV[row + 4], ARGV[row + 5], ARGV[row + 6]
+  local ms, text, name, follow = tonumber(ARGV[row + 7]), ARGV[row + 8], ARGV[row + 9], ARGV[row + 10]
+  if state == 'orphaned' then
+    if not is_astray(id) then
+      redis.call('ZREM', strays, id)
+      return 0
+    end
+    if verb == 'noted' then
+      local is_new = redis.call('ZADD', strays, 'NX', string.format('%d', now), id)
+      redis.call('PEXPIRE', strays, ms)
+      return is_new
+    end
+    local noted = redis.call('ZSCORE', strays, id)
+    if not noted or now - noted < tonumber(limit) then return 0 end
+    redis.call('ZREM', strays, id)
+    forget(id, name)
+    redis.call('UNLINK', carried .. ':' .. id)
+    tell(id, 'removed', '{"state":"cancelled","reason":"orphaned"}', string.match(claim, '^%d+') or 0)
+    return 1
+  end
+  if not is_the_same(id, state, ARGV[row + 2], claim) or now - since < tonumber(limit) then return 0 end
+  if verb == 'removed' and state == 'done' then
+    redis.call('ZREM', done, id)
+    redis.call('DEL', ended .. ':' .. id, notes .. ':' .. id)
+    return 1
+  end
+  if verb == 'removed' then -- an entry without a body: a turn would drop it as well
+    if redis.call('HEXISTS', jobs, id) == 1 then return 0 end
+    redis.call('ZREM', sets[state], id)
+    for _, key in ipairs({ claims, story, groups }) do redis.call('HDEL', key, id) end
+    return 1
+  end
+  redis.call('ZREM', sets[state], id)
+  forget(id, name)
+  redis.call('PEXPIRE', carried .. ':' .. id, math.max(1, ms)) -- what whoever revives it will need
+  file(index_of[verb], verb, id, text, ms, string.match(claim, '^%d+') or '0')
+  tally(verb, 1)
+  if follow ~= '' then
+    redis.call('HSET', jobs, follow, ARGV[row + 12])
+    redis.call('ZADD', ready, place(ARGV[row + 11], '', 1), follow)
+    tally('enqueued', 1)
+    readied = readied + 1
+  end
+  return 1
+end
+local said, count = {}, {}
+for i = 6, #ARGV, 13 do
+  local did = act(i)
+  said[#said + 1] = did
+  if did == 1 and ARGV[i + 6] ~= 'noted' then count[ARGV[i + 1]] = (count[ARGV[i + 1]] or 0) + 1 end
+end
+for state, n in pairs(count) do tally('purged_' .. state, n) end
+keep_marks()
+if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
+for _ = 1, readied do
+  local worker = wake()
+  if not worker then break end
+  ring(worker, '')
+end
+said[#said + 1] = errand_is_due()
+return said

@@ -1,0 +1,315 @@
+"""A pool in the store: entities with metadata in named states, each move one step.
+
+A pool is addressed like a queue, so that all its keys share a slot and its dead letters are kept as queues keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from relevo import __version__
+from relevo.model.fingerprint import error_line, fingerprint
+from relevo.model.job import Attempt, Record, State, read_record
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.push import KEEP_MS
+
+#: States of one pool: free words, but a word for each entity would be a mistake.
+MOST_STATES = 100
+#: Entities that are looked at in one step of the orphan check.
+PART = 500
+
+
+class Entity(Struct, frozen=True):
+    """Something in a pool: where it is since when, and what is known of it."""
+
+    id: str
+    pool: str
+    #: '' once it has left all states; what is known of it lives on for the pool's `data_ttl`.
+    state: str
+    #: Since when it is there, by the server's clock.
+    since_ms: int
+    metadata: dict[str, Any] = {}
+    #: How often it was brought back from the dead letters.
+    retries: int = 0
+    #: Bytes of what is known of it.
+    bytes: int = 0
+
+
+class Dead(Struct, frozen=True):
+    """A dead letter of a pool: an entity that was given up."""
+
+    #: Of the dead letter.
+    id: str
+    entity: str
+    pool: str
+    #: The state it was in.
+    queue_from: str
+    reason: str
+    error_class: str
+    error_message: str
+    failed_at_ms: int
+    retry_count: int
+    request_id: str = ""
+    alias: str = ""
+    metadata: dict[str, Any] = {}
+    traceback: str = ""
+
+
+class Census(Struct, frozen=True):
+    """A pool in one snapshot."""
+
+    now_ms: int
+    #: Entities of which something is known.
+    total: int
+    counts: dict[str, int]
+    #: Since when the oldest of each state is there.
+    oldest_ms: dict[str, int]
+
+    @property
+    def astray(self) -> int:
+        """How many of them are in no state; none, unless somebody else's hand took them out of it."""
+        return self.total - sum(self.counts.values())
+
+
+class Only(Struct, frozen=True):
+    """An entity is moved only if it is still what was seen: since then, and old enough. For the purge."""
+
+    since_ms: int
+    older_ms: int
+
+
+def _conditions(only: Only | None) -> tuple[Argument, Argument]:
+    return ("", "") if only is None else (only.since_ms, only.older_ms)
+
+
+def _pairs(metadata: Mapping[str, bytes]) -> list[Argument]:
+    return [part for pair in metadata.items() for part in pair]
+
+
+def _said(reply: list[Any]) -> tuple[int, str]:
+    return reply[0], reply[1].decode()
+
+
+def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -> Call[int]:
+    """Put an entity into a state: 1 done, 0 the pool has it, -1 too many states."""
+    script = pool.script("admit")
+    args: list[Argument] = [KEEP_MS, id, state, MOST_STATES, *_pairs(metadata)]
+    # A repeated call would say that the pool has it, although it was the first one that put it there.
+    return Call(args, int, script, pool.of(script), repeatable=False)
+
+
+def shift(
+    pool: QueueKeys, id: str, from_: str, to: str, metadata: Mapping[str, bytes], only: Only | None = None
+) -> Call[tuple[int, str]]:
+    """Move an entity: 1 done, 0 it is not there, -1 too many states; and where it is."""
+    script = pool.script("shift")
+    args: list[Argument] = [KEEP_MS, id, from_, to, *_conditions(only), MOST_STATES, *_pairs(metadata)]
+    return Call(args, _said, script, pool.of(script), repeatable=False)
+
+
+class Reason(Struct, frozen=True):
+    """Why an entity is given up."""
+
+    reason: str
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+    how: str = "failed"
+
+
+class Keeping(Struct, frozen=True):
+    """How long what is left of an entity is kept."""
+
+    letter_ms: int
+    data_ms: int
+    dead_max: int
+
+
+def expel(
+    pool: QueueKeys,
+    name: str,
+    id: str,
+    from_: str,
+    letter: str,
+    why: Reason,
+    keeping: Keeping,
+    metadata: Mapping[str, bytes],
+    only: Only | None = None,
+) -> Call[tuple[int, str]]:
+    """Make an entity a dead letter: 1 done, 0 it is not there; and where it is."""
+    script = pool.script("expel")
+    write = msgspec.json.encode
+    told = {"how": why.how, "error": why.error, "message": why.message, "traceback": why.traceback}
+    attempt = write({key: value for key, value in told.items() if value})[:-1]
+    args: list[Argument] = [KEEP_MS, 0, keeping.dead_max, id, from_, *_conditions(only), letter, keeping.letter_ms]
+    last = Attempt(why.how, error=why.error, message=why.message, traceback=why.traceback)
+    traits = {"fingerprint": fingerprint(why.reason, last), "error": error_line(last), "version": __version__}
+    args += [keeping.data_ms, write(name), write(f"pool:{name}"), write(traits)[1:-1], write(why.reason), attempt]
+    args += _pairs(metadata)
+    return Call(args, _said, script, pool.of(script), repeatable=False)
+
+
+def oust(pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None = None) -> Call[tuple[int, str]]:
+    """Take an entity out of its pool: 1 done, 0 it is not there; and where it is."""
+    script = pool.script("oust")
+    args: list[Argument] = [KEEP_MS, id, from_, *_conditions(only), data_ms]
+    return Call(args, _said, script, pool.of(script), repeatable=False)
+
+
+def amend(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[bool]:
+    """Change what is known of an entity: whether it is there."""
+    script = pool.script("amend")
+    return Call([id, *_pairs(metadata)], bool, script, pool.of(script))
+
+
+def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
+    """What is known of an entity; None: nothing."""
+
+    def decode(reply: list[bytes]) -> Entity | None:
+        return _entity(name, id, reply) if reply else None
+
+    return Call([b"HGETALL", pool.own("entity", id)], decode)
+
+
+def roll(
+    pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int
+) -> Call[tuple[int, list[Entity]]]:
+    """The time, and a page of the entities in a state, those that are there longest first."""
+    script = pool.script("roll")
+
+    def decode(reply: list[Any]) -> tuple[int, list[Entity]]:
+        now_ms, ids, since, known = reply
+        rows = zip(ids, since, known, strict=True)
+        return now_ms, [_entity(name, id.decode(), fields, state, int(float(at))) for id, at, fields in rows]
+
+    return Call([state, older_ms, offset, limit], decode, script, pool.of(script))
+
+
+def census(pool: QueueKeys) -> Call[Census]:
+    """How many entities are where."""
+    script = pool.script("census")
+
+    def decode(reply: list[Any]) -> Census:
+        words = [word.decode() for word in reply[2::3]]
+        oldest = [int(float(at)) for at in reply[4::3]]
+        return Census(
+            reply[0],
+            reply[1],
+            dict(zip(words, reply[3::3], strict=True)),
+            dict(zip(words, oldest, strict=True)),
+        )
+
+    return Call([MOST_STATES], decode, script, pool.of(script))
+
+
+def readmit(
+    pool: QueueKeys, letter: str, id: str, state: str, retries: int, metadata: Mapping[str, bytes]
+) -> Call[int]:
+    """Bring an entity back from its dead letter: 1 done, 0 no such letter, -1 too many states, -2 it is there."""
+    script = pool.script("readmit")
+    args: list[Argument] = [KEEP_MS, letter, id, state, retries, MOST_STATES, *_pairs(metadata)]
+    return Call(args, int, script, pool.of(script), repeatable=False)
+
+
+class Stray(Struct, frozen=True):
+    """An entity in no state."""
+
+    id: str
+    since_ms: int
+    bytes: int
+
+
+def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, list[Stray]]]:
+    """How many entities were looked at, and those among them that are in no state."""
+    script = pool.script("unplaced")
+
+    def decode(reply: list[Any]) -> tuple[int, list[Stray]]:
+        rows = zip(reply[1::3], reply[2::3], reply[3::3], strict=True)
+        return reply[0], [Stray(id.decode(), int(float(since)), size) for id, since, size in rows]
+
+    return Call([before_ms, offset, PART], decode, script, pool.of(script))
+
+
+def lapse(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bool]:
+    """Let what is known of an entity in no state end: whether it is still in none."""
+    script = pool.script("lapse")
+    return Call([KEEP_MS, id, only.since_ms, only.older_ms, data_ms], bool, script, pool.of(script))
+
+
+class Body(Struct, frozen=True):
+    """What a dead letter of a pool holds of its entity."""
+
+    entity: str
+    pool: str
+    metadata: dict[str, Raw] = {}
+
+
+_read_body = msgspec.json.Decoder(Body).decode
+
+
+def letter(pool: QueueKeys, id: str) -> Call[tuple[Record, Body] | None]:
+    """A dead letter of a pool, by its id."""
+
+    def decode(text: bytes | None) -> tuple[Record, Body] | None:
+        return None if text is None else as_letter(read_record(text))
+
+    return Call([b"GET", pool.own("ended", id)], decode)
+
+
+def as_letter(record: Record) -> tuple[Record, Body] | None:
+    """A record of a pool's dead letter; None for anything else."""
+    if record.state is not State.DEAD:
+        return None
+    try:
+        return record, _read_body(record.body)
+    except msgspec.DecodeError:
+        return None
+
+
+def dead_of(id: str, record: Record, body: Body) -> Dead:
+    """A dead letter as people see it."""
+    last = record.story.attempts[-1]
+    metadata = {name: msgspec.json.decode(value) for name, value in body.metadata.items()}
+    counted = metadata.get("retry_count")
+    return Dead(
+        id,
+        body.entity,
+        body.pool,
+        record.queue_from,
+        record.reason,
+        last.error,
+        last.message,
+        record.ended_ms,
+        counted if isinstance(counted, int) else record.runs,
+        str(metadata.get("request_id") or ""),
+        str(metadata.get("alias") or metadata.get("pool_alias") or ""),
+        metadata,
+        last.traceback,
+    )
+
+
+def _entity(pool: str, id: str, known: Sequence[bytes], state: str = "", since_ms: int = 0) -> Entity:
+    fields = {known[i].decode(errors="replace"): known[i + 1] for i in range(0, len(known), 2)}
+    if not state:
+        state = fields.get("@state", b"").decode(errors="replace")
+        since_ms = _number(fields.get("@since", b""))
+    metadata = {name: _value(text) for name, text in fields.items() if not name.startswith("@")}
+    return Entity(
+        id, pool, state, since_ms, metadata, _number(fields.get("@retries", b"")), sum(len(part) for part in known)
+    )
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:  # written by somebody else's hand
+        return text.decode(errors="replace")

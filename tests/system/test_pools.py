@@ -1,0 +1,313 @@
+"""Pools: entities with metadata move through named states, one step at a time, and what fails is a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from relevo import Relevo
+from relevo.errors import OptionError, PayloadError
+from relevo.model.names import is_pool_name, parse, pool_name
+from relevo.pools import Entity, Pool
+from tests.conftest import AppFactory
+from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times
+
+STATES = ("pending", "ready", "running", "completed", "discovered", "migrating")
+
+
+@pytest.fixture
+def times(server: Server, app_factory: AppFactory) -> Times:
+    return Times(server, app_factory)
+
+
+@pytest.fixture
+def vms(times: Times) -> Pool:
+    """A pool in a time that the test moves."""
+    return times.app.pool("vms", states=STATES)
+
+
+def places(pool: Pool) -> dict[str, int]:
+    """The states that hold some."""
+    return {state: count for state, count in pool.counts().items() if count}
+
+
+def test_entity_moves_through_its_states_with_what_is_known_of_it(vms: Pool, times: Times) -> None:
+    """R278 R279: states, and metadata in a hash."""
+    assert vms.add("vm-1", template="centos-7", cores=4)
+    first = vms.get("vm-1")
+    assert first is not None
+    assert (first.id, first.pool, first.state) == ("vm-1", "vms", "pending")
+    assert first.metadata == {"template": "centos-7", "cores": 4}
+    assert abs(first.since_ms - times.now_ms()) < 5_000
+    times.move(MINUTE)
+    assert vms.move("vm-1", "pending", "ready", ip="10.0.0.7", cores=None)
+    later = vms.get("vm-1")
+    assert later is not None and later.state == "ready"
+    assert later.metadata == {"template": "centos-7", "ip": "10.0.0.7"}
+    assert later.since_ms - first.since_ms >= MINUTE
+    assert places(vms) == {"ready": 1}
+    assert vms.counts().keys() == set(STATES)
+
+
+def test_entity_is_moved_only_from_where_it_is(vms: Pool) -> None:
+    vms.add("vm-1")
+    assert not vms.move("vm-1", "ready", "running", ip="x")
+    assert not vms.move("vm-2", "pending", "ready")
+    assert places(vms) == {"pending": 1}
+    assert vms.get("vm-1").metadata == {}  # type: ignore[union-attr]
+    assert vms.get("vm-2") is None
+
+
+def test_entity_is_added_once(vms: Pool) -> None:
+    assert vms.add("vm-1", size=1)
+    assert not vms.add("vm-1", "ready", size=2)
+    assert vms.get("vm-1").metadata == {"size": 1}  # type: ignore[union-attr]
+
+
+def test_one_of_many_who_move_an_entity_wins(app: Relevo) -> None:
+    pool = app.pool("vms")
+    pool.add("vm-1")
+
+    async def race() -> list[bool]:
+        moves = (pool.amove("vm-1", "pending", f"taken-{n}") for n in range(20))
+        won = await asyncio.gather(*moves)
+        await app.aclose()
+        return won
+
+    assert sum(asyncio.run(race())) == 1
+    assert sum(pool.counts().values()) == 1
+    (state,) = pool.counts()
+    assert pool.remove("vm-1", state)
+
+
+def test_what_failed_is_a_dead_letter_with_its_whole_context(vms: Pool, times: Times) -> None:
+    """R82 R86 R91: entity, pool, state, error, time, retries, request, alias, and all metadata."""
+    vms.add("vm-1", template="centos-7", request_id="req-123456", alias="centos-7", nested={"a": [1, 2.5, None]})
+    times.move(MINUTE)
+    try:
+        raise LookupError("template does not exist")
+    except LookupError as error:
+        letter = vms.fail("vm-1", error, ip="10.0.0.7")
+    assert letter is not None
+    (dead,) = vms.dead()
+    assert (dead.id, dead.entity, dead.pool, dead.queue_from) == (letter, "vm-1", "vms", "pending")
+    assert (dead.error_class, dead.error_message) == ("LookupError", "template does not exist")
+    assert "raise LookupError" in dead.traceback
+    assert abs(dead.failed_at_ms - times.now_ms()) < 5_000
+    assert (dead.retry_count, dead.request_id, dead.alias) == (0, "req-123456", "centos-7")
+    assert dead.metadata["nested"] == {"a": [1, 2.5, None]} and dead.metadata["ip"] == "10.0.0.7"
+    assert places(vms) == {}
+    left = vms.get("vm-1")
+    assert left is not None and left.state == "" and left.metadata["ip"] == "10.0.0.7"
+    assert vms.fail("vm-1", "again") is None
+
+
+def test_dead_letters_of_a_pool_are_listed_shown_and_discarded_as_those_of_queues(vms: Pool, times: Times) -> None:
+    """R94 R97: one structure for all."""
+    app = times.app
+    vms.add("vm-1")
+    vms.add("vm-2")
+    letter = vms.fail("vm-1", TimeoutError("no ip address"), "pending")
+    assert letter is not None
+    for rows in (app.dead.list(queue=vms.queue), app.dead.list()):
+        (row,) = rows
+        assert (row.id, row.queue, row.task, row.reason) == (letter, vms.queue, "pool:vms", "failed")
+        assert row.error == "TimeoutError: no ip address"
+    shown = app.dead.show(letter)
+    assert shown.attempts[0].error == "TimeoutError"
+    assert app.dead.retry(all=True) == 0, "what is no job cannot run"
+    assert len(vms.dead()) == 1
+    assert app.dead.discard([letter]) == 1
+    assert vms.dead() == []
+    vms.remove("vm-2")
+
+
+def test_dead_letters_of_a_pool_are_limited_and_the_oldest_go_first(app_factory: AppFactory) -> None:
+    """R85 R93 RB15"""
+    app = app_factory(dead_max=3)
+    pool = app.pool("vms")
+    for n in range(5):
+        pool.add(f"vm-{n}")
+        pool.fail(f"vm-{n}", "broken")
+    assert [one.entity for one in pool.dead()] == ["vm-4", "vm-3", "vm-2"]
+    assert app.queue(pool.queue).stats().totals["dropped"] == 2
+
+
+def test_dead_letter_of_a_pool_ends_by_itself(app_factory: AppFactory, server: Server) -> None:
+    """R84 R92: per entry, not for all at once."""
+    app = app_factory(failure_ttl="1h")
+    pool = app.pool("vms", data_ttl="2h")
+    pool.add("vm-1")
+    letter = pool.fail("vm-1", "broken") or ""
+    assert 3_590_000 < server.command("PTTL", pool.keys.own("ended", letter)) <= 3_600_000
+    assert 7_190_000 < server.command("PTTL", pool.keys.own("entity", "vm-1")) <= 7_200_000
+
+
+def test_entity_comes_back_from_its_dead_letter_once(vms: Pool) -> None:
+    """R95 RB15"""
+    vms.add("vm-1", template="centos-7", size=7)
+    letter = vms.fail("vm-1", "no ip") or ""
+    assert vms.retry(letter)
+    assert not vms.retry(letter)
+    back = vms.get("vm-1")
+    assert back is not None
+    assert (back.state, back.metadata, back.retries) == ("pending", {"template": "centos-7", "size": 7}, 1)
+    again = vms.fail("vm-1", "no ip") or ""
+    assert vms.dead()[0].retry_count == 1
+    assert vms.retry(again, to="discovered")
+    assert places(vms) == {"discovered": 1}
+    assert vms.dead() == []
+
+
+def test_entity_does_not_come_back_while_another_has_its_name(vms: Pool) -> None:
+    vms.add("vm-1", generation=1)
+    letter = vms.fail("vm-1", "no ip") or ""
+    vms.add("vm-1", generation=2)
+    assert not vms.retry(letter)
+    assert vms.get("vm-1").metadata == {"generation": 2}  # type: ignore[union-attr]
+    assert len(vms.dead()) == 1
+    vms.remove("vm-1")
+    assert vms.retry(letter)
+
+
+def test_what_is_known_of_a_removed_entity_ends_after_a_time(vms: Pool, server: Server) -> None:
+    """R279"""
+    vms.add("vm-1", ip="10.0.0.7")
+    key = vms.keys.own("entity", "vm-1")
+    assert server.command("TTL", key) == -1
+    assert not vms.remove("vm-1", "ready")
+    assert vms.remove("vm-1")
+    assert not vms.remove("vm-1")
+    assert 604_000 < server.command("TTL", key) <= 604_800
+    assert vms.add("vm-1"), "one that left can come again"
+    assert vms.get("vm-1").metadata == {}  # type: ignore[union-attr]
+    assert server.command("TTL", key) == -1
+
+
+def test_pages_of_a_state_begin_with_what_is_there_longest(vms: Pool, times: Times) -> None:
+    for n in range(7):
+        vms.add(f"vm-{n}", number=n)
+        times.move(HOUR)
+    vms.move("vm-0", "pending", "ready")
+    assert [one.id for one in vms.items("pending", limit=3)] == ["vm-1", "vm-2", "vm-3"]
+    assert [one.id for one in vms.items("pending", limit=3, offset=3)] == ["vm-4", "vm-5", "vm-6"]
+    assert [one.id for one in vms.items("pending", older_than="3h30m")] == ["vm-1", "vm-2", "vm-3"]
+    assert vms.items("completed") == []
+    assert [one.metadata["number"] for one in vms.items("ready")] == [0]
+
+
+def test_border_of_an_age_counts(vms: Pool, times: Times, server: Server) -> None:
+    vms.add("vm-1")
+    entity = vms.get("vm-1")
+    assert entity is not None
+    times.move_to(entity.since_ms + HOUR - 2_000)
+    assert vms.items("pending", older_than="1h") == []
+    times.move_to(entity.since_ms + HOUR)
+    assert [one.id for one in vms.items("pending", older_than="1h")] == ["vm-1"]
+
+
+def test_update_changes_metadata_where_it_is(vms: Pool) -> None:
+    vms.add("vm-1", a=1, b=2)
+    assert vms.update("vm-1", b=None, c="x")
+    assert vms.get("vm-1").metadata == {"a": 1, "c": "x"}  # type: ignore[union-attr]
+    assert not vms.update("vm-2", a=1)
+    assert vms.get("vm-2") is None
+
+
+def test_unknown_state_is_refused_with_the_nearest(vms: Pool, app: Relevo) -> None:
+    with pytest.raises(OptionError, match=r"pool vms has no state 'pendng', did you mean 'pending'\?"):
+        vms.add("vm-1", "pendng")
+    with pytest.raises(OptionError, match="pool vms has no state 'zzz': pending, ready"):
+        vms.move("vm-1", "pending", "zzz")
+    free = app.pool("free")
+    assert free.add("x", "whatever") and free.counts() == {"whatever": 1}
+    free.remove("x")
+
+
+@pytest.mark.parametrize("state", ["", "two words", "a:b", "@x", None, 7, "x" * 51])
+def test_state_that_is_no_word_is_refused(app: Relevo, state: Any) -> None:
+    with pytest.raises(OptionError, match="a state is a word"):
+        app.pool("p").add("x", state)
+
+
+@pytest.mark.parametrize("id", ["", "a\nb", None, 7, "x" * 201])
+def test_id_that_is_no_text_is_refused(app: Relevo, id: Any) -> None:
+    with pytest.raises(OptionError, match="an entity's id"):
+        app.pool("p").add(id)
+
+
+def test_metadata_that_cannot_be_kept_is_refused(app: Relevo) -> None:
+    pool = app.pool("p")
+    with pytest.raises(PayloadError, match="'it' cannot be kept as JSON"):
+        pool.add("x", it=object())
+    with pytest.raises(PayloadError, match="the limit is 100 fields"):
+        pool.add("x", it="y" * 2_000_000)
+    with pytest.raises(OptionError, match="does not begin with @"):
+        pool.add("x", **{"@state": "ready"})
+    assert pool.counts() == {}
+
+
+def test_pool_has_a_bounded_number_of_states(app: Relevo) -> None:
+    pool = app.pool("p")
+    for n in range(100):
+        assert pool.add(f"e{n}", f"s{n}")
+    with pytest.raises(OptionError, match="100 states already"):
+        pool.add("one more", "s100")
+    assert pool.add("one more", "s7")
+    with pytest.raises(OptionError, match="100 states already"):
+        pool.move("one more", "s7", "s100")
+    assert pool.move("e1", "s1", "s2")
+    assert pool.move("e2", "s2", "s100"), "a state that holds nothing is none"
+
+
+def test_pools_are_listed_and_apart_from_queues_and_each_other(app: Relevo) -> None:
+    app.pool("a").add("x")
+    app.pool("b").add("x", "ready")
+    assert app.pools() == ["a", "b"]
+    assert app.queues() == [], "a pool is no queue until it has dead letters"
+    assert app.pool("a").counts() == {"pending": 1}
+    assert app.pool("a").queue != app.pool("b").queue
+
+
+def test_what_was_said_of_a_pool_counts_wherever_it_is_named(app: Relevo) -> None:
+    said = app.pool("vms", states=STATES, data_ttl="1h")
+    assert app.pool("vms") is said
+    assert app.pool("other").states == ()
+
+
+@pytest.mark.parametrize("pool", ["vms", "a:b", "50%", "{x}", "pool", "actions", "größe"])
+def test_address_of_a_pool_reads_back_and_is_no_queues(app: Relevo, pool: str) -> None:
+    name = pool_name("shop", pool)
+    address = parse(name, prefix=False, env=False)
+    assert (address.service, address.kind, address.detail) == ("shop", "actions", ("pool", pool))
+    assert str(address) == name and is_pool_name(name)
+    assert app.keys_of(pool_name(app.name, pool)).address != app.keys_of(pool).address
+
+
+def test_what_somebody_else_wrote_into_a_pool_is_shown_as_it_is(vms: Pool, server: Server) -> None:
+    vms.add("vm-1")
+    server.command("HSET", vms.keys.own("entity", "vm-1"), "note", "not json")
+    assert vms.items("pending")[0].metadata == {"note": "not json"}
+    server.command("DEL", vms.keys.own("entity", "vm-1"))
+    assert vms.items("pending") == [Entity("vm-1", "vms", "pending", vms.items("pending")[0].since_ms)]
+    assert vms.move("vm-1", "pending", "ready"), "the sets are what counts"
+    assert vms.get("vm-1").state == "ready"  # type: ignore[union-attr]
+
+
+async def test_pools_serve_async_code(app: Relevo) -> None:
+    pool = app.pool("vms")
+    assert await pool.aadd("vm-1", size=1)
+    assert await pool.amove("vm-1", "pending", "ready")
+    assert await pool.aupdate("vm-1", size=2)
+    assert (await pool.aitems("ready"))[0].metadata == {"size": 2}
+    assert await pool.acounts() == {"ready": 1}
+    letter = await pool.afail("vm-1", "broken")
+    assert [one.entity for one in await pool.adead()] == ["vm-1"]
+    assert await pool.aretry(letter or "")
+    assert await pool.aremove("vm-1")
+    assert (await pool.aget("vm-1")).state == ""  # type: ignore[union-attr]
+    assert await app.apools() == ["vms"]
+    await app.aclose()

@@ -1,0 +1,851 @@
+"""The purge on real queues and pools: each row of its table, dry and live, and what it must leave alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from relevo import Failure, Relevo, State
+from relevo.errors import JobCancelled, JobFailed, OptionError
+from relevo.model.job import Envelope, write
+from relevo.model.message import Headers
+from relevo.pools import Entity, Pool
+from relevo.purging import PurgeReport
+from relevo.store import purging as store
+from relevo.store.push import NewJob, push_plain, push_rich
+from relevo.worker import Worker
+from relevo.worker.purger import Purger
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times
+
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def times(server: Server, app_factory: AppFactory) -> Times:
+    return Times(server, app_factory)
+
+
+@pytest.fixture
+def app(times: Times) -> Relevo:
+    """An app in a time that the test moves, with two tasks."""
+    app = times.app
+
+    @app.task(name="mail")
+    def mail(n: int = 0) -> int:
+        return n
+
+    @app.task(name="report")
+    def report(n: int = 0) -> int:
+        return n
+
+    return app
+
+
+def listed(report: PurgeReport) -> list[tuple[Any, ...]]:
+    """What a report lists, without ages: time goes on between two runs."""
+    return [(one.kind, one.name, one.id, one.state, one.what, one.reason, one.bytes) for one in report.purged]
+
+
+def reasons(report: PurgeReport) -> dict[str, int]:
+    return {f"{one.state} {one.what} {one.reason}": one.count for one in report.groups()}
+
+
+def live(app: Relevo, **options: Any) -> PurgeReport:
+    """A dry run and a live one on the same data; they must list the same."""
+    dry = app.purge(dry_run=True, **options)
+    done = app.purge(dry_run=False, **options)
+    assert listed(dry) == listed(done)
+    assert (dry.unknown, dry.skipped, done.spared) == (done.unknown, (), 0)
+    assert (dry.dry_run, done.dry_run) == (True, False)
+    return done
+
+
+def totals(app: Relevo, queue: str = "default") -> dict[str, int]:
+    return app.queue(queue).stats().totals
+
+
+# jobs
+
+
+def test_ready_job_is_cancelled_at_its_limit_and_not_before(app: Relevo, times: Times) -> None:
+    """R99 R111 R113 R114 RB16"""
+    job = app.tasks["mail"].enqueue(1)
+    times.move(DAY - 2_000)
+    assert live(app).count == 0
+    assert job.status() is State.READY
+    times.move(2_000)
+    report = live(app)
+    (one,) = report.purged
+    assert (one.kind, one.name, one.id, one.state) == ("queue", "default", job.id, "ready")
+    assert (one.what, one.reason, one.limit_ms) == ("cancelled", "stale_ready", DAY)
+    assert DAY <= one.age_ms < DAY + 5_000 and one.bytes > 10
+    info = job.info()
+    assert (info.state, info.reason) == (State.CANCELLED, "stale_ready")
+    assert info.attempts[-1].message == "ready for 1d, the limit is 1d"
+    assert totals(app)["purged_ready"] == 1
+    with pytest.raises(JobCancelled, match="stale_ready"):
+        job.result(timeout=1)
+    assert job.retry(), "as every other end, it can be undone"
+    assert app.queue().clear() == 1
+
+
+def test_scheduled_job_is_stale_when_it_is_late_not_when_it_is_old(app: Relevo, times: Times) -> None:
+    """R98 RB16"""
+    job = app.tasks["mail"].using(delay="30d").enqueue()
+    times.move(30 * DAY + HOUR)
+    assert live(app).count == 0
+    times.move(HOUR)
+    assert reasons(live(app)) == {"scheduled dead stale_scheduled": 1}
+    with pytest.raises(JobFailed, match="stale_scheduled"):
+        job.result(timeout=1)
+    (letter,) = app.dead.list()
+    assert (letter.reason, letter.error) == ("stale_scheduled", "due 2h ago, the limit is 2h")
+    assert totals(app)["purged_scheduled"] == 1
+
+
+def test_delayed_job_that_became_ready_is_as_old_as_since_it_was_due(app: Relevo, times: Times) -> None:
+    mail = app.tasks["mail"]
+    delayed, plain = mail.using(delay="3d").enqueue(), mail.using(priority=1, result_ttl=0).enqueue()
+    times.move(3 * DAY + HOUR)
+    (lease,) = app.queue().take(1)  # a turn promotes what is due
+    assert lease.id == plain.id and lease.done()
+    assert delayed.status() is State.READY
+    assert live(app).count == 0, "made three days ago, and due an hour ago"
+    times.move(23 * HOUR)
+    assert [one.id for one in live(app).purged] == [delayed.id]
+
+
+def test_waiting_job_is_dead_and_what_waits_for_it_is_told(app: Relevo, times: Times) -> None:
+    """RB16: word goes to all who wait, as with every other end."""
+    mail = app.tasks["mail"]
+    parent = mail.using(queue="never").enqueue()
+    child = mail.using(depends_on=[parent]).enqueue()
+    grandchild = mail.using(depends_on=[child], queue="other").enqueue()
+    times.move(DAY)
+    report = live(app, queue="default")
+    assert reasons(report) == {"waiting dead stale_waiting": 1}
+    assert child.status() is State.DEAD
+    assert grandchild.status() is State.CANCELLED
+    assert app.queue("never").clear() == 1
+
+
+def test_job_that_was_let_go_by_others_has_no_known_age(app: Relevo, times: Times) -> None:
+    """RB16: unknown age is never purged, but counted."""
+    mail = app.tasks["mail"]
+    parent = mail.using(result_ttl=0).enqueue()
+    child = mail.using(depends_on=[parent], queue="other").enqueue()
+    (lease,) = app.queue().take(1)
+    times.move(10 * DAY)
+    assert app.run(lease._renewal()) == ([], [])
+    assert lease.done()
+    assert child.status() is State.READY
+    for _ in range(2):
+        report = live(app)
+        assert report.count == 0
+        assert [(one.name, one.state, one.count) for one in report.unknown] == [("other", "ready", 1)]
+        times.move(10 * DAY)
+    assert app.queue("other").clear() == 1
+
+
+def test_job_that_was_handed_back_has_no_known_age(app: Relevo, times: Times) -> None:
+    """RB16"""
+    job = app.tasks["mail"].enqueue()
+    times.move(2 * DAY)
+    (lease,) = app.queue().take(1)
+    assert lease.give_back()
+    report = live(app)
+    assert (report.count, report.unknown[0].count) == (0, 1)
+    assert job.status() is State.READY
+    assert app.queue().clear() == 1
+
+
+def test_job_in_the_line_of_its_group_is_not_taken_for_one_that_waits_for_a_worker(app: Relevo, times: Times) -> None:
+    """It may have been let go a moment ago."""
+    queue, mail = app.queue(), app.tasks["mail"].using(group="acme")
+    queue.limit("acme", concurrency=1)
+    jobs = [mail.enqueue(n) for n in range(3)]
+    (first,) = queue.take(2, lease="9d")
+    assert jobs[1].status() is State.WAITING
+    times.move(DAY - HOUR)
+    assert first.done()
+    assert jobs[1].status() is State.READY
+    times.move(2 * HOUR)
+    report = live(app)
+    assert reasons(report) == {"waiting dead stale_waiting": 1, "done removed stale_done": 1}
+    assert (report.purged[0].id, report.unknown[0].count) == (jobs[2].id, 1)
+    queue.unlimit("acme")
+    assert [lease.done() for lease in queue.take(5)] == [True]
+
+
+def test_stale_job_leaves_the_line_of_its_group(app: Relevo, times: Times, server: Server) -> None:
+    queue, mail = app.queue(), app.tasks["mail"].using(group="acme")
+    queue.limit("acme", concurrency=1)
+    for n in range(3):
+        mail.enqueue(n)
+    (first,) = queue.take(1, lease="9d")
+    assert queue.take(1) == []
+    times.move(DAY)
+    assert reasons(live(app)) == {"waiting dead stale_waiting": 2}
+    assert queue.limits()[0].parked == 0
+    assert first.done()
+    queue.unlimit("acme")
+
+
+def test_job_of_a_worker_that_is_long_gone_is_recovered(app: Relevo, times: Times) -> None:
+    """RB16: as a turn would, by the same decision."""
+    job = app.tasks["mail"].enqueue()
+    app.queue().take(1, worker="killed", lease="10s")
+    times.move(HOUR)
+    assert live(app).count == 0, "its lease ended 59 minutes and 50 seconds ago"
+    times.move(10_000)
+    assert reasons(live(app)) == {"running recovered stale_running": 1}
+    info = job.info()
+    assert info.state is State.READY
+    assert (info.attempts[0].how, info.attempts[0].worker) == ("lost", "killed")
+    assert (totals(app)["purged_running"], totals(app)["lost"]) == (1, 1)
+    (lease,) = app.queue().take(1)
+    assert lease.done()
+
+
+def test_job_that_took_too_many_workers_down_is_poison_also_when_the_purge_recovers_it(
+    app: Relevo, times: Times
+) -> None:
+    job = app.tasks["mail"].enqueue()
+    for _ in range(3):
+        app.queue().take(1, lease="1s")
+        times.move(2 * HOUR)
+        live(app)
+    assert (job.status(), job.info().reason) == (State.DEAD, "poison")
+
+
+def test_job_whose_lease_is_renewed_is_left_to_its_worker(app: Relevo, times: Times) -> None:
+    app.tasks["mail"].enqueue()
+    (lease,) = app.queue().take(1, lease="30m")
+    for _ in range(100):
+        times.move(20 * MINUTE)
+        assert lease.renew()
+    assert live(app).count == 0
+    assert lease.done()
+
+
+def test_done_job_is_removed_with_its_result_and_logs(app: Relevo, times: Times, server: Server) -> None:
+    """R100 R107 R119"""
+    job = app.tasks["mail"].using(result_ttl="9d").enqueue(5)
+    (lease,) = app.queue().take(1)
+    assert lease.done(5)
+    times.move(HOUR - 2_000)
+    assert live(app).count == 0
+    times.move(2_000)
+    assert reasons(live(app)) == {"done removed stale_done": 1}
+    assert job.status() is State.UNKNOWN
+    assert totals(app)["purged_done"] == 1
+    assert app.queue().stats().done == 0
+
+
+def test_dead_cancelled_and_expired_jobs_are_left_to_their_own_time(app: Relevo, times: Times) -> None:
+    """R183: the purge respects dead letters."""
+    mail = app.tasks["mail"]
+    mail.enqueue()
+    (lease,) = app.queue().take(1)
+    lease.bury("broken")
+    mail.enqueue().cancel()
+    times.move(1000 * DAY)
+    assert live(app).count == 0
+    stats = app.queue().stats()
+    assert (stats.dead, stats.cancelled) == (1, 1)
+
+
+def test_request_past_its_deadline_expires(app: Relevo, times: Times) -> None:
+    """R102 RB16"""
+    job = app.tasks["mail"].using(expires="1h").enqueue()
+    times.move(DAY)
+    assert job.status() is State.READY
+    report = app.purge()
+    assert reasons(report) == {"ready cancelled stale_ready": 1}, "a day old: that comes first"
+    times.move(HOUR)
+    assert reasons(live(app)) == {"ready expired stale_request": 1}
+    assert job.status() is State.EXPIRED
+
+
+def test_request_of_the_bus_is_told_and_not_kept(times: Times) -> None:
+    app = times.app
+    envelope = Envelope("a.b", expires_ms=times.now_ms(), headers=Headers(intent="request"))
+    job = NewJob(app.new_id(), 100, write(envelope))
+    app.run(push_rich(app.keys_of("a:actions"), [job]))
+    times.move(DAY)
+    assert app.purge().count == 0, "a queue of the bus is for the app that serves it"
+    assert reasons(live(app, queue="a:actions")) == {"ready expired stale_request": 1}
+    assert app.queue("a:actions").stats().living == 0
+
+
+def test_failure_handler_of_a_stale_job_runs(app: Relevo, times: Times) -> None:
+    """A purged job tells its end exactly as any other."""
+    told: list[tuple[str, str]] = []
+
+    @app.task(name="mark_broken")
+    async def mark_broken(failure: Failure) -> None:
+        told.append((failure.job, failure.reason))
+
+    job = app.tasks["mail"].using(delay="1h", on_failure=mark_broken, name="n").enqueue()
+    assert not app.tasks["mail"].using(name="n").enqueue().created
+    times.move(HOUR * 4)
+    live(app)
+    assert app.tasks["mail"].using(name="n").enqueue().created, "its name is free again"
+    asyncio.run(_drained(app))
+    assert told == [(job.id, "stale_scheduled")]
+
+
+async def _drained(app: Relevo) -> None:
+    await Worker(app, burst=True).run()
+    await app.aclose()
+
+
+def test_who_waits_for_a_stale_job_is_told_at_once(app: Relevo, times: Times) -> None:
+    job = app.tasks["mail"].enqueue()
+
+    async def wait() -> str:
+        waiting = asyncio.create_task(job.aresult(timeout=10))
+        await aeventually(lambda: app.run(_hexists(app, job.id)))
+        times.move(DAY)
+        await app.apurge(dry_run=False)
+        try:
+            await waiting
+        except JobCancelled as error:
+            return str(error)
+        finally:
+            await app.aclose()
+        return ""
+
+    assert "stale_ready" in asyncio.run(wait())
+
+
+def _hexists(app: Relevo, id: str) -> Any:
+    from relevo.store.plan import Call
+
+    return Call([b"HEXISTS", app.keys_of("default").key("waiters"), id])
+
+
+def test_limits_are_by_queue_and_by_task(times: Times) -> None:
+    """R99: limits per queue and per class, with an action of their own."""
+    ages = {
+        "queues": {
+            "*": {"ready": {"age": "10h", "classes": {"report": {"age": "1h", "then": "dead"}, "mail": "never"}}},
+            "slow": {"ready": "never"},
+        }
+    }
+    app = times.another(purge_ages=ages)
+    tasks = {name: app.task(lambda: None, name=name) for name in ("mail", "report", "other")}  # type: ignore[call-overload]
+    for queue in ("default", "slow"):
+        for task in tasks.values():
+            task.using(queue=queue).enqueue()
+    times.move(HOUR)
+    assert reasons(live(app)) == {"ready dead stale_ready": 1}
+    times.move(10 * HOUR)
+    assert reasons(live(app)) == {"ready cancelled stale_ready": 1}
+    assert app.queue("default").clear() + app.queue("slow").clear() == 4
+
+
+def test_body_in_no_set_is_noted_and_removed_after_the_limit(app: Relevo, times: Times, server: Server) -> None:
+    """R101 R108 R120 RB16: nobody knows its age, so it begins when it was seen."""
+    keys = app.keys_of("default")
+    app.tasks["mail"].using(name="n").enqueue()
+    lost, kept = app.tasks["mail"].enqueue(), app.tasks["mail"].using(delay="99d").enqueue()
+    for id in (lost.id, app.job(app.queue().jobs()[0].id).id):
+        server.command("ZREM", keys.key("ready"), id)
+    times.move(30 * DAY)
+    report = live(app)
+    assert reasons(report) == {"orphaned noted orphaned": 2}
+    assert report.bytes > 0
+    assert server.command("TTL", keys.key("strays")) > 86_400
+    times.move(DAY - 5_000)
+    report = live(app)
+    assert (report.count, report.unknown[0].state, report.unknown[0].count) == (0, "orphaned", 2)
+    times.move(5_000)
+    assert reasons(live(app)) == {"orphaned removed orphaned": 2}
+    assert totals(app)["purged_orphaned"] == 2
+    assert app.queue().stats().living == 1
+    assert app.tasks["mail"].using(name="n").enqueue().created
+    assert kept.status() is State.SCHEDULED
+    assert app.queue().clear() == 2
+
+
+def test_body_that_came_back_into_a_set_is_not_removed(app: Relevo, times: Times, server: Server) -> None:
+    keys = app.keys_of("default")
+    job = app.tasks["mail"].using(delay="99d").enqueue()
+    score = server.command("ZSCORE", keys.key("scheduled"), job.id)
+    server.command("ZREM", keys.key("scheduled"), job.id)
+    assert reasons(live(app)) == {"orphaned noted orphaned": 1}
+    server.command("ZADD", keys.key("scheduled"), score, job.id)
+    times.move(2 * DAY)
+    assert live(app).count == 0
+    assert app.queue().clear() == 1
+
+
+def test_entry_without_a_body_is_dropped(app: Relevo, times: Times, server: Server) -> None:
+    keys = app.keys_of("default")
+    job, other = app.tasks["mail"].enqueue(), app.tasks["mail"].enqueue()
+    server.command("HDEL", keys.key("jobs"), job.id)
+    times.move(HOUR)
+    assert live(app).count == 0
+    times.move(DAY)
+    assert reasons(live(app)) == {"ready removed orphaned": 1, "ready cancelled stale_ready": 1}
+    assert other.status() is State.CANCELLED
+    assert app.queue().stats().ready == 0
+
+
+@pytest.mark.parametrize("body", [b"not json", b"{}", b"\xff\xfe", b'{"t":"mail","d":"x"}'])
+def test_unreadable_job_is_counted_and_left_alone(app: Relevo, times: Times, body: bytes) -> None:
+    """RB16: its age is in its id, but not whether it was to be ready later."""
+    app.run(push_plain(app.keys_of("default"), [(app.new_id(), body)], 100, 1000))
+    app.run(app.list_queue("default"))
+    times.move(30 * DAY)
+    report = live(app)
+    assert (report.count, report.unknown[0].count) == (0, 1)
+    assert app.queue().clear() == 1
+
+
+def test_id_of_a_stranger_is_counted_and_left_alone(app: Relevo, times: Times) -> None:
+    app.run(push_plain(app.keys_of("default"), [("mine", b'{"t":"mail"}')], 100, 1000))
+    app.run(app.list_queue("default"))
+    times.move(30 * DAY)
+    report = live(app)
+    assert (report.count, report.unknown[0].count) == (0, 1)
+    assert app.queue().clear() == 1
+
+
+def test_old_jobs_are_found_wherever_they_stand_in_a_long_queue(app: Relevo, times: Times) -> None:
+    """Ready is in order of priority, not of age."""
+    mail = app.tasks["mail"]
+    old = [mail.using(priority=p).enqueue() for p in (0, 500, 1023)]
+    times.move(2 * DAY)
+    young = Times.now_ms(times)  # ids of now: the clock of clients is real, that of the server is two days on
+    fresh = [NewJob(_id_of(young + n), 100 + n % 900, b'{"t":"mail"}') for n in range(3_000)]
+    for at in range(0, 3_000, 500):
+        app.run(push_rich(app.keys_of("default"), fresh[at : at + 500]))
+    assert sorted(one.id for one in live(app).purged) == sorted(job.id for job in old)
+    assert app.queue().clear() == 3_000
+
+
+def _id_of(ms: int) -> str:
+    digits = "0123456789abcdefghjkmnpqrstvwxyz"
+    text = ""
+    for _ in range(9):
+        ms, digit = divmod(ms, 32)
+        text = digits[digit] + text
+    return text + "0" * 11
+
+
+def test_walk_through_a_long_queue_goes_on_where_the_last_run_stopped(
+    app: Relevo, times: Times, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relevo.purging import jobs
+
+    monkeypatch.setattr(store, "PART_READY", 10)
+    monkeypatch.setattr(jobs, "WALK", 20)
+    mail = app.tasks["mail"]
+    now = times.now_ms()
+    fresh = [NewJob(_id_of(now + 3 * DAY + n), 100, b'{"t":"mail"}') for n in range(45)]
+    app.run(push_rich(app.keys_of("default"), fresh))
+    old = mail.using(priority=900).enqueue()
+    times.move(2 * DAY)
+    key = app.keys_of("default").key("walk")
+    for stopped in (b"20", b"40"):
+        assert app.purge(dry_run=True).count == 0
+        assert app.purge(dry_run=False).count == 0
+        assert server.command("GET", key) == stopped
+        assert server.command("TTL", key) > 80_000
+    assert [one.id for one in live(app).purged] == [old.id]
+    assert server.command("GET", key) is None
+    assert app.queue().clear() == 45
+
+
+def test_run_acts_on_a_bounded_number_and_says_so(app: Relevo, times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
+    from relevo.purging import jobs
+
+    monkeypatch.setattr(jobs, "MOST", 1_000)
+    app.tasks["mail"].enqueue_many(((n,), {}) for n in range(2_500))
+    times.move(DAY)
+    left = 2_500
+    while left:
+        report = live(app)
+        left -= report.count
+        assert report.unfinished == (("default",) if left else ())
+        assert app.queue().stats().ready == left
+    assert totals(app)["purged_ready"] == 2_500
+
+
+# at once
+
+
+def test_only_one_purges_a_queue_at_a_time(app: Relevo, times: Times) -> None:
+    """RB16: runs do not overlap."""
+    for n in range(300):
+        app.tasks["mail"].enqueue(n)
+    times.move(DAY)
+
+    async def race() -> list[PurgeReport]:
+        reports = await asyncio.gather(*(app.apurge(dry_run=False) for _ in range(4)))
+        await app.aclose()
+        return reports
+
+    reports = asyncio.run(race())
+    assert sum(report.count for report in reports) == 300
+    assert sum(report.skipped == ("default",) for report in reports) >= 1
+    ids = [one.id for report in reports for one in report.purged]
+    assert len(set(ids)) == 300
+    assert app.queue().stats().cancelled == 300
+
+
+def test_dry_run_is_not_held_up_by_a_purge_and_holds_none_up(app: Relevo, times: Times) -> None:
+    app.tasks["mail"].enqueue()
+    times.move(DAY)
+    app.run(store.lock(app.keys_of("default"), "somebody"))
+    assert app.purge(dry_run=True).count == 1
+    held = app.purge(dry_run=False)
+    assert (held.count, held.skipped) == (0, ("default",))
+    app.run(store.unlock(app.keys_of("default"), "somebody"))
+    assert app.purge(dry_run=False).count == 1
+
+
+def test_purge_that_stood_still_for_too_long_does_not_go_on(app: Relevo, times: Times, server: Server) -> None:
+    """Somebody else has the lock by now."""
+    app.tasks["mail"].enqueue()
+    times.move(DAY)
+    answer = _stopped_before_acting(app, lambda: server.command("SET", app.keys_of("default").key("sweeping"), "other"))
+    assert (answer.count, answer.skipped) == (0, ("default",))
+    assert server.command("GET", app.keys_of("default").key("sweeping")) == b"other"
+    server.command("DEL", app.keys_of("default").key("sweeping"))
+    assert app.queue().clear() == 1
+
+
+def _stopped_before_acting(app: Relevo, meanwhile: Any, script: str = "purge") -> PurgeReport:
+    """A live purge; `meanwhile` happens between finding and acting."""
+    from relevo.purging import purging
+
+    plan, answer = purging(app, dry_run=False), None
+    while True:
+        try:
+            step: Any = plan.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if getattr(step, "script", None) is not None and step.script.name == script:
+            meanwhile()
+        answer = app.run(step)
+
+
+@pytest.mark.parametrize("what", ["claimed", "claimed and handed back", "cancelled", "finished"])
+def test_job_to_which_something_happens_between_finding_and_acting_is_spared(
+    app: Relevo, times: Times, what: str
+) -> None:
+    """RB16"""
+    job = app.tasks["mail"].enqueue()
+    times.move(DAY)
+
+    def meanwhile() -> None:
+        if what == "cancelled":
+            job.cancel()
+            return
+        (lease,) = app.queue().take(1)
+        if what == "claimed and handed back":
+            lease.give_back()
+        elif what == "finished":
+            lease.done()
+
+    report = _stopped_before_acting(app, meanwhile)
+    assert (report.count, report.spared) == (0, 1)
+    expected = {"claimed": "running", "claimed and handed back": "ready", "cancelled": "cancelled", "finished": "done"}
+    assert job.status() == expected[what]
+    assert "purged_ready" not in totals(app)
+
+
+def test_clock_that_steps_back_between_finding_and_acting_spares(app: Relevo, times: Times) -> None:
+    """RB16: the age is asked again in the same step."""
+    app.tasks["mail"].enqueue()
+    times.move(DAY)
+    report = _stopped_before_acting(app, lambda: times.move(-HOUR))
+    assert (report.count, report.spared) == (0, 1)
+    assert app.queue().clear() == 1
+
+
+# pools
+
+
+@pytest.fixture
+def vms(app: Relevo) -> Pool:
+    return app.pool("vms", states=("pending", "ready", "running", "completed", "requested", "expired"))
+
+
+def test_pending_entity_becomes_a_dead_letter(app: Relevo, vms: Pool, times: Times) -> None:
+    """R98 R105 R117"""
+    vms.add("vm-1", template="centos-7")
+    times.move(2 * HOUR - 2_000)
+    assert live(app).count == 0
+    times.move(2_000)
+    report = live(app)
+    (one,) = report.purged
+    assert (one.kind, one.name, one.id, one.what, one.reason) == ("pool", "vms", "vm-1", "dead", "stale_pending")
+    assert one.bytes > 20 and one.age_ms >= 2 * HOUR
+    (dead,) = vms.dead()
+    assert (dead.entity, dead.queue_from, dead.reason) == ("vm-1", "pending", "stale_pending")
+    assert dead.error_message == "pending for 2h, the limit is 2h"
+    assert dead.metadata == {"template": "centos-7"}
+    assert totals(app, vms.queue)["purged_pending"] == 1
+
+
+def test_ready_entity_is_moved_to_completed_by_the_limit_of_its_class(app: Relevo, vms: Pool, times: Times) -> None:
+    """R99 R118"""
+    vms.add("vm-1", "ready", kind="on_demand")
+    vms.add("vm-2", "ready", kind="pool")
+    vms.add("vm-3", "ready")
+    times.move(DAY)
+    assert [one.id for one in live(app).purged] == ["vm-1", "vm-3"]
+    assert vms.counts() == {**dict.fromkeys(vms.states, 0), "ready": 1, "completed": 2}
+    times.move(DAY)
+    report = live(app)
+    assert reasons(report) == {"completed removed stale_completed": 2, "ready completed stale_ready": 1}
+    assert [one.id for one in report.purged] == ["vm-1", "vm-3", "vm-2"]
+    assert vms.counts()["completed"] == 1
+    assert vms.get("vm-1").state == ""  # type: ignore[union-attr]
+
+
+def test_completed_entity_is_removed(app: Relevo, vms: Pool, times: Times) -> None:
+    """R100 R107 R119"""
+    vms.add("vm-1", "completed")
+    times.move(HOUR)
+    assert reasons(live(app)) == {"completed removed stale_completed": 1}
+    assert totals(app, vms.queue)["purged_completed"] == 1
+    assert sum(vms.counts().values()) == 0
+
+
+def test_running_entity_has_no_limit(app: Relevo, vms: Pool, times: Times) -> None:
+    vms.add("vm-1", "running")
+    times.move(1000 * DAY)
+    assert live(app).count == 0
+
+
+def test_request_in_a_pool_expires(app: Relevo, vms: Pool, times: Times) -> None:
+    """R102 R109 R280: its state says so, and it is not queued again."""
+    vms.add("req-1", "requested", token="abc", status="new")
+    times.move(DAY)
+    assert reasons(live(app)) == {"requested expired stale_requested": 1}
+    request = vms.get("req-1")
+    assert request is not None and (request.state, request.metadata["token"]) == ("expired", "abc")
+
+
+def test_metadata_of_an_entity_in_no_state_gets_an_end(app: Relevo, vms: Pool, times: Times, server: Server) -> None:
+    """R101 R108 R120"""
+    vms.add("vm-1", ip="10.0.0.7")
+    vms.add("vm-2", "running")
+    server.command("ZREM", vms.keys.own("placed", "pending"), "vm-1")
+    server.command("ZREM", vms.keys.key("states"), "pending")
+    times.move(DAY - 2_000)
+    assert live(app).count == 0
+    times.move(2_000)
+    assert reasons(live(app)) == {"orphaned expired orphaned": 1}
+    assert 604_000 < server.command("TTL", vms.keys.own("entity", "vm-1")) <= 604_800
+    assert totals(app, vms.queue)["purged_orphaned"] == 1
+    assert vms.add("vm-1")
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_provider_is_asked_whether_an_entity_still_exists(app: Relevo, times: Times, how: str) -> None:
+    """R112: what is gone is not moved on to be destroyed."""
+    asked: list[Entity] = []
+
+    def still_there(entity: Entity) -> bool:
+        asked.append(entity)
+        return entity.id != "gone"
+
+    async def astill_there(entity: Entity) -> bool:
+        return still_there(entity)
+
+    pool = app.pool("vms", still_there=still_there if how == "sync" else astill_there)
+    for id in ("gone", "there"):
+        pool.add(id, "ready", ip=id)
+        pool.add(f"young-{id}", "ready")
+    times.move(DAY - 2_000)
+    pool.move("young-gone", "ready", "pending")
+    pool.move("young-there", "ready", "running")
+    times.move(2_000)
+    report = app.purge() if how == "sync" else asyncio.run(_closing(app))
+    assert [(one.id, one.what, one.reason) for one in report.purged] == [
+        ("gone", "dead", "gone_ready"),
+        ("there", "completed", "stale_ready"),
+    ]
+    assert [(one.id, one.metadata) for one in asked] == [("gone", {"ip": "gone"}), ("there", {"ip": "there"})]
+    assert listed(live(app)) == listed(report)
+    assert pool.dead()[0].error_message == "ready for 1d, the limit is 1d, and it does not exist any more"
+
+
+async def _closing(app: Relevo) -> PurgeReport:
+    report = await app.apurge()
+    await app.aclose()
+    return report
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("provider is down"), None, "yes"])
+def test_entity_nobody_can_ask_about_is_left_alone(
+    app: Relevo, times: Times, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R112 RB16: who cannot be asked has not said that it is gone."""
+
+    def still_there(entity: Entity) -> bool:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    pool = app.pool("vms", still_there=still_there)
+    for n in range(60):
+        pool.add(f"vm-{n}")
+    times.move(DAY)
+    report = live(app)
+    assert (report.count, report.unknown[0].count) == (0, 60)
+    assert pool.counts() == {"pending": 60}
+    assert "nobody knows whether vm-0 still exists" in caplog.text
+    pool.still_there = None
+    assert live(app).count == 60
+
+
+def test_entity_that_moves_while_the_provider_is_asked_is_spared(app: Relevo, times: Times) -> None:
+    """RB16"""
+    pool = app.pool("vms")
+
+    def still_there(entity: Entity) -> bool:
+        if entity.id == "vm-1":
+            pool.move("vm-1", "pending", "ready")
+        elif entity.id == "vm-2":
+            pool.move("vm-2", "pending", "ready")
+            pool.move("vm-2", "ready", "pending")
+        return True
+
+    app.pool("vms", still_there=still_there)
+    for n in range(4):
+        pool.add(f"vm-{n}")
+    times.move(2 * HOUR)
+    report = app.purge(dry_run=False)
+    assert ([one.id for one in report.purged], report.spared) == (["vm-0", "vm-3"], 2)
+    assert pool.counts() == {"ready": 1, "pending": 1}
+
+
+def test_nothing_is_moved_to_a_state_that_its_pool_does_not_have(app: Relevo, times: Times) -> None:
+    pool = app.pool("small", states=("pending", "ready"))
+    pool.add("x", "ready")
+    times.move(DAY)
+    assert reasons(live(app)) == {"ready dead stale_ready": 1}
+
+
+def test_tables_of_pools_may_have_states_of_their_own(times: Times) -> None:
+    ages = {"pools": {"disks": {"attached": {"age": "1h", "then": "detached"}, "pending": "never"}}}
+    app = times.another(purge_ages=ages)
+    pool = app.pool("disks")
+    pool.add("d1", "attached")
+    pool.add("d2")
+    times.move(10 * DAY)
+    assert reasons(live(app)) == {"attached detached stale_attached": 1}
+    assert pool.counts() == {"detached": 1, "pending": 1}
+
+
+def test_many_entities_are_purged_in_parts(app: Relevo, times: Times) -> None:
+    pool = app.pool("vms")
+    for n in range(230):
+        pool.add(f"vm-{n:03}", "ready" if n % 2 else "pending", kind="pool" if n % 3 else "")
+    times.move(DAY)
+    report = live(app)
+    assert report.count == 115 + sum(n % 2 == 1 and n % 3 == 0 for n in range(230))
+    assert live(app).count == 0
+
+
+def test_one_queue_or_pool_can_be_meant(app: Relevo, vms: Pool, times: Times) -> None:
+    vms.add("vm-1")
+    app.tasks["mail"].enqueue()
+    app.tasks["mail"].using(queue="other").enqueue()
+    times.move(DAY)
+    assert {one.name for one in app.purge().purged} == {"default", "other", "vms"}
+    assert {one.name for one in app.purge(queue="other").purged} == {"other"}
+    assert {one.name for one in app.purge(queue=vms.queue).purged} == {"vms"}
+    assert {one.name for one in app.purge(queue="vms").purged} == {"vms"}
+    with pytest.raises(OptionError):
+        app.purge(queue="")
+    assert app.queue("default").clear() + app.queue("other").clear() == 2
+
+
+# what is told
+
+
+def test_report_and_log_tell_count_age_and_reason(app: Relevo, times: Times, caplog: pytest.LogCaptureFixture) -> None:
+    """R110 R115 R121 R122"""
+    caplog.set_level(logging.INFO, "relevo.purge")
+    for n in range(3):
+        app.tasks["mail"].enqueue(n)
+    times.move(DAY + HOUR)
+    report = app.purge()
+    (group,) = report.groups()
+    assert (group.count, group.reason, group.what) == (3, "stale_ready", "cancelled")
+    assert group.bytes == report.bytes > 0
+    assert "queue default: 3 of state ready would be cancelled: stale_ready, the oldest for 1d1h" in caplog.text
+    assert app.queue().stats().ready == 3, "a dry run changes nothing"
+    app.purge(dry_run=False)
+    assert "3 of state ready are cancelled" in caplog.text
+    assert msgspec.json.decode(msgspec.json.encode(report))["dry_run"] is True
+
+
+async def test_workers_purge_by_themselves_once_per_interval(times: Times) -> None:
+    """R104 R123: whichever of them comes first."""
+    app = times.another(purge="on", purge_every="30s")
+    pool = app.pool("vms")
+    await pool.aadd("vm-1")
+    times.move(2 * HOUR)
+    reports = [await Purger(app, worker).run_once() for worker in ("w1", "w2", "w1")]
+    assert [report and report.count for report in reports] == [1, None, None]
+    await app.aclose()
+
+
+async def test_worker_purges_while_it_works(times: Times) -> None:
+    """R103 R171"""
+    # In this test the server's clock is a day ahead of that of the client, who makes the ids.
+    app = times.another(purge="on", purge_every="100ms", purge_ages={"queues": {"default": {"ready": "never"}}})
+    ran: list[int] = []
+
+    @app.task(name="count")
+    async def count(n: int) -> None:
+        ran.append(n)
+
+    pool = app.pool("vms")
+    await pool.aadd("vm-1")
+    stuck = await count.using(queue="elsewhere").aenqueue(1)
+    times.move(DAY)
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    job = await count.aenqueue(2)
+    await job.aresult(timeout=10)
+    await aeventually(lambda: stuck.status() is State.CANCELLED)
+    await aeventually(lambda: [one.entity for one in pool.dead()] == ["vm-1"])
+    worker.stop()
+    await running
+    assert ran == [2]
+    await app.aclose()
+
+
+async def test_workers_only_tell_what_they_would_purge_when_they_observe(
+    times: Times, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R110 R180"""
+    caplog.set_level(logging.INFO, "relevo.purge")
+    app = times.another(purge="observe", purge_every="100ms")
+    pool = app.pool("vms")
+    await pool.aadd("vm-1")
+    times.move(2 * HOUR)
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    await aeventually(lambda: "pool vms: 1 of state pending would be dead" in caplog.text)
+    worker.stop()
+    await running
+    assert await pool.acounts() == {"pending": 1}
+    await app.aclose()

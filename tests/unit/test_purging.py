@@ -1,0 +1,266 @@
+"""The table of the purge and its decisions, on every border."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from relevo.errors import OptionError, SettingsError
+from relevo.model.ids import made_ms
+from relevo.model.job import Envelope
+from relevo.model.message import Headers
+from relevo.model.purging import (
+    POOL_RULES,
+    QUEUE_ACTIONS,
+    QUEUE_RULES,
+    Rule,
+    SeenJob,
+    Unknown,
+    Verdict,
+    ages_of,
+    is_stale,
+    judge,
+    judge_job,
+    ready_since_ms,
+)
+from relevo.settings import Settings, load
+
+HOUR = 3_600_000
+ID = "01k9q4w2zhq3mf7d0a2f"
+MADE = made_ms(ID)
+NOW = MADE + 100 * HOUR
+
+
+def test_defaults_are_those_of_the_seed() -> None:
+    """R98 R99 R100 R105 R106 R107 R108 R109: 7200, 86400 (48 h for the pool's own), 3600, 86400, 86400 seconds."""
+    rules = ages_of({}).of_pool("vms")
+    assert rules["pending"].age_ms == 7_200_000
+    assert rules["ready"].of("on_demand").age_ms == 86_400_000
+    assert rules["ready"].of("pool").age_ms == 172_800_000
+    assert rules["completed"].age_ms == 3_600_000
+    assert rules["orphaned"].age_ms == 86_400_000
+    assert rules["requested"].age_ms == 86_400_000
+    queue = ages_of({}).of_queue("mails")
+    assert [queue[state].age_ms for state in ("scheduled", "ready", "done", "orphaned", "request")] == [
+        7_200_000,
+        86_400_000,
+        3_600_000,
+        86_400_000,
+        86_400_000,
+    ]
+
+
+def test_each_state_has_one_action() -> None:
+    """R117 R118 R119 R120 RB16"""
+    assert {state: rule.then for state, rule in POOL_RULES.items()} == {
+        "pending": "dead",
+        "ready": "completed",
+        "completed": "removed",
+        "requested": "expired",
+        "orphaned": "expired",
+    }
+    assert {state: rule.then for state, rule in QUEUE_RULES.items()} == {
+        "scheduled": "dead",
+        "waiting": "dead",
+        "ready": "cancelled",
+        "request": "expired",
+        "running": "recovered",
+        "done": "removed",
+        "orphaned": "removed",
+    }
+    assert all(QUEUE_RULES[state].then == actions[0] for state, actions in QUEUE_ACTIONS.items())
+
+
+@pytest.mark.parametrize(
+    ("age", "limit", "stale"), [(0, 1, False), (99, 100, False), (100, 100, True), (101, 100, True), (-5, 1, False)]
+)
+def test_limit_includes_its_border(age: int, limit: int, stale: bool) -> None:
+    """RB16"""
+    assert is_stale(1_000_000 - age, limit, 1_000_000) is stale
+
+
+@pytest.mark.parametrize("table", ["queue", "pool"])
+def test_every_state_has_a_border(table: str) -> None:
+    """RB16: one millisecond younger stays, at the limit it goes, for the reason of its state."""
+    rules = QUEUE_RULES if table == "queue" else POOL_RULES
+    for state, rule in rules.items():
+        for class_, own in (("", rule), *rule.classes.items()):
+            assert own.age_ms is not None
+            assert judge(rules, state, class_, NOW - own.age_ms + 1, NOW) is None
+            found = judge(rules, state, class_, NOW - own.age_ms, NOW)
+            assert found == Verdict(own.then, f"stale_{state}", NOW - own.age_ms, own.age_ms)
+
+
+def test_class_has_a_limit_and_an_action_of_its_own() -> None:
+    """R99"""
+    rules = {"ready": Rule(24 * HOUR, "cancelled", {"shop.report": Rule(48 * HOUR, "dead")})}
+    since = NOW - 30 * HOUR
+    assert judge(rules, "ready", "shop.mail", since, NOW) == Verdict("cancelled", "stale_ready", since, 24 * HOUR)
+    assert judge(rules, "ready", "shop.report", since, NOW) is None
+    since = NOW - 48 * HOUR
+    assert judge(rules, "ready", "shop.report", since, NOW) == Verdict("dead", "stale_ready", since, 48 * HOUR)
+    assert rules["ready"].earliest_ms == 24 * HOUR
+
+
+def test_unknown_age_is_no_age() -> None:
+    """RB16: never purged, but counted."""
+    assert judge(QUEUE_RULES, "ready", "", None, NOW) == Unknown()
+    assert judge({"ready": Rule(None, "dead")}, "ready", "", None, NOW) is None
+
+
+def test_what_has_no_limit_stays_for_ever() -> None:
+    assert judge({"ready": Rule(None, "dead")}, "ready", "", 0, NOW) is None
+    assert judge(POOL_RULES, "running", "", 0, NOW) is None
+
+
+# since when a job is where it is
+
+
+def seen(envelope: Envelope | None = None, **more: Any) -> SeenJob:
+    return SeenJob(envelope or Envelope("shop.mail"), **more)
+
+
+def test_ready_job_waits_since_it_was_made_or_due() -> None:
+    assert ready_since_ms(ID, seen()) == MADE
+    assert ready_since_ms(ID, seen(Envelope("x", later_ms=HOUR))) == MADE + HOUR
+    assert ready_since_ms(ID, seen(Envelope("x", takes="claim"))) == MADE
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        SeenJob(None),
+        seen(was_handed_out=True),
+        seen(is_in_line=True),
+        seen(Envelope("x", later_ms=0)),
+        seen(Envelope("x", takes="list")),
+        seen(Envelope("x", takes="reply")),
+        seen(Envelope("x", headers=Headers(intent="event"))),
+    ],
+    ids=["unreadable", "handed out", "in line", "waited", "takes results", "callback", "event"],
+)
+def test_nobody_knows_since_when_a_job_is_ready_that_was_elsewhere_before(unknown: SeenJob) -> None:
+    """RB16"""
+    assert ready_since_ms(ID, unknown) is None
+    assert judge_job(QUEUE_RULES, "ready", ID, 1.0, unknown, NOW) == Unknown()
+
+
+@pytest.mark.parametrize("id", ["mine", "", "0" * 19, "U" * 20])
+def test_id_of_a_stranger_tells_no_time(id: str) -> None:
+    assert ready_since_ms(id, seen()) is None
+
+
+def test_scheduled_job_is_as_old_as_it_is_late() -> None:
+    """A job for next month is not old, whenever it was made."""
+    due = NOW - 2 * HOUR
+    assert judge_job(QUEUE_RULES, "scheduled", ID, float((due + 1) * 1024 + 1023), seen(), NOW) is None
+    late = judge_job(QUEUE_RULES, "scheduled", ID, float(due * 1024 + 1023), seen(), NOW)
+    assert late == Verdict("dead", "stale_scheduled", due, 2 * HOUR)
+
+
+def test_request_expires_only_past_its_deadline() -> None:
+    """R102: by then even if nobody knows since when it is ready."""
+    for past, stale in ((24 * HOUR - 1, False), (24 * HOUR, True)):
+        envelope = Envelope("a.b", expires_ms=NOW - past, headers=Headers(intent="request"))
+        found = judge_job(QUEUE_RULES, "ready", ID, 1.0, seen(envelope, was_handed_out=True), NOW)
+        assert found == (Verdict("expired", "stale_request", NOW - past, 24 * HOUR) if stale else Unknown())
+
+
+def test_callback_that_waits_has_a_deadline_of_its_own() -> None:
+    old = float(NOW - 1000 * HOUR)
+    assert judge_job(QUEUE_RULES, "waiting", ID, old, seen(Envelope("x", takes="reply")), NOW) is None
+    assert isinstance(judge_job(QUEUE_RULES, "waiting", ID, old, seen(Envelope("x", takes="list")), NOW), Verdict)
+
+
+@pytest.mark.parametrize("state", ["waiting", "running", "done"])
+def test_other_states_know_since_when(state: str) -> None:
+    rule = QUEUE_RULES[state]
+    assert rule.age_ms is not None
+    assert judge_job(QUEUE_RULES, state, ID, float(NOW - rule.age_ms + 1), seen(), NOW) is None
+    assert isinstance(judge_job(QUEUE_RULES, state, ID, float(NOW - rule.age_ms), seen(), NOW), Verdict)
+
+
+# the table
+
+
+def test_nearest_table_wins() -> None:
+    table = {
+        "ready": "6h",
+        "pending": "10m",
+        "queues": {"*": {"done": "2h"}, "mails": {"ready": {"age": "1h", "then": "dead"}, "done": "never"}},
+        "pools": {"vms": {"pending": 60, "discovered": {"age": "1h", "then": "completed"}}},
+    }
+    ages = ages_of(table)
+    assert ages.of_queue("mails")["ready"] == Rule(HOUR, "dead")
+    assert ages.of_queue("mails")["done"].age_ms is None
+    assert ages.of_queue("other")["ready"] == Rule(6 * HOUR, "cancelled")
+    assert ages.of_queue("other")["done"].age_ms == 2 * HOUR
+    assert ages.of_pool("vms")["pending"] == Rule(60_000, "dead")
+    assert ages.of_pool("other")["pending"] == Rule(600_000, "dead")
+    assert ages.of_pool("vms")["ready"] == Rule(6 * HOUR, "completed")
+    assert ages.of_pool("vms")["discovered"] == Rule(HOUR, "completed")
+    assert "discovered" not in ages.of_pool("other")
+
+
+def test_class_takes_what_it_does_not_say_from_its_state() -> None:
+    table = {
+        "queues": {"*": {"ready": {"age": "1h", "then": "dead", "classes": {"a": "2h", "b": {"then": "cancelled"}}}}}
+    }
+    rule = ages_of(table).of_queue("x")["ready"]
+    assert rule.of("a") == Rule(2 * HOUR, "dead")
+    assert rule.of("b") == Rule(HOUR, "cancelled")
+    assert rule.of("c") is rule
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([], "a table of states and ages"),
+        ({"redy": "1h"}, "no state 'redy', did you mean 'ready'"),
+        ({"max_ready_age": 1}, "no state 'max_ready_age'"),
+        ({"ready": "24"}, 'has no unit. Write "24s"'),
+        ({"ready": {"age": "1h"}}, "not a duration"),
+        ({"queues": []}, "a table for each name"),
+        ({"queues": {"mails": "1h"}}, "purge_ages.queues.mails: a table of states"),
+        ({"queues": {"mails": {"pending": "1h"}}}, "purge_ages.queues.mails.pending: there is no such state"),
+        ({"queues": {"mails": {"schedule": "1h"}}}, "did you mean 'scheduled'"),
+        ({"queues": {"mails": {"ready": {"ages": "1h"}}}}, "unknown name 'ages', did you mean 'age'"),
+        ({"queues": {"mails": {"ready": {"then": "done"}}}}, "then: 'done' cannot be. There is: cancelled, dead."),
+        ({"queues": {"mails": {"ready": {"classes": {"a": {"then": "x"}}}}}}, "then: 'x' cannot be"),
+        ({"queues": {"mails": {"ready": {"classes": 7}}}}, "classes: a table of ages"),
+        ({"pools": {"vms": {"ready": {"then": 7}}}}, "what becomes of it is a word"),
+        ({"pools": {"vms": {"orphaned": {"then": "dead"}}}}, "then: 'dead' cannot be. There is: expired."),
+    ],
+)
+def test_table_that_is_wrong_is_refused_with_the_right_name(table: Any, message: str) -> None:
+    """RB14"""
+    with pytest.raises(OptionError, match=message):
+        ages_of(table)
+
+
+def test_purge_is_off_unless_somebody_says_otherwise() -> None:
+    """R103 R104 R179"""
+    settings = Settings()
+    assert (settings.purge, settings.purge_every, settings.purge_ages) == ("off", 3600.0, {})
+
+
+def test_table_stands_in_settings_and_in_a_variable() -> None:
+    """RB14"""
+    assert Settings(purge_ages={"ready": "6h"}).purge_ages == {"ready": "6h"}
+    found = load(environ={"RELEVO_PURGE_AGES": '{"ready": "6h"}', "RELEVO_PURGE": "observe"})
+    assert (found.purge_ages, found.purge) == ({"ready": "6h"}, "observe")
+    with pytest.raises(SettingsError, match="did you mean 'ready'"):
+        Settings(purge_ages={"redy": "6h"})
+    with pytest.raises(SettingsError, match="JSON is needed in a variable"):
+        load(environ={"RELEVO_PURGE_AGES": "ready=6h"})
+    with pytest.raises(SettingsError, match="'on', 'observe' or 'off'"):
+        Settings(purge="yes")
+
+
+def test_body_says_when_a_job_was_to_be_ready_only_if_that_was_later() -> None:
+    from relevo.model.job import read_envelope, write
+
+    assert b'"d"' not in write(Envelope("x", Raw(b"[1]")))
+    assert read_envelope(b'{"t":"x","d":7}').later_ms == 7
