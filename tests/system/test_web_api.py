@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from relevo import Relevo, State
@@ -358,3 +359,33 @@ def test_what_a_task_left_is_cleaned_up_only_when_it_is_meant(desk: Desk) -> Non
         assert here.do("/orphans/sweep")["dry_run"] is True
         assert here.do("/orphans/sweep", dry_run=False)["removed"] == 0
     assert [what for what, *_ in deeds(desk.app)] == ["orphans.sweep", "task.cleanup"]
+
+
+def test_the_purge_is_a_dry_run_unless_it_is_meant(desk: Desk) -> None:
+    """R155 RB18"""
+    double = desk.app.tasks["double"]
+    stale = double.using(queue="stale").enqueue(1)
+    desk.app.settings = msgspec.structs.replace(desk.app.settings, purge_ages={"ready": "1ms"})
+    eventually(lambda: desk.app.purge(queue="stale").count == 1, what="it is a millisecond old")
+    with desk("admin") as here, desk("operator") as operator:
+        operator.do("/queue/purge", 403)
+        dry = here.do("/queue/purge", queue="stale")
+        assert (dry["dry_run"], dry["count"], dry["groups"][0]["reason"]) == (True, 1, "stale_ready")
+        assert [one["id"] for one in dry["purged"]] == [stale.id]
+        assert stale.status() is State.READY and deeds(desk.app) == []
+        assert here.do("/queue/purge", queue="stale", dry_run=False)["count"] == 1
+        here.do("/queue/purge", 404, queue="stail")
+    assert stale.status() is not State.READY
+    assert [what for what, *_ in deeds(desk.app)] == ["purge.run"]
+
+
+def test_pools_are_told_with_their_entities_and_without_their_secrets(desk: Desk) -> None:
+    pool = desk.app.pool("vms")
+    pool.add("vm-1", ip="10.0.0.7", token="s3cret")
+    with desk("viewer") as here:
+        assert here.ask("/pools") == [{"name": "vms", "queue": pool.queue, "counts": {"pending": 1}}]
+        (one,) = here.ask("/pools/vms/items", state="pending")["items"]
+        assert (one["id"], one["metadata"]) == ("vm-1", {"ip": "10.0.0.7", "token": "***"})
+        here.ask("/pools/vm/items", 404)
+        here.ask("/pools/vms/items", 404, state="no state")
+    assert pool.remove("vm-1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relevo.web import bus, dead, jobs, overview, queues, replays, schedules, workflows
+from relevo.web import bus, dead, jobs, overview, queues, replays, schedules, upkeep, workflows
 from relevo.web.openapi import document
 from relevo.web.route import Desk, get
 
@@ -24,5 +24,6 @@ ROUTES = (
     *workflows.ROUTES,
     *bus.ROUTES,
     *overview.ROUTES,
+    *upkeep.ROUTES,
     openapi,
 )
