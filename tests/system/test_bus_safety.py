@@ -867,11 +867,16 @@ async def test_large_data_stays_for_every_try_and_with_the_dead_letter_for_its_t
     assert (texts[-1], carried(large.app)) == (len(LARGE), {})
 
 
-async def test_large_data_of_a_discarded_dead_letter_is_gone_at_once(large: Site) -> None:
+async def test_large_data_of_a_discarded_dead_letter_stays_as_long_as_that_can_be_restored(large: Site) -> None:
     job = await large.shop.asend("billing.charge", {"cents": -1, "text": LARGE})
     await drain(large.app)
-    assert list(carried(large.app)) == [job.id]
+    before = carried(large.app)
+    assert list(before) == [job.id]
     assert await large.app.dead.adiscard([job.id]) == 1
+    assert 0 < carried(large.app)[job.id] <= 600_000
+    assert await large.app.dead.arestore([job.id]) == 1
+    assert 600_000 < carried(large.app)[job.id] <= before[job.id]
+    assert await large.app.dead.adiscard([job.id], undo=False) == 1
     assert carried(large.app) == {}
 
 

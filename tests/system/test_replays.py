@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +14,10 @@ from relevo.dead import Replay
 from relevo.errors import JobError, UnknownJob
 from relevo.model.replay import SILENT_MS
 from tests.conftest import AppFactory
-from tests.eventually import eventually
+from tests.eventually import aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import Times
-from tests.working import drained, working
+from tests.working import drain, drained, working
 
 
 class Site:
@@ -166,6 +167,38 @@ def test_a_replay_stops_when_somebody_asks(site: Site) -> None:
     assert site.app.dead.stop(run.id) is False
     run = site.app.dead.resume(run.id)
     assert (run.state, run.retried) == ("done", 10)
+
+
+def test_an_interrupted_replay_is_stopped_and_goes_on_at_once(site: Site) -> None:
+    site.bury(4)
+
+    def interrupt(run: Replay) -> None:
+        if run.retried == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        site.app.dead.replay(watch=interrupt)
+    (left,) = site.app.dead.runs()
+    assert (left.state, left.retried, left.is_led) == ("stopped", 2, False)
+    assert "interrupted" in left.why
+    assert site.app.dead.resume(left.id).retried == 4
+
+
+async def test_a_cancelled_replay_is_stopped_and_goes_on_at_once(app: Relevo) -> None:
+    @app.task(name="step", retries=0)
+    async def step() -> None:
+        raise ValueError
+
+    for _ in range(3):
+        await step.aenqueue()
+    await drain(app)
+    leading = asyncio.create_task(app.dead.areplay(rate="1/h"))
+    await aeventually(lambda: app.dead.aruns(), what="it began")
+    leading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leading
+    (left,) = await app.dead.aruns()
+    assert (left.state, left.is_led) == ("stopped", False)
 
 
 class Killed(BaseException):

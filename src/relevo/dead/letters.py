@@ -35,6 +35,7 @@ Watcher: TypeAlias = Callable[[Replay], None]
 
 #: How long canaries may take: longer than most jobs, retries included, and shorter than a shift.
 PATIENCE = "30m"
+INTERRUPTED = "whoever led it was interrupted"
 
 
 class DeadLetters:
@@ -237,20 +238,28 @@ class DeadLetters:
         return Leading(self._app, milliseconds(patience, what="patience"))
 
     def _lead(self, leading: Leading, watch: Watcher | None) -> Replay:
-        while not leading.is_over:
-            rest = self._app.run(leading.step())
-            if watch is not None:
-                watch(leading.run)
-            if rest:
-                time.sleep(rest)
+        try:
+            while not leading.is_over:
+                rest = self._app.run(leading.step())
+                if watch is not None:
+                    watch(leading.run)
+                if rest:
+                    time.sleep(rest)
+        except KeyboardInterrupt:
+            self._app.run(leading.let_go(INTERRUPTED))
+            raise
         return leading.run
 
     async def _alead(self, leading: Leading, watch: Watcher | None) -> Replay:
-        while not leading.is_over:
-            rest = await self._app.arun(leading.step())
-            if watch is not None:
-                watch(leading.run)
-            await asyncio.sleep(rest)
+        try:
+            while not leading.is_over:
+                rest = await self._app.arun(leading.step())
+                if watch is not None:
+                    watch(leading.run)
+                await asyncio.sleep(rest)
+        except asyncio.CancelledError:
+            await self._app.arun(leading.let_go(INTERRUPTED))
+            raise
         return leading.run
 
     def runs(self, *, limit: int = 50) -> Replays:

@@ -148,6 +148,13 @@ class Leading:
         yield from self._note("end")
         return 0.0
 
+    def let_go(self, why: str) -> Generator[Call[Any], Any, None]:
+        """This process will not go on, so that another one may at once."""
+        if not self.is_over:
+            now_ms = yield from self._app.now_ms()
+            self.run = self.run.stopped(why, now_ms)
+            yield from self._note("end")
+
     def _note(self, verb: replays.Verb) -> Generator[Call[Any], Any, None]:
         self._signed = time.monotonic()
         counts, is_unwanted, before = yield replays.lead(self._app.own_keys, verb, self.run, self._owner)

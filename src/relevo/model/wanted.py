@@ -84,6 +84,8 @@ _TEXTS = {
 def wanted_of(filters: Filters, now_ms: int) -> Wanted:
     """What somebody asks for; nonsense is refused with `OptionError`."""
     for name in filters:
+        if name in ("rate", "canary", "watch"):
+            raise OptionError(f"{name}: app.dead.replay({name}=…) runs letters again so, as a run that can be watched")
         if name not in Filters.__annotations__:
             raise OptionError(f"dead letters cannot be asked for {name!r}{did_you_mean(name, Filters.__annotations__)}")
     texts: dict[str, Any] = {}

@@ -30,6 +30,9 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     is_run = args.action == "retry" and bool(args.rate or args.canary)
     if is_run and (args.ids or args.limit):
         raise ConfigurationError("--rate and --canary go with --all, and without --limit")
+    if is_run and args.yes:  # nobody need be told how many: they are looked at on the way
+        refuse_unknown_queue(app, args.queue)
+        return runs.begin(screen, app, args)
     if args.ids:
         wanted = [(id, args.queue) for id in dict.fromkeys(args.ids)]
     else:
