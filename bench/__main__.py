@@ -15,6 +15,7 @@ from bench.bus import command as bus
 from bench.compare import compare
 from bench.measures import FAMILIES, MEASURES
 from bench.measures.measure import Measure
+from bench.ops import command as ops
 from bench.processes import ProductFailed, end_leftovers, refuse_other_systems
 from bench.products import BLOCKING, PEERS, PRODUCTS, RELEVO, Product
 from bench.profiling import profile
@@ -37,6 +38,7 @@ examples:
   python -m bench --compare HEAD~3                   what changed since, measured in turns
   python -m bench --profile stacks.json              where the time of a drain goes, for speedscope
   python -m bench bus                                request and reply, see python -m bench bus --help
+  python -m bench ops                                what operators wait for on a full server
 
 BENCH_PIN=0 leaves the choice of cores to the system. docs/benchmarks.md says how to read the numbers."""
 
@@ -44,14 +46,14 @@ BENCH_PIN=0 leaves the choice of cores to the system. docs/benchmarks.md says ho
 def main(argv: list[str] | None = None) -> int:
     """Do what is asked for; the exit code is 1 where something failed or a job was not run."""
     words = sys.argv[1:] if argv is None else argv
-    is_bus = words[:1] == ["bus"]
-    parser = bus.parser() if is_bus else _parser()
-    args = parser.parse_args(words[is_bus:])
+    other = {"bus": bus, "ops": ops}.get(words[0]) if words else None
+    parser = other.parser() if other else _parser()
+    args = parser.parse_args(words[1:] if other else words)
     refuse_other_systems()
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return bus.perform(args) if is_bus else _perform(parser, args)
+        return other.perform(args) if other else _perform(parser, args)
     except (ProductFailed, RelevoError) as error:
         say(f"python -m bench: {error}")
         return 1
