@@ -18,6 +18,8 @@ from relevo.model.purging import ages_of
 from relevo.settings import Settings
 from relevo.store.embedded import stop
 from relevo.testing.leaks import leaks
+from tests.conftest import AppFactory
+from tests.servers import Server
 from tests.system.shell import environment
 from tests.system.test_nooble4_example import Shown, without_time
 
@@ -231,6 +233,20 @@ def test_all_features_are_off_unless_the_file_says_otherwise(config: Any, text: 
     assert settings.url is None
     ages = ages_of(settings.purge_ages).of_pool("any")
     assert (ages["pending"].age_ms, ages["requested"].age_ms) == (DAY // 12, DAY)
+
+
+def test_what_fails_without_dead_letters_leaves_its_state_and_is_gone(
+    config: Any, app_factory: AppFactory, server: Server
+) -> None:
+    """R83 R179: as before; what is known of it can still be asked for."""
+    file = config.read(":redis:\n  data_ttl: 24\n")
+    app = app_factory(**file.settings)
+    pool = app.pool("vms", data_ttl=file.data_ttl)
+    pool.add("vm-1", template="centos-7")
+    letter = pool.fail("vm-1", "broken") or ""
+    assert pool.counts() == {}
+    assert server.command("PTTL", pool.keys.own("ended", letter)) <= 1_000
+    assert server.command("TTL", pool.keys.own("entity", "vm-1")) > 86_000
 
 
 @pytest.mark.parametrize(

@@ -262,3 +262,21 @@ def test_a_killed_provider_is_waited_for(example: Example, kit: TestKit, provide
     assert places(pool_of(example)) == {"ready": 1} and kit.app.dead.list() == []
     eventually(lambda: (kit.drain(), not kit.enqueued("check_ready_vm"))[1])
     assert places(pool_of(example)) == {"ready": 1} and kit.app.dead.list() == []
+
+
+def test_an_answer_that_takes_too_long_says_nothing_about_a_machine(
+    example: Example, kit: TestKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example.desk.resize("centos-7", 1)
+    check(example, kit)
+    check(example, kit)
+    (vm,) = pool_of(example).items("ready")
+    example.tell("unplug", vm=vm.id)
+    example.tell("slow", seconds=0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["provider.client"], "PATIENCE", 0.1)
+        check(example, kit)
+        assert places(pool_of(example)) == {"ready": 1}
+    example.tell("slow", seconds=0)
+    eventually(lambda: (kit.drain(), pool_of(example).dead())[1])
+    assert places(pool_of(example)) == {}
