@@ -50,6 +50,13 @@ def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relev
         ("SET", "ended:x", ("{}",)),
         ("RPUSH", "bell:w", ("",)),
         ("HSET", "notes:x", ("log", "")),
+        ("ZADD", "entities", (1, "lost")),
+        ("ZADD", "states", (1, "lost")),
+        ("ZADD", "placed:pending", (1, "lost")),
+        ("HSET", "entity:lost", ("@state", "")),
+        ("ZADD", "strays", (1, "x")),
+        ("SET", "walk", (1,)),
+        ("SET", "sweeping", ("somebody",)),
     ],
 )
 def test_what_belongs_to_no_living_job_is_a_leak(
