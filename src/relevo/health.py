@@ -7,16 +7,18 @@ one worker at a time looks in each interval, keeps what it finds, and says so in
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relevo.model.health import (
     Health,
+    PoolHealth,
     QueueHealth,
     Reason,
     Status,
     changed,
     judge,
+    judge_pool,
     judge_workers,
     measures,
     stale,
@@ -24,9 +26,10 @@ from relevo.model.health import (
 )
 from relevo.model.health_limits import limits_of
 from relevo.model.names import is_bus_name
-from relevo.model.vitals import Vitals
+from relevo.model.vitals import PoolVitals, Vitals
 from relevo.store.health import keep_snapshot, snapshot, take_turn
 from relevo.store.plan import Ahead, Call, Steps
+from relevo.store.pools import muster
 from relevo.store.vitals import keep_minute, vitals
 from relevo.store.workers import WorkerInfo, roll
 
@@ -86,7 +89,8 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
     before = measures(kept) if kept is not None and is_fresh else {}
     alive, lost = yield from roll(app.keys, now_ms)
     names = yield from _queues(app, alive)
-    if not names and not alive and not lost:
+    pools = yield from _pools(app, before)
+    if not names and not alive and not lost and not pools:
         why = f"nothing is known of app {app.name!r} in {env!r}: no job of late and no worker; check the name and env"
         return Health(app.name, env, Status.UNKNOWN, now_ms, (Reason("", "app", Status.UNKNOWN, why),))
     limits = {name: limits_of(table, name) for name in names}
@@ -106,8 +110,11 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         status = worst(reason.status for reason in reasons)
         queues.append(QueueHealth(look.name, status, reasons, workers, limits[look.name].slo, look))
     general = judge_workers(lost, limits_of(table, "").lost_workers, before=before.get(""))
+    of_queues = [reason for queue in queues for reason in queue.reasons]
+    of_pools = [reason for pool in pools for reason in pool.reasons]
     all_reasons = sorted(
-        (*(reason for one in queues for reason in one.reasons), *general), key=lambda reason: -reason.status.number
+        (*of_queues, *of_pools, *general),
+        key=lambda reason: -reason.status.number,
     )
     return Health(
         app.name,
@@ -120,7 +127,19 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         tuple(lost),
         tuple(one.name for one in looks if one.paused),
         sum(one.totals.get("orphans", 0) for one in looks),
+        tuple(pools),
     )
+
+
+def _pools(app: Relevo, before: Mapping[str, Mapping[str, Status]]) -> Steps[list[PoolHealth]]:
+    """The pools of the app, judged as queues are: by the limits under their name among the queues."""
+    found = [app.pool(name) for name in (yield from app.listed_pools())]
+    limits = {pool.queue: limits_of(app.settings.health_limits, pool.queue) for pool in found}
+    looks: list[PoolVitals] = yield Ahead(
+        muster(pool.keys, pool.name, pool.queue, stuck_ms=round(limits[pool.queue].stuck_age * 1000)) for pool in found
+    )
+    judged = [(look, judge_pool(look, limits[look.queue], before=before.get(look.queue))) for look in looks]
+    return [PoolHealth(look.name, worst(one.status for one in why), why, look) for look, why in judged]
 
 
 def _queues(app: Relevo, alive: Sequence[WorkerInfo]) -> Generator[Call[Any], Any, list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from relevo import Relevo, chain
+from relevo import Relevo, chain, metrics
 from relevo.errors import StoreError
 from relevo.model.health import Health, Status
 from relevo.model.ids import Ids, _text
@@ -21,8 +21,9 @@ from relevo.store.workers import WorkerInfo, listed, present
 from relevo.worker.watcher import Watcher
 from relevo.worker.worker import Worker
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import aeventually, eventually
 from tests.servers import Server
+from tests.system.shell import relevo
 from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import drain, drained, working
 
@@ -491,3 +492,37 @@ async def test_work_in_all_states_is_told_by_task(app: Relevo) -> None:
         await aeventually(lambda: app.queue().stats().running == 0, what="done")
     app.queue().clear()
     await drain(app)
+
+
+def test_pools_are_judged_as_queues_are(app_factory: AppFactory) -> None:
+    """R124 R134 R138 R278"""
+    app = app_factory(health_limits={"waiting_max": 2, "waiting_critical": 5, "stuck_warning": 1, "stuck_age": "10ms"})
+    pool = app.pool("vms")
+    for number in range(3):
+        pool.add(f"vm-{number}")
+    pool.add("vm-9", "ready")
+    pool.fail("vm-2", ValueError("template does not exist"))
+    eventually(lambda: app.health().pools[0].vitals.stuck == 2, what="two are pending for 10 ms")
+    (found,) = app.health().pools
+    assert (found.name, found.status) == ("vms", Status.DEGRADED)
+    assert {state: one.size for state, one in found.vitals.states.items()} == {"pending": 2, "ready": 1}
+    assert (found.vitals.dead, found.vitals.dead_recently) == (1, 1)
+    assert [reason.measure for reason in found.reasons] == ["waiting", "stuck"]
+    assert "2 stuck, its limit is 1 (2 pending, for" in found.reasons[1].text, "what is ready may stay so"
+    assert set(found.reasons) <= set(app.health().reasons)
+    oldest, mean = (found.vitals.states["pending"].oldest_age_ms, found.vitals.states["pending"].mean_age_ms)
+    assert oldest is not None and mean is not None and oldest >= mean >= 10
+    told = metrics.exposition(app).decode()
+    assert f'relevo_pool_entities{{app="{app.name}",pool="vms",state="pending"}} 2' in told
+    assert f'relevo_pool_dead_letters{{app="{app.name}",pool="vms"}} 1' in told
+    assert f'relevo_pool_health_status{{app="{app.name}",pool="vms"}} 1' in told
+    for id in ("vm-0", "vm-1", "vm-9"):
+        pool.remove(id)
+
+
+def test_a_pool_that_is_well_is_shown_with_its_states(server: Server, app: Relevo) -> None:
+    app.pool("vms").add("vm-1", "ready")
+    seen = relevo("health", "--name", app.name, url=server.url)
+    assert seen.code == 0, seen
+    assert "vms" in seen.out and "ENTITIES" in seen.out
+    app.pool("vms").remove("vm-1")

@@ -159,6 +159,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (pools.amend(KEYS, "vm", {"a": b"1", "b": b""}), 4),
     (pools.roll(KEYS, "vms", "ready", 0, 0, 1), 0),
     (pools.census(KEYS), 0),
+    (pools.muster(KEYS, "vms", "shop:actions:pool:vms", stuck_ms=1), 0),
     (pools.readmit(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
     (pools.unplaced(KEYS, 1, 0), 0),
     (pools.lapse(KEYS, "vm", pools.Only(1, 2), 1), 0),

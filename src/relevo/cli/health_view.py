@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relevo.cli.screen import Screen, away, plural
 from relevo.model.durations import spoken
-from relevo.model.health import Health, QueueHealth, Status
+from relevo.model.health import Health, PoolHealth, QueueHealth, Status
 from relevo.model.vitals import Rates, Vitals
 
 STYLES = {
@@ -34,12 +34,28 @@ def draw(screen: Screen, health: Health, *, tasks: bool = False, is_cached: bool
         _draw_queues(screen, health.queues)
         screen.line()
         _draw_workers(screen, health)
+    if health.pools:
+        screen.line()
+        _draw_pools(screen, health.pools)
     if tasks:
         screen.line()
         _draw_tasks(screen, health.queues)
     estimated = [one.vitals for one in health.queues if not _is_counted(one)]
     if estimated or (tasks and any(not load.exact for one in health.queues for load in one.vitals.tasks)):
         screen.line("\n~ estimated from 100 jobs of each state, at random")
+
+
+def _draw_pools(screen: Screen, pools: Sequence[PoolHealth]) -> None:
+    """A line for each state of each pool."""
+    rows: list[Sequence[object]] = []
+    for pool in pools:
+        name, dead = f"{SIGNS[pool.status]} {pool.name}", pool.vitals.dead
+        for state, one in pool.vitals.states.items():
+            oldest = None if one.oldest_age_ms is None else spoken(one.oldest_age_ms // 1000)
+            rows.append((name, state, one.size, oldest, one.stuck, dead))
+        if not pool.vitals.states:
+            rows.append((name, "-", 0, None, 0, dead))
+    screen.table(["pool", "state", "entities", "oldest", "for too long", "dead"], rows)
 
 
 def _draw_queues(screen: Screen, queues: Sequence[QueueHealth]) -> None:

@@ -90,6 +90,23 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
         "Records dropped before their time because there were more than dead_max.",
     ),
     "relevo_replies_unheard_total": ("counter", ("app", "queue", "kind"), "Ends that nobody was there to hear of."),
+    "relevo_pool_entities": ("gauge", ("app", "pool", "state"), "Entities of a pool by state."),
+    "relevo_pool_oldest_seconds": (
+        "gauge",
+        ("app", "pool", "state"),
+        "How long the oldest entity of a state has been in it.",
+    ),
+    "relevo_pool_stuck_entities": (
+        "gauge",
+        ("app", "pool", "state"),
+        "Entities that are in a state for longer than health_limits allows (stuck_age).",
+    ),
+    "relevo_pool_dead_letters": (
+        "gauge",
+        ("app", "pool"),
+        "Entities that were given up, and are kept as dead letters.",
+    ),
+    "relevo_pool_health_status": ("gauge", ("app", "pool"), "0 healthy, 1 degraded, 2 unhealthy: of each pool."),
     "relevo_workers": ("gauge", ("app",), "Living workers."),
     "relevo_workers_lost": ("gauge", ("app",), "Workers that fell silent without a goodbye in the last 15 minutes."),
     "relevo_worker_slots": ("gauge", ("app",), "Jobs that all living workers may run at once."),
@@ -166,6 +183,7 @@ def families(seen: Snapshot, *, scrape_seconds: float) -> Iterable[Family]:
     for what, left_out in seen.left_out.items():
         found.add("relevo_left_out", left_out, app=seen.app, what=what)
     _queues(found, seen)
+    _pools(found, seen)
     _workers(found, seen)
     _schedules(found, seen)
     for kind, tally in sorted(seen.tallies.items()):
@@ -208,6 +226,17 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
                 found.add("relevo_purged_total", n, **of_queue, state=field.removeprefix(_PURGED))
         for how in _REMOVED:
             found.add("relevo_jobs_removed_total", queue.totals.get(how, 0), **of_queue, how=how)
+
+
+def _pools(found: _Gathered, seen: Snapshot) -> None:
+    for pool in seen.pools:
+        of_pool = {"app": seen.app, "pool": pool.name}
+        for state, one in pool.vitals.states.items():
+            found.add("relevo_pool_entities", one.size, **of_pool, state=state)
+            found.add("relevo_pool_oldest_seconds", (one.oldest_age_ms or 0) / 1000, **of_pool, state=state)
+            found.add("relevo_pool_stuck_entities", one.stuck, **of_pool, state=state)
+        found.add("relevo_pool_dead_letters", pool.vitals.dead, **of_pool)
+        found.add("relevo_pool_health_status", pool.status.number, **of_pool)
 
 
 def _workers(found: _Gathered, seen: Snapshot) -> None:

@@ -12,7 +12,7 @@ from relevo.app import Relevo
 from relevo.bus.events import known_as
 from relevo.bus.lifecycle import Tally, tallied
 from relevo.health import cached, gathering
-from relevo.model.health import Health, QueueHealth, Status, worst
+from relevo.model.health import Health, PoolHealth, QueueHealth, Status, worst
 from relevo.model.names import is_bus_name, parse
 from relevo.model.timings import TaskTimings
 from relevo.model.vitals import StateVitals, Vitals
@@ -94,6 +94,7 @@ class Snapshot(Struct, frozen=True):
     schedules: SchedulesSeen
     #: (app, queue, task) -> its timings
     timings: dict[tuple[str, str, str], TaskTimings]
+    pools: tuple[PoolHealth, ...] = ()
 
 
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
@@ -135,6 +136,7 @@ def reading(app: Relevo) -> Steps[Snapshot]:
         tallied(past, [one for one in stats if is_bus_name(one.name)]),
         clock,
         measured,
+        health.pools,
     )
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from relevo.model.durations import spoken
 from relevo.model.health_limits import Limits
-from relevo.model.vitals import Vitals
+from relevo.model.vitals import AT_REST, PoolVitals, Vitals
 
 #: A status gets better below this part of the border that it crossed.
 CALM = 0.8
@@ -68,6 +68,15 @@ class QueueHealth(Struct, frozen=True):
     vitals: Vitals
 
 
+class PoolHealth(Struct, frozen=True):
+    """A pool, and whether it is well."""
+
+    name: str
+    status: Status
+    reasons: tuple[Reason, ...]
+    vitals: PoolVitals
+
+
 class Health(Struct, frozen=True):
     """An app, and whether all is well."""
 
@@ -85,6 +94,7 @@ class Health(Struct, frozen=True):
     paused: tuple[str, ...] = ()
     #: Entries without a job, met so far.
     orphans: int = 0
+    pools: tuple[PoolHealth, ...] = ()
 
     @property
     def is_healthy(self) -> bool:
@@ -130,7 +140,7 @@ def judge(
             before,
             "waiting for others",
         ),
-        _dead(vitals, limits, before),
+        _dead(vitals.name, vitals.size("dead"), vitals.dead_recently, limits, before),
         _stuck(vitals, limits, before),
         _slo(vitals, limits, before),
     ]
@@ -144,6 +154,25 @@ def judge(
     if vitals.silent:
         text = f"{_many(vitals.silent, 'job')} of workers that fell silent, and nobody takes them over"
         found.append(_reason(vitals.name, "silent", Status.DEGRADED, text))
+    return tuple(reason for reason in found if reason is not None)
+
+
+def judge_pool(vitals: PoolVitals, limits: Limits, *, before: Mapping[str, Status] | None = None) -> tuple[Reason, ...]:
+    """Why a pool is not healthy; nothing: it is. Entities are pending as jobs wait, and ready as jobs are."""
+    before, name = before or {}, vitals.queue
+    sizes = {state: vitals.size(state) for state in ("ready", "pending")}
+    found = [
+        _sized(name, "ready", sizes["ready"], (limits.ready_max, limits.ready_critical), before, "ready"),
+        _sized(name, "waiting", sizes["pending"], (limits.waiting_max, limits.waiting_critical), before, "pending"),
+        _dead(name, vitals.dead, vitals.dead_recently, limits, before),
+        _sized(name, "stuck", vitals.stuck, (limits.stuck_warning, limits.stuck_critical), before, "stuck"),
+    ]
+    states = ", ".join(
+        f"{one.stuck:,} {state}" for state, one in vitals.states.items() if one.stuck and state not in AT_REST
+    )
+    if found[-1] is not None:
+        text = f"{found[-1].text} ({states}, for {spoken(limits.stuck_age)} or longer)"
+        found[-1] = msgspec.structs.replace(found[-1], text=text)
     return tuple(reason for reason in found if reason is not None)
 
 
@@ -200,12 +229,12 @@ def _sized(
     return _reason(queue, measure, status, f"{value:,} {words}, its limit is {border:,}{calm}")
 
 
-def _dead(vitals: Vitals, limits: Limits, before: Mapping[str, Status]) -> Reason | None:
+def _dead(name: str, count: int, recently: int, limits: Limits, before: Mapping[str, Status]) -> Reason | None:
     borders = limits.dead_warning, limits.dead_critical
-    reason = _sized(vitals.name, "dead", vitals.size("dead"), borders, before, "dead letters")
-    if reason is None or not vitals.dead_recently:
+    reason = _sized(name, "dead", count, borders, before, "dead letter" if count == 1 else "dead letters")
+    if reason is None or not recently:
         return reason
-    return msgspec.structs.replace(reason, text=f"{reason.text} (+{vitals.dead_recently:,} in 15 minutes)")
+    return msgspec.structs.replace(reason, text=f"{reason.text} (+{recently:,} in 15 minutes)")
 
 
 def _stuck(vitals: Vitals, limits: Limits, before: Mapping[str, Status]) -> Reason | None:

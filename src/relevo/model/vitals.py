@@ -21,6 +21,8 @@ WINDOWS = {"1m": 1, "5m": 5, "15m": 15}
 #: A shorter time than this, in ms, says nothing about a rate.
 SHORTEST_MS = 5_000
 #: Counters that are sampled every minute, in the order in which samples hold them.
+#: States of entities in which they wait for somebody who wants them, or are in somebody's hands.
+AT_REST = ("ready", "running")
 COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", "revived")
 
 
@@ -56,6 +58,27 @@ class StateVitals(Struct, frozen=True):
     stuck: int = 0
     #: Whether mean and stuck were counted; else they are estimated from a sample.
     exact: bool = True
+
+
+class PoolVitals(Struct, frozen=True):
+    """How a pool is doing: its entities by state, and its dead letters."""
+
+    name: str
+    #: Its name among the queues.
+    queue: str
+    now_ms: int
+    states: dict[str, StateVitals]
+    dead: int = 0
+    dead_recently: int = 0
+
+    def size(self, state: str) -> int:
+        """How many entities are in a state."""
+        return self.states[state].size if state in self.states else 0
+
+    @property
+    def stuck(self) -> int:
+        """Entities that are on their way for too long. Where they rest until somebody wants them, they may stay."""
+        return sum(one.stuck for state, one in self.states.items() if state not in AT_REST)
 
 
 class TaskLoad(Struct, frozen=True):

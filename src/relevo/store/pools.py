@@ -14,9 +14,11 @@ from msgspec import Raw, Struct
 from relevo import __version__
 from relevo.model.fingerprint import error_line, fingerprint
 from relevo.model.job import Attempt, Record, State, read_record
+from relevo.model.vitals import PoolVitals, StateVitals
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
+from relevo.store.vitals import RECENT_MS, SAMPLE
 
 #: States of one pool: free words, but a word for each entity would be a mistake.
 MOST_STATES = 100
@@ -188,6 +190,21 @@ def roll(
         return now_ms, [_entity(name, id.decode(), fields, state, int(float(at))) for id, at, fields in rows]
 
     return Call([state, older_ms, offset, limit], decode, script, pool.of(script))
+
+
+def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[PoolVitals]:
+    """How a pool is doing."""
+    script = pool.script("muster")
+
+    def decode(reply: list[Any]) -> PoolVitals:
+        now_ms, dead, recently, *rows = reply
+        states = {}
+        for word, size, oldest, stuck, mean in zip(*(rows[n::5] for n in range(5)), strict=True):
+            ages = (now_ms - int(float(oldest)), now_ms - int(float(mean)))
+            states[word.decode(errors="replace")] = StateVitals(size, *ages, stuck, exact=size <= SAMPLE)
+        return PoolVitals(name, queue, now_ms, states, dead, recently)
+
+    return Call([stuck_ms, RECENT_MS, SAMPLE, MOST_STATES], decode, script, pool.of(script))
 
 
 def census(pool: QueueKeys) -> Call[Census]:
