@@ -17,6 +17,7 @@ from relevo.errors import ConfigurationError, OptionError, PayloadError
 from relevo.flow.steps import Step
 from relevo.model import schedule as model
 from relevo.model.cron import next_after
+from relevo.model.ids import made_ms
 from relevo.model.schedule import TIMES, due, read_schedule, schedule_of, shifted
 from relevo.store import schedules as store
 from relevo.store.plan import Call
@@ -155,9 +156,10 @@ def fire(
         if schedule.expires is not None:
             body += b',"x":%d' % (tick_ms + round(schedule.expires * 1000))
         when = str(shifted(tick_ms, schedule)) if schedule.jitter and due_ms is not None else ""
+        id = app.new_id()
         if when:
-            body += b',"d":' + when.encode()
-        job = NewJob(app.new_id(), schedule.priority, body + b"}", when, schedule.group, schedule.weight)
+            body += b',"d":%d' % max(1, int(when) - made_ms(id))
+        job = NewJob(id, schedule.priority, body + b"}", when, schedule.group, schedule.weight)
         rows.append(store.Tick(tick_ms, job))
     return store.fire(
         app.keys_of(schedule.queue),

@@ -458,7 +458,9 @@ def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
     drained(bus)
     for queue in ("default", svc.queue):  # as purging counts
         bus.run(Call([b"HINCRBY", bus.keys_of(queue).key("stats"), "purged_ready", 1]))
+    bus.pool("vms").add("vm-1")
     text = metrics.exposition(bus)
+    bus.pool("vms").remove("vm-1")
     bus.schedules.get("x").remove()
     found = Scrape(text)
     for name, (kind, labels, _) in CATALOGUE.items():

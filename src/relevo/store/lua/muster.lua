@@ -1,6 +1,6 @@
 --[[ How a pool is doing: how many entities are in each state, since when, and for too long; and its dead letters. Changes
 nothing, and costs the same however many there are: mean ages are those of a sample.
-KEYS  entities states placed dead
+KEYS  states placed dead
 ARGV  stuck_ms   int   in a state for so long, an entity may be stuck
       recent_ms  int   dead letters of this time are counted apart
       sample     int   entities of a state whose age is looked at
