@@ -18,6 +18,7 @@ from relevo.context import JobContext, current_job
 from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
 from relevo.handle import Job, JobInfo, Progress
 from relevo.model.backoff import Backoff
+from relevo.model.breaker import Breaker
 from relevo.model.job import State
 from relevo.model.message import Fault, Message, Reply
 from relevo.model.options import Priority
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Backoff",
+    "Breaker",
     "Cancel",
     "Failure",
     "Fault",

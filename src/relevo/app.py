@@ -446,6 +446,7 @@ class Relevo:
             give_up_on=options.give_up_on,
             max_crashes=options.max_crashes,
             unknown_task_ttl=self.settings.unknown_task_ttl,
+            breaker=options.breaker,
         )
         result_ttl = options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
         failure_ttl = options.failure_ttl if envelope.failure_ttl is None else envelope.failure_ttl
