@@ -22,7 +22,8 @@ GIVES 1 when that changed something ]]
 -- @include wake
 -- @include terms
 -- @include note
-local concurrency, rate, burst, paused_for, open = terms_of(redis.call('HGET', limits, name))
+local text = redis.call('HGET', limits, name)
+local concurrency, rate, burst, paused_for, open = terms_of(text)
 local before = concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o')
 if does == 'limit' then concurrency, rate, burst = string.match(terms, '^(%S+) (%S+) (%S+)$')
 elseif does == 'unlimit' then concurrency, rate, burst = '-', '-', '-'
@@ -35,8 +36,7 @@ else
   redis.call('HDEL', breakers, name)
 end
 local after = concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o')
-keep_terms(name, concurrency, rate, burst, paused_for, open)
-if after == before and does ~= 'pause' then return 0 end
+if keep_terms(name, concurrency, rate, burst, paused_for, open) == text then return 0 end
 local full_at = tonumber(redis.call('HGET', buckets, name))
 if full_at then
   -- A bucket that was filled once a day must not keep one waiting that is filled every second.
