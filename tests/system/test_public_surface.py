@@ -18,6 +18,7 @@ from tests.system.shell import environment
 #: What a user meets: adding a name here is a promise.
 PROMISED = [
     "Backoff",
+    "Breaker",
     "Cancel",
     "Failure",
     "Fault",
@@ -60,11 +61,14 @@ IN_PAIRS: dict[str, list[str]] = {
         "cleanup",
         "sweep",
         "tallies",
+        "pause",
+        "resume",
+        "pauses",
     ],
     "Service": ["send", "request", "publish", "report", "replay"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
-    "Queue": ["stats", "pause", "resume", "limit", "unlimit", "limits", "clear", "jobs", "take"],
+    "Queue": ["stats", "pause", "resume", "pauses", "limit", "unlimit", "limits", "clear", "jobs", "take"],
     "Lease": ["done", "retry", "bury", "give_back", "renew"],
     "Workflow": ["result", "status", "progress", "info", "cancel", "retry", "add"],
     "Schedule": ["info", "pause", "resume", "run_now", "edit", "remove", "history"],

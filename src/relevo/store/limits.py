@@ -41,6 +41,11 @@ class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
     #: Of a task whose attempts failed too often: none start (open), or one at a time (half_open).
     breaker: Literal["", "open", "half_open"] = ""
 
+    @property
+    def kind(self) -> Literal["queue", "task", "group"]:
+        """What it is a limit of."""
+        return "task" if self.task else "group" if self.group else "queue"
+
 
 def limit(queue: QueueKeys, name: str, limit: Limit) -> Generator[Call[Any], Any, bool]:
     """Set a limit, or change it: whether that changed anything."""
