@@ -72,8 +72,8 @@ def add(subparsers: Subparsers) -> None:
         "status",
         "show the server, the queues and the workers of an app",
         about="""
-        Exit code 0: fine. 1: a queue is paused or the breaker of a task is open, or a queue's jobs are due and no worker serves it, or nothing is known
-        of such an app. 2: the server cannot be reached.
+        Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or a task's breaker is
+        open, or nothing is known of such an app. 2: the server cannot be reached.
         """,
         examples="""
         relevo status -A shop:app
@@ -226,15 +226,8 @@ def draw(screen: Screen, report: Report) -> None:
         screen.table(
             ["queue", "what", "since", "until", "by", "reason"],
             [
-                (
-                    p.queue,
-                    p.kind if p.kind == "queue" else f"{p.kind} {p.name}",
-                    away(p.since_ms),
-                    away(p.until_ms),
-                    p.by,
-                    p.reason,
-                )
-                for p in report.pauses
+                (one.queue, _what(one), away(one.since_ms), away(one.until_ms), one.by, one.reason)
+                for one in report.pauses
             ],
         )
     if report.next:
@@ -247,6 +240,10 @@ def draw(screen: Screen, report: Report) -> None:
         screen.line()
     for warning in report.warnings:
         screen.line(f"warning: {clean(warning)}", "yellow")
+
+
+def _what(one: Pause) -> str:
+    return "all of it" if one.kind == "queue" else f"{one.kind} {one.name}"
 
 
 def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:

@@ -17,6 +17,7 @@
 local LOOK_MS = 60000
 local MOST_LOOKS = 20 -- lines whose time has come, in one turn
 local MOST_LET_GO = 100 -- of one line, in one look
+local MOST_MOVES = 250 -- from line to line, in one turn, roughly
 local is_limited = redis.call('EXISTS', limits, holding, parking) > 0
 local give_up_places, let_on, keep_limits, choose, look_before, is_full
 if is_limited then
@@ -24,6 +25,7 @@ if is_limited then
   -- @include terms
   local known, touched, now_us = {}, {}, now * 1000
   local ranks = {} -- as `marks` in place.lua
+  local moves = 0 -- from one line to another, in this turn
   look_before = look_first()
 
   -- What is known of a group, a task or the queue that has a limit, or a line that it had one for; else false.
@@ -107,14 +109,21 @@ if is_limited then
     one.is_due = false
     if most < 1 or not one.has_line then return 0 end
     for _ = 1, 3 do
+      if moves > MOST_MOVES then -- the next turn goes on
+        one.is_untidy = true
+        break
+      end
       local rows = redis.call('ZRANGE', one.line, 0, most - 1, 'WITHSCORES')
       if #rows == 0 then break end
-      local ids, first, places, left, going, entries = {}, {}, {}, {}, {}, {}
+      local ids, first, places, left, going, entries, moving, went_before = {}, {}, {}, {}, {}, {}, {}, {}
       for i = 1, #rows / 2 do ids[i] = rows[i * 2 - 1] end
       for i, since in ipairs(redis.call('ZMSCORE', waiting, unpack(ids))) do
         if since and i <= free then first[#first + 1], places[#places + 1] = ids[i], rows[i * 2]
-        elseif not since and not redis.call('ZSCORE', ready, ids[i]) then
-          left[#left + 1] = ids[i] -- removed by somebody who knew nothing of lines
+        elseif not since then went_before[#went_before + 1] = ids[i] end
+      end
+      for i, stood in ipairs(#went_before > 0 and redis.call('ZMSCORE', ready, unpack(went_before)) or went_before) do
+        if not stood then
+          left[#left + 1] = went_before[i] -- removed by somebody who knew nothing of lines
           most = MOST_LET_GO
         end
       end
@@ -122,8 +131,11 @@ if is_limited then
         local ones, _, weight = limits_on(body or '')
         local lack = lacking(ones)
         if lack then
-          stand(lack, places[i], first[i])
+          moving[lack] = moving[lack] or {}
+          local others = moving[lack]
+          others[#others + 1], others[#others + 2] = places[i], first[i]
           left[#left + 1] = first[i]
+          moves = moves + 1
         else
           local score = tonumber(places[i])
           local level = math.floor(score / LEVEL)
@@ -137,6 +149,10 @@ if is_limited then
         redis.call('ZREM', waiting, unpack(going))
         redis.call('ZADD', ready, unpack(entries))
         went = went + #going
+      end
+      for lack, others in pairs(moving) do
+        redis.call('ZADD', lack.line, unpack(others))
+        lack.has_line = true
       end
       one.is_untidy = #left > 0
       if not one.is_untidy then break end
