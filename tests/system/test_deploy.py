@@ -60,6 +60,9 @@ ROLES = {
             "tick",
             "enroll",
             "unenroll",
+            "suspend",
+            "trip",
+            "adopt",
             "publish",
             "event",
             "log",
@@ -69,7 +72,7 @@ ROLES = {
             "close",
         },
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel
-        {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
+        {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrange", "zrem", "pexpire"}
         | {"hget", "hset", "hmget", "hdel"},
     ),
     # the last ones for workflows and schedules
