@@ -13,7 +13,7 @@ local function leave_line(id)
         -- A pause that ends by itself is tidied up then.
         local ends = string.match(redis.call('HGET', limits, name) or '', '^%S+ %S+ %S+ (%d%d+)')
         if ends then redis.call('ZADD', parking, ends, name) else redis.call('ZREM', parking, name) end
-        if redis.call('EXISTS', parking) == 0 then redis.call('DEL', lines) end
+        if redis.call('EXISTS', parking) == 0 then redis.call('UNLINK', lines) end
       end
       return
     end
