@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
     from relevo.handle import Job, JobInfo, Progress
     from relevo.model.backoff import Backoff
+    from relevo.model.breaker import Breaker
     from relevo.model.job import State
     from relevo.model.message import Fault, Message, Reply
     from relevo.model.options import Priority
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Backoff",
+    "Breaker",
     "Cancel",
     "Entity",
     "Failure",
@@ -82,6 +84,7 @@ _FROM = {
     "JobInfo": "handle",
     "Progress": "handle",
     "Backoff": "model.backoff",
+    "Breaker": "model.breaker",
     "State": "model.job",
     "Fault": "model.message",
     "Message": "model.message",

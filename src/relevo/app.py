@@ -20,6 +20,7 @@ from relevo.bus.lifecycle import Cleaned, Made, Tally, cleaning, listing, tallie
 from relevo.bus.sweeping import SweepReport, sweeping
 from relevo.bus.tracing import tracing
 from relevo.context import current_job
+from relevo.controls import all_pauses, pausing, resuming
 from relevo.dead import DeadLetters
 from relevo.errors import ConfigurationError, OptionError, ServerRefused, TargetError, UnknownJob
 from relevo.flow.steps import Step
@@ -36,6 +37,7 @@ from relevo.model.names import is_bus_name, is_pool_name, queue_address, task_qu
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
+from relevo.model.pauses import Pause, Until
 from relevo.model.schedule import TIMES
 from relevo.model.schedule import Schedule as Timed
 from relevo.model.span import Span
@@ -306,6 +308,49 @@ class Relevo:
         """`queues` for async code."""
         return await self.arun(self.listed_queues())
 
+    def pause(
+        self,
+        *,
+        task: str | Task[..., Any] | None = None,
+        group: str | None = None,
+        reason: str = "",
+        by: str = "",
+        until: Until = None,
+    ) -> list[str]:
+        """Start no more jobs of a task, or of a group (a tenant), in any queue of the app: where that changed anything.
+
+        The options are those of `Queue.pause`, which pauses in one queue, or all of it.
+        """
+        return self.run(pausing(self, group, task, reason, by, until))
+
+    async def apause(
+        self,
+        *,
+        task: str | Task[..., Any] | None = None,
+        group: str | None = None,
+        reason: str = "",
+        by: str = "",
+        until: Until = None,
+    ) -> list[str]:
+        """`pause` for async code."""
+        return await self.arun(pausing(self, group, task, reason, by, until))
+
+    def resume(self, *, task: str | Task[..., Any] | None = None, group: str | None = None) -> list[str]:
+        """Start jobs of a task or a group again, in all queues of the app: where that changed something."""
+        return self.run(resuming(self, group, task))
+
+    async def aresume(self, *, task: str | Task[..., Any] | None = None, group: str | None = None) -> list[str]:
+        """`resume` for async code."""
+        return await self.arun(resuming(self, group, task))
+
+    def pauses(self) -> list[Pause]:
+        """What is paused in any queue, since when and until when, why and by whom; open breakers, too."""
+        return self.run(all_pauses(self))
+
+    async def apauses(self) -> list[Pause]:
+        """`pauses` for async code."""
+        return await self.arun(all_pauses(self))
+
     def listed_queues(self) -> Generator[Call[Any], Any, list[str]]:
         """The plan behind `queues`, for those who have more to ask."""
         found: list[str] = yield from queues.listed(self.keys, self.bus_keys)
@@ -530,6 +575,7 @@ class Relevo:
             give_up_on=options.give_up_on,
             max_crashes=options.max_crashes,
             unknown_task_ttl=self.settings.unknown_task_ttl,
+            breaker=options.breaker,
         )
         result_ttl = options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
         failure_ttl = options.failure_ttl if envelope.failure_ttl is None else envelope.failure_ttl

@@ -15,7 +15,7 @@ from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, State
-from relevo.model.limits import group_of, limit_of
+from relevo.model.limits import QUEUE, limit_of, name_of
 from relevo.model.names import is_bus_name
 from relevo.model.outcome import (
     CancelAsked,
@@ -29,17 +29,20 @@ from relevo.model.outcome import (
     Unrunnable,
     decide,
 )
+from relevo.model.pauses import Pause, Until, ends_of, note_of
 from relevo.store import limits, queues
 from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import read_claim, readable, story_of
 from relevo.store.keys import QueueKeys
-from relevo.store.limits import GroupLimit
-from relevo.store.plan import Call, Plan
+from relevo.store.limits import LimitInfo
+from relevo.store.pauses import pauses
+from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Moved, Settled, Turn, renew, turn
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
+    from relevo.task import Task
 
 
 class JobRow(Struct, frozen=True):
@@ -82,69 +85,142 @@ class Queue:
         """`stats` for async code."""
         return await self._app.arun(queues.count(self._keys, self.name))
 
-    def pause(self, *, group: str | None = None) -> bool:
-        """Hand out no more jobs (of one group); what runs goes on. True if it was not paused before."""
-        return self._app.run(self._pause(group))
+    def pause(
+        self,
+        *,
+        group: str | None = None,
+        task: str | Task[..., Any] | None = None,
+        reason: str = "",
+        by: str = "",
+        until: Until = None,
+    ) -> bool:
+        """Hand out no more jobs, of one group or of one task if you say so; what runs goes on.
 
-    async def apause(self, *, group: str | None = None) -> bool:
+        With `until`, a duration or an aware datetime, they go on by themselves then, by the server's clock. `reason`
+        and `by` are shown to whoever looks. Said again, it takes the place of what was said before. True if it was
+        not paused before.
+
+        >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
+        """
+        return self._app.run(self.pausing(group, task, reason, by, until))
+
+    async def apause(
+        self,
+        *,
+        group: str | None = None,
+        task: str | Task[..., Any] | None = None,
+        reason: str = "",
+        by: str = "",
+        until: Until = None,
+    ) -> bool:
         """`pause` for async code."""
-        return await self._app.arun(self._pause(group))
+        return await self._app.arun(self.pausing(group, task, reason, by, until))
 
-    def _pause(self, group: str | None) -> Plan[bool]:
-        return queues.pause(self._keys, True) if group is None else limits.pause(self._keys, group_of(group))
+    def pausing(
+        self, group: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
+    ) -> Generator[Call[Any], Any, bool]:
+        """The plan behind `pause`."""
+        name, note = name_of(group, task), note_of(reason, by)
+        ends_ms = 0 if until is None else ends_of(until, (yield from self._app.now_ms()))
+        yield from self._app.list_queue(self.name)
+        changed: bool
+        if name == QUEUE:
+            changed = yield queues.pause(self._keys, True, ends_ms, note)
+        else:
+            changed = yield from limits.pause(self._keys, name, ends_ms, note)
+        return changed
 
-    def resume(self, *, group: str | None = None) -> bool:
-        """Hand out jobs (of one group) again; idle workers are woken."""
-        return self._app.run(self._resume(group))
+    def resume(self, *, group: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
+        """Hand out jobs (of one group, of one task) again; idle workers are woken. True if it was paused.
 
-    async def aresume(self, *, group: str | None = None) -> bool:
+        A task whose breaker has opened goes on, too: it is closed.
+        """
+        return self._app.run(self.resuming(group, task))
+
+    async def aresume(self, *, group: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
         """`resume` for async code."""
-        return await self._app.arun(self._resume(group))
+        return await self._app.arun(self.resuming(group, task))
 
-    def _resume(self, group: str | None) -> Plan[bool]:
-        return queues.pause(self._keys, False) if group is None else limits.resume(self._keys, group_of(group))
+    def resuming(self, group: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
+        """The plan behind `resume`."""
+        name = name_of(group, task)
+        return queues.pause(self._keys, False) if name == QUEUE else limits.resume(self._keys, name)
+
+    def pauses(self) -> list[Pause]:
+        """What is paused here, since when and until when, why and by whom: the queue, tasks, groups, schedules.
+
+        Tasks whose breaker has opened are among them.
+        """
+        return self._app.run(self.listing_pauses())
+
+    async def apauses(self) -> list[Pause]:
+        """`pauses` for async code."""
+        return await self._app.arun(self.listing_pauses())
+
+    def listing_pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
+        """The plan behind `pauses`."""
+        now_ms = yield from self._app.now_ms()
+        return (yield from pauses(self._keys, self.name, now_ms))
 
     def limit(
         self,
-        group: str,
+        group: str | None = None,
         *,
+        task: str | Task[..., Any] | None = None,
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Limit a group (a tenant): how many of its jobs run at once, how fast they start. Others are not affected.
+        """Limit a group (a tenant), a task, or with neither the queue: how many jobs run at once, how fast they start.
 
         Counts at once, for what is queued, too. Said again, it takes the place of what was said before. `burst` jobs
-        may start at once after a while without any: one second's worth, if not given.
+        may start at once after a while without any: one second's worth, if not given. A job that is under several
+        limits starts when all of them allow it.
 
         >>> queue.limit("acme", concurrency=2, rate="100/m")           # doctest: +SKIP
+        >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
+        >>> queue.limit(concurrency=50)                                # doctest: +SKIP
         """
-        self._app.run(limits.limit(self._keys, group_of(group), limit_of(concurrency, rate, burst)))
+        self._app.run(self.limiting(group, task, concurrency, rate, burst))
 
     async def alimit(
         self,
-        group: str,
+        group: str | None = None,
         *,
+        task: str | Task[..., Any] | None = None,
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
     ) -> None:
         """`limit` for async code."""
-        await self._app.arun(limits.limit(self._keys, group_of(group), limit_of(concurrency, rate, burst)))
+        await self._app.arun(self.limiting(group, task, concurrency, rate, burst))
 
-    def unlimit(self, group: str) -> bool:
-        """Take the limit of a group away; if it is paused, it stays so. True if it had one."""
-        return self._app.run(limits.unlimit(self._keys, group_of(group)))
+    def limiting(
+        self,
+        group: str | None,
+        task: str | Task[..., Any] | None,
+        concurrency: int | None,
+        rate: str | float | None,
+        burst: int | None,
+    ) -> Generator[Call[Any], Any, bool]:
+        """The plan behind `limit`: whether that changed anything."""
+        name, wanted = name_of(group, task), limit_of(concurrency, rate, burst)
+        yield from self._app.list_queue(self.name)
+        return (yield from limits.limit(self._keys, name, wanted))
 
-    async def aunlimit(self, group: str) -> bool:
+    def unlimit(self, group: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
+        """Take a limit away; what is paused stays so. True if there was one."""
+        return self._app.run(limits.unlimit(self._keys, name_of(group, task)))
+
+    async def aunlimit(self, group: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """`unlimit` for async code."""
-        return await self._app.arun(limits.unlimit(self._keys, group_of(group)))
+        return await self._app.arun(limits.unlimit(self._keys, name_of(group, task)))
 
-    def limits(self) -> list[GroupLimit]:
-        """The groups that have a limit or are paused, by name, and how each of them stands."""
+    def limits(self) -> list[LimitInfo]:
+        """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, groups."""
         return self._app.run(limits.limits(self._keys))
 
-    async def alimits(self) -> list[GroupLimit]:
+    async def alimits(self) -> list[LimitInfo]:
         """`limits` for async code."""
         return await self._app.arun(limits.limits(self._keys))
 

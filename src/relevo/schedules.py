@@ -16,6 +16,7 @@ from relevo.handle import Job
 from relevo.model import schedule as model
 from relevo.model.cron import Cron, explain, next_after
 from relevo.model.nearest import did_you_mean
+from relevo.model.pauses import Until, ends_of, note_of
 from relevo.model.schedule import TIMES, schedule_of
 from relevo.store import schedules as store
 from relevo.store import workers
@@ -60,6 +61,8 @@ class ScheduleInfo(Struct, frozen=True):
     fired: int
     skipped: int
     dropped: int
+    #: When the pause ends by itself; None: it does not, or there is none.
+    until_ms: int | None = None
 
 
 class Schedule:
@@ -88,21 +91,25 @@ class Schedule:
         """`info` for async code."""
         return await self._app.arun(self._info())
 
-    def pause(self) -> bool:
-        """Fire no more ticks. False if it was paused already."""
-        return self._app.run(self._suspend(True))
+    def pause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
+        """Fire no more ticks. False if it was paused already.
 
-    async def apause(self) -> bool:
+        With `until`, a duration or an aware datetime, it goes on with the first tick after that, by the server's clock.
+        `reason` and `by` are shown to whoever looks.
+        """
+        return self._app.run(self._pause(reason, by, until))
+
+    async def apause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
         """`pause` for async code."""
-        return await self._app.arun(self._suspend(True))
+        return await self._app.arun(self._pause(reason, by, until))
 
     def resume(self) -> bool:
         """Go on with the next tick; those of the pause are not made up for. False if it was not paused."""
-        return self._app.run(self._suspend(False))
+        return self._app.run(self._resume())
 
     async def aresume(self) -> bool:
         """`resume` for async code."""
-        return await self._app.arun(self._suspend(False))
+        return await self._app.arun(self._resume())
 
     def run_now(self) -> Job[Any]:
         """Queue one job of it now. Its ticks stay as they are."""
@@ -156,13 +163,23 @@ class Schedule:
 
     def _info(self) -> Generator[Call[Any], Any, ScheduleInfo]:
         standing = yield from self._standing()
-        return _info(self._app, standing, (yield from _stale_before(self._app)))
+        now_ms = yield from self._app.now_ms()
+        return _info(self._app, standing, (yield from _stale_before(self._app, now_ms)), now_ms)
 
-    def _suspend(self, pause: bool) -> Generator[Call[Any], Any, bool]:
+    def _pause(self, reason: str, by: str, until: Until) -> Generator[Call[Any], Any, bool]:
+        note = note_of(reason, by)
+        schedule = (yield from self._standing()).schedule
+        ends_ms = ends_of(until, (yield from self._app.now_ms()))
+        due_ms = next_after(schedule.when, ends_ms) if ends_ms else 0
+        keys = self._app.keys_of(schedule.queue)
+        changed = yield store.suspend(keys, self.name, pause=True, due_ms=due_ms, ends_ms=ends_ms, note=note)
+        return bool(changed)
+
+    def _resume(self) -> Generator[Call[Any], Any, bool]:
         schedule = (yield from self._standing()).schedule
         now_ms = yield from self._app.now_ms()
         keys = self._app.keys_of(schedule.queue)
-        changed = yield store.suspend(keys, self.name, pause=pause, due_ms=next_after(schedule.when, now_ms))
+        changed = yield store.suspend(keys, self.name, pause=False, due_ms=next_after(schedule.when, now_ms))
         return bool(changed)
 
     def _run_now(self) -> Generator[Call[Any], Any, Job[Any]]:
@@ -186,7 +203,9 @@ class Schedule:
         before = (yield from self._standing()).schedule
         after = _edited(before, changes)
         now_ms = yield from self._app.now_ms()
-        yield store.enroll(self._app.keys_of(before.queue), after, next_after(after.when, now_ms), "")
+        keys = self._app.keys_of(before.queue)
+        yield store.enroll(keys, after, next_after(after.when, now_ms), "")
+        yield from store.stay_suspended(keys, after, now_ms)
         return (yield from self._info())
 
     def _remove(self) -> Generator[Call[Any], Any, bool]:
@@ -240,11 +259,12 @@ class Schedules:
         homes: dict[str, str] = yield store.homes(app.keys)
         for name, queue in homes.items():
             by_queue.setdefault(queue, []).append(name)
-        stale_before = yield from _stale_before(app)
+        now_ms = yield from app.now_ms()
+        stale_before = yield from _stale_before(app, now_ms)
         found: Infos = []
         for queue, names in by_queue.items():
             standings = yield from store.look(app.keys_of(queue), names)
-            found += [_info(app, standing, stale_before) for standing in standings]
+            found += [_info(app, standing, stale_before, now_ms) for standing in standings]
         return sorted(found, key=lambda info: info.name)
 
     def _remove_stale(self) -> Generator[Call[Any], Any, Names]:
@@ -267,15 +287,15 @@ def _edited(before: model.Schedule, changes: Mapping[str, Any]) -> model.Schedul
     return schedule_of(**{**kept, "jitter": before.jitter, **times, **changes})
 
 
-def _stale_before(app: Relevo) -> Generator[Call[Any], Any, int]:
+def _stale_before(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, int]:
     """Schedules of code that nobody has named since then are stale; 0: none is."""
     alive, _ = yield from workers.living(app.keys)
-    now_ms = yield from app.now_ms()
     return now_ms - STALE_MS if alive else 0  # with no worker at all, nobody could have named them
 
 
-def _info(app: Relevo, standing: store.Standing, stale_before: int) -> ScheduleInfo:
+def _info(app: Relevo, standing: store.Standing, stale_before: int, now_ms: int) -> ScheduleInfo:
     schedule = standing.schedule
+    has_ended = standing.until_ms is not None and standing.until_ms <= now_ms
     is_named = schedule.origin == "call" or schedule.name in app.timetable
     when, body = schedule.when, msgspec.json.decode(schedule.body)
     written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:.12g}s", "")
@@ -295,10 +315,11 @@ def _info(app: Relevo, standing: store.Standing, stale_before: int) -> ScheduleI
         schedule.jitter,
         schedule.origin,
         not is_named and (standing.seen_ms or 0) < stale_before,
-        standing.paused_ms,
+        None if has_ended else standing.paused_ms,
         standing.due_ms,
         standing.job,
         standing.fired,
         standing.skipped,
         standing.dropped,
+        None if has_ended else standing.until_ms,
     )

@@ -87,6 +87,8 @@ def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], A
     if schedule.origin != "call":
         code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
     said: str = yield store.enroll(app.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
+    if said == "changed":
+        yield from store.stay_suspended(app.keys_of(queue), schedule, now_ms)
     # Somebody may have removed it meanwhile, or moved it, as workers of an older version do; and have been here before
     # us. Where nobody looks for it, it must not fire.
     home: str | None = yield store.home(app.keys, schedule.name)

@@ -1,6 +1,6 @@
 """What a queue promises, as a few dictionaries: no server, no tokens, no scores.
 
-A job that waits because its group is at its limit is `ready` to the model, wherever the scripts keep it meanwhile.
+A job that waits because of a limit is `ready` to the model, wherever the scripts keep it meanwhile.
 The model knows a job's state and who has the right to settle it, and nothing of how the scripts bring that about. Where
 the promise leaves a choice open (two groups of one level, two jobs due in one millisecond), the model accepts either.
 Times are milliseconds since the start of the test.
@@ -44,6 +44,7 @@ class Job:
     body: bytes = b""
     #: Whether its death calls for a job that handles it.
     has_handler: bool = False
+    task: str = "task"
 
     state: str = ""
     #: Raised whenever the right to settle passes to somebody or away from somebody.
@@ -65,6 +66,11 @@ class Job:
     def is_plain(self) -> bool:
         return not (self.delay_ms or self.group or self.name)
 
+    @property
+    def names(self) -> set[str]:
+        """The limits it may be under."""
+        return {"q:", f"t:{self.task}"} | ({f"g:{self.group}"} if self.group else set())
+
     def must_run_before(self, other: Job) -> bool:
         """Strict priority; what was handed back first, by age; else first in, first out inside a group."""
         if self.priority != other.priority:
@@ -76,15 +82,20 @@ class Job:
 
 @dataclass
 class Limit:
-    """What is said about a group."""
+    """What is said about a group, a task or the queue."""
 
     concurrency: int | None = None
     #: A token comes in so many milliseconds; 0: no rate.
     every_ms: int = 0
     burst: int = 0
-    paused: bool = False
+    #: Until when it is paused; 0: it is not.
+    paused_ms: float = 0
     #: When all tokens are there again.
     full_ms: int = 0
+    #: When the open breaker of a task lets a probe go; 0: it is closed.
+    probe_ms: int = 0
+    #: Probes that failed.
+    trips: int = 0
 
 
 @dataclass
@@ -92,15 +103,20 @@ class Model:
     """One queue."""
 
     now_ms: int = 0
-    paused: bool = False
+    #: Until when all of it is paused; 0: it is not.
+    paused_ms: float = 0
     jobs: dict[str, Job] = field(default_factory=dict)
     #: name -> the living job that has it
     names: dict[str, str] = field(default_factory=dict)
     #: name held for a time -> who took it; the time is longer than any test
     unique: dict[str, str] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
-    #: group -> its limit
+    #: name -> its limit
     limits: dict[str, Limit] = field(default_factory=dict)
+    #: Tasks that had a limit at times: their jobs may have been held up behind others of their group.
+    held_up: set[str] = field(default_factory=set)
+    #: task -> when its attempts failed
+    failures: dict[str, list[int]] = field(default_factory=dict)
     _line: int = 0
 
     def of(self, *states: str) -> list[Job]:
@@ -166,28 +182,37 @@ class Model:
     def has_work(self) -> bool:
         """Whether a worker that asks now is given something."""
         due = any(job.due_ms <= self.now_ms for job in self.of("scheduled"))
-        return due or self.startable > 0 or bool(self.overdue())
+        return due or any(self.may_start(job) for job in self.of("ready")) or bool(self.overdue())
 
-    def room(self, group: str) -> float:
-        """How many jobs of a group may start now."""
-        limit = self.limits.get(group)
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing at all is handed out."""
+        return self.paused_ms > self.now_ms
+
+    def running(self, name: str) -> int:
+        """How many jobs run that are under a limit."""
+        return sum(name in job.names for job in self.of("running"))
+
+    def room(self, name: str) -> float:
+        """How many jobs under a limit may start now."""
+        limit = self.limits.get(name)
         if limit is None:
             return math.inf
-        if limit.paused:
+        if limit.paused_ms > self.now_ms or limit.probe_ms > self.now_ms:
             return 0
         room = math.inf
         if limit.concurrency is not None:
-            room = limit.concurrency - sum(job.group == group for job in self.of("running"))
+            room = limit.concurrency - self.running(name)
+        if limit.probe_ms:
+            room = min(room, 1 - self.running(name))
         if limit.every_ms:
             lacking = max(0, limit.full_ms - self.now_ms)
             room = min(room, (limit.burst * limit.every_ms - lacking) // limit.every_ms)
         return max(0, room)
 
-    @property
-    def startable(self) -> int:
-        """How many jobs may start now, if somebody has room for all."""
-        groups = Counter(job.group for job in self.of("ready"))
-        return sum(int(min(count, self.room(group))) for group, count in groups.items())
+    def may_start(self, job: Job) -> bool:
+        """Whether all limits that a job is under have room for it."""
+        return all(self.room(name) >= 1 for name in job.names)
 
     def lend(self, job: Job, lease_ms: int) -> int:
         """Give somebody the right to settle a job, and take it from whoever had it."""
@@ -207,25 +232,31 @@ class Model:
         """Check which jobs a turn handed out, and in which order."""
         ready = self.ids("ready")
         assert set(ids) <= ready, f"handed out, but not ready: {set(ids) - ready}"
-        assert len(set(ids)) == len(ids) == min(want, self.startable), f"{ids} of {ready} handed out, {want} wanted"
+        assert len(set(ids)) == len(ids) <= want, f"{ids} handed out, {want} wanted"
         left = ready - set(ids)
-        started = Counter(self.jobs[id].group for id in ids)
-        full = set()
-        for group, count in started.items():
-            assert count <= self.room(group), f"{count} of the group {group!r} start, although {self.limits[group]}"
-        for group in {self.jobs[id].group for id in left}:
-            if self.room(group) == started[group]:
-                full.add(group)
+        started = Counter(name for id in ids for name in self.jobs[id].names)
+        for name, count in started.items():
+            assert count <= self.room(name), f"{count} of {name!r} start, although {self.limits[name]}"
+        full = {name for id in left for name in self.jobs[id].names if self.room(name) == started[name]}
+        if len(ids) < want:
+            held = [id for id in left if not self.jobs[id].names & full]
+            assert not held, f"{held} of {ready} may start and do not, {want} wanted and {ids} handed out"
         for place, id in enumerate(ids):
             for later in (*ids[place + 1 :], *left):
-                if later in left and self.jobs[later].group in full - {self.jobs[id].group}:
+                if later in left and self.jobs[later].names & full - self.jobs[id].names:
                     continue  # it may not start, so others need not wait for it
-                wrong = self.jobs[later].must_run_before(self.jobs[id])
+                wrong = self.must_run_before(self.jobs[later], self.jobs[id])
                 assert not wrong, f"{later} must run before {id}: {self.jobs[later]}, {self.jobs[id]}"
-        for group, count in started.items():
-            limit = self.limits.get(group)
+        for name, count in started.items():
+            limit = self.limits.get(name)
             if limit is not None and limit.every_ms:
                 limit.full_ms = max(limit.full_ms, self.now_ms) + count * limit.every_ms
+
+    def must_run_before(self, one: Job, other: Job) -> bool:
+        """The order of two jobs. One that its task held up joins its group anew."""
+        if one.task != other.task and {one.task, other.task} & self.held_up and other.rank != FRONT != one.rank:
+            return one.priority < other.priority
+        return one.must_run_before(other)
 
     def has_right(self, id: str, grip: int) -> bool:
         """Whether a word with this grip still counts."""
@@ -237,6 +268,10 @@ class Model:
         if not self.has_right(id, grip):
             return False
         job = self.jobs[id]
+        limit = self.limits.get(f"t:{job.task}")
+        if what == "ok" and limit is not None and 0 < limit.probe_ms <= self.now_ms:
+            limit.probe_ms = limit.trips = 0  # what it depends on is back
+            self._forget_limit(f"t:{job.task}")
         job.grip += 1
         match what:
             case "ok":
@@ -288,24 +323,56 @@ class Model:
             del self.names[job.name]
 
     # by hand
-    def limit(self, group: str, concurrency: int | None, every_ms: int, burst: int) -> None:
-        """Limit a group; with neither concurrency nor rate, take its limit away."""
-        limit = self.limits.setdefault(group, Limit())
+    def limit(self, name: str, concurrency: int | None, every_ms: int, burst: int) -> None:
+        """Limit a group, a task or the queue; with neither concurrency nor rate, take the limit away."""
+        limit = self._limit(name)
         limit.concurrency, limit.every_ms, limit.burst = concurrency, every_ms, burst
         limit.full_ms = min(limit.full_ms, self.now_ms + burst * every_ms)
-        self._forget_limit(group)
+        self._forget_limit(name)
 
-    def pause(self, group: str, pause: bool) -> bool:
-        """Start no more jobs of a group, or start them again: whether that changed anything."""
-        limit = self.limits.setdefault(group, Limit())
-        changed, limit.paused = limit.paused != pause, pause
-        self._forget_limit(group)
-        return changed
+    def pause(self, name: str, until_ms: float) -> bool:
+        """Start no more jobs of a group or a task, or (0) start them again: whether that changed anything."""
+        limit = self._limit(name)
+        was, limit.paused_ms = (limit.paused_ms > self.now_ms, limit.probe_ms > 0), until_ms
+        if not until_ms:
+            limit.probe_ms = limit.trips = 0
+            self.failures.pop(name, None)
+        self._forget_limit(name)
+        return was != (until_ms > self.now_ms, limit.probe_ms > 0)
 
-    def _forget_limit(self, group: str) -> None:
-        limit = self.limits[group]
-        if limit.concurrency is None and not limit.every_ms and not limit.paused:
-            del self.limits[group]
+    def trip(self, name: str, failed: int, most: int, window_ms: int, rest_ms: int, longest_ms: int) -> int:
+        """Attempts of a task failed: when its breaker lets a probe go, if it opens now; else 0."""
+        limit = self._limit(name)
+        if limit.probe_ms > self.now_ms:
+            return 0
+        if limit.probe_ms:
+            limit.trips += 1
+        else:
+            times = [at for at in self.failures.get(name, []) if at > self.now_ms - window_ms]
+            times += [self.now_ms] * failed
+            self.failures[name] = times
+            if len(times) < most:
+                self._forget_limit(name)
+                return 0
+            del self.failures[name]
+        limit.probe_ms = self.now_ms + min(rest_ms * 2**limit.trips, longest_ms)
+        return limit.probe_ms
+
+    def _limit(self, name: str) -> Limit:
+        if name.startswith("t:"):
+            self.held_up.add(name[2:])
+        return self.limits.setdefault(name, Limit())
+
+    def _forget_limit(self, name: str) -> None:
+        limit = self.limits[name]
+        is_paused = limit.paused_ms > self.now_ms
+        if limit.concurrency is None and not limit.every_ms and not is_paused and not limit.probe_ms:
+            del self.limits[name]
+
+    def forget_pauses(self) -> None:
+        """Pauses that have ended by themselves are none."""
+        for name in list(self.limits):
+            self._forget_limit(name)
 
     def cancel(self, id: str) -> str:
         """End a job that waits, or ask for the end of one that runs."""

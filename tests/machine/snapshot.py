@@ -13,17 +13,20 @@ from relevo.store.plan import Argument, Call
 from relevo.store.scripts import Script
 
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
+_LIMITS = ("limits", "holding", "pauses")
 _SETS = (*_STATES, "idle", "errands", "parking")
-_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters", "limits", "holding")
+_HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters", *_LIMITS)
 #: Keys of one job, worker, name, group or schedule each; that none of them stays is seen at the end.
 _OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked", "alike", "binned")
-_COMPARED = (*_SETS, *_HASHES, "clock", "buckets", "kinds", "bin")
+_COMPARED = (*_SETS, *_HASHES, "clock", "buckets", "lines", "breakers", "kinds", "bin")
 #: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no
 #: other key may ever be there.
 ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE)))
 _FIXED = (*_COMPARED, *ABSENT)
-#: All groups that have a limit at times.
+#: All groups and tasks that have a limit at times, as limits name them.
 GROUPS = ("a", "b")
+TASKS = ("x", "y")
+NAMES = (*(f"g:{group}" for group in GROUPS), *(f"t:{task}" for task in TASKS))
 
 _SNAPSHOT = Script(
     "snapshot",
@@ -36,17 +39,17 @@ KEYS  {" ".join(_FIXED)}
 ARGV  workers    int   how many workers
                        then the workers, then ids of jobs
 GIVES sets, hashes, bells, records, time limits, lines, groups of dead letters ]]
-local sets, hashes, bells, records, ttls, lines, groups = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}, {{}}
+local sets, hashes, bells, records, ttls, stands, groups = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}, {{}}
 for i = 1, {len(_SETS)} do sets[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
 for i = 1, {len(_HASHES)} do hashes[i] = redis.call('HGETALL', KEYS[{len(_SETS)} + i]) end
 for i = 1, workers do bells[i] = redis.call('LRANGE', bell .. ':' .. ARGV[1 + i], 0, -1) end
 for i = 2 + workers, #ARGV do records[#records + 1] = redis.call('EXISTS', ended .. ':' .. ARGV[i]) end
 for i = 1, {len(_FIXED)} do ttls[i] = redis.call('PTTL', KEYS[i]) end
-for i, group in ipairs({{ {", ".join(f"'{group}'" for group in GROUPS)} }}) do
-  lines[i] = redis.call('ZRANGE', parked .. ':g:' .. group, 0, -1, 'WITHSCORES')
+for i, name in ipairs({{ {", ".join(f"'{name}'" for name in NAMES)} }}) do
+  stands[i] = redis.call('ZRANGE', parked .. ':' .. name, 0, -1, 'WITHSCORES')
 end
 for i, kind in ipairs(redis.call('HKEYS', kinds)) do groups[i] = redis.call('ZRANGE', alike .. ':' .. kind, 0, -1) end
-return {{ sets, hashes, bells, records, ttls, lines, groups }}""",
+return {{ sets, hashes, bells, records, ttls, stands, groups }}""",
 )
 
 
@@ -68,11 +71,12 @@ class Snapshot:
     recorded: set[str]
     #: Keys that exist: their time limits in ms, -1 for none.
     ttls: dict[str, int]
-    #: group -> its limit, as text
+    #: name -> its limit, as text
     limits: dict[str, str]
     holding: dict[str, bytes]
-    #: group -> who stands in its line, in order
+    #: name -> who stands in its line, in order
     lines: dict[str, list[str]]
+    pauses: set[str]
     #: dead letters that died alike
     alike: list[list[str]]
 
@@ -99,9 +103,10 @@ def snapshot(queue: QueueKeys, workers: Sequence[str], ids: Iterable[str]) -> Ca
             dict(zip(workers, bells, strict=True)),
             {id for id, found in zip(asked, records, strict=True) if found},
             {name: ttl for name, ttl in zip(_FIXED, ttls, strict=True) if ttl != -2},
-            {name.removeprefix("g:"): text.decode() for name, text in of["limits"].items()},
+            {name: text.decode() for name, text in of["limits"].items()},
             of["holding"],
-            {group: list(_scores(rows)) for group, rows in zip(GROUPS, lines, strict=True)},
+            {name: list(_scores(rows)) for name, rows in zip(NAMES, lines, strict=True)},
+            set(of["pauses"]),
             [[id.decode() for id in ids] for ids in groups],
         )
 

@@ -20,7 +20,7 @@ from relevo.store.client import Client
 from relevo.store.keys import AppKeys
 from tests.machine.engine import HOUR, MINUTE, Allowed, Engine, Spec
 from tests.machine.model import ENDED, LIVING
-from tests.machine.snapshot import GROUPS
+from tests.machine.snapshot import GROUPS, NAMES, TASKS
 from tests.servers import Server, available
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
@@ -34,7 +34,8 @@ SETTINGS = settings(
 )
 
 PRIORITIES = st.sampled_from([100, 0, 150])
-PLAIN = PRIORITIES.map(Spec)
+TASK = st.sampled_from(["task", *TASKS])
+PLAIN = st.builds(lambda priority, task: Spec(priority, task=task), PRIORITIES, TASK)
 RICH = st.builds(
     Spec,
     PRIORITIES,
@@ -44,8 +45,15 @@ RICH = st.builds(
     st.sampled_from(["", "x", "y"]),
     st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
     st.booleans(),
+    TASK,
 )
-GROUPED = st.tuples(PRIORITIES, st.sampled_from(GROUPS), st.sampled_from([1.0, 2.0])).map(lambda given: Spec(*given))
+GROUPED = st.builds(
+    lambda priority, group, weight, task: Spec(priority, group, weight, task=task),
+    PRIORITIES,
+    st.sampled_from(["", *GROUPS]),
+    st.sampled_from([1.0, 2.0]),
+    TASK,
+)
 ONE = st.tuples(PLAIN) | st.tuples(RICH)
 MANY = st.lists(PLAIN, min_size=2, max_size=4) | st.lists(PLAIN | RICH, min_size=2, max_size=4)
 ANY = st.integers(0, 15)
@@ -54,7 +62,8 @@ OUTCOMES = st.sampled_from(["ok", "ok", "fail", "fail", "back", "snooze", "cance
 TOLD = {"number": ANY, "outcomes": st.lists(OUTCOMES, min_size=1, max_size=3), "has_record": st.booleans()}
 WISHES = st.sampled_from(["look", "await", "discard", "undo"])
 LOST = {"lost": st.just(True)}
-GROUP = st.sampled_from(GROUPS)
+LIMITED = st.sampled_from([*NAMES, "q:"])
+HALTED = st.sampled_from(NAMES)
 TERMS = st.sampled_from(
     [Allowed(1), Allowed(2), Allowed(None, 0.5, 1), Allowed(None, 2, 2), Allowed(1, 8, 3), Allowed(), Allowed()]
 )
@@ -103,10 +112,12 @@ TROUBLE = {
         Step("person", {"number": ANY, "does": st.just("revive")}, lambda engine: engine.model.of(*ENDED)),
         Step("person", {"number": ANY, "does": WISHES}, lambda engine: engine.model.jobs),
     ],
-    "pauses": [Step("become", {"what": st.sampled_from(["paused", "resumed", "resumed"])})],
+    "pauses": [Step("become", {"what": st.sampled_from(["paused", "paused for a while", "resumed", "resumed"])})],
     "limits": [
-        Step("allow", {"group": GROUP, "terms": TERMS}),
-        Step("halt", {"group": GROUP, "pause": st.booleans()}),
+        Step("allow", {"name": LIMITED, "terms": TERMS}),
+        Step("allow", {"name": LIMITED, "terms": TERMS}),
+        Step("halt", {"name": HALTED, "minutes": st.sampled_from([None, None, 0, 3, 60])}),
+        Step("trip", {"task": st.sampled_from(TASKS), "failed": st.integers(1, 2)}),
         Step("enqueue", {"specs": st.lists(GROUPED, min_size=1, max_size=4)}),
     ],
     "losses": [Step("become", {"what": st.sampled_from(["cleared", "without scripts", "without counters"])})],

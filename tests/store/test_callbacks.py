@@ -489,11 +489,11 @@ def test_a_report_stands_in_the_line_of_its_tenant_and_wakes_a_worker(pair: Pair
 def test_no_report_comes_after_the_last_word_when_the_callback_waits_for_its_tenant(pair: Pair) -> None:
     body = b'{"t":"ingestion.ready","g":"acme","i":"reply","a":[{"context":7}]}'
     callback = pair.promise(place=Place(100, "acme"), body=body, interim=INTERIM)
-    pair.run(limits.pause(pair.callbacks.keys, "acme"))
+    pair.run(limits.pause(pair.callbacks.keys, "g:acme"))
     pair.tell(callback, "done")
     assert pair.callbacks.claim() == []
     told = pair.report(callback)
-    pair.run(limits.resume(pair.callbacks.keys, "acme"))
+    pair.run(limits.resume(pair.callbacks.keys, "g:acme"))
     handled = pair.handle_all()
     assert (told, handled) == (False, [callback])
 

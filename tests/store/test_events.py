@@ -473,7 +473,7 @@ def test_where_all_wait_for_another_attempt_the_next_one_gives_way(bus: Bus) -> 
 def test_what_a_limit_holds_up_gives_way_before_what_can_run(bus: Bus) -> None:
     """A tenant that floods must not cost the others their events."""
     desk = bus.desk("a")
-    bus.run(group_limits.limit(desk.keys, "flood", Limit(concurrency=1)))
+    bus.run(group_limits.limit(desk.keys, "g:flood", Limit(concurrency=1)))
     ids = [put_of(bus, "flood") for _ in range(4)]
     assert desk.claim(4) == ids[:1]
     other = put_of(bus, "calm")
@@ -647,7 +647,7 @@ def test_what_still_runs_in_a_queue_that_is_closed_is_left_to_its_worker(bus: Bu
 def test_limits_of_a_queue_that_is_closed_end_with_it(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     desk = bus.desk("a")
-    bus.run(group_limits.limit(desk.keys, "t7", Limit(concurrency=2)))
+    bus.run(group_limits.limit(desk.keys, "g:t7", Limit(concurrency=2)))
     ids = [put_of(bus, "t7") for _ in range(5)]
     assert desk.claim(4, lease_ms=60_000) == ids[:2]
     bus.run(unsubscribe(bus.keys, queue_of("a")))

@@ -11,7 +11,7 @@ from relevo.model.job import Envelope, write
 from relevo.model.limits import limit_of
 from relevo.store import jobs as store_jobs
 from relevo.store import limits, queues
-from relevo.store.limits import GroupLimit
+from relevo.store.limits import LimitInfo
 from relevo.store.push import NewJob, push_rich
 from relevo.store.turns import Settled, Turn, rest
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
@@ -43,13 +43,13 @@ def flood(desk: Desk, group: str, count: int) -> list[str]:
 
 
 def limit(desk: Desk, group: str, **given: Any) -> bool:
-    changed: bool = desk.run(limits.limit(desk.keys, group, limit_of(**given)))
+    changed: bool = desk.run(limits.limit(desk.keys, f"g:{group}", limit_of(**given)))
     return changed
 
 
-def standing(desk: Desk, group: str) -> GroupLimit:
+def standing(desk: Desk, group: str) -> LimitInfo:
     (found,) = [one for one in desk.run(limits.limits(desk.keys)) if one.group == group]
-    assert isinstance(found, GroupLimit)
+    assert isinstance(found, LimitInfo)
     return found
 
 
@@ -62,10 +62,10 @@ def line(desk: Desk, group: str) -> list[str]:
 
 
 def assert_nothing_is_left(desk: Desk) -> None:
-    """Of limits nothing is there without an end but the limits themselves."""
+    """Of limits nothing is there without an end but the limits and pauses themselves."""
     keys: list[bytes] = desk.server.command("KEYS", f"{{{desk.keys.address}}}:*")
     endless = {key.rpartition(b"}:")[2] for key in keys if desk.server.command("PTTL", key) < 0}
-    assert endless <= {b"limits"}
+    assert endless <= {b"limits", b"pauses"}
 
 
 # how many at once
@@ -188,8 +188,8 @@ def test_counting_twice_what_ran_before_changes_nothing(desk: Desk) -> None:
     (id,) = enqueue(desk, "a")
     desk.claim()
     limit(desk, "a", concurrency=1)
-    assert desk.run(limits.adopt(desk.keys, "a", [id.encode(), b"0" * 20])) == 0
-    assert desk.run(limits.adopt(desk.keys, "b", [id.encode()])) == 0, "a group without a limit counts nothing"
+    assert desk.run(limits.adopt(desk.keys, "g:a", [id.encode(), b"0" * 20])) == 0
+    assert desk.run(limits.adopt(desk.keys, "g:b", [id.encode()])) == 0, "a group without a limit counts nothing"
     assert standing(desk, "a").running == 1
     desk.finish([id])
     assert_nothing_is_left(desk)
@@ -421,8 +421,8 @@ def test_without_its_limit_a_group_goes_on_in_bounded_steps_and_in_order(desk: D
     assert desk.claim(1) == ids[:1]
     while desk.stats().ready:
         assert desk.claim(1) == []
-    assert desk.run(limits.unlimit(desk.keys, "a")) is True
-    assert desk.run(limits.unlimit(desk.keys, "a")) is False
+    assert desk.run(limits.unlimit(desk.keys, "g:a")) is True
+    assert desk.run(limits.unlimit(desk.keys, "g:a")) is False
     (late,) = enqueue(desk, "a")
     order: list[str] = []
     while got := desk.claim(170):
@@ -437,7 +437,7 @@ def test_a_limit_is_forgotten_with_all_it_kept(desk: Desk) -> None:
     limit(desk, "a", concurrency=1, rate="1/s")
     ids = enqueue(desk, "a", 2)
     desk.claim(5)
-    desk.run(limits.unlimit(desk.keys, "a"))
+    desk.run(limits.unlimit(desk.keys, "g:a"))
     assert desk.run(limits.limits(desk.keys)) == []
     assert desk.ask("EXISTS", "limits") == 0
     assert desk.claim(5) == ids[1:]
@@ -449,30 +449,30 @@ def test_a_limit_is_forgotten_with_all_it_kept(desk: Desk) -> None:
 
 
 def test_a_paused_group_starts_nothing_until_it_is_resumed(desk: Desk) -> None:
-    assert desk.run(limits.pause(desk.keys, "a")) is True
-    assert desk.run(limits.pause(desk.keys, "a")) is False
+    assert desk.run(limits.pause(desk.keys, "g:a")) is True
+    assert desk.run(limits.pause(desk.keys, "g:a")) is False
     ids, others = enqueue(desk, "a", 3), enqueue(desk, "b", 2)
     assert desk.claim(9) == others
-    assert standing(desk, "a") == GroupLimit("a", None, None, None, paused=True, running=0, parked=3)
-    assert desk.run(limits.resume(desk.keys, "a")) is True
-    assert desk.run(limits.resume(desk.keys, "a")) is False
+    assert standing(desk, "a") == LimitInfo("a", None, None, None, paused=True, running=0, parked=3)
+    assert desk.run(limits.resume(desk.keys, "g:a")) is True
+    assert desk.run(limits.resume(desk.keys, "g:a")) is False
     assert desk.claim(9) == ids
     assert desk.ask("EXISTS", "limits") == 0
 
 
 def test_pause_and_limit_do_not_know_of_each_other(desk: Desk) -> None:
     limit(desk, "a", concurrency=1, rate="5/h")
-    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
     limit(desk, "a", concurrency=2)
     ids = enqueue(desk, "a", 3)
     assert desk.claim(9) == []
-    desk.run(limits.resume(desk.keys, "a"))
+    desk.run(limits.resume(desk.keys, "g:a"))
     assert desk.claim(9) == ids[:2], "the limit is still there"
-    desk.run(limits.pause(desk.keys, "a"))
-    assert desk.run(limits.unlimit(desk.keys, "a")) is True
+    desk.run(limits.pause(desk.keys, "g:a"))
+    assert desk.run(limits.unlimit(desk.keys, "g:a")) is True
     assert desk.claim(9) == [], "and so is the pause"
     assert standing(desk, "a").running == 2, "what runs goes on"
-    desk.run(limits.resume(desk.keys, "a"))
+    desk.run(limits.resume(desk.keys, "g:a"))
     assert desk.claim(9) == ids[2:]
 
 
@@ -520,7 +520,7 @@ FREE = [
 
 @pytest.mark.parametrize("body", HELD)
 def test_the_group_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
-    desk.run(limits.pause(desk.keys, "paused"))
+    desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body, group="paused")
     assert desk.claim() == []
     assert line(desk, "paused") == [id]
@@ -528,7 +528,7 @@ def test_the_group_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None
 
 @pytest.mark.parametrize("body", FREE)
 def test_what_is_no_group_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
-    desk.run(limits.pause(desk.keys, "paused"))
+    desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body)
     assert desk.claim() == [id], "also if nobody can read it: a worker will see what becomes of it"
     assert desk.ask("EXISTS", "holding") == 0
@@ -541,10 +541,10 @@ def test_a_group_may_have_any_printable_name(desk: Desk, group: str) -> None:
     limit(desk, group, concurrency=1)
     first, second = enqueue(desk, group, 2)
     assert desk.claim(5) == [first]
-    assert standing(desk, group) == GroupLimit(group, 1, None, None, paused=False, running=1, parked=1)
+    assert standing(desk, group) == LimitInfo(group, 1, None, None, paused=False, running=1, parked=1)
     assert started(desk.turn(5, plain([first]))) == [second]
     desk.finish([second])
-    assert desk.run(limits.unlimit(desk.keys, group))
+    assert desk.run(limits.unlimit(desk.keys, f"g:{group}"))
     assert_nothing_is_left(desk)
 
 
@@ -561,7 +561,7 @@ def test_the_weight_of_a_group_counts_for_what_was_let_go(desk: Desk) -> None:
 
 
 def test_a_parked_job_is_seen_as_waiting(desk: Desk) -> None:
-    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
     (id,) = enqueue(desk, "a")
     desk.claim()
     seen = desk.run(store_jobs.look(desk.keys, id))
@@ -571,7 +571,7 @@ def test_a_parked_job_is_seen_as_waiting(desk: Desk) -> None:
 
 
 def test_a_parked_job_can_be_cancelled_and_revived(desk: Desk) -> None:
-    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
     first, second = enqueue(desk, "a", 2)
     desk.claim(5)
     assert desk.run(store_jobs.cancel(desk.keys, [(first, 60_000, "")], 1000)) == (["cancelled"], False)
@@ -598,7 +598,7 @@ def test_the_next_goes_if_one_that_was_let_go_is_cancelled(desk: Desk) -> None:
 
 def test_clearing_a_queue_clears_its_lines(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
-    desk.run(limits.pause(desk.keys, "b"))
+    desk.run(limits.pause(desk.keys, "g:b"))
     ids = enqueue(desk, "a", 3)
     enqueue(desk, "b", 700)
     while desk.turn(20).ids or desk.stats().ready:
@@ -618,7 +618,7 @@ def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(late_desk: D
         desk.ask("ZREM", "waiting", id)
         desk.ask("HDEL", "jobs", id)
     assert started(desk.turn(9, plain(ids[:1]), lease_ms=3_600_000)) == ids[41:42]
-    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
     for id in ids[42:]:
         desk.ask("ZREM", "waiting", id)
         desk.ask("HDEL", "jobs", id)
@@ -659,7 +659,7 @@ def test_an_idle_worker_is_called_for_what_is_let_go(desk: Desk) -> None:
 def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -> None:
     limit(desk, "a", concurrency=1)
     if change == "resume":
-        desk.run(limits.pause(desk.keys, "a"))
+        desk.run(limits.pause(desk.keys, "g:a"))
     enqueue(desk, "a", 2)
     desk.claim(1)
     desk.wait("idle")
@@ -667,9 +667,9 @@ def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -
         case "limit":
             limit(desk, "a", concurrency=2)
         case "unlimit":
-            desk.run(limits.unlimit(desk.keys, "a"))
+            desk.run(limits.unlimit(desk.keys, "g:a"))
         case "resume":
-            desk.run(limits.resume(desk.keys, "a"))
+            desk.run(limits.resume(desk.keys, "g:a"))
     assert desk.bell("idle") == [b""]
     assert len(desk.claim(1, worker="idle")) == 1
 
@@ -677,9 +677,9 @@ def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -
 def test_nobody_is_called_for_a_group_in_whose_line_nobody_stands(desk: Desk) -> None:
     desk.wait("idle")
     limit(desk, "a", concurrency=1)
-    desk.run(limits.pause(desk.keys, "a"))
-    desk.run(limits.resume(desk.keys, "a"))
-    desk.run(limits.unlimit(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
+    desk.run(limits.resume(desk.keys, "g:a"))
+    desk.run(limits.unlimit(desk.keys, "g:a"))
     assert desk.bell("idle") == []
 
 
@@ -704,7 +704,7 @@ def test_an_idle_worker_that_rests_is_told_when_to_look(desk: Desk) -> None:
 
 
 def test_a_line_is_looked_at_once_a_minute_even_if_nothing_happens(desk: Desk) -> None:
-    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
     enqueue(desk, "a", 2)
     found = desk.turn(5)
     assert found.wake_ms - found.now_ms == LOOK_MS
@@ -746,7 +746,7 @@ def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk:
 
 
 def test_large_bodies_are_parked_in_steps_that_are_bounded_in_bytes(desk: Desk) -> None:
-    desk.run(limits.pause(desk.keys, "a"))
+    desk.run(limits.pause(desk.keys, "g:a"))
     body = body_of("a", name="x" * 300_000)
     for _ in range(30):
         desk.push_one(body, group="a")
@@ -789,7 +789,7 @@ def test_a_queue_without_limits_asks_one_question_more(desk: Desk) -> None:
     without = commands(desk, lambda: desk.turn(1))
     limit(desk, "b", concurrency=1)
     assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) > without
-    desk.run(limits.unlimit(desk.keys, "b"))
+    desk.run(limits.unlimit(desk.keys, "g:b"))
     desk.finish(ids)
     enqueue(desk, "a", 2)
     assert commands(desk, lambda: desk.turn(1)) == without, "also after there was one"

@@ -129,6 +129,7 @@ def test_the_list_as_json_has_every_field(shop: Shop) -> None:
         "origin": "call",
         "stale": False,
         "paused_ms": None,
+        "until_ms": None,
         "next_ms": info.next_ms,
         "last_job": "",
         "fired": 0,

@@ -12,7 +12,7 @@ import pytest
 
 from relevo import Queue, Relevo, State, chain
 from relevo.errors import OptionError
-from relevo.store.limits import GroupLimit
+from relevo.store.limits import LimitInfo
 from tests.eventually import aeventually
 from tests.working import drain, drained, working
 
@@ -50,7 +50,7 @@ class Watched:
         return len(self.order) == count and not +self.running
 
 
-async def standing(queue: Queue, group: str) -> GroupLimit:
+async def standing(queue: Queue, group: str) -> LimitInfo:
     (found,) = [one for one in await queue.alimits() if one.group == group]
     return found
 
@@ -97,7 +97,7 @@ async def test_a_limit_is_changed_while_everything_runs(app: Relevo) -> None:
         await watched.enqueue("acme", 12, -1)
         await aeventually(lambda: watched.running["acme"] == 1)
         await aeventually(lambda: _is_parked(queue, "acme", 11))
-        assert await standing(queue, "acme") == GroupLimit("acme", 1, None, None, paused=False, running=1, parked=11)
+        assert await standing(queue, "acme") == LimitInfo("acme", 1, None, None, paused=False, running=1, parked=11)
         await queue.alimit("acme", concurrency=4, rate="100/s")
         await aeventually(lambda: watched.running["acme"] == 4)
         await queue.apause(group="acme")
@@ -248,7 +248,7 @@ def test_whoever_takes_jobs_keeps_to_the_limit(app: Relevo) -> None:
     assert queue.take(5) == []
     assert leases[0].done() is True
     assert [lease.id for lease in queue.take(5)] == [big[2].id]
-    assert queue.limits() == [GroupLimit("acme", 2, None, None, paused=False, running=2, parked=597)]
+    assert queue.limits() == [LimitInfo("acme", 2, None, None, paused=False, running=2, parked=597)]
     queue.clear()
     assert queue.limits()[0].parked == 0
 
@@ -266,7 +266,7 @@ def test_limits_are_listed_by_name_as_they_were_given(app: Relevo) -> None:
         ("c", None, None, None, True),
     ]
     queue.limit("a", concurrency=5)
-    assert queue.limits()[0] == GroupLimit("a", 5, None, None, paused=False, running=0, parked=0)
+    assert queue.limits()[0] == LimitInfo("a", 5, None, None, paused=False, running=0, parked=0)
     assert (queue.unlimit("a"), queue.unlimit("a"), queue.unlimit("c"), queue.resume(group="c")) == (
         True,
         False,
@@ -297,7 +297,10 @@ WRONG: list[tuple[Callable[[Queue], Any], str]] = [
     (lambda queue: queue.limit("acme", concurrency=1, burst=2), "give rate= as well"),
     (lambda queue: queue.pause(group=""), "group: printable text"),
     (lambda queue: queue.resume(group="a\n"), "group: printable text"),
-    (lambda queue: queue.unlimit(None), "group: printable text"),  # type: ignore[arg-type]
+    (lambda queue: queue.unlimit(""), "group: printable text"),
+    (lambda queue: queue.limit(task="", rate=1), "task: a task or its name"),
+    (lambda queue: queue.limit("acme", task="x", rate=1), "give one of them"),
+    (lambda queue: queue.limit(), "concurrency=, rate= or both"),
 ]
 
 

@@ -116,6 +116,7 @@ WRONG: dict[str, list[Any]] = {
     "failure_ttl": [-1, None, "7", "a week", 10**12, False],
     "expires": [-1, "10", "later", True, INF],
     "max_crashes": [0, 1001, 1.5, "3", None, True],
+    "breaker": ["", "often", "0 in 1m", "5 in 60", "5 in 0s", 5, True, "101 in 1m"],
     "on_failure": ["", 7, [], len, "a\nb"],
     "executor": ["", "threads", None, 1, True],
     "secret": ["a", None, 7, [1], [""]],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relevo.model.breaker import Breaker
 from relevo.model.health import Health, Status
 from relevo.model.job import Envelope, State
 from relevo.model.replay import Replay
@@ -101,9 +102,10 @@ CALLS: list[tuple[Call[Any], int]] = [
     (queues.count(KEYS, "default"), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
     (queues.pause(KEYS, True), 0),
-    (limits.unlimit(KEYS, "acme"), 0),
-    (limits.adopt(KEYS, "acme", [ID.encode()] * 3), 3),
-    (limits.gauge(KEYS, ["acme", "b"]), 2),
+    (limits.unlimit(KEYS, "g:acme"), 0),
+    (limits.adopt(KEYS, "g:acme", [ID.encode()] * 3), 3),
+    (limits.gauge(KEYS, ["g:acme", "t:b"]), 2),
+    (limits.trip(KEYS, "shop.charge", 1, Breaker.after(5, "1m")), 0),
     (clearing(), 2),
     (dependents.follow(KEYS, ID, [Edge(ID, "a queue"), Edge(ID, "default", "w", 3)]), 0),
     (dependents.forget(KEYS, [NewJob(ID, 100, b"{}")]), 2),

@@ -18,6 +18,7 @@ from relevo.cli.screen import Screen, away, clean, mebibytes, plural
 from relevo.errors import ConfigurationError, StoreError
 from relevo.model.durations import spoken
 from relevo.model.job import State
+from relevo.model.pauses import Pause
 from relevo.queue import JobRow, row_of
 from relevo.store import queues, workers
 from relevo.store.facts import engine, info
@@ -58,6 +59,8 @@ class Report(Struct, frozen=True):
     workers: list[WorkerInfo]
     #: Workers that fell silent without a goodbye since somebody last looked.
     silent_workers: list[str]
+    #: What is paused, and tasks whose breaker has opened.
+    pauses: list[Pause]
     #: Jobs that are due, in the order they will start; empty unless asked for.
     next: list[NextJob]
 
@@ -69,8 +72,8 @@ def add(subparsers: Subparsers) -> None:
         "status",
         "show the server, the queues and the workers of an app",
         about="""
-        Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or nothing is known
-        of such an app. 2: the server cannot be reached.
+        Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or a task's breaker is
+        open, or nothing is known of such an app. 2: the server cannot be reached.
         """,
         examples="""
         relevo status -A shop:app
@@ -121,7 +124,8 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
     now_ms = run(queues.server_time())
     stats = [run(queues.count(app.keys_of(name), name)) for name in app.queues()]
     living, silent = run(workers.living(app.keys))
-    warnings = _warnings(app, stats, living, now_ms)
+    pauses = app.pauses()
+    warnings = _warnings(app, stats, living, pauses, now_ms)
     next = [job for one in stats for job in _next(app, one.name, ahead, now_ms)] if ahead else []
     which = engine(about)
     return Report(
@@ -141,19 +145,29 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
         queues=stats,
         workers=living,
         silent_workers=silent,
+        pauses=pauses,
         next=next,
     )
 
 
-def _warnings(app: Relevo, stats: Sequence[QueueStats], living: Sequence[WorkerInfo], now_ms: int) -> list[str]:
+def _warnings(
+    app: Relevo, stats: Sequence[QueueStats], living: Sequence[WorkerInfo], pauses: Sequence[Pause], now_ms: int
+) -> list[str]:
     """What needs attention, as sentences."""
     if not stats and not living:
         where = f"app {app.name!r} in {app.settings.env!r}"
         return [f"nothing is known of {where}: no job of late and no worker; check the name, --env and the server"]
-    warnings = []
+    warnings = [
+        f"queue {one.queue!r}: the breaker of task {one.name!r} is open: {one.reason}"
+        for one in pauses
+        if one.kind == "breaker"
+    ]
+    ends = {one.queue: one.until_ms for one in pauses if one.kind == "queue"}
     for queue in stats:
         if queue.paused:
-            warnings.append(f"queue {queue.name!r} is paused: its jobs wait until it is resumed")
+            end = ends.get(queue.name)
+            until = "it is resumed" if end is None else f"it goes on by itself, in {spoken((end - now_ms) // 1000)}"
+            warnings.append(f"queue {queue.name!r} is paused: its jobs wait until {until}")
         if queue.idle_workers or any(queue.name in worker.queues for worker in living):
             continue
         overdue = queue.next_due_ms is not None and queue.next_due_ms <= now_ms
@@ -207,6 +221,15 @@ def draw(screen: Screen, report: Report) -> None:
         screen.line("no worker")
     for id in report.silent_workers:
         screen.line(f"worker {id} fell silent without a goodbye")
+    if report.pauses:
+        screen.line("\npaused")
+        screen.table(
+            ["queue", "what", "since", "until", "by", "reason"],
+            [
+                (one.queue, _what(one), away(one.since_ms), away(one.until_ms), one.by, one.reason)
+                for one in report.pauses
+            ],
+        )
     if report.next:
         screen.line("\nnext")
         screen.table(
@@ -217,6 +240,10 @@ def draw(screen: Screen, report: Report) -> None:
         screen.line()
     for warning in report.warnings:
         screen.line(f"warning: {clean(warning)}", "yellow")
+
+
+def _what(one: Pause) -> str:
+    return "all of it" if one.kind == "queue" else f"{one.kind} {one.name}"
 
 
 def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:

@@ -1,4 +1,4 @@
-"""Limits of a group: how many of its jobs run at once, how fast they start, and whether they start at all.
+"""Limits of a queue, a task or a group: how many of its jobs run at once, how fast they start, whether they do at all.
 
 A rate is a bucket of `burst` tokens that is filled at that rate; a job takes a token when it starts.
 """
@@ -24,7 +24,11 @@ SLOWEST, FASTEST = 1 / 86_400, 1_000_000
 LARGEST_BURST = 100_000
 MOST_AT_ONCE = 1_000_000
 LONGEST_NAME = 200
+LONGEST_TASK = 1000
 _NONE = "-"
+
+#: How the store names what has a limit: all of the queue, a task (`t:shop.charge`), a group (`g:acme`).
+QUEUE, TASK, GROUP = "q:", "t:", "g:"
 
 
 class Rate(Struct, frozen=True):
@@ -43,17 +47,21 @@ class Rate(Struct, frozen=True):
 
 
 class Limit(Struct, frozen=True):
-    """What is said about one group. None: not limited in this way."""
+    """What is said about one of them. None: not limited in this way."""
 
     concurrency: int | None = None
     rate: Rate | None = None
     #: Tokens of a full bucket; None without a rate.
     burst: int | None = None
     paused: bool = False
+    #: When the pause ends by itself; None: it does not.
+    resumes_ms: int | None = None
+    #: Of a task whose breaker has opened: when it lets a probe go.
+    probe_ms: int | None = None
 
     def __str__(self) -> str:
         """As the store keeps it: `2 10/s 10 0`."""
-        return f"{self.terms} {int(self.paused)}"
+        return f"{self.terms} {self.resumes_ms or int(self.paused)}"
 
     @property
     def terms(self) -> str:
@@ -70,7 +78,7 @@ def limit_of(concurrency: Any = None, rate: Any = None, burst: Any = None) -> Li
     if concurrency is None and rate is None:
         raise OptionError("limit: give concurrency=, rate= or both; unlimit() takes a limit away")
     if concurrency is not None:
-        hint = "; pause(group=...) lets none of them start" if concurrency == 0 else ""
+        hint = "; pause(...) lets none of them start" if concurrency == 0 else ""
         _check_whole("concurrency", concurrency, MOST_AT_ONCE, hint)
     if rate is None:
         if burst is not None:
@@ -114,15 +122,42 @@ def group_of(name: Any) -> str:
     return name
 
 
-def read_limit(text: str) -> Limit:
-    """Read what `str(limit)` wrote."""
-    concurrency, rate, burst, paused = text.split(" ")
+def name_of(group: Any = None, task: Any = None) -> str:
+    """How the store names a group, a task, or with neither the whole queue.
+
+    >>> name_of(), name_of("acme"), name_of(task="shop.charge")
+    ('q:', 'g:acme', 't:shop.charge')
+    """
+    if group is not None and task is not None:
+        raise OptionError("a group or a task: give one of them; a job may be under the limits of both")
+    if task is not None:
+        return TASK + task_of(task)
+    return QUEUE if group is None else GROUP + group_of(group)
+
+
+def task_of(task: Any) -> str:
+    """The name of a task; a task of the app has it, too."""
+    name = getattr(task, "target", task)
+    if not isinstance(name, str) or not name or len(name) > LONGEST_TASK or not name.isprintable():
+        raise OptionError(
+            f"task: a task or its name is needed, printable text of at most {LONGEST_TASK} characters, "
+            f"found {task!r:.80}"
+        )
+    return name
+
+
+def read_limit(text: str, now_ms: int = 0) -> Limit:
+    """Read what `str(limit)` wrote, and what the store may have added: a breaker that has opened."""
+    concurrency, rate, burst, paused, *open = text.split(" ")
     count, _, unit = rate.partition("/")
+    resumes_ms = int(paused) if int(paused) > 1 else None
     return Limit(
         None if concurrency == _NONE else int(concurrency),
         None if rate == _NONE else Rate(float(count), unit),
         None if burst == _NONE else int(burst),
-        paused == "1",
+        paused == "1" or (resumes_ms or 0) > now_ms,
+        resumes_ms if (resumes_ms or 0) > now_ms else None,
+        int(open[0].partition("/")[0]) if open else None,
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from relevo.errors import OptionError
 from relevo.model.backoff import Backoff
+from relevo.model.breaker import Breaker
 from relevo.model.durations import seconds
 from relevo.model.job import PRIORITY_DEFAULT, PRIORITY_MAX
 from relevo.model.nearest import did_you_mean
@@ -67,6 +68,8 @@ class Options(Struct, frozen=True, kw_only=True):
     expires: float | None = None
     #: Deaths of its worker that a job may cause before it is taken for poison.
     max_crashes: int = 3
+    #: After so many failed attempts in a window its jobs wait, and one at a time probes; None: each fails for itself.
+    breaker: Breaker | None = None
     #: Name of the task that is run with the story of a job that was given up.
     on_failure: str | None = None
     executor: Executor = "auto"
@@ -224,6 +227,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "failure_ttl": _seconds,
     "expires": _seconds_or_none,
     "max_crashes": _whole(1, 1000),
+    "breaker": lambda _, value: Breaker.of(value),
     "on_failure": _on_failure,
     "executor": _executor,
     "tags": _texts,
@@ -241,7 +245,7 @@ ALIASES = {"countdown": "delay", "tenant": "group"}
 #: What `@app.task` does not take: these belong to one job.
 ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
 #: What `.using` does not take: a worker reads these from the task itself.
-TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "executor", "secret"})
+TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "breaker", "executor", "secret"})
 
 
 def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[str] = frozenset()) -> Options:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.model.backoff import Backoff
+from relevo.model.breaker import Breaker
 from relevo.model.job import Attempt, State, Story
 from relevo.model.options import Errors
 from relevo.model.verdicts import Cancel, Retry, Snooze
@@ -31,6 +32,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     give_up_on: Errors = ()
     max_crashes: int = 3
     unknown_task_ttl: float = 86400.0
+    breaker: Breaker | None = None
 
 
 # What can happen to an attempt.
@@ -161,6 +163,21 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
             return _again(story.told(attempt, spent=1), policy, chance, None)
         case _:
             assert_never(happened)
+
+
+def speaks_against_task(happened: Happened, outcome: Outcome) -> bool:
+    """Whether an attempt failed in a way that a breaker counts.
+
+    A permanent error is the job's own; snoozes, cancellations and lost workers say nothing about what the task needs.
+    """
+    match happened:
+        case Raised(Snooze()):
+            return False
+        case Raised() | Failed() | TimedOut():
+            is_given_up = isinstance(outcome, End) and outcome.reason == "retries_exhausted"
+            return is_given_up or isinstance(outcome, TryAgain)
+        case _:
+            return False
 
 
 def _again(told: Story, policy: Policy, chance: float, delay: float | None) -> Outcome:

@@ -1,24 +1,27 @@
-"""Limits of the groups of a queue: said, taken back, paused, and looked at."""
+"""Limits of a queue, its tasks and its groups: said, taken back, paused, and looked at; and the breakers of tasks.
+
+All of them are named as `model.limits.name_of` does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from relevo.model.limits import Limit, read_limit
+from relevo.model.breaker import Breaker
+from relevo.model.limits import GROUP, QUEUE, TASK, Limit, read_limit
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Argument, Call
 
-#: Running jobs, or groups, that one call looks at.
+#: Running jobs, or names, that one call looks at.
 CHUNK = 200
-#: Limits of groups begin with it, so that others can have limits in the same keys one day.
-_GROUP = "g:"
+_ORDER = (QUEUE, TASK, GROUP)
 
 
-class GroupLimit(Struct, frozen=True):
-    """The limit of a group, and how the group stands."""
+class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
+    """A limit, and how what it is about stands. With neither group nor task, it is that of the whole queue."""
 
     group: str
     #: How many of its jobs may run at once; None: any number.
@@ -29,72 +32,108 @@ class GroupLimit(Struct, frozen=True):
     burst: int | None
     paused: bool
     running: int
-    #: Jobs that would be ready if the group had no limit. They are counted among the waiting ones.
+    #: Jobs that wait for it and would else be ready. They are counted among the waiting ones. Those that wait for a
+    #: limit of the whole queue are not parked: they stay ready.
     parked: int
+    task: str = ""
+    #: When the pause ends by itself; None: it does not.
+    until_ms: int | None = None
+    #: Of a task whose attempts failed too often: none start (open), or one at a time (half_open).
+    breaker: Literal["", "open", "half_open"] = ""
+
+    @property
+    def kind(self) -> Literal["queue", "task", "group"]:
+        """What it is a limit of."""
+        return "task" if self.task else "group" if self.group else "queue"
 
 
-def limit(queue: QueueKeys, group: str, limit: Limit) -> Generator[Call[Any], Any, bool]:
-    """Limit a group, or change its limit: whether that changed anything."""
-    return _say(queue, group, "limit", limit.terms)
+def limit(queue: QueueKeys, name: str, limit: Limit) -> Generator[Call[Any], Any, bool]:
+    """Set a limit, or change it: whether that changed anything."""
+    return _say(queue, name, "limit", limit.terms)
 
 
-def unlimit(queue: QueueKeys, group: str) -> Call[bool]:
-    """Take a group's limit away: whether it had one."""
-    return _call(queue, group, "unlimit")
+def unlimit(queue: QueueKeys, name: str) -> Call[bool]:
+    """Take a limit away: whether there was one."""
+    return _call(queue, name, "unlimit")
 
 
-def pause(queue: QueueKeys, group: str) -> Generator[Call[Any], Any, bool]:
-    """Start no more jobs of a group: whether that changed anything."""
-    return _say(queue, group, "pause")
+def pause(queue: QueueKeys, name: str, ends_ms: int = 0, note: bytes = b"{}") -> Generator[Call[Any], Any, bool]:
+    """Start no more jobs of a task or a group: whether that changed anything. `ends_ms` 0: until it is resumed."""
+    return _say(queue, name, "pause", "", ends_ms, note)
 
 
-def resume(queue: QueueKeys, group: str) -> Call[bool]:
-    """Start jobs of a group again: whether that changed anything."""
-    return _call(queue, group, "resume")
+def resume(queue: QueueKeys, name: str) -> Call[bool]:
+    """Start jobs of a task or a group again, also if its breaker has opened: whether that changed anything."""
+    return _call(queue, name, "resume")
 
 
-def _say(queue: QueueKeys, group: str, does: str, terms: str = "") -> Generator[Call[Any], Any, bool]:
-    changed: bool = yield _call(queue, group, does, terms)
-    # Jobs that start from now on are counted as they do. Those that run already are counted here; twice does no harm.
-    running: list[bytes] = yield Call([b"ZRANGE", queue.key("running"), 0, -1])
-    for at in range(0, len(running), CHUNK):
-        yield adopt(queue, group, running[at : at + CHUNK])
+def _say(
+    queue: QueueKeys, name: str, does: str, terms: str = "", ends_ms: int = 0, note: bytes = b"{}"
+) -> Generator[Call[Any], Any, bool]:
+    changed: bool = yield _call(queue, name, does, terms, ends_ms, note)
+    yield from adopt_all(queue, name)
     return changed
 
 
-def _call(queue: QueueKeys, group: str, does: str, terms: str = "") -> Call[bool]:
+def _call(queue: QueueKeys, name: str, does: str, terms: str = "", ends_ms: int = 0, note: bytes = b"{}") -> Call[bool]:
     script = queue.script("limit")
-    return Call([_GROUP + group, does, terms], bool, script, queue.of(script))
+    return Call([name, does, terms, ends_ms, note], bool, script, queue.of(script))
 
 
-def adopt(queue: QueueKeys, group: str, ids: list[bytes]) -> Call[int]:
-    """Count those of these running jobs that are of the group: how many were not counted before."""
+def adopt_all(queue: QueueKeys, name: str) -> Generator[Call[Any], Any, None]:
+    """Count what runs already. Jobs that start from now on are counted as they do; twice does no harm."""
+    running: list[bytes] = yield Call([b"ZRANGE", queue.key("running"), 0, -1])
+    for at in range(0, len(running), CHUNK):
+        yield adopt(queue, name, running[at : at + CHUNK])
+
+
+def adopt(queue: QueueKeys, name: str, ids: list[bytes]) -> Call[int]:
+    """Count those of these running jobs that are under the limit: how many were not counted before."""
     script = queue.script("adopt")
-    return Call([_GROUP + group, *ids], int, script, queue.of(script))
+    return Call([name, *ids], int, script, queue.of(script))
 
 
-def limits(queue: QueueKeys) -> Generator[Call[Any], Any, list[GroupLimit]]:
-    """All groups that have a limit or are paused, by name."""
-    names: list[bytes] = yield Call([b"HKEYS", queue.key("limits")])
-    groups = sorted(name.decode().removeprefix(_GROUP) for name in names)
-    found: list[GroupLimit] = []
-    for at in range(0, len(groups), CHUNK):
-        found += yield gauge(queue, groups[at : at + CHUNK])
-    return found
+def trip(queue: QueueKeys, task: str, failed: int, breaker: Breaker, note: bytes = b"{}") -> Call[int]:
+    """Attempts of a task failed: when its breaker, which opens now, lets a probe go; 0: it does not open."""
+    script = queue.script("trip")
+    times = (round(span * 1000) for span in (breaker.window, breaker.rest, breaker.longest))
+    args: list[Argument] = [TASK + task, failed, breaker.failures, *times, note]
+    return Call(args, int, script, queue.of(script), repeatable=False)
 
 
-def gauge(queue: QueueKeys, groups: list[str]) -> Call[list[GroupLimit]]:
-    """How these groups stand; those without a limit are left out."""
+def limits(queue: QueueKeys) -> Generator[Call[Any], Any, list[LimitInfo]]:
+    """All that have a limit, are paused or have an open breaker: the queue, then tasks, then groups, by name."""
+    found: list[bytes] = yield Call([b"HKEYS", queue.key("limits")])
+    names = sorted((name.decode() for name in found), key=lambda name: (_ORDER.index(name[:2]), name))
+    rows: list[LimitInfo] = []
+    for at in range(0, len(names), CHUNK):
+        rows += yield gauge(queue, names[at : at + CHUNK])
+    return rows
+
+
+def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
+    """How these stand; those without a limit are left out."""
     script = queue.script("gauge")
 
-    def decode(reply: list[Any]) -> list[GroupLimit]:
-        rows = zip(groups, reply[::3], reply[1::3], reply[2::3], strict=True)
-        return [_read(group, text.decode(), *counts) for group, text, *counts in rows if text]
+    def decode(reply: list[Any]) -> list[LimitInfo]:
+        now_ms, *rest = reply
+        rows = zip(names, rest[::3], rest[1::3], rest[2::3], strict=True)
+        return [_read(name, read_limit(text.decode(), now_ms), now_ms, *counts) for name, text, *counts in rows if text]
 
-    return Call([_GROUP + group for group in groups], decode, script, queue.of(script))
+    return Call([*names], decode, script, queue.of(script))
 
 
-def _read(group: str, text: str, running: int, parked: int) -> GroupLimit:
-    one = read_limit(text)
-    rate = None if one.rate is None else str(one.rate)
-    return GroupLimit(group, one.concurrency, rate, one.burst, one.paused, running, parked)
+def _read(name: str, one: Limit, now_ms: int, running: int, parked: int) -> LimitInfo:
+    is_task = name.startswith(TASK)
+    return LimitInfo(
+        "" if is_task else name[2:],
+        one.concurrency,
+        None if one.rate is None else str(one.rate),
+        one.burst,
+        one.paused,
+        running,
+        parked,
+        name[2:] if is_task else "",
+        one.resumes_ms,
+        "" if one.probe_ms is None else "open" if one.probe_ms > now_ms else "half_open",
+    )

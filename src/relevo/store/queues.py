@@ -97,10 +97,10 @@ def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) ->
     return Listed(id.decode(), state, readable(text), text, due, read_claim(claim))
 
 
-def pause(queue: QueueKeys, pause: bool) -> Call[bool]:
-    """Stop (or go on) handing out jobs: whether that changed anything."""
+def pause(queue: QueueKeys, pause: bool, ends_ms: int = 0, note: bytes = b"{}") -> Call[bool]:
+    """Stop (or go on) handing out jobs: whether that changed anything. `ends_ms` 0: until somebody resumes it."""
     script = queue.script("pause")
-    return Call([int(pause)], bool, script, queue.of(script))
+    return Call([int(pause), ends_ms, note], bool, script, queue.of(script))
 
 
 def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from relevo.model.cron import next_after
 from relevo.model.schedule import Schedule, read_schedule
 from relevo.store.edges import label
 from relevo.store.keys import AppKeys, QueueKeys
@@ -42,6 +43,8 @@ class Standing(Struct, frozen=True):
     #: The tick it waits for.
     due_ms: int | None = None
     paused_ms: int | None = None
+    #: When the pause ends by itself; it may have ended. None: it does not.
+    until_ms: int | None = None
     #: When code or settings last named it.
     seen_ms: int | None = None
     #: The last job it queued.
@@ -75,10 +78,12 @@ def look(queue: QueueKeys, names: Sequence[str]) -> Generator[Call[Any], Any, li
 def _standing(schedule: Schedule, parts: Sequence[bytes | None]) -> Standing:
     due, paused, seen, job, *counts = parts
     fired, skipped, dropped = (int(count or 0) for count in counts)
+    since, _, until = (paused or b"").partition(b" ")
     return Standing(
         msgspec.structs.replace(schedule, paused=paused is not None),
-        int(due) if due and paused is None else None,
-        int(paused) if paused else None,
+        int(due) if due and (paused is None or until) else None,
+        int(since) if since else None,
+        int(until) if until else None,
         int(seen) if seen else None,
         (job or b"").decode(),
         fired,
@@ -135,10 +140,25 @@ def unenroll(queue: QueueKeys, name: str) -> Call[bool]:
     return Call([name], bool, script, queue.of(script))
 
 
-def suspend(queue: QueueKeys, name: str, *, pause: bool, due_ms: int = 0) -> Call[bool | None]:
-    """Pause or resume: whether that changed anything; None: there is none."""
+def suspend(
+    queue: QueueKeys, name: str, *, pause: bool, due_ms: int = 0, ends_ms: int = 0, note: bytes = b""
+) -> Call[bool | None]:
+    """Pause or resume: whether that changed anything; None: there is none.
+
+    `due_ms` is the tick it waits for then, after a pause that ends at `ends_ms` the first one. Without a note that of a
+    pause before stays.
+    """
     script = queue.script("suspend")
-    return Call([name, int(pause), due_ms], lambda said: None if said < 0 else bool(said), script, queue.of(script))
+    args: list[Argument] = [name, int(pause), due_ms, ends_ms, note]
+    return Call(args, lambda said: None if said < 0 else bool(said), script, queue.of(script))
+
+
+def stay_suspended(queue: QueueKeys, schedule: Schedule, now_ms: int) -> Generator[Call[Any], Any, None]:
+    """The times of a schedule have changed: if it is paused for a while, it waits for another tick after that."""
+    for standing in (yield from look(queue, [schedule.name])):
+        if standing.until_ms is not None and standing.until_ms > now_ms:
+            due_ms = next_after(schedule.when, standing.until_ms)
+            yield suspend(queue, schedule.name, pause=True, due_ms=due_ms, ends_ms=standing.until_ms)
 
 
 class Tick(Struct, frozen=True):

@@ -8,15 +8,16 @@ so may the owner of what is carried (`carried:<id>`).
 `schedules`. A letter whose time has come some seconds ago was forgotten: a worker, or whoever caused it, delivers it at
 once. One that will cancel jobs whose maker died (`<id>.gate`) may wait for its time only while one of them lives.
 
-Entries of `holding` are running jobs of groups with a limit, and how many each group has. Each line in which jobs wait
-because of that (`parked:<group>`) stands in `parking`, and all in it live.
+Entries of `holding` are running jobs that are under limits, and how many each limit has. Each line in which jobs wait
+because of that (`parked:<name>`) stands in `parking`, and all in it live; a limit may stand there without a line.
 
 Of a pool: what is in a state (`placed:<state>`) and what is known of it (`entity:<id>`) belongs to one of its
 `entities`, each of which is in a state, and each of its `states` holds some.
 
-`clock` may be there while something is ready, `paused` until the queue is resumed, `schedules` and, of the bus,
-`subscriptions` until they are removed, so `limits`, `ticks` as long as the schedule they are of, and `topics` as the
-subscriptions whose queues they name. Any other key without a time limit is a leak.
+`clock` may be there while something is ready, `lines` while there are lines, `paused` and `pauses` until somebody
+resumes what they are about, `schedules` and, of the bus, `subscriptions` until they are removed, so `limits`, `ticks`
+as long as the schedule they are of, and `topics` as the subscriptions whose queues they name. Any other key without a
+time limit is a leak.
 """
 
 from __future__ import annotations
@@ -101,7 +102,14 @@ class _Queue:
             case "holding":
                 return self._lost_places()
             case "parking":
-                return {line for line in self._scores(name) if not self._scores(f"parked:{_text(line)}")}
+                lost = self._scores(name).keys() - self._fields("limits")
+                return {one for one in lost if not self._scores(f"parked:{_text(one)}")}
+            case "lines":
+                return set() if self._scores("parking") else _ALL_OF_IT
+            case "pauses":
+                known = self._fields("limits") | {b"s:" + name for name in self._fields("schedules")}
+                known |= {b"b:" + name[2:] for name in known} | ({b"q:"} if self._fields("paused") else set())
+                return self._fields(name) - known
             case "topics":
                 known = self._fields("subscriptions")
                 return {pattern for pattern, queues in self._pairs(name) if not known.issuperset(queues.split())}
@@ -140,8 +148,8 @@ class _Queue:
 
     def _lost_places(self) -> set[bytes]:
         held = dict(self._pairs("holding"))
-        running = Counter(group for id, group in held.items() if id in self._placed["running"])
-        counted = {b"#" + group: b"%d" % count for group, count in running.items()}
+        names = (name for id, some in held.items() if id in self._placed["running"] for name in some.split(b"\n"))
+        counted = {b"#" + name: b"%d" % count for name, count in Counter(names).items()}
         return {id for id in held if id not in self._placed["running"] and held[id] != counted.get(id)}
 
     def _lives(self, id: bytes) -> bool:

@@ -9,9 +9,10 @@ from msgspec import Meta, Struct
 
 from relevo.app import Relevo
 from relevo.model.access import Role
+from relevo.model.pauses import Pause
 from relevo.queue import JobRow
 from relevo.store import queues as store
-from relevo.store.limits import GroupLimit
+from relevo.store.limits import LimitInfo
 from relevo.store.plan import Ahead, Call
 from relevo.store.queues import QueueStats
 from relevo.web.asked import Dry, Limit, Offset, queue_in_use
@@ -35,25 +36,27 @@ class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
-class OfGroup(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole queue, or one group (tenant) in it."""
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole queue, or one group (tenant) or one task in it."""
 
     group: Group | None = None
+    task: Group | None = None
 
 
-class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a group may do: how many of its jobs run at once, how fast they start (`"100/m"`)."""
+class Paused(Part, frozen=True, forbid_unknown_fields=True):
+    """What to pause, why, and for how long."""
 
-    group: Group
+    reason: Annotated[str, Meta(max_length=500)] = ""
+    #: A duration such as `2h`; without it, until somebody resumes it.
+    until: Annotated[str, Meta(max_length=40)] | None = None
+
+
+class NewLimit(Part, frozen=True, forbid_unknown_fields=True):
+    """What it may do: how many jobs run at once, how fast they start (`"100/m"`)."""
+
     concurrency: int | None = None
     rate: str | float | None = None
     burst: int | None = None
-
-
-class NoLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    """The group whose limit is taken away."""
-
-    group: Group
 
 
 class Changed(Struct, frozen=True):
@@ -97,39 +100,49 @@ async def jobs(desk: Desk, queue: str, query: JobPage) -> Page[JobRow]:
 
 
 @post("/queues/{queue}/pause", "queue.pause")
-async def pause(desk: Desk, queue: str, body: OfGroup) -> Did[Changed]:
-    """Hand out no more jobs, of the queue or of one group; what runs goes on."""
-    changed = await (await queue_in_use(desk, queue)).apause(group=body.group)
-    return Did(Changed(changed), int(changed), {"queue": queue, "group": body.group})
+async def pause(desk: Desk, queue: str, body: Paused) -> Did[Changed]:
+    """Hand out no more jobs, of the queue or of one group or task, until an end if it has one; what runs goes on."""
+    found = await queue_in_use(desk, queue)
+    changed = await found.apause(
+        group=body.group, task=body.task, reason=body.reason, by=desk.caller.name, until=body.until
+    )
+    said = {"reason": body.reason or None, "until": body.until}
+    return Did(Changed(changed), int(changed), {"queue": queue, "group": body.group, "task": body.task, **said})
 
 
 @post("/queues/{queue}/resume", "queue.resume")
-async def resume(desk: Desk, queue: str, body: OfGroup) -> Did[Changed]:
-    """Hand out jobs again; idle workers are woken."""
-    changed = await (await queue_in_use(desk, queue)).aresume(group=body.group)
-    return Did(Changed(changed), int(changed), {"queue": queue, "group": body.group})
+async def resume(desk: Desk, queue: str, body: Part) -> Did[Changed]:
+    """Hand out jobs again; idle workers are woken. A breaker of the task is closed."""
+    changed = await (await queue_in_use(desk, queue)).aresume(group=body.group, task=body.task)
+    return Did(Changed(changed), int(changed), {"queue": queue, "group": body.group, "task": body.task})
+
+
+@get("/pauses")
+async def pauses(desk: Desk) -> list[Pause]:
+    """What is paused in any queue, why, by whom and until when; open breakers, too."""
+    return await desk.app.apauses()
 
 
 @get("/queues/{queue}/limits")
-async def limits(desk: Desk, queue: str) -> list[GroupLimit]:
-    """The groups that have a limit or are paused, and how each of them stands."""
+async def limits(desk: Desk, queue: str) -> list[LimitInfo]:
+    """What has a limit or is paused, the queue, tasks and groups, and how each of them stands."""
     return await (await queue_in_use(desk, queue)).alimits()
 
 
 @post("/queues/{queue}/limits", "queue.limit")
-async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[GroupLimit]]:
-    """Limit a group. Takes the place of what was said of it before, and counts at once, for what is queued too."""
+async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
+    """Limit a group, a task or the queue. Takes the place of what was said before, and counts at once."""
     found = await queue_in_use(desk, queue)
-    await found.alimit(body.group, concurrency=body.concurrency, rate=body.rate, burst=body.burst)
+    await found.alimit(body.group, task=body.task, concurrency=body.concurrency, rate=body.rate, burst=body.burst)
     said = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
-    return Did(await found.alimits(), 1, {"queue": queue, "group": body.group, **said})
+    return Did(await found.alimits(), 1, {"queue": queue, "group": body.group, "task": body.task, **said})
 
 
 @post("/queues/{queue}/limits/remove", "queue.unlimit")
-async def unlimit(desk: Desk, queue: str, body: NoLimit) -> Did[Changed]:
-    """Take the limit of a group away; if it is paused, it stays so."""
-    changed = await (await queue_in_use(desk, queue)).aunlimit(body.group)
-    return Did(Changed(changed), int(changed), {"queue": queue, "group": body.group})
+async def unlimit(desk: Desk, queue: str, body: Part) -> Did[Changed]:
+    """Take a limit away; what is paused stays so."""
+    changed = await (await queue_in_use(desk, queue)).aunlimit(body.group, task=body.task)
+    return Did(Changed(changed), int(changed), {"queue": queue, "group": body.group, "task": body.task})
 
 
 @post("/queues/{queue}/clear", "queue.clear", Role.ADMIN)
@@ -143,4 +156,4 @@ async def clear(desk: Desk, queue: str, query: Dry) -> Did[Cleared]:
     return Did(Cleared(queue, removed, False), removed, {"queue": queue})
 
 
-ROUTES = (list_all, jobs, show, pause, resume, limits, limit, unlimit, clear)
+ROUTES = (list_all, jobs, show, pause, resume, pauses, limits, limit, unlimit, clear)

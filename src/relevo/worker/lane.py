@@ -21,7 +21,17 @@ from relevo.bus.events import known_as
 from relevo.errors import OutOfMemory, StoreError
 from relevo.model.job import Attempt, Envelope, Record, State, Story, write
 from relevo.model.message import Headers
-from relevo.model.outcome import Finish, GiveBack, Happened, Interrupted, Outcome, Returned, Unrunnable, decide
+from relevo.model.outcome import (
+    Finish,
+    GiveBack,
+    Happened,
+    Interrupted,
+    Outcome,
+    Returned,
+    Unrunnable,
+    decide,
+    speaks_against_task,
+)
 from relevo.queue import held_of
 from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
@@ -33,6 +43,7 @@ from relevo.worker import faults
 from relevo.worker.errands import Errands
 from relevo.worker.run import Run
 from relevo.worker.timings import Timings
+from relevo.worker.trips import Trips
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
@@ -97,6 +108,7 @@ class Lane:
         self.errands = Errands(app, queue, driver, self._errands_done)
         #: how long its jobs waited and ran
         self.timings = Timings(app.keys_of(known_as(queue)))
+        self._trips = Trips(self.keys, queue, driver)
         #: jobs whose inputs are being fetched
         self.gathering: dict[str, asyncio.Task[None]] = {}
         self._heads: dict[str, bytes] = {}
@@ -205,6 +217,8 @@ class Lane:
         try:
             if notes:
                 await self._write(notes)
+            if self._trips.failed:  # before we ask for more of the same
+                await self._trips.tell()
             asking = self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
             found = await (self._ask_and_die(asking) if faults.ACTIVE else asking)
         except StoreError as error:
@@ -330,6 +344,8 @@ class Lane:
         now_ms = self.now_ms()
         policy, terms = self._worker.app.terms_of(held.envelope, self.queue)
         outcome = decide(held.story, happened, policy, now_ms, random.random())
+        if policy.breaker is not None and held.envelope is not None and speaks_against_task(happened, outcome):
+            self._trips.count(held.envelope.target, policy.breaker, outcome)
         if held.envelope is not None and held.envelope.headers is not None:
             self._note_message(held, held.envelope.headers, outcome, now_ms)
         self.settled.moved.append(settle(held, outcome, terms, now_ms, result, not_kept))

@@ -1,6 +1,6 @@
 --[[ Put plain requests of one process on a service's queue, all that came together. What is more than plain goes by
 send.lua. A single one is handed to an idle worker if nothing is queued before it.
-KEYS  jobs ready running claims clock waiters stats idle bell limits
+KEYS  jobs ready running claims clock waiters stats idle bell limits parking
       instances  zset  who serves the queue, until when it is believed alive
       offers     hash  action -> until when somebody serves it
 ARGV  lease_ms   int   lease of a job handed over directly
@@ -27,7 +27,10 @@ end
 local said, bodies, noted, entries, stored = {}, {}, {}, {}, 0
 local is_alone = #ARGV == 11
 local worker = is_alone and is_served(ARGV[5]) and wake()
-if worker and (redis.call('EXISTS', ready) == 1 or ARGV[7] ~= '' and redis.call('EXISTS', limits) == 1) then is_alone = false end
+if worker and redis.call('EXISTS', ready, limits, parking) > 0 then
+  -- @include bound
+  if redis.call('EXISTS', ready) == 1 or is_bound(ARGV[11] .. '}') then is_alone = false end
+end
 for i = 4, #ARGV, 8 do
   local id, group, tier = ARGV[i], ARGV[i + 3], ARGV[i + 5]
   if is_served(ARGV[i + 1]) then

@@ -1,7 +1,8 @@
 --[[ Remove the jobs of a queue that nobody serves any more, without records: those that wait, and those whose worker fell
 silent. What still runs is left to its worker.
-KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused limits holding parking stats closed
-      parked     -     prefix of the lines of groups that have a limit
+KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused pauses limits holding parking lines breakers stats
+      closed
+      parked     -     prefix of the lines of what has a limit
       carried    -     prefix of what jobs carry with them
 ARGV  since      int   since when the one that ended was subscribed
       most       int   jobs removed in one call
@@ -20,10 +21,12 @@ local function remove(set, ids)
   for _, id in ipairs(ids) do
     leave_line(id)
     redis.call('ZREM', set, id)
-    local group = redis.call('HGET', holding, id)
-    if group then
+    local held = redis.call('HGET', holding, id)
+    if held then
       redis.call('HDEL', holding, id)
-      if redis.call('HINCRBY', holding, '#' .. group, -1) < 1 then redis.call('HDEL', holding, '#' .. group) end
+      for name in string.gmatch(held, '[^\n]+') do
+        if redis.call('HINCRBY', holding, '#' .. name, -1) < 1 then redis.call('HDEL', holding, '#' .. name) end
+      end
     end
     for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, id) end
     redis.call('UNLINK', carried .. ':' .. id)
@@ -39,6 +42,6 @@ if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end
 local totals = {}
 if left == 0 then
   totals = redis.call('HGETALL', stats)
-  redis.call('DEL', names, paused, limits, stats) -- who comes later begins anew
+  redis.call('DEL', names, paused, pauses, limits, parking, lines, breakers, stats) -- who comes later begins anew
 end
 return { removed, left, totals }

@@ -5,6 +5,7 @@ ARGV  sweep      int   at most so many ended entries are checked per state
 GIVES now, sizes (ready, scheduled, running, waiting, done, dead, cancelled, expired, jobs), idle workers, paused,
       next due time (0: none), counters as field, value, ... ]]
 -- @include now
+-- @include halt
 for _, set in ipairs({ done, dead, cancelled, expired }) do
   local old = redis.call('ZRANGE', set, 0, sweep - 1)
   for _, id in ipairs(old) do
@@ -18,7 +19,7 @@ return {
   { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting), redis.call('ZCARD', done),
     redis.call('ZCARD', dead), redis.call('ZCARD', cancelled), redis.call('ZCARD', expired), redis.call('HLEN', jobs) },
   redis.call('ZCOUNT', idle, now, '+inf'),
-  redis.call('EXISTS', paused),
+  is_halted() and 1 or 0,
   next_due and math.floor(next_due / 1024) or 0,
   redis.call('HGETALL', stats),
 }

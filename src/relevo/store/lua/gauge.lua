@@ -1,11 +1,12 @@
---[[ How groups with limits stand.
-KEYS  limits     hash  group -> its limit, see include/terms.lua
-      holding    hash  '#' and the group -> how many of its jobs run
+--[[ How queue, tasks and groups with limits stand.
+KEYS  limits     hash  name -> its limit, see include/terms.lua
+      holding    hash  '#' and the name -> how many of its jobs run
       ready      zset  priority and fair tag
-      parked     -     prefix of the lines of groups
-ARGV                   the groups, as limits name them
-GIVES per group: its limit ('': it has none any more), how many run, how many wait because of it ]]
-local said = {}
+      parked     -     prefix of the lines
+ARGV                   the names
+GIVES now; per name: its limit ('': it has none any more), how many run, how many wait because of it ]]
+-- @include now
+local said = { now }
 for i = 1, #ARGV do
   local name = ARGV[i]
   local line = parked .. ':' .. name

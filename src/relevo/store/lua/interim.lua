@@ -1,5 +1,5 @@
 --[[ Queue a report for a callback that still waits for the end: it comes before the reply, or not at all.
-KEYS  jobs ready scheduled running waiting claims carried groups clock idle bell stats instances paused made
+KEYS  jobs ready scheduled running waiting claims carried groups clock idle bell stats instances paused limits parking made
 ARGV  keep_ms    int   how long the counters live without traffic
       callback   id    the callback
       id         id    the job of the report

@@ -1,28 +1,42 @@
---[[ Say how many jobs of a group may run at once and how fast they may start, take that back, stop the group, or let it go
-on. All of it counts from the next turn of any worker; what runs goes on.
-KEYS  limits     hash  group -> its limit, see include/terms.lua
-      buckets    hash  group -> when its bucket is full, in microseconds
-      parking    zset  groups in whose lines jobs stand, by when to look again
+--[[ Say how many jobs of the queue, of a task or of a group may run at once and how fast they may start, take that back, stop
+a task or a group, or let it go on. All of it counts from the next turn of any worker; what runs goes on.
+KEYS  limits     hash  name -> its limit, see include/terms.lua
+      buckets    hash  name -> when its bucket is full, in microseconds
+      parking    zset  names in whose lines jobs stand, by when to look again
       parked     -     prefix of these lines
+      lines      hash  virtual times of the ranks in them
+      pauses     hash  what is paused -> since when, until when, why and by whom
+      breakers   hash  task -> when its last attempts failed
+      ready      zset  priority and fair tag
       running    zset  lease deadline
       idle       zset  workers that wait
       bell       -     prefix of the workers' bells
-ARGV  name       text  the group, as limits name it: 'g:acme'
-      does       word  limit, unlimit, pause or resume
+ARGV  name       text  as limits name it: 'q:' the queue, 't:shop.charge', 'g:acme'
+      does       word  limit, unlimit, pause or resume (which also closes a breaker)
       terms      text  of a limit: 'concurrency rate burst'
+      ends       int   of a pause: when it ends by itself; 0: never
+      note       json  of a pause: why, and by whom
 GIVES 1 when that changed something ]]
 -- @include now
 -- @include afford
 -- @include wake
 -- @include terms
-local before = redis.call('HGET', limits, name)
-local concurrency, rate, burst, is_paused = terms_of(before)
+-- @include note
+local text = redis.call('HGET', limits, name)
+local concurrency, rate, burst, paused_for, open = terms_of(text)
+local before = concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o')
 if does == 'limit' then concurrency, rate, burst = string.match(terms, '^(%S+) (%S+) (%S+)$')
 elseif does == 'unlimit' then concurrency, rate, burst = '-', '-', '-'
-else is_paused = does == 'pause' and '1' or '0' end
-local after = concurrency .. ' ' .. rate .. ' ' .. burst .. ' ' .. is_paused
-if after == (before or NO_LIMIT) then return 0 end
-if after == NO_LIMIT then redis.call('HDEL', limits, name) else redis.call('HSET', limits, name, after) end
+elseif does == 'pause' then
+  paused_for = ends == '0' and '1' or ends
+  note_pause(name, ends, note)
+else
+  paused_for, open = '0', ''
+  redis.call('HDEL', pauses, 'b:' .. string.sub(name, 3))
+  redis.call('HDEL', breakers, name)
+end
+local after = concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o')
+if keep_terms(name, concurrency, rate, burst, paused_for, open) == text then return 0 end
 local full_at = tonumber(redis.call('HGET', buckets, name))
 if full_at then
   -- A bucket that was filled once a day must not keep one waiting that is filled every second.
@@ -30,9 +44,12 @@ if full_at then
   if latest == 0 then redis.call('HDEL', buckets, name)
   elseif latest < full_at then redis.call('HSET', buckets, name, string.format('%.0f', latest)) end
 end
-if redis.call('EXISTS', parked .. ':' .. name) == 1 then
-  redis.call('ZADD', parking, now, name)
+local has_line = redis.call('EXISTS', parked .. ':' .. name) == 1
+if has_line then redis.call('ZADD', parking, now, name)
+elseif tonumber(paused_for) > 1 then redis.call('ZADD', parking, paused_for, name) -- somebody will look, and forget it
+elseif redis.call('ZREM', parking, name) == 1 and redis.call('EXISTS', parking) == 0 then redis.call('DEL', lines) end
+if has_line or name == 'q:' and redis.call('EXISTS', ready) == 1 then
   local worker = wake()
   if worker then ring(worker, '') end
 end
-return 1
+return after == before and 0 or 1

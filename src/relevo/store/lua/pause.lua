@@ -1,23 +1,30 @@
 --[[ Stop or go on handing out jobs.
 KEYS  idle       zset  workers that wait
-      paused     hash  there while the queue is paused: who asked meanwhile
+      paused     hash  there while the queue is paused: when that ends (0: never), who asked meanwhile
+      pauses     hash  what is paused -> since when, until when, why and by whom
       running    zset  lease deadline
       bell       -     prefix of the workers' bells
 ARGV  pause      flag  1: pause, 0: resume
+      ends       int   when the pause ends by itself; 0: never
+      note       json  why, and by whom
 GIVES 1 when that changed something ]]
 -- @include now
 -- @include afford
 -- @include wake
+-- @include halt
+-- @include note
+local was_halted = is_halted()
 if pause == '1' then
-  local fresh = redis.call('HSET', paused, '', now)
+  redis.call('HSET', paused, '', ends)
+  note_pause('q:', ends, note)
   -- With nobody on the list, a push hands nothing over: it need not ask whether the queue is paused.
-  for _, worker in ipairs(redis.call('ZRANGE', idle, 0, -1)) do redis.call('HSET', paused, worker, now) end
+  for _, worker in ipairs(redis.call('ZRANGE', idle, 0, -1)) do
+    redis.call('HSET', paused, worker, now)
+    -- Its alarm is set for what is due; it must hear when the pause ends.
+    if ends ~= '0' then ring(worker, '') end
+  end
   redis.call('DEL', idle)
-  return fresh
+  return was_halted and 0 or 1
 end
-local waiting = redis.call('HKEYS', paused)
-redis.call('DEL', paused)
-for _, worker in ipairs(waiting) do
-  if worker ~= '' then ring(worker, '') end
-end
-return #waiting > 0 and 1 or 0
+-- @include resume
+return was_halted and 1 or 0

@@ -11,6 +11,8 @@ KEYS  jobs       hash  bodies of living jobs
       stats      hash  counters
       idle       zset  workers that wait, until when they are believed alive
       bell       -     prefix of the workers' bells
+      limits     hash  of the queue, its tasks and its groups
+      parking    zset  those of them in whose lines jobs stand
       ended      -     prefix of records of finished jobs
 ARGV  again      flag  1: the client lost the reply to this very call and repeats it
       lease_ms   int   lease of a job handed over directly
@@ -46,7 +48,12 @@ if #ARGV == 6 then
   -- @include now
   -- @include wake
   local worker = tonumber(waiting[2]) >= now and waiting[1] or wake()
-  if worker and redis.call('EXISTS', ready) == 0 then
+  local before = worker and redis.call('EXISTS', ready, limits, parking)
+  if before and before > 0 and redis.call('EXISTS', ready) == 0 then
+    -- @include bound
+    if not is_bound(body) then before = 0 end
+  end
+  if before == 0 then
     redis.call('ZADD', running, now + lease_ms, id)
     redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. now)
     ring(worker, 'j' .. id .. body)

@@ -1,7 +1,7 @@
 --[[ Put one message on a service's queue: a request, or one that nobody waits for. Like push.lua, with what a message may
 have besides: somebody to be told of its end, a deadline by the server's clock, a tenant's share, a name against doubles,
 a task on whose behalf it is made. With a worker waiting and nothing queued before it, it is handed over at once.
-KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell limits
+KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell limits parking
       instances  zset  who serves the queue, until when it is believed alive
       offers     hash  action -> until when somebody serves it
       unique     -     prefix of names held for a time
@@ -58,7 +58,12 @@ end
 tally('enqueued', 1)
 if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
 local worker = wake()
-if worker and when == '' and redis.call('EXISTS', ready) == 0 and (group == '' or redis.call('EXISTS', limits) == 0) then
+local before = worker and when == '' and redis.call('EXISTS', ready, limits, parking)
+if before and before > 0 and redis.call('EXISTS', ready) == 0 then
+  -- @include bound
+  if not is_bound(body) then before = 0 end
+end
+if before == 0 then
   redis.call('ZADD', running, now + lease_ms, id)
   redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. string.format('%d', now))
   ring(worker, 'j' .. id .. body)

@@ -1,6 +1,6 @@
 --[[ Look at a part of the jobs in one state for those that may be there for too long. Nothing is changed.
 KEYS  jobs ready scheduled running waiting claims story done parking
-      parked     -     prefix of the lines of groups that have a limit
+      parked     -     prefix of the lines of groups and tasks that have a limit
       ended      -     prefix of records of finished jobs
 ARGV  state      word  which set
       before_ms  int   there since then, or for longer: due, waiting, held, done. Ready is in order of priority: the time in the
@@ -9,7 +9,7 @@ ARGV  state      word  which set
       most       int   how many are looked at
       bytes      int   about so many bytes of bodies
 GIVES how many were looked at, 1 if there are more that may be so old, then per job: id, score, body, claim, story, bytes,
-      1 if it stands in the line of its group ]]
+      1 if it stands in a line ]]
 local sets = { ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done }
 local VALUES = {}
 for i = 1, 32 do VALUES[string.byte('0123456789abcdefghjkmnpqrstvwxyz', i)] = i - 1 end
@@ -27,8 +27,11 @@ end
 before_ms, most, bytes = tonumber(before_ms), tonumber(most), tonumber(bytes)
 local has_lines = redis.call('EXISTS', parking) == 1
 local function stands_in_line(id, body)
-  local name = has_lines and group_of(body)
-  return name and redis.call('ZSCORE', parked .. ':' .. name, id) and 1 or 0
+  if not has_lines then return 0 end
+  for _, name in ipairs({ group_of(body) or '', task_of(body) or '' }) do
+    if name ~= '' and redis.call('ZSCORE', parked .. ':' .. name, id) then return 1 end
+  end
+  return 0
 end
 -- By rank, not by score: an offset among scores would be walked to.
 local rows = redis.call('ZRANGE', sets[state], offset, offset + most - 1, 'WITHSCORES')

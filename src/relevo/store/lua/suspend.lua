@@ -1,19 +1,37 @@
 --[[ Pause or resume a schedule.
 KEYS  schedules ticks errands idle bell
+      pauses     hash  what is paused -> since when, until when, why and by whom
 ARGV  name       text  the schedule
       pause      flag  1: pause, 0: resume
-      due        int   resuming: the tick it waits for then
+      due        int   the tick it waits for then: the next one, or the first after the end of the pause
+      ends       int   when the pause ends by itself; 0: never
+      note       json  why, and by whom; '': as before
 GIVES 1 changed, 0 it was so already, -1 there is none ]]
 -- @include now
 -- @include wake
+-- @include note
+-- @include suspended
 if redis.call('HEXISTS', schedules, name) == 0 then return -1 end
+local before = redis.call('HGET', ticks, 'paused:' .. name)
+local was_suspended = is_suspended(before)
 if pause == '1' then
-  redis.call('ZREM', errands, '@' .. name)
-  return redis.call('HSETNX', ticks, 'paused:' .. name, string.format('%d', now))
+  local since = was_suspended and string.match(before, '^%d+') or string.format('%d', now)
+  if note == '' then note = string.match(redis.call('HGET', pauses, 's:' .. name) or '', '^%d+ %d+ (.*)$') or '{}' end
+  note_pause('s:' .. name, ends, note)
+  redis.call('HSET', ticks, 'paused:' .. name, ends == '0' and since or since .. ' ' .. ends)
+  if ends == '0' then
+    redis.call('ZREM', errands, '@' .. name)
+  else
+    -- It waits for the first tick after the pause: when that comes, the pause is over, and nobody need end it.
+    redis.call('HSET', ticks, 'due:' .. name, due)
+    redis.call('ZADD', errands, due, '@' .. name)
+  end
+  return was_suspended and 0 or 1
 end
+redis.call('HDEL', pauses, 's:' .. name)
 if redis.call('HDEL', ticks, 'paused:' .. name) == 0 then return 0 end
 redis.call('HSET', ticks, 'due:' .. name, due)
 redis.call('ZADD', errands, due, '@' .. name)
 local worker = wake()
 if worker then ring(worker, '') end
-return 1
+return was_suspended and 1 or 0

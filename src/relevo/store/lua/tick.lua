@@ -1,5 +1,5 @@
 --[[ Fire ticks of a schedule, each once however many workers try: only who names the tick that is waited for may.
-KEYS  schedules ticks errands runs jobs ready scheduled waiting carried waiters groups clock idle bell stats
+KEYS  schedules ticks errands runs jobs ready scheduled waiting carried waiters groups clock idle bell stats pauses
 ARGV  name       text  the schedule
       due        int   the tick it waits for; '': run it now, whatever it waits for
       next       int   the tick it waits for from now on
@@ -17,6 +17,7 @@ GIVES 'gone', 'other' (somebody else fired it, or it is paused), or 'fired' and 
 -- @include place
 -- @include tally
 -- @include put
+-- @include suspended
 local mark = '@' .. name
 if redis.call('HEXISTS', schedules, name) == 0 then
   redis.call('ZREM', errands, mark)
@@ -29,7 +30,11 @@ end
 if due ~= '' then
   local known = redis.call('HMGET', ticks, 'due:' .. name, 'paused:' .. name)
   -- Who took it before it was paused must not put it back.
-  if known[1] ~= due or known[2] then return { 'other' } end
+  if known[1] ~= due or is_suspended(known[2]) then return { 'other' } end
+  if known[2] then -- the pause is over
+    redis.call('HDEL', ticks, 'paused:' .. name)
+    redis.call('HDEL', pauses, 's:' .. name)
+  end
   redis.call('HSET', ticks, 'due:' .. name, next)
   redis.call('ZADD', errands, next, mark)
 end

@@ -3,7 +3,7 @@ hand out up to `want` jobs. Each part is bounded. A job is settled only by the h
 comes too late and is refused.
 
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters stats idle bell paused
-      limits holding buckets parking parked
+      limits holding buckets parking parked lines pauses
       carried errands letters ended done dead cancelled expired alike kinds
 ARGV  worker     id    who asks
       lease_ms   int   how long a job is lent without a renewal
@@ -61,7 +61,7 @@ if first > 0 then
     redis.call('ZREM', running, unpack(done_ids, from, to))
     redis.call('HDEL', jobs, unpack(done_ids, from, to))
     redis.call('HDEL', claims, unpack(done_ids, from, to))
-    if is_limited then give_up_places(done_ids, from, to) end
+    if is_limited then give_up_places(done_ids, from, to, true) end
     redis.call('HINCRBY', stats, 'done', ours)
     if somebody_waits() then
       for i = 1, first - kept do if held[i] then tell(ARGV[10 + i], 'done', '{"state":"done"}', 1) end end
@@ -101,9 +101,13 @@ if moved > 0 then
     if ours and redis.call('ZREM', running, ids[i]) == 1 then heard[#heard + 1] = i else refused[#refused + 1] = ids[i] end
   end
   if is_limited and #heard > 0 then
-    local left = {}
-    for n, i in ipairs(heard) do left[n] = ids[i] end
-    give_up_places(left, 1, #left)
+    local well, ill = {}, {}
+    for _, i in ipairs(heard) do
+      local of = ARGV[at + (i - 1) * 12 + 2] == 'done' and well or ill
+      of[#of + 1] = ids[i]
+    end
+    if #ill > 0 then give_up_places(ill, 1, #ill) end
+    if #well > 0 then give_up_places(well, 1, #well, true) end
   end
   for _, i in ipairs(heard) do
     local row = at + (i - 1) * 12
@@ -159,7 +163,19 @@ if first + moved > #refused then redis.call('PEXPIRE', stats, keep_ms)
 else
   -- @include afford
 end
-if want <= 0 or redis.call('EXISTS', paused) == 1 then
+local resumes_at = 0
+-- A pause that has ended by itself is removed by the first who comes.
+local function is_held_up()
+  if redis.call('EXISTS', paused) == 0 then return false end
+  -- @include halt
+  if is_halted() then
+    resumes_at = tonumber(redis.call('HGET', paused, ''))
+    return true
+  end
+  -- @include resume
+  return false
+end
+if want <= 0 or is_held_up() then
   if is_limited then
     readied = readied + let_on()
     keep_limits()
@@ -171,7 +187,7 @@ if want <= 0 or redis.call('EXISTS', paused) == 1 then
     if other then ring(other, '') end
   end
   -- What was let go may be for nobody but who told of an end, and did not ask: it may rest, and have room all the same.
-  return { now, is_limited and want == 0 and readied > 0 and now or 0, refused, {}, {}, {}, {}, errand_at or 0 }
+  return { now, is_limited and want == 0 and readied > 0 and now or resumes_at, refused, {}, {}, {}, {}, errand_at or 0 }
 end
 
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
@@ -286,8 +302,10 @@ if n > 0 then
   end
 end
 
--- With less than was wanted nothing is left, unless so many had to be parked that the next turn goes on.
+-- With less than was wanted nothing is left, unless so many had to be parked that the next turn goes on, or the queue is
+-- at its limit.
 local more = (n == want or is_limited) and redis.call('EXISTS', ready) == 1
+local calls = more and not (is_limited and is_full())
 if more then
   for i = 1, #tops, 2 do
     redis.call('HSET', clock, tops[i], tops[i + 1])
@@ -296,13 +314,13 @@ if more then
       redis.call('HSET', clock, tops[i] .. ':', tops[i + 1])
     end
   end
-  forget_marks()
+  forget_marks(clock)
 else
   redis.call('DEL', clock) -- nothing is queued: the virtual times start anew, and nothing may stay behind
 end
 if n == want then
   redis.call('ZREM', idle, worker)
-  if more or due_for_others() or looks_sooner() then -- there is more than this worker can take: pass the call on
+  if calls or due_for_others() or looks_sooner() then -- there is more than this worker can take: pass the call on
     local other = wake()
     if other then ring(other, '') end
   end
@@ -312,9 +330,9 @@ end
 if tonumber(idle_ms) > 0 then
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
-elseif more or looks_sooner() then -- somebody with a loop of his own neither waits for a bell nor need come back
+elseif calls or looks_sooner() then -- somebody with a loop of his own neither waits for a bell nor need come back
   local other = wake()
   if other then ring(other, '') end
 end
-local wake_at = more and now or sooner(due_at, lease_end, is_limited and look_first())
+local wake_at = calls and now or sooner(due_at, lease_end, is_limited and look_first())
 return { now, wake_at, refused, ids, bodies, again, lost, errand_at or 0 }

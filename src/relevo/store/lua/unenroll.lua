@@ -1,5 +1,5 @@
 --[[ Remove a schedule and its history. Jobs it has queued stay.
-KEYS  schedules ticks errands runs
+KEYS  schedules ticks errands runs pauses
 ARGV  name       text  the schedule
 GIVES 1 if there was one ]]
 redis.call('ZREM', errands, '@' .. name)
@@ -7,4 +7,5 @@ for _, field in ipairs({ 'times', 'due', 'code', 'paused', 'seen', 'job', 'fired
   redis.call('HDEL', ticks, field .. ':' .. name)
 end
 redis.call('DEL', runs .. ':' .. name)
+redis.call('HDEL', pauses, 's:' .. name)
 return redis.call('HDEL', schedules, name)

@@ -19,6 +19,7 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
       counters as field, value, ...; minutes as minute, text, ... ]]
 -- @include now
+-- @include halt
 local LEVEL = 8796093022208 -- as in place.lua
 local BODY, BODIES = 16384, 262144 -- bytes of one body, and of all of a state, that are read for the name of its task
 
@@ -81,7 +82,7 @@ return {
   { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting), redis.call('ZCARD', done),
     redis.call('ZCARD', dead) },
   redis.call('ZCOUNT', idle, now, '+inf'),
-  redis.call('EXISTS', paused),
+  is_halted() and 1 or 0,
   { redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', now * 1024 + 1023)),
     redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', (now - stuck_ms) * 1024 + 1023)), first_of(scheduled),
     redis.call('ZCOUNT', running, '-inf', until_ms(late_ms)), redis.call('ZCOUNT', waiting, '-inf', until_ms(wait_ms)), first_of(waiting),

@@ -1,51 +1,89 @@
 -- What a turn hands out in a queue with limits (see limits.lua): who may start, in which order, and who is parked.
 local MOST_PARKED, MOST_BYTES = 250, 1048576 -- in one turn, roughly, and of their bodies: half a millisecond
-
--- The place at the end of a line, of its level.
-local function behind(one, score)
-  local floor = math.floor(score / LEVEL) * LEVEL
-  if score == floor then return string.format('%.0f', floor) end
-  local last = one.ends[floor]
+local MOST_STIRS = 10 -- how often a turn begins anew because one that was let go moved to another line
+local is_stirred, stirs = false, 0
+-- The rank of one that begins to wait, as text: behind all others of its group and level.
+local function new_rank(score, group, weight)
+  local level = math.floor(score / LEVEL)
+  if score == level * LEVEL then return string.format('%.0f', score) end
+  local field = string.format('%d:%s', level, group)
+  local last = ranks[field]
   if not last then
-    local above = '(' .. string.format('%.0f', floor + LEVEL)
-    last = redis.call('ZRANGE', one.line, above, string.format('%.0f', floor), 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2] or floor
+    local seen = redis.call('HMGET', lines, string.format('%d', level), field)
+    last = math.max(tonumber(seen[1] or 0), tonumber(seen[2] or 0))
   end
-  one.ends[floor] = math.min(last + 1, floor + LEVEL - 1)
-  return string.format('%.0f', one.ends[floor])
+  ranks[field] = math.min(last + math.max(1, math.floor(64 / weight)), LEVEL - 1)
+  return string.format('%.0f', level * LEVEL + ranks[field])
 end
-
--- It is the turn of the i-th of some jobs that were taken out of `ready`, and so of its group: the first of the line
--- starts, and if that is another one, this one takes its place. Who starts: id and body.
-local function whose_turn(one, some, i)
-  local id, score = some.ids[i], tonumber(some.scores[i])
+-- One of this rank starts: from here on others count.
+local function pass(rank)
+  local level = math.floor(rank / LEVEL)
+  local field = string.format('%d', level)
+  ranks[field] = ranks[field] or tonumber(redis.call('HGET', lines, field) or 0)
+  ranks[field] = math.max(ranks[field], rank - level * LEVEL)
+end
+-- The rank it has in one of its lines, and in which; nil: it stands in none.
+local function rank_of(id, ones)
+  for _, one in ipairs(ones) do
+    local rank = one.has_line and redis.call('ZSCORE', one.line, id)
+    if rank then return rank, one end
+  end
+end
+-- It is the turn of the i-th of some jobs that were taken out of `ready`. If somebody stands before it in one of its lines
+-- and may start, that one does, and this one takes its place. Who starts: id, body and limits.
+local function whose_turn(some, i, ones, group, weight)
+  local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
+  local rank, stands, is_new -- where it stands, once that is known; a new one is behind all of its level
   for _ = 1, MOST_LET_GO do
-    local head = one.has_line and redis.call('ZRANGE', one.line, 0, 0, 'WITHSCORES') or {}
-    local first = head[1]
-    if not first or first == id then break end
-    local level, its_level = math.floor(score / LEVEL), math.floor(head[2] / LEVEL)
-    if level < its_level then break end
-    -- what was handed back goes before all others of its level
-    if level == its_level and score == level * LEVEL and (tonumber(head[2]) > score or id < first) then break end
-    local at, body, stood
+    local before, its_line, its_rank
+    for _, one in ipairs(ones) do
+      local head = one.has_line and redis.call('ZRANGE', one.line, 0, 0, 'WITHSCORES') or {}
+      local first, first_rank = head[1], tonumber(head[2])
+      if first == id then rank, stands = first_rank, one
+      elseif first then
+        if not rank then
+          rank, stands = rank_of(id, ones)
+          is_new = not rank
+          local level = math.floor(score / LEVEL)
+          rank = tonumber(rank) or score == level * LEVEL and score or (level + 1) * LEVEL - 1
+        end
+        local is_before = first_rank < rank or first_rank == rank and first < id
+        if is_before and (not before or first_rank < its_rank) then before, its_line, its_rank = first, one, first_rank end
+      end
+    end
+    if not before then break end
+    local at, text, stood
     for j = i + 1, #some.ids do
-      if some.ids[j] == first then at, body = j, some.texts[j] end
+      if some.ids[j] == before then at, text = j, some.texts[j] end
     end
-    if not at then
-      body, stood = redis.call('HGET', jobs, first), redis.call('ZSCORE', ready, first)
-      if stood then redis.call('ZREM', ready, first) end
-    end
-    redis.call('ZREM', one.line, first)
-    local is_there = at or stood or redis.call('ZREM', waiting, first) == 1
-    if body and is_there then -- else it was removed by somebody who knew nothing of lines
-      redis.call('ZADD', one.line, 'NX', behind(one, score), id)
-      if at then some.ids[at], some.texts[at] = id, some.texts[i]
-      elseif stood then redis.call('ZADD', ready, stood, id)
-      else redis.call('ZADD', waiting, now_text, id) end
-      return first, body
+    if not at then text, stood = redis.call('HGET', jobs, before), redis.call('ZSCORE', ready, before) end
+    redis.call('ZREM', its_line.line, before)
+    if text and (at or stood or redis.call('ZSCORE', waiting, before)) then -- else somebody removed it who knew nothing of lines
+      local its_ones, its_group, its_weight = limits_on(text)
+      local lack = lacking(its_ones)
+      if lack then -- it waits for something else now, without losing its rank
+        stand(lack, string.format('%.0f', its_rank), before)
+        is_stirred = true
+        if at then some.ids[at] = false elseif stood then redis.call('ZREM', ready, before) end
+        if at or stood then redis.call('ZADD', waiting, now_text, before) end
+      else
+        if not stands then stand(its_line, is_new and new_rank(score, group, weight) or string.format('%.0f', rank), id) end
+        if at then some.ids[at], some.texts[at] = id, body
+        elseif stood then
+          redis.call('ZREM', ready, before)
+          redis.call('ZADD', ready, stood, id)
+        else
+          redis.call('ZREM', waiting, before)
+          redis.call('ZADD', waiting, now_text, id)
+        end
+        id, body, ones, group, weight = before, text, its_ones, its_group, its_weight
+        rank, stands, is_new = its_rank, nil, false
+      end
     end
   end
-  if one.has_line then redis.call('ZREM', one.line, id) end
-  return id, some.texts[i]
+  if stands then redis.call('ZREM', stands.line, id) end
+  if rank and not is_new then pass(rank) end
+  return id, body, ones
 end
 
 -- One that is too late will not run: it needs neither a place nor a token.
@@ -59,16 +97,23 @@ end
 -- them that may not: ids, bodies, and of each level the largest tag, as level, tag, …
 choose = function()
   local ids, bodies, holds, highest, tops = {}, {}, {}, {}, {}
-  local orphans, count, bytes, size = 0, 0, 0, math.min(want, MOST_PARKED)
+  local most, all = want, limit_of('q:')
+  if all and all.text then
+    local looks = redis.call('ZCARD', parking)
+    if looks == 1 and redis.call('ZSCORE', parking, 'q:') then looks = 0 end
+    is_only_queue = looks == 0 and redis.call('HLEN', limits) == 1
+    touched['q:'], most = all, math.min(room(all), want)
+  end
+  local orphans, count, bytes, size = 0, 0, 0, math.min(most, MOST_PARKED)
   if look_before and look_before <= now then
     for _, name in ipairs(redis.call('ZRANGE', parking, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)) do
       local one = limit_of(name)
-      if one then one.is_due, touched[name] = true, one else redis.call('ZREM', parking, name) end
+      if one then one.is_due, one.is_looked_at, touched[name] = true, true, one else redis.call('ZREM', parking, name) end
     end
   end
   let_on()
-  while #ids < want and count < MOST_PARKED and bytes < MOST_BYTES do
-    local rows, some, waits, lines = redis.call('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
+  while #ids < most and count < MOST_PARKED and bytes < MOST_BYTES do
+    local rows, some, waits, parks = redis.call('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
     local n, i, before = #rows / 2, 0, count
     if n == 0 and let_on() == 0 then break end
     if n > 0 then
@@ -76,27 +121,43 @@ choose = function()
       redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
       some.texts = redis.call('HMGET', jobs, unpack(some.ids))
     end
-    while i < n and #ids < want do
+    while i < n and #ids < most and not (is_stirred and stirs < MOST_STIRS) do
       i = i + 1
       local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
-      local name = body and group_of(body)
-      local one = name and limit_of(name)
-      if one then touched[name] = one end
-      if not body then
+      local ones, group, weight
+      if body then ones, group, weight = limits_on(body) end
+      local lack = ones and lacking(ones)
+      if not id then -- it stood before another one and waits for something else now
+      elseif not body then
         orphans = orphans + 1
-      elseif one and room(one) < 1 then
-        lines[one] = lines[one] or {}
-        local entries = lines[one]
-        entries[#entries + 1], entries[#entries + 2] = behind(one, score), id
+      elseif lack then
+        local rank, stands
+        if #ones > 1 then rank, stands = rank_of(id, ones) end
+        if stands ~= lack then
+          if stands then
+            redis.call('ZREM', stands.line, id)
+            is_stirred = true -- the next one of that line goes in its place, before anything less urgent starts
+          end
+          parks[lack] = parks[lack] or {}
+          local entries = parks[lack]
+          entries[#entries + 1], entries[#entries + 2] = rank or new_rank(score, group, weight), id
+        end
         waits[#waits + 1], waits[#waits + 2] = now_text, id
-        one.has_line = true
+        lack.has_line = true
         count, bytes = count + 1, bytes + #body
       else
-        if one then id, body = whose_turn(one, some, i) end
-        if one and one.text and not is_too_late(body) then
-          one.held, one.begun = one.held + 1, one.begun + 1
-          if one.every then one.full_at = one.full_at + one.every end
-          holds[#holds + 1], holds[#holds + 2] = id, name
+        if #ones > 0 then id, body, ones = whose_turn(some, i, ones, group, weight) end
+        if all then ones[#ones + 1] = all end
+        if #ones > 0 and not is_too_late(body) then
+          local names = {}
+          for _, one in ipairs(ones) do
+            if one.text then
+              one.held, one.begun = one.held + 1, one.begun + 1
+              if one.every then one.full_at = one.full_at + one.every end
+              names[#names + 1] = one.name
+            end
+          end
+          if #names > 0 then holds[#holds + 1], holds[#holds + 2] = id, table.concat(names, '\n') end
         end
         ids[#ids + 1], bodies[#bodies + 1] = id, body
         local level = math.floor(score / LEVEL)
@@ -104,16 +165,20 @@ choose = function()
       end
     end
     if #waits > 0 then redis.call('ZADD', waiting, unpack(waits)) end
-    for one, entries in pairs(lines) do
+    for one, entries in pairs(parks) do
       redis.call('ZADD', one.line, 'NX', unpack(entries)) -- who was let go and cannot start after all keeps its place
     end
-    if i < n then
-      local left = {}
-      for j = i + 1, n do left[#left + 1], left[#left + 2] = some.scores[j], some.ids[j] end
-      redis.call('ZADD', ready, unpack(left))
+    local left = {}
+    for j = i + 1, n do
+      if some.ids[j] then left[#left + 1], left[#left + 2] = some.scores[j], some.ids[j] end
+    end
+    if #left > 0 then redis.call('ZADD', ready, unpack(left)) end
+    if is_stirred and stirs < MOST_STIRS then
+      is_stirred, stirs = false, stirs + 1
+      let_on()
     end
     -- Where many are parked, more are looked at, so that a flood costs few commands; but not more than may be read.
-    size = math.min(MOST_PARKED, math.max(want - #ids, count > before and size * 2 or 1))
+    size = math.min(MOST_PARKED, math.max(most - #ids, count > before and size * 2 or 1))
     if count > 0 then size = math.min(size, math.ceil(MOST_BYTES * count / (bytes + 1))) end
   end
   if orphans > 0 then tally('orphans', orphans) end

@@ -16,3 +16,12 @@ local function group_of(body)
   if not (weight and weight >= 0.01 and weight <= 64) then weight = 1 end
   return 'g:' .. group, weight
 end
+-- The task of a job, as limits name it ('t:shop.charge').
+local function task_of(body)
+  local task = string.match(body, '^{"t":"([^"\\]+)"')
+  if not task then
+    local is_json, read = pcall(cjson.decode, body)
+    task = is_json and type(read) == 'table' and type(read.t) == 'string' and read.t ~= '' and read.t
+  end
+  return task and 't:' .. task
+end

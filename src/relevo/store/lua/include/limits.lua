@@ -1,136 +1,226 @@
--- Limits of groups, for queues that have some; all others pay for one question.
+-- Limits of the queue, its tasks and its groups, for queues that have some; all others pay for one question.
 --
--- A job that may not start because of its group leaves `ready` and stands in the group's line, parked:<group>, in the
--- order (level, since when): those that came with a place at the head of their level have 0, the others count up. While
--- it may not go it is among the `waiting`. The first of the line are let go when there is room: they go back to `ready`,
--- placed like new ones so that others get their share, and stay in the line until they start, so that no later job of
--- the group overtakes them. What holds is: of each line, as many as there is room for are let go, the first ones.
+-- The limit of the whole queue (`q:`) only bounds how many a turn hands out: all wait where they are.
 --
--- `parking` says when each line must be looked at although nothing happens: when a token comes, or just in case.
+-- A job that may not start because of its group (`g:`) or its task (`t:`) leaves `ready` and stands in the line of the
+-- first of them that has no room, parked:<name>. While it may not go it is among the `waiting`. The first of a line are let
+-- go when there is room: they go back to `ready`, placed like new ones so that others get their share, and stay in the line
+-- until they start, so that no later job overtakes them. If the other one of the two has no room by then, they move to that
+-- line and keep their rank. What holds is: of each line, as many as there is room for are let go, the first ones.
+--
+-- The rank is a fair tag as in place.lua, of a virtual time that all lines share and that lasts as long as there are some
+-- (`lines`): in the line of a group, first in, first out; in that of a task, groups get their shares. Those that came with
+-- a place at the head of their level have 0.
+--
+-- `parking` says when each line must be looked at although nothing happens: when a token comes, when a pause ends, or just
+-- in case.
 local LOOK_MS = 60000
 local MOST_LOOKS = 20 -- lines whose time has come, in one turn
 local MOST_LET_GO = 100 -- of one line, in one look
+local MOST_MOVES = 250 -- from line to line, in one turn, roughly
 local is_limited = redis.call('EXISTS', limits, holding, parking) > 0
-local give_up_places, let_on, keep_limits, choose, look_before
+local give_up_places, let_on, keep_limits, choose, look_before, is_full
 if is_limited then
   -- @include group
   -- @include terms
   local known, touched, now_us = {}, {}, now * 1000
+  local ranks = {} -- as `marks` in place.lua
+  local moves = 0 -- from one line to another, in this turn
   look_before = look_first()
 
-  -- What is known of a group that has a limit, or a line that it had one for; else false.
+  -- What is known of a group, a task or the queue that has a limit, or a line that it had one for; else false.
   local function limit_of(name)
     local one = known[name]
     if one ~= nil then return one end
-    one = { name = name, line = parked .. ':' .. name, ends = {}, begun = 0 }
+    one = { name = name, line = parked .. ':' .. name, begun = 0 }
     one.has_line = redis.call('EXISTS', one.line) == 1
     one.had_line = one.has_line
     one.text = redis.call('HGET', limits, name)
     if one.text then
-      local concurrency, rate, burst, is_paused = terms_of(one.text)
-      one.concurrency, one.every, one.burst, one.is_paused = tonumber(concurrency), every_of(rate), tonumber(burst), is_paused == '1'
+      local concurrency, rate, burst, paused_for, open = terms_of(one.text)
+      if paused_for == '0' and string.find(one.text, '^%S+ %S+ %S+ [^0]') then
+        one.text = keep_terms(name, concurrency, rate, burst, '0', open)
+      end
+      one.concurrency, one.every, one.burst, one.is_paused = tonumber(concurrency), every_of(rate), tonumber(burst), paused_for ~= '0'
+      one.resumes_at = tonumber(paused_for) > 1 and tonumber(paused_for)
+      one.probe_at = tonumber(string.match(open, '^ (%d+)/'))
+      one.terms = { concurrency, rate, burst, paused_for }
       one.held = tonumber(redis.call('HGET', holding, '#' .. name) or 0)
       if one.every then one.full_at = math.max(now_us, tonumber(redis.call('HGET', buckets, name) or 0)) end
-    elseif not one.has_line then
-      one = false
     end
+    if not one.text and not one.has_line then one = false end
     known[name] = one
     return one
   end
 
-  -- How many more of a group may start now, and whether it is only for tokens that there are not more.
+  -- How many more may start now, and whether it is only for tokens that there are not more.
   local function room(one)
-    if one.is_paused then return 0, false end
+    if one.is_paused or one.probe_at and one.probe_at > now then return 0, false end
     local n, by_rate = one.concurrency and one.concurrency - one.held or math.huge, false
+    if one.probe_at then n = math.min(n, 1 - one.held) end -- one probe at a time
     if one.every then
       local tokens = math.floor((one.burst * one.every - (one.full_at - now_us)) / one.every)
       if tokens < n then n, by_rate = tokens, true end
     end
     return math.max(n, 0), by_rate
   end
+  is_full = function()
+    local all = known['q:']
+    return all and all.text and room(all) < 1
+  end
 
-  -- Let the first of a line go, as many as there is room for: how many went. When its time has come (and so at least
-  -- once a minute, also of a group that is paused) its head is cleared of what is not there any more.
+  local is_only_queue -- nothing but the queue itself has a limit: nobody is asked for group and task
+
+  -- The limits that a job is under: its group's, its task's. And its group and weight.
+  local function limits_on(body)
+    local ones = {}
+    if is_only_queue then return ones end
+    local group, weight = group_of(body)
+    local one = group and limit_of(group)
+    if one then ones[1], touched[group] = one, one end
+    local task = task_of(body)
+    one = task and limit_of(task)
+    if one then ones[#ones + 1], touched[task] = one, one end
+    return ones, group or '', weight or 1
+  end
+  -- The one for which it must wait; first one that is paused, since that may take long.
+  local function lacking(ones)
+    local first
+    for _, one in ipairs(ones) do
+      if room(one) < 1 then
+        if one.is_paused then return one end
+        first = first or one
+      end
+    end
+    return first
+  end
+
+  local function stand(one, rank, id)
+    redis.call('ZADD', one.line, rank, id)
+    one.has_line = true
+  end
+
+  -- Let the first of a line go, as many as there is room for: how many went. Those that lack something else move to the
+  -- line of that. When its time has come (and so at least once a minute, also of a group that is paused) its head is
+  -- cleared of what is not there any more.
   local function let_go(one)
     local free, went = math.min(room(one), MOST_LET_GO), 0
     local most = one.is_due and math.max(free, 20) or free
     one.is_due = false
     if most < 1 or not one.has_line then return 0 end
     for _ = 1, 3 do
+      if moves > MOST_MOVES then -- the next turn goes on
+        one.is_untidy = true
+        break
+      end
       local rows = redis.call('ZRANGE', one.line, 0, most - 1, 'WITHSCORES')
       if #rows == 0 then break end
-      local ids, going, places, gone, entries = {}, {}, {}, {}, {}
+      local ids, first, places, left, going, entries, moving, went_before = {}, {}, {}, {}, {}, {}, {}, {}
       for i = 1, #rows / 2 do ids[i] = rows[i * 2 - 1] end
       for i, since in ipairs(redis.call('ZMSCORE', waiting, unpack(ids))) do
-        if since and i <= free then
-          going[#going + 1] = ids[i]
-          places[#going] = tonumber(rows[i * 2])
-        elseif not since and not redis.call('ZSCORE', ready, ids[i]) then
-          gone[#gone + 1] = ids[i] -- removed by somebody who knew nothing of lines
+        if since and i <= free then first[#first + 1], places[#places + 1] = ids[i], rows[i * 2]
+        elseif not since then went_before[#went_before + 1] = ids[i] end
+      end
+      for i, stood in ipairs(#went_before > 0 and redis.call('ZMSCORE', ready, unpack(went_before)) or went_before) do
+        if not stood then
+          left[#left + 1] = went_before[i] -- removed by somebody who knew nothing of lines
+          most = MOST_LET_GO
+        end
+      end
+      for i, body in ipairs(#first > 0 and redis.call('HMGET', jobs, unpack(first)) or first) do
+        local ones, _, weight = limits_on(body or '')
+        local lack = lacking(ones)
+        if lack then
+          moving[lack] = moving[lack] or {}
+          local others = moving[lack]
+          others[#others + 1], others[#others + 2] = places[i], first[i]
+          left[#left + 1] = first[i]
+          moves = moves + 1
+        else
+          local score = tonumber(places[i])
+          local level = math.floor(score / LEVEL)
+          going[#going + 1] = first[i]
+          -- Tags of their own: those of the group were given to jobs that stand behind in the line.
+          entries[#entries + 1] = score > level * LEVEL and place(string.format('%d', level), one.name .. '\n', weight or 1) or places[i]
+          entries[#entries + 1] = first[i]
         end
       end
       if #going > 0 then
-        for i, body in ipairs(redis.call('HMGET', jobs, unpack(going))) do
-          local _, weight = group_of(body or '')
-          local level = math.floor(places[i] / LEVEL)
-          -- Tags of their own: those of the group were given to jobs that stand behind in the line.
-          entries[i * 2] = going[i]
-          entries[i * 2 - 1] = places[i] > level * LEVEL and place(string.format('%d', level), one.name .. '\n', weight or 1)
-            or string.format('%.0f', places[i])
-        end
         redis.call('ZREM', waiting, unpack(going))
         redis.call('ZADD', ready, unpack(entries))
         went = went + #going
       end
-      one.is_untidy = #gone > 0
+      for lack, others in pairs(moving) do
+        redis.call('ZADD', lack.line, unpack(others))
+        lack.has_line = true
+      end
+      one.is_untidy = #left > 0
       if not one.is_untidy then break end
-      redis.call('ZREM', one.line, unpack(gone))
-      most = MOST_LET_GO
+      redis.call('ZREM', one.line, unpack(left))
     end
     return went
   end
 
-  -- When a line must be looked at next.
-  local function look_at(one)
-    if one.is_untidy then return now end
+  -- When a line, or the queue, must be looked at next; nil: never.
+  local function look_at(one, has_line)
     local n, by_rate = room(one)
     local token_at = math.huge
     if by_rate and n < one.burst and n < MOST_LET_GO then token_at = math.ceil((one.full_at - (one.burst - n - 1) * one.every) / 1000) end
-    return math.min(token_at, now + LOOK_MS)
+    if one.name == 'q:' then return n < 1 and token_at < math.huge and redis.call('EXISTS', ready) == 1 and token_at or nil end
+    if not has_line then return one.resumes_at or nil end -- to forget the pause
+    if one.is_untidy then return now end
+    local probe_at = one.probe_at and one.probe_at > now and one.probe_at
+    return math.min(token_at, one.resumes_at or math.huge, probe_at or math.huge, now + LOOK_MS)
   end
 
-  -- Jobs ran and do so no more.
-  give_up_places = function(ids, from, to)
+  -- The dependency is back: a probe went well.
+  local function close_breaker(one)
+    one.probe_at = nil
+    one.text = keep_terms(one.name, one.terms[1], one.terms[2], one.terms[3], one.terms[4], '')
+    redis.call('HDEL', pauses, 'b:' .. string.sub(one.name, 3))
+  end
+
+  -- Jobs ran and do so no more; they may have gone well.
+  give_up_places = function(ids, from, to, went_well)
     local of, gone, left = redis.call('HMGET', holding, unpack(ids, from, to)), {}, {}
     for i = 1, to - from + 1 do
       if of[i] then
         gone[#gone + 1] = ids[from + i - 1]
-        left[of[i]] = (left[of[i]] or 0) + 1
+        for name in string.gmatch(of[i], '[^\n]+') do left[name] = (left[name] or 0) + 1 end
       end
     end
     if #gone == 0 then return end
     redis.call('HDEL', holding, unpack(gone))
     for name, n in pairs(left) do
+      local one = limit_of(name)
+      local was_full = one and one.text and room(one) < 1
       local held = redis.call('HINCRBY', holding, '#' .. name, -n)
       if held < 1 then redis.call('HDEL', holding, '#' .. name) end
-      local one = limit_of(name)
       if one then
         one.held = math.max(held, 0)
-        if one.has_line then touched[name] = one end
+        if went_well and one.probe_at and one.probe_at <= now then close_breaker(one) end
+        if name == 'q:' then one.is_freed = was_full end
+        if one.has_line or name == 'q:' then touched[name] = one end
       end
     end
   end
 
   -- Where places were given up others go on: how many.
   let_on = function()
-    local went = 0
-    for _, one in pairs(touched) do went = went + let_go(one) end
+    local went, names = 0, {}
+    for name in pairs(touched) do names[#names + 1] = name end -- more may be touched on the way
+    for _, name in ipairs(names) do
+      local one = touched[name]
+      went = went + let_go(one)
+      if one.is_freed and room(one) > 0 and redis.call('EXISTS', ready) == 1 then went = went + 1 end
+      one.is_freed = false
+    end
     return went
   end
 
   -- Write down what has changed, and when to look at the lines again.
   keep_limits = function()
-    local longest = 0
+    local longest, flat = 0, {}
     for name, one in pairs(touched) do
       if one.begun > 0 then
         redis.call('HINCRBY', holding, '#' .. name, one.begun)
@@ -139,12 +229,22 @@ if is_limited then
           longest = math.max(longest, one.full_at)
         end
       end
-      if one.had_line or one.has_line then
-        if redis.call('EXISTS', one.line) == 1 then redis.call('ZADD', parking, string.format('%.0f', look_at(one)), name)
-        else redis.call('ZREM', parking, name) end
+      local had_line = one.had_line or one.has_line
+      if had_line or one.is_looked_at or name == 'q:' then
+        local at = look_at(one, had_line and redis.call('EXISTS', one.line) == 1)
+        if at then redis.call('ZADD', parking, string.format('%.0f', at), name) else redis.call('ZREM', parking, name) end
       end
     end
     if longest > 0 then outlive(buckets, math.ceil(longest / 1000) - now + 1) end
+    if redis.call('EXISTS', parking) == 0 then
+      redis.call('DEL', lines) -- nobody stands in a line: their virtual time starts anew
+      return
+    end
+    for field, last in pairs(ranks) do
+      flat[#flat + 1], flat[#flat + 2] = field, string.format('%.0f', last)
+    end
+    if #flat > 0 then redis.call('HSET', lines, unpack(flat)) end
+    forget_marks(lines)
   end
 
   -- @include choose

@@ -1,10 +1,21 @@
--- A job that is removed before it starts leaves the line of its group, if it stands in one.
+-- A job that is removed before it starts leaves the line in which it stands, if it stands in one.
 local has_lines -- asked once, when the first job is removed
 local function leave_line(id)
   if has_lines == nil then has_lines = redis.call('EXISTS', parking) == 1 end
-  local name = has_lines and group_of(redis.call('HGET', jobs, id) or '')
-  if not name or redis.call('ZREM', parked .. ':' .. name, id) == 0 then return end
-  if redis.call('EXISTS', parked .. ':' .. name) == 0 then redis.call('ZREM', parking, name)
-  -- It may have been let go already: then the next one goes in its place, as soon as somebody looks.
-  else redis.call('ZADD', parking, now, name) end
+  if not has_lines then return end
+  local body = redis.call('HGET', jobs, id) or ''
+  for _, name in ipairs({ group_of(body) or '', task_of(body) or '' }) do
+    local line = parked .. ':' .. name
+    if name ~= '' and redis.call('ZREM', line, id) == 1 then
+      -- It may have been let go already: then the next one goes in its place, as soon as somebody looks.
+      if redis.call('EXISTS', line) == 1 then redis.call('ZADD', parking, now, name)
+      else
+        -- A pause that ends by itself is tidied up then.
+        local ends = string.match(redis.call('HGET', limits, name) or '', '^%S+ %S+ %S+ (%d%d+)')
+        if ends then redis.call('ZADD', parking, ends, name) else redis.call('ZREM', parking, name) end
+        if redis.call('EXISTS', parking) == 0 then redis.call('UNLINK', lines) end
+      end
+      return
+    end
+  end
 end

@@ -16,17 +16,17 @@ local function place(priority, group, weight)
 end
 -- A group's last tag says nothing once its level's clock has passed it. Where groups come and go and the queue never runs
 -- empty, a few are looked at in each turn and forgotten, so that there are never many more than groups in the queue.
-local function forget_marks()
-  if redis.call('HLEN', clock) < 256 then return end
-  local some, stands, past = redis.call('HRANDFIELD', clock, 32, 'WITHVALUES'), {}, {}
+local function forget_marks(hash)
+  if redis.call('HLEN', hash) < 256 then return end
+  local some, stands, past = redis.call('HRANDFIELD', hash, 32, 'WITHVALUES'), {}, {}
   for i = 1, #some, 2 do
     local level = string.match(some[i], '^(%d+):')
     if level and some[i] ~= level .. ':' then
-      stands[level] = stands[level] or tonumber(redis.call('HGET', clock, level) or 0)
+      stands[level] = stands[level] or tonumber(redis.call('HGET', hash, level) or 0)
       if tonumber(some[i + 1]) <= stands[level] then past[#past + 1] = some[i] end
     end
   end
-  if #past > 0 then redis.call('HDEL', clock, unpack(past)) end
+  if #past > 0 then redis.call('HDEL', hash, unpack(past)) end
 end
 local function keep_marks()
   local flat = {}

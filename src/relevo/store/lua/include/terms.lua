@@ -1,9 +1,21 @@
--- A limit as it is kept: 'concurrency rate burst paused', such as '2 10/s 10 0', '-' for what is not limited. Times of
--- buckets are whole microseconds, which are exact in a double: `every`, in which a token comes.
+-- A limit as it is kept: 'concurrency rate burst paused', such as '2 10/s 10 0', '-' for what is not limited. Paused is 0, 1,
+-- or the time at which the pause ends; behind it stands, of a task whose breaker is open, ' time/n': when it lets a probe go,
+-- and how many failed already. Times of buckets are whole microseconds, which are exact in a double: `every`, in which a
+-- token comes.
 local NO_LIMIT = '- - - 0'
 local SPANS = { s = 1000000, m = 60000000, h = 3600000000, d = 86400000000 }
 local function every_of(rate)
   local count, unit = string.match(rate, '^(.+)/(%a)$')
   return count and math.max(1, math.floor(SPANS[unit] / count + 0.5))
 end
-local function terms_of(text) return string.match(text or NO_LIMIT, '^(%S+) (%S+) (%S+) (%d)$') end
+local function terms_of(text)
+  local concurrency, rate, burst, paused_for, open = string.match(text or NO_LIMIT, '^(%S+) (%S+) (%S+) (%d+)(.*)$')
+  if tonumber(paused_for) > 1 and tonumber(paused_for) <= now then paused_for = '0' end -- it has ended by itself
+  return concurrency, rate, burst, paused_for, open
+end
+local function keep_terms(name, concurrency, rate, burst, paused_for, open)
+  local text = concurrency .. ' ' .. rate .. ' ' .. burst .. ' ' .. paused_for .. open
+  if text == NO_LIMIT then redis.call('HDEL', limits, name) else redis.call('HSET', limits, name, text) end
+  if paused_for == '0' and name ~= 'q:' then redis.call('HDEL', pauses, name) end -- a whole queue is paused by other means
+  return text ~= NO_LIMIT and text
+end

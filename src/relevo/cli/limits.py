@@ -1,0 +1,60 @@
+"""`relevo limits`: what has a limit, is paused or has an open breaker, and how it stands."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+import msgspec
+
+from relevo.cli import target
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_app, add_json, command
+from relevo.cli.screen import Screen
+from relevo.store.limits import LimitInfo
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "limits",
+        "list the limits of queues, tasks and tenants, and how many jobs wait because of them",
+        examples="""
+        relevo limits --name shop
+        relevo limits mail --name shop --json
+        """,
+    )
+    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="of this queue only")
+    add_json(parser)
+    add_app(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List them."""
+    screen = Screen()
+    with closing(target.find(args)) as app:
+        names = [args.queue] if args.queue else app.queues()
+        rows = [(name, one) for name in names for one in app.queue(name).limits()]
+        if args.json:
+            screen.json([{"queue": name, "kind": one.kind, **msgspec.structs.asdict(one)} for name, one in rows])
+        elif rows:
+            screen.table(
+                ["queue", "limit of", "at once", "rate", "burst", "running", "parked", "state"],
+                [
+                    (name, _what(one), one.concurrency, one.rate, one.burst, one.running, one.parked, _state(one))
+                    for name, one in rows
+                ],
+            )
+        else:
+            screen.line("no limits")
+    return Exit.OK
+
+
+def _what(one: LimitInfo) -> str:
+    return f"{one.kind} {one.task or one.group}" if one.kind != "queue" else "the queue"
+
+
+def _state(one: LimitInfo) -> str:
+    told = {"": "", "open": "breaker open", "half_open": "breaker half open"}[one.breaker]
+    return ", ".join(filter(None, ("paused" if one.paused else "", told)))

@@ -1,0 +1,8 @@
+-- Whether a limit may hold a job up: then it is not handed to anybody without a turn, which asks and counts.
+-- @include group
+local function is_bound(body)
+  for _, name in ipairs({ 'q:', task_of(body) or '', group_of(body) or '' }) do
+    if name ~= '' and (redis.call('HEXISTS', limits, name) == 1 or redis.call('ZSCORE', parking, name)) then return true end
+  end
+  return false
+end

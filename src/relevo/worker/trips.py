@@ -1,0 +1,48 @@
+"""Failed attempts of tasks that have a breaker, told to the server before the next turn asks for more of them."""
+
+from __future__ import annotations
+
+import logging
+
+from relevo.model.breaker import Breaker
+from relevo.model.durations import spoken
+from relevo.model.job import Attempt
+from relevo.model.limits import TASK
+from relevo.model.outcome import End, Outcome, TryAgain
+from relevo.model.pauses import LONGEST_TEXT, note_of
+from relevo.store.aio import AsyncDriver
+from relevo.store.keys import QueueKeys
+from relevo.store.limits import adopt_all, trip
+
+log = logging.getLogger("relevo.worker")
+
+
+class Trips:
+    """Counts for one queue. Tasks without a breaker, and attempts that go well, never come here."""
+
+    def __init__(self, keys: QueueKeys, queue: str, driver: AsyncDriver) -> None:
+        self._keys = keys
+        self._queue = queue
+        self._driver = driver
+        #: task -> its breaker, attempts that failed since the last telling, and the last of them
+        self.failed: dict[str, tuple[Breaker, int, Attempt]] = {}
+
+    def count(self, task: str, breaker: Breaker, outcome: Outcome) -> None:
+        """An attempt failed."""
+        attempts = outcome.story.attempts if isinstance(outcome, TryAgain | End) else ()
+        before = self.failed[task][1] if task in self.failed else 0
+        self.failed[task] = (breaker, before + 1, attempts[-1] if attempts else Attempt(""))
+
+    async def tell(self) -> None:
+        """Tell the server; what cannot be told is told with the next turn."""
+        while self.failed:
+            task, (breaker, count, last) = next(iter(self.failed.items()))
+            why = "".join(c if c.isprintable() else " " for c in f"{breaker} failed, last {last.error}: {last.message}")
+            note = note_of(why[:LONGEST_TEXT], "breaker")
+            probe_ms = await self._driver.perform(trip(self._keys, task, count, breaker, note), patience=0)
+            del self.failed[task]
+            if probe_ms:
+                log.warning(
+                    "%s: the breaker of %s opens for %s or more: %s", self._queue, task, spoken(breaker.rest), why
+                )
+                await self._driver.perform(adopt_all(self._keys, TASK + task), patience=0)

@@ -1,0 +1,506 @@
+"""Limits of queues and tasks beside those of groups, and pauses that end by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relevo.model.breaker import Breaker
+from relevo.model.job import Envelope, write
+from relevo.model.limits import limit_of
+from relevo.store import jobs as store_jobs
+from relevo.store import limits, queues
+from relevo.store.limits import LimitInfo
+from relevo.store.pauses import pauses
+from relevo.store.push import NewJob, push_rich
+from relevo.store.turns import Turn, rest
+from tests.store.desk import LEASE_MS, Desk, moved, new_id, plain
+from tests.store.test_limits import assert_nothing_is_left, commands, started
+
+
+def body_of(task: str, group: str = "", **more: Any) -> str:
+    return write(Envelope(task, group=group, **more)).decode()
+
+
+def enqueue(desk: Desk, task: str, count: int = 1, *, group: str = "", priority: int = 100) -> list[str]:
+    """Jobs of one task, with a group or plain; their ids in order."""
+    body = body_of(task, group, priority=priority)
+    if not group:
+        return [id for _ in range(count) for id in desk.push(body, priority=priority)]
+    return [desk.push_one(body, priority=priority, group=group) for _ in range(count)]
+
+
+def flood(desk: Desk, task: str, group: str, count: int) -> list[str]:
+    ids: list[str] = []
+    body = body_of(task, group).encode()
+    while len(ids) < count:
+        some = [NewJob(new_id(), 100, body, group=group) for _ in range(min(1000, count - len(ids)))]
+        ids += desk.run(push_rich(desk.keys, some))
+    return ids
+
+
+def limit(desk: Desk, name: str, **given: Any) -> bool:
+    changed: bool = desk.run(limits.limit(desk.keys, name, limit_of(**given)))
+    return changed
+
+
+def standing(desk: Desk, name: str) -> LimitInfo:
+    (found,) = desk.run(limits.gauge(desk.keys, [name]))
+    assert isinstance(found, LimitInfo)
+    return found
+
+
+def line(desk: Desk, name: str) -> list[str]:
+    return desk.members(f"parked:{name}")
+
+
+def now_of(desk: Desk) -> int:
+    return desk.turn(0).now_ms
+
+
+# of a task
+
+
+def test_no_more_jobs_of_a_task_run_than_its_limit_says_and_others_do_not_notice(desk: Desk) -> None:
+    limit(desk, "t:charge", concurrency=2)
+    ids = [*enqueue(desk, "charge", 3), *enqueue(desk, "charge", 2, group="a")]
+    others = enqueue(desk, "mail", 3)
+    got = desk.claim(10)
+    assert set(others) < set(got)
+    assert len(got) == 5
+    assert standing(desk, "t:charge") == LimitInfo("", 2, None, None, paused=False, running=2, parked=3, task="charge")
+    order = [id for id in got if id not in others]
+    while held := [id for id in order if desk.score("running", id)]:
+        order += started(desk.turn(10, plain(held[:1])))
+    assert sorted(order) == sorted(ids)
+    desk.finish(others)
+    assert_nothing_is_left(desk)
+
+
+def test_plain_jobs_of_a_task_keep_their_order_also_if_they_had_to_wait(desk: Desk) -> None:
+    limit(desk, "t:charge", concurrency=1)
+    ids: list[str] = []
+    order: list[str] = []
+    for _ in range(6):
+        ids += enqueue(desk, "charge", 3)
+        order += (got := desk.claim(2))
+        assert got and not desk.finish(got)
+    while left := desk.drain(1):
+        order += left
+    assert order == ids
+
+
+def test_a_tenant_that_floods_a_limited_task_does_not_make_others_wait_behind_it(desk: Desk) -> None:
+    """The line of a task is shared like a queue."""
+    limit(desk, "t:charge", concurrency=1)
+    big = flood(desk, "charge", "big", 500)
+    while desk.turn(10).ids or desk.stats().ready:
+        pass
+    small = enqueue(desk, "charge", 3, group="small")
+    desk.claim(5)
+    order: list[str] = []
+    done = big[:1]
+    for _ in range(8):
+        done = started(desk.turn(5, plain(done)))
+        assert len(done) == 1
+        order += done
+    assert {*small} < {*order}, "one of the one, one of the other"
+    desk.run(queues.clear(desk.keys))
+
+
+def test_a_plain_job_of_a_limited_task_is_not_handed_over_to_an_idle_worker(desk: Desk) -> None:
+    limit(desk, "t:charge", concurrency=1)
+    desk.wait("idle")
+    desk.push(body_of("mail"))
+    assert desk.bell("idle")[0][:1] == b"j", "others are"
+    desk.ask("DEL", "bell:idle")
+    desk.wait("idle")
+    desk.push(body_of("charge"))
+    assert desk.bell("idle") == [b""]
+    assert len(desk.claim(5, worker="idle")) == 1
+    assert standing(desk, "t:charge").running == 1
+
+
+@pytest.mark.parametrize("body", ['{ "t" : "charge" }', '{"g":"","t":"charge"}', '{"t":"ch\\u0061rge"}'])
+def test_the_task_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
+    desk.run(limits.pause(desk.keys, "t:charge"))
+    (id,) = desk.push(body)
+    assert desk.claim() == []
+    assert line(desk, "t:charge") == [id]
+
+
+@pytest.mark.parametrize("body", ["{}", "", "no json", '["t","charge"]', '{"t":7}', '{"t":""}', body_of("charge2")])
+def test_what_is_not_of_the_task_is_not_held_up(desk: Desk, body: str) -> None:
+    desk.run(limits.pause(desk.keys, "t:charge"))
+    assert desk.push(body) == desk.claim()
+
+
+# of the queue
+
+
+def test_no_more_jobs_of_a_queue_run_than_its_limit_says(desk: Desk) -> None:
+    limit(desk, "q:", concurrency=2)
+    ids = enqueue(desk, "charge", 5)
+    found = desk.turn(10, idle_ms=30_000)
+    assert started(found) == ids[:2]
+    assert found.wake_ms > found.now_ms, "nobody need ask again before something ends"
+    assert (desk.stats().ready, desk.stats().waiting) == (3, 0), "they stay where they are"
+    assert desk.claim(10, worker="other") == []
+    assert started(desk.turn(10, plain(ids[:1]))) == ids[2:3]
+    assert standing(desk, "q:") == LimitInfo("", 2, None, None, paused=False, running=2, parked=0)
+    assert not desk.finish(ids[1:3])
+    assert desk.drain() == ids[3:]
+    assert_nothing_is_left(desk)
+
+
+def test_jobs_that_ran_before_the_limit_of_the_queue_count(desk: Desk) -> None:
+    ids = enqueue(desk, "charge", 6)
+    assert desk.claim(3) == ids[:3]
+    limit(desk, "q:", concurrency=2)
+    assert standing(desk, "q:").running == 3
+    assert started(desk.turn(10, plain(ids[:1]))) == []
+    assert started(desk.turn(10, plain(ids[1:2]))) == ids[3:4]
+    desk.run(limits.unlimit(desk.keys, "q:"))
+    assert desk.claim(10) == ids[4:]
+    desk.finish(ids[2:])
+    assert_nothing_is_left(desk)
+
+
+def test_a_queue_at_its_limit_keeps_priorities_and_shares(desk: Desk) -> None:
+    limit(desk, "q:", concurrency=1)
+    flood(desk, "charge", "big", 300)
+    (small,) = enqueue(desk, "charge", group="small", priority=100)
+    first = desk.claim(5)
+    (urgent,) = enqueue(desk, "charge", priority=0)
+    second = started(desk.turn(5, plain(first)))
+    assert second == [urgent]
+    order: list[str] = []
+    for _ in range(3):
+        second = started(desk.turn(5, plain(second)))
+        order += second
+    assert small in order
+    desk.run(queues.clear(desk.keys))
+
+
+def test_an_idle_worker_is_called_when_a_place_of_the_queue_is_free(desk: Desk) -> None:
+    limit(desk, "q:", concurrency=1)
+    first, second = enqueue(desk, "charge", 2)
+    assert desk.claim(1, worker="busy") == [first]
+    desk.wait("idle")
+    found = desk.turn(0, plain([first]), worker="busy")
+    assert desk.bell("idle") == [b""]
+    assert found.wake_ms == found.now_ms, "and who told of the end hears that there is something"
+    assert desk.claim(1, worker="idle") == [second]
+
+
+def test_the_rate_of_a_queue_tells_when_the_next_may_start(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "q:", rate="10/s", burst=2)
+    ids = enqueue(desk, "charge", 5)
+    found = desk.turn(10, idle_ms=30_000)
+    assert started(found) == ids[:2]
+    assert 0 < found.wake_ms - found.now_ms <= 100
+    assert desk.run(rest(desk.keys, "w", 30_000))[1] == found.wake_ms, "who rests hears it, too"
+    desk.advance(110)
+    assert desk.claim(10) == ids[2:3]
+    desk.advance(1000)
+    assert desk.claim(10) == ids[3:]
+    desk.finish(ids)
+    desk.advance(1000)
+    desk.turn(1)
+    assert desk.ask("EXISTS", "parking") == 0
+
+
+@pytest.mark.parametrize("change", [{"concurrency": 2}, None])
+def test_an_idle_worker_is_called_when_more_of_the_queue_may_start(desk: Desk, change: dict[str, Any] | None) -> None:
+    limit(desk, "q:", concurrency=1)
+    enqueue(desk, "charge", 2)
+    desk.claim(1)
+    desk.wait("idle")
+    if change:
+        limit(desk, "q:", **change)
+    else:
+        desk.run(limits.unlimit(desk.keys, "q:"))
+    assert desk.bell("idle") == [b""]
+
+
+# several at once
+
+
+def test_a_job_starts_when_all_its_limits_have_room_and_takes_a_place_in_each(desk: Desk) -> None:
+    limit(desk, "t:charge", concurrency=2)
+    limit(desk, "g:a", concurrency=1)
+    limit(desk, "q:", concurrency=3)
+    first, second = enqueue(desk, "charge", 2, group="a")
+    (other,) = enqueue(desk, "charge", group="b")
+    third = enqueue(desk, "charge", group="b")
+    mails = enqueue(desk, "mail", 2)
+    got = desk.claim(10)
+    assert got[0] == first
+    assert second not in got
+    assert len(got) == 3
+    assert {name: standing(desk, name).running for name in ("q:", "g:a", "t:charge")}["q:"] == 3
+    held = desk.ask("HGET", "holding", first)
+    assert sorted(held.split(b"\n")) == [b"g:a", b"q:", b"t:charge"]
+    seen = list(got)
+    while held_now := [id for id in seen if desk.score("running", id)]:
+        seen += started(desk.turn(10, plain(held_now[:1])))
+    assert sorted(seen) == sorted([first, second, other, *third, *mails])
+    assert_nothing_is_left(desk)
+
+
+def test_one_that_waits_for_its_group_waits_for_its_task_next_and_keeps_its_rank(desk: Desk) -> None:
+    limit(desk, "g:a", concurrency=1)
+    limit(desk, "t:charge", concurrency=1)
+    (first,) = enqueue(desk, "mail", group="a")
+    (holder,) = enqueue(desk, "charge")
+    assert sorted(desk.claim(2)) == sorted([first, holder])
+    (waiter,) = enqueue(desk, "charge", group="a")
+    later = enqueue(desk, "charge", 2)
+    assert desk.claim(5) == []
+    assert line(desk, "g:a") == [waiter]
+    assert line(desk, "t:charge") == later
+    assert started(desk.turn(5, plain([first]))) == []
+    assert line(desk, "t:charge") == [waiter, *later], "it came first"
+    assert line(desk, "g:a") == []
+    assert started(desk.turn(5, plain([holder]))) == [waiter]
+
+
+def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
+    """What cannot start anyway keeps nobody else of its tenant from starting."""
+    limit(desk, "g:a", concurrency=1)
+    desk.run(limits.pause(desk.keys, "t:charge"))
+    charges = enqueue(desk, "charge", 3, group="a")
+    mails = enqueue(desk, "mail", 2, group="a")
+    assert desk.claim(5) == mails[:1]
+    assert started(desk.turn(5, plain(mails[:1]))) == mails[1:]
+    desk.run(limits.resume(desk.keys, "t:charge"))
+    assert started(desk.turn(5, plain(mails[1:]))) == charges[:1]
+
+
+def test_a_flood_under_two_limits_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
+    """RB44."""
+    limit(desk, "g:a", concurrency=2)
+    desk.run(limits.pause(desk.keys, "t:charge"))
+    flood(desk, "charge", "a", 5_000)
+    most = 0
+    while desk.stats().ready:
+        most = max(most, commands(desk, lambda: desk.turn(1, idle_ms=30_000)))
+    assert most < 700, "a few for each of 250"
+    assert len(line(desk, "t:charge")) == 5_000
+    assert commands(desk, lambda: desk.turn(1)) < 40
+    desk.run(limits.resume(desk.keys, "t:charge"))
+    turns = 0
+    while len(line(desk, "g:a")) < 4_998 and turns < 100:
+        most = max(most, commands(desk, lambda: desk.turn(1, idle_ms=30_000)))
+        turns += 1
+    assert turns < 60
+    assert most < 700
+    assert desk.stats().running == 2
+    desk.run(queues.clear(desk.keys))
+    assert (line(desk, "g:a"), line(desk, "t:charge")) == ([], [])
+
+
+def test_a_job_in_the_line_of_its_task_can_be_cancelled_and_cleared(desk: Desk) -> None:
+    desk.run(limits.pause(desk.keys, "t:charge"))
+    first, second = enqueue(desk, "charge", 2, group="a")
+    desk.claim(5)
+    desk.run(store_jobs.cancel(desk.keys, [(first, 60_000, "")], 1000))
+    assert line(desk, "t:charge") == [second]
+    assert desk.run(queues.clear(desk.keys)) == (1, False)
+    desk.run(store_jobs.discard(desk.keys, [first]))
+    assert_nothing_is_left(desk)
+
+
+# pauses that end
+
+
+def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(late_desk: Desk) -> None:
+    desk = late_desk
+    ids = enqueue(desk, "charge", 2)
+    desk.ask("ZADD", "idle", 9_999_999_999_999, "idle")
+    desk.ask("PEXPIRE", "idle", 60_000)
+    ends_ms = now_of(desk) + 60_000
+    assert desk.run(queues.pause(desk.keys, True, ends_ms, b'{"reason":"why"}')) is True
+    assert desk.run(queues.pause(desk.keys, True, ends_ms)) is False
+    assert desk.bell("idle") == [b""], "who is idle asks, and hears when it ends"
+    desk.ask("DEL", "bell:idle")
+    found = desk.turn(5, worker="idle", idle_ms=30_000)
+    assert (started(found), found.wake_ms) == ([], ends_ms)
+    assert desk.stats().paused
+    desk.advance(60_001)
+    assert not desk.stats().paused
+    assert desk.claim(5, worker="other") == ids
+    assert desk.bell("idle") == [b""], "everybody who asked is called"
+    assert desk.ask("EXISTS", "paused") == 0
+    assert desk.ask("EXISTS", "pauses") == 0
+    assert desk.run(queues.pause(desk.keys, False)) is False
+
+
+@pytest.mark.parametrize("name", ["t:charge", "g:a"])
+def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(late_desk: Desk, name: str) -> None:
+    desk = late_desk
+    ends_ms = now_of(desk) + 30_000
+    assert desk.run(limits.pause(desk.keys, name, ends_ms)) is True
+    ids = enqueue(desk, "charge", 3, group="a")
+    found = desk.turn(5, idle_ms=30_000)
+    assert (started(found), found.wake_ms) == ([], ends_ms)
+    assert standing(desk, name).until_ms == ends_ms
+    desk.advance(30_001)
+    (gone,) = desk.run(limits.gauge(desk.keys, [name]))
+    assert not gone.paused
+    assert desk.claim(5) == ids
+    assert desk.ask("EXISTS", "limits") == 0, "and it is forgotten"
+    assert desk.ask("EXISTS", "pauses") == 0
+
+
+def test_a_pause_of_which_nobody_has_a_job_is_forgotten_by_the_first_who_asks_after_it(late_desk: Desk) -> None:
+    """So that the queue costs what it cost before."""
+    desk = late_desk
+    desk.run(limits.pause(desk.keys, "g:a", now_of(desk) + 60_000))
+    desk.advance(60_001)
+    desk.turn(1)
+    assert [desk.ask("EXISTS", key) for key in ("limits", "parking", "pauses", "lines")] == [0, 0, 0, 0]
+
+
+def test_a_limit_outlives_the_pause(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "t:charge", concurrency=1)
+    desk.run(limits.pause(desk.keys, "t:charge", now_of(desk) + 60_000))
+    ids = enqueue(desk, "charge", 2)
+    assert desk.claim(5) == []
+    desk.advance(60_001)
+    assert desk.claim(5) == ids[:1]
+
+
+def test_pauses_are_listed_with_their_times_and_reasons(late_desk: Desk) -> None:
+    desk = late_desk
+    now_ms = now_of(desk)
+    desk.run(limits.pause(desk.keys, "g:a", 0, b'{"reason":"bills","by":"ana"}'))
+    desk.run(limits.pause(desk.keys, "t:charge", now_ms + 60_000))
+    desk.run(queues.pause(desk.keys, True, now_ms + 90_000))
+    desk.run(limits.trip(desk.keys, "mail", 1, Breaker.after(1, "1m"), b'{"by":"breaker"}'))
+    desk.ask("HSET", "pauses", "x:nonsense", "?")
+
+    def listed(at_ms: int) -> list[tuple[str, str]]:
+        return [(one.kind, one.name) for one in desk.run(pauses(desk.keys, "default", at_ms))]
+
+    assert listed(now_ms) == [("queue", "default"), ("task", "charge"), ("breaker", "mail"), ("group", "a")]
+    assert listed(now_ms + 90_001) == [("breaker", "mail"), ("group", "a")]
+    rows = {one.kind: one for one in desk.run(pauses(desk.keys, "default", now_ms))}
+    assert (rows["group"].reason, rows["group"].by, rows["group"].until_ms) == ("bills", "ana", None)
+    assert 0 <= rows["group"].since_ms - now_ms < 10_000
+    assert rows["task"].until_ms == now_ms + 60_000
+    assert 29_000 < (rows["breaker"].until_ms or 0) - now_ms < 40_000
+    desk.ask("DEL", "pauses")
+
+
+# breakers
+
+
+def test_a_breaker_opens_after_so_many_failures_in_its_window(late_desk: Desk) -> None:
+    desk, breaker = late_desk, Breaker.after(3, "1m")
+
+    def fails(count: int = 1) -> int:
+        found: int = desk.run(limits.trip(desk.keys, "charge", count, breaker))
+        return found
+
+    assert [fails(), fails()] == [0, 0]
+    assert 0 < desk.ask("PTTL", "breakers") <= 60_000
+    assert desk.run(limits.limits(desk.keys)) == []
+    desk.advance(60_001)
+    assert [fails(), fails()] == [0, 0], "those before are too old"
+    opened = fails()
+    assert 29_000 < opened - now_of(desk) <= 30_000
+    assert fails(9) == 0, "it is open"
+    assert standing(desk, "t:charge").breaker == "open"
+    rests = []
+    for _ in range(7):
+        desk.advance(opened - now_of(desk) + 1)
+        assert standing(desk, "t:charge").breaker == "half_open"
+        opened = fails()
+        rests.append(round((opened - now_of(desk)) / 1000))
+    assert rests == [60, 120, 240, 480, 600, 600, 600]
+
+
+def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(late_desk: Desk) -> None:
+    desk, breaker = late_desk, Breaker.after(1, "1m")
+    ids = enqueue(desk, "charge", 6)
+    assert desk.claim(2) == ids[:2]
+    desk.run(limits.trip(desk.keys, "charge", 1, breaker))
+    desk.run(limits.adopt_all(desk.keys, "t:charge"))
+    assert started(desk.turn(5, moved(ids[0], "dead", text=b'{"state":"dead"}'))) == []
+    assert started(desk.turn(5, plain(ids[1:2]))) == []
+    assert standing(desk, "t:charge").breaker == "open", "one that ran before it opened closes nothing"
+    desk.advance(30_001)
+    assert desk.claim(5) == ids[2:3]
+    assert desk.claim(5, worker="other") == []
+    assert started(desk.turn(5, moved(ids[2], "back", group=""))) == ids[2:3], "neither well nor badly"
+    desk.run(limits.trip(desk.keys, "charge", 1, breaker))
+    assert started(desk.turn(5, moved(ids[2], "dead", 2, text=b'{"state":"dead"}'))) == []
+    desk.advance(60_001)
+    assert desk.claim(5) == ids[3:4]
+    assert started(desk.turn(5, plain(ids[3:4]))) == ids[4:], "all go on"
+    assert desk.run(limits.limits(desk.keys)) == []
+    desk.finish(ids[4:])
+    assert desk.ask("EXISTS", "pauses") == 0
+
+
+@pytest.mark.parametrize("how", [lambda one: plain([one], 2), lambda one: moved(one, "done", 2)])
+def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(late_desk: Desk, how: Callable[[str], Any]) -> None:
+    desk = late_desk
+    (id,) = enqueue(desk, "charge")
+    desk.claim()
+    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
+    desk.turn(0, moved(id, "retry", ms=1))
+    desk.advance(30_001)
+    assert desk.claim() == [id]
+    assert desk.turn(0, how(id)).refused == []
+    assert desk.run(limits.limits(desk.keys)) == []
+
+
+def test_the_limit_of_a_task_outlives_its_breaker(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "t:charge", concurrency=3)
+    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
+    ids = enqueue(desk, "charge", 5)
+    assert desk.claim(9) == []
+    desk.advance(30_001)
+    assert desk.claim(9) == ids[:1]
+    assert started(desk.turn(9, plain(ids[:1]))) == ids[1:4]
+    assert standing(desk, "t:charge") == LimitInfo("", 3, None, None, paused=False, running=3, parked=1, task="charge")
+
+
+def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: Desk) -> None:
+    desk = late_desk
+    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
+    first, second = enqueue(desk, "charge", 2)
+    desk.claim()
+    desk.advance(30_001)
+    assert desk.claim(5) == [first]
+    desk.advance(LEASE_MS + 1)
+    found = desk.turn(5, worker="other")
+    assert [row[0].decode() for row in found.lost] == [first]
+    assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
+
+
+# what it costs those who do not use it
+
+
+def test_queues_without_limits_and_pauses_cost_as_many_commands_as_before(desk: Desk) -> None:
+    """The numbers were counted before there were limits of tasks and queues, pauses that end, and breakers."""
+    for _ in range(2):  # the second time the server knows the scripts
+        desk.wait("idle")
+        desk.ask("DEL", "bell:idle")
+        found: list[Turn] = []
+        handed_over = commands(desk, lambda: desk.push(body_of("charge")))
+        desk.push(body_of("charge"))
+        claim = commands(desk, lambda found=found: found.append(desk.turn(1)))  # type: ignore[misc]
+        settle = commands(desk, lambda found=found: desk.turn(0, plain(started(found[0]))))  # type: ignore[misc]
+        nothing = commands(desk, lambda: desk.turn(1))
+        many = desk.push(*[body_of("charge")] * 50)
+        desk.claim(50)
+        both = commands(desk, lambda many=many: desk.turn(50, plain(many)))  # type: ignore[misc]
+    assert (handed_over, claim, settle, nothing, both) == (12, 21, 13, 12, 18)

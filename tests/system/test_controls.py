@@ -1,0 +1,322 @@
+"""Pauses and limits in the hands of operators: who paused what, why and until when; with workers and the command."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from relevo import Relevo, State
+from relevo.audit import whoami
+from relevo.errors import OptionError
+from relevo.model.pauses import ends_of, note_of, read_pause
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.shell import Told, relevo
+from tests.system.timed import HOUR, MINUTE, Times, noting
+from tests.working import drained, working
+
+
+def charge_in(app: Relevo, **options: Any) -> Any:
+    @app.task(name="shop.charge", **options)
+    async def charge(number: int = 0, seconds: float = 0.0) -> int:
+        await asyncio.sleep(seconds)
+        return number
+
+    return charge
+
+
+# pauses
+
+
+async def test_a_pause_that_ends_wakes_a_worker_that_sleeps(app: Relevo) -> None:
+    """Nobody asks meanwhile, and nobody comes to resume it."""
+    charge = charge_in(app)
+    queue = app.queue()
+    async with working(app):
+        assert await (await charge.aenqueue(1)).aresult(timeout=10) == 1
+        for scope in ({}, {"task": charge}, {"group": "acme"}):
+            began = asyncio.get_running_loop().time()
+            assert await queue.apause(**scope, until=0.4) is True
+            job = await charge.using(tenant="acme").aenqueue(2)
+            assert await job.aresult(timeout=10) == 2
+            took = asyncio.get_running_loop().time() - began
+            assert 0.35 < took < 3, scope
+            assert await queue.apauses() == []
+            assert await queue.aresume(**scope) is False
+
+
+def test_who_paused_what_is_told_with_reason_and_end(app: Relevo) -> None:
+    charge = charge_in(app, queue="money")
+    queue = app.queue("money")
+    soon = datetime.now(UTC) + timedelta(hours=2)
+    assert queue.pause(reason="new schema", by="ana@desk", until="2h") is True
+    assert queue.pause(reason="still", by="luis@desk", until=soon) is False, "said again, it counts"
+    queue.pause(task=charge, reason="bank is down")
+    queue.pause(group="acme", by="billing")
+    rows = {one.kind: one for one in app.pauses()}
+    assert list(rows) == ["queue", "task", "group"]
+    whole = rows["queue"]
+    assert (whole.queue, whole.name, whole.reason, whole.by) == ("money", "money", "still", "luis@desk")
+    assert whole.until_ms == int(soon.timestamp() * 1000)
+    assert abs(whole.since_ms - datetime.now(UTC).timestamp() * 1000) < 60_000
+    assert (rows["task"].name, rows["task"].reason, rows["task"].until_ms) == ("shop.charge", "bank is down", None)
+    assert (rows["group"].name, rows["group"].by) == ("acme", "billing")
+    assert queue.pauses() == app.pauses()
+    assert queue.stats().paused
+    assert [queue.resume(), queue.resume(task="shop.charge"), queue.resume(group="acme")] == [True, True, True]
+    assert app.pauses() == []
+
+
+def test_a_task_is_paused_in_all_queues_of_the_app(app: Relevo) -> None:
+    charge = charge_in(app)
+    jobs = [charge.using(queue=name).enqueue(1) for name in ("one", "two")]
+    assert app.pause(task=charge, reason="bank is down", until="1h") == ["default", "one", "two"]
+    assert app.pause(task="shop.charge") == []
+    assert {(one.queue, one.kind, one.name) for one in app.pauses()} == {
+        (name, "task", "shop.charge") for name in ("default", "one", "two")
+    }
+    drained(app, queues=["one", "two"])
+    assert [job.status() for job in jobs] == [State.WAITING, State.WAITING]
+    assert app.resume(task=charge) == ["default", "one", "two"]
+    drained(app, queues=["one", "two"])
+    assert [job.result(timeout=1) for job in jobs] == [1, 1]
+    assert app.pause(group="acme") == ["default", "one", "two"]
+    assert app.resume(group="acme") == ["default", "one", "two"]
+    with pytest.raises(OptionError, match="which task or group"):
+        app.pause()
+
+
+async def test_async_code_pauses_and_lists_the_same(app: Relevo) -> None:
+    charge_in(app)
+    assert await app.apause(task="shop.charge", reason="x") == ["default"]
+    assert [one.reason for one in await app.apauses()] == ["x"]
+    assert await app.aresume(task="shop.charge") == ["default"]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"until": "0s"}, "until: a time to come is needed"),
+    ({"until": datetime(2020, 1, 1, tzinfo=UTC)}, "which has passed"),
+    ({"until": datetime(2040, 1, 1)}, "no time zone"),
+    ({"until": datetime(2999, 1, 1, tzinfo=UTC)}, "up to the year 2200"),
+    ({"until": "two hours"}, "until: not a duration"),
+    ({"until": True}, "until: not a duration"),
+    ({"reason": "a\nb"}, "reason: printable text"),
+    ({"reason": "x" * 501}, "at most 500 characters"),
+    ({"by": 7}, "by: printable text"),
+    ({"task": "x", "group": "y"}, "a group or a task"),
+    ({"task": 7}, "task: a task or its name"),
+]
+
+
+@pytest.mark.parametrize(("given", "wrong"), WRONG)
+def test_a_pause_that_makes_no_sense_is_refused_and_changes_nothing(
+    app: Relevo, given: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(OptionError, match=wrong):
+        app.queue().pause(**given)
+    assert not app.queue().stats().paused
+    assert app.queue().pauses() == []
+
+
+def test_what_a_stranger_wrote_is_no_pause() -> None:
+    assert read_pause("q", "t:x", f"5 9 {note_of('why', 'ana').decode()}") is not None
+    for name, text in (("z:x", "5 9 {}"), ("t:x", "?"), ("t:x", "5 9 no json"), ("t:x", "")):
+        assert read_pause("q", name, text) is None
+    assert ends_of(timedelta(seconds=1), 1000) == 2000
+
+
+# schedules
+
+
+def test_a_schedule_that_is_paused_for_a_while_goes_on_with_the_first_tick_after_it(times: Times) -> None:
+    """Ticks of the pause are not made up for."""
+    app = times.app
+    ticks = noting(app, cron="0 * * * *", missed="all")
+    drained(app)
+    times.move_past(HOUR)
+    drained(app)
+    assert len(ticks) == 1
+    handle = app.schedules.get("note")
+    assert handle.pause(reason="holiday", by="ana", until="3h") is True
+    assert handle.pause(reason="holiday", by="ana", until="3h") is False
+    info = handle.info()
+    assert info.paused_ms and info.until_ms and info.until_ms - info.paused_ms == pytest.approx(3 * HOUR, abs=5000)
+    assert info.next_ms == ticks[0] + 4 * HOUR
+    (row,) = app.pauses()
+    assert (row.kind, row.name, row.reason, row.by) == ("schedule", "note", "holiday", "ana")
+    assert row.until_ms == info.until_ms
+    for _ in range(3):
+        times.move_past(HOUR)
+        drained(app)
+    assert len(ticks) == 1
+    times.move_past(HOUR)
+    assert app.pauses() == []
+    assert handle.info().paused_ms is None
+    drained(app)
+    assert ticks[1:] == [ticks[0] + 4 * HOUR]
+    times.move_past(HOUR)
+    drained(app)
+    assert len(ticks) == 3
+    assert handle.resume() is False
+
+
+def test_a_schedule_that_is_changed_while_it_is_paused_stays_so_until_the_end(times: Times) -> None:
+    app = times.app
+    ticks = noting(app, cron="0 * * * *")
+    drained(app)
+    handle = app.schedules.get("note")
+    times.move_past(HOUR, by=10 * MINUTE)
+    drained(app)
+    handle.pause(until="2h", reason="why")
+    handle.edit(cron="30 * * * *")
+    times.move(HOUR)
+    drained(app)
+    assert len(ticks) == 1
+    assert [one.reason for one in app.pauses()] == ["why"]
+    times.move(HOUR + 25 * MINUTE)
+    drained(app)
+    assert len(ticks) == 2
+    assert handle.resume() is False
+
+
+@pytest.fixture
+def times(server: Server, app_factory: AppFactory) -> Times:
+    return Times(server, app_factory)
+
+
+# limits
+
+
+async def test_the_limit_of_a_queue_and_those_of_its_tasks_hold_together_for_all_workers(app: Relevo) -> None:
+    running: dict[str, int] = {"a": 0, "b": 0}
+    most = {"a": 0, "b": 0, "both": 0}
+
+    def made(name: str) -> Any:
+        async def step() -> None:
+            running[name] += 1
+            most[name] = max(most[name], running[name])
+            most["both"] = max(most["both"], sum(running.values()))
+            await asyncio.sleep(0.003)
+            running[name] -= 1
+
+        return app.task(name=name)(step)
+
+    a, b = made("a"), made("b")
+    queue = app.queue()
+    await queue.alimit(concurrency=5)
+    await queue.alimit(task=a, concurrency=2)
+    await a.aenqueue_many([((), {})] * 60)
+    await b.aenqueue_many([((), {})] * 60)
+    async with working(app, concurrency=8), working(app, concurrency=8):
+        await aeventually(lambda: _is_done(app, 120), timeout=30)
+    assert most["a"] == 2
+    assert most["both"] == 5
+    assert [(one.kind, one.task, one.concurrency, one.running, one.parked) for one in await queue.alimits()] == [
+        ("queue", "", 5, 0, 0),
+        ("task", "a", 2, 0, 0),
+    ]
+    assert await queue.aunlimit() is True
+    assert await queue.aunlimit(task="a") is True
+    assert await queue.alimits() == []
+
+
+async def _is_done(app: Relevo, count: int) -> bool:
+    return (await app.queue().astats()).totals.get("done", 0) == count
+
+
+async def test_a_single_job_of_a_limited_queue_starts_at_once(app: Relevo) -> None:
+    charge = charge_in(app)
+    await app.queue().alimit(concurrency=1)
+    await app.queue().alimit(task=charge, rate=1000)
+    async with working(app):
+        for number in range(20):
+            assert await (await charge.aenqueue(number)).aresult(timeout=5) == number
+
+
+# the command line
+
+
+@pytest.fixture
+def ask(app: Relevo, server: Server) -> Callable[..., Told]:
+    """A command about the app of this test."""
+
+    def ask(*arguments: str) -> Told:
+        named = ("--name", app.name, "--env", app.settings.env)
+        return relevo(*arguments, *named, url=server.url, RELEVO_PREFIX=app.settings.prefix)
+
+    return ask
+
+
+def test_the_command_pauses_and_resumes_and_leaves_a_trail(app: Relevo, ask: Callable[..., Told]) -> None:
+    charge_in(app, queue="mail").enqueue(1)
+    told = ask("pause", "mail", "--reason", "new templates", "--until", "2h")
+    assert (told.code, told.out) == (0, "paused queue mail\n"), told
+    assert ask("pause", "--task", "shop.charge").out == "paused task shop.charge in all queues\n"
+    whole, task = [one for one in app.pauses() if one.queue == "mail"]
+    assert (whole.reason, whole.by, task.by) == ("new templates", whoami(), whoami())
+    assert whole.until_ms
+    status = ask("status")
+    assert status.code == 1
+    assert re.search(r"mail +all of it +\S+ ago +in \S+ +\S+ +new templates", status.out), status.out
+    assert "queue 'mail' is paused: its jobs wait until it goes on by itself, in 1h5" in status.out
+    assert ask("resume", "mail", "--json").json == {
+        "kind": "queue",
+        "name": "mail",
+        "queue": "mail",
+        "resumed": ["mail"],
+    }
+    assert ask("resume", "mail").out == "queue mail was not paused\n"
+    deeds = [deed for deed in app.audit.list() if deed.app == app.name]
+    assert [(deed.what, deed.count, deed.via) for deed in deeds] == [
+        ("queue.resume", 0, "cli"),
+        ("queue.resume", 1, "cli"),
+        ("task.pause", 2, "cli"),
+        ("queue.pause", 1, "cli"),
+    ]
+    assert deeds[-1].about == {"queue": "mail", "reason": "new templates", "until": "2h"}
+
+
+def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Told]) -> None:
+    charge_in(app, queue="mail").enqueue(1)
+    assert ask("limit", "mail", "--concurrency", "50").out == "limited queue mail\n"
+    app.queue("mail").limit(task="shop.charge", rate="10/s")
+    app.queue("mail").pause(group="acme")
+    listed = ask("limits")
+    assert re.search(r"mail +the queue +50 ", listed.out), listed.out
+    assert re.search(r"mail +task shop.charge .*10/s +10 ", listed.out)
+    assert re.search(r"mail +group acme .*paused", listed.out)
+    rows = ask("limits", "mail", "--json").json
+    assert [(row["kind"], row["concurrency"], row["paused"]) for row in rows] == [
+        ("queue", 50, False),
+        ("task", None, False),
+        ("group", None, True),
+    ]
+    assert ask("limit", "mail", "--task", "shop.charge", "--remove", "--json").json["changed"] is True
+    assert [one.kind for one in app.queue("mail").limits()] == ["queue", "group"]
+    assert {deed.what for deed in app.audit.list() if deed.app == app.name} == {"queue.limit", "task.unlimit"}
+
+
+WRONG_COMMANDS = [
+    (("pause",), 2, "what? Give a QUEUE, --task, --tenant or --schedule"),
+    (("pause", "mial"), 2, "no queue 'mial' is in use, did you mean 'mail'"),
+    (("pause", "mail", "--until", "soon"), 2, "not a duration: 'soon'"),
+    (("pause", "mail", "--until", "2031-05-01T08:00"), 2, "has no zone"),
+    (("resume", "--schedule", "nightly"), 1, "no schedule 'nightly'"),
+    (("limit", "mail"), 2, "give --concurrency, --rate or both; or --remove"),
+    (("limit", "mail", "--rate", "fast"), 2, "not a rate: 'fast'"),
+]
+
+
+def test_wrong_commands_are_told_what_to_do(app: Relevo, ask: Callable[..., Told]) -> None:
+    charge_in(app, queue="mail").enqueue(1)
+    for arguments, code, wrong in WRONG_COMMANDS:
+        told = ask(*arguments)
+        assert told.code == code, (arguments, told)
+        assert wrong in told.err, (arguments, told)
+    assert app.pauses() == []
