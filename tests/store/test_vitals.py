@@ -10,6 +10,7 @@ from relevo.model.ids import Ids, _text
 from relevo.model.vitals import TaskLoad, Vitals
 from relevo.store.plan import Call
 from relevo.store.push import push_plain
+from relevo.store.queues import pause
 from relevo.store.vitals import LATE_MS, keep_minute, vitals
 from tests.servers import Server
 from tests.store.desk import Desk, kept, moved, new_id
@@ -174,10 +175,11 @@ def test_dead_letters_whose_record_has_ended_are_not_counted(desk: Desk) -> None
 
 def test_idle_workers_and_a_pause_are_told(desk: Desk) -> None:
     desk.wait("w1")
-    desk.ask("HSET", "paused", "by", "ana")
-    found = look(desk)
-    assert (found.idle_workers, found.paused) == (1, True)
-    desk.ask("DEL", "paused")
+    assert not look(desk).paused
+    assert look(desk).idle_workers == 1
+    desk.run(pause(desk.keys, True))
+    assert look(desk).paused
+    desk.run(pause(desk.keys, False))
 
 
 def test_rates_are_differences_of_samples(late_desk: Desk) -> None:
