@@ -240,7 +240,7 @@ def test_status_as_json_has_the_documented_fields(server: Server, app: Relevo) -
     report = told.json
     assert told.code == 0
     assert set(report) == {
-        "app", "env", "level", "warnings", "server", "queues", "workers", "silent_workers", "next",
+        "app", "env", "level", "warnings", "server", "queues", "workers", "silent_workers", "pauses", "next",
     }  # fmt: skip
     assert set(report["server"]) == {
         "address", "engine", "version", "used_memory", "maxmemory", "clients", "uptime_s",

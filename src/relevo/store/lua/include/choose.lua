@@ -1,7 +1,9 @@
 -- What a turn hands out in a queue with limits (see limits.lua): who may start, in which order, and who is parked.
 local MOST_PARKED, MOST_BYTES = 250, 1048576 -- in one turn, roughly, and of their bodies: half a millisecond
-local MOST_STIRS = 10 -- how often a turn begins anew because one that was let go moved to another line
-local is_stirred, stirs = false, 0
+local MOST_STIRS = 5 -- how often a turn begins anew because one that was let go moved to another line
+local MOST_HEADS = 300 -- of lines that are looked at in one turn: a few milliseconds
+local is_stirred, stirs, heads = false, 0, 0
+
 -- The rank of one that begins to wait, as text: behind all others of its group and level.
 local function new_rank(score, group, weight)
   local level = math.floor(score / LEVEL)
@@ -29,6 +31,13 @@ local function rank_of(id, ones)
     if rank then return rank, one end
   end
 end
+
+-- One that was let go has moved to another line. The next one goes in its place, before anything less urgent starts; unless
+-- so many may go that there are others.
+local function stir(one)
+  if room(one) >= MOST_LET_GO then one.has_more = true else is_stirred, one.is_pending = true, true end
+end
+
 -- It is the turn of the i-th of some jobs that were taken out of `ready`. If somebody stands before it in one of its lines
 -- and may start, that one does, and this one takes its place. Who starts: id, body and limits.
 local function whose_turn(some, i, ones, group, weight)
@@ -37,8 +46,8 @@ local function whose_turn(some, i, ones, group, weight)
   for _ = 1, MOST_LET_GO do
     local before, its_line, its_rank
     for _, one in ipairs(ones) do
-      local head = one.has_line and redis.call('ZRANGE', one.line, 0, 0, 'WITHSCORES') or {}
-      local first, first_rank = head[1], tonumber(head[2])
+      local first, first_rank = head_of(one)
+      if first then heads = heads + 1 end
       if first == id then rank, stands = first_rank, one
       elseif first then
         if not rank then
@@ -52,23 +61,27 @@ local function whose_turn(some, i, ones, group, weight)
       end
     end
     if not before then break end
-    local at, text, stood
-    for j = i + 1, #some.ids do
-      if some.ids[j] == before then at, text = j, some.texts[j] end
+    if not some.at then -- where each of them is
+      some.at = {}
+      for j = 1, #some.ids do if some.ids[j] then some.at[some.ids[j]] = j end end
     end
+    local at, text, stood = some.at[before], nil, nil
+    if at and at > i then text = some.texts[at] else at = nil end
     if not at then text, stood = redis.call('HGET', jobs, before), redis.call('ZSCORE', ready, before) end
-    redis.call('ZREM', its_line.line, before)
+    leaves(its_line, before)
     if text and (at or stood or redis.call('ZSCORE', waiting, before)) then -- else somebody removed it who knew nothing of lines
       local its_ones, its_group, its_weight = limits_on(text)
       local lack = lacking(its_ones)
       if lack then -- it waits for something else now, without losing its rank
         stand(lack, string.format('%.0f', its_rank), before)
-        is_stirred = true
-        if at then some.ids[at] = false elseif stood then redis.call('ZREM', ready, before) end
+        moves = moves + 1
+        stir(its_line)
+        if at then some.ids[at], some.at[before] = false, nil elseif stood then redis.call('ZREM', ready, before) end
         if at or stood then redis.call('ZADD', waiting, now_text, before) end
+        if moves > MOST_MOVES then break end -- no turn is long, at the price of this one's place in the order
       else
         if not stands then stand(its_line, is_new and new_rank(score, group, weight) or string.format('%.0f', rank), id) end
-        if at then some.ids[at], some.texts[at] = id, body
+        if at then some.ids[at], some.texts[at], some.at[id], some.at[before] = id, body, at, nil
         elseif stood then
           redis.call('ZREM', ready, before)
           redis.call('ZADD', ready, stood, id)
@@ -81,7 +94,7 @@ local function whose_turn(some, i, ones, group, weight)
       end
     end
   end
-  if stands then redis.call('ZREM', stands.line, id) end
+  if stands then leaves(stands, id) end
   if rank and not is_new then pass(rank) end
   return id, body, ones
 end
@@ -112,16 +125,16 @@ choose = function()
     end
   end
   let_on()
-  while #ids < most and count < MOST_PARKED and bytes < MOST_BYTES do
+  while #ids < most and count < MOST_PARKED and bytes < MOST_BYTES and heads < MOST_HEADS do
     local rows, some, waits, parks = redis.call('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
     local n, i, before = #rows / 2, 0, count
-    if n == 0 and let_on() == 0 then break end
+    if n == 0 and let_on(true) == 0 then break end
     if n > 0 then
       for j = 1, n do some.ids[j], some.scores[j] = rows[j * 2 - 1], rows[j * 2] end
       redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
       some.texts = redis.call('HMGET', jobs, unpack(some.ids))
     end
-    while i < n and #ids < most and not (is_stirred and stirs < MOST_STIRS) do
+    while i < n and #ids < most and heads < MOST_HEADS and not (is_stirred and stirs < MOST_STIRS) do
       i = i + 1
       local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
       local ones, group, weight
@@ -130,13 +143,14 @@ choose = function()
       if not id then -- it stood before another one and waits for something else now
       elseif not body then
         orphans = orphans + 1
+        for _, one in pairs(touched) do one.is_pending = true end -- it may have stood in any line
       elseif lack then
         local rank, stands
         if #ones > 1 then rank, stands = rank_of(id, ones) end
         if stands ~= lack then
           if stands then
-            redis.call('ZREM', stands.line, id)
-            is_stirred = true -- the next one of that line goes in its place, before anything less urgent starts
+            leaves(stands, id)
+            stir(stands)
           end
           parks[lack] = parks[lack] or {}
           local entries = parks[lack]
@@ -148,7 +162,8 @@ choose = function()
       else
         if #ones > 0 then id, body, ones = whose_turn(some, i, ones, group, weight) end
         if all then ones[#ones + 1] = all end
-        if #ones > 0 and not is_too_late(body) then
+        local is_late = #ones > 0 and is_too_late(body)
+        if #ones > 0 and not is_late then
           local names = {}
           for _, one in ipairs(ones) do
             if one.text then
@@ -159,6 +174,9 @@ choose = function()
           end
           if #names > 0 then holds[#holds + 1], holds[#holds + 2] = id, table.concat(names, '\n') end
         end
+        for _, one in ipairs(ones) do -- it took no place, or there were more than go at once: others may go
+          if is_late then one.is_pending = true elseif one.has_line and room(one) >= MOST_LET_GO then one.has_more = true end
+        end
         ids[#ids + 1], bodies[#bodies + 1] = id, body
         local level = math.floor(score / LEVEL)
         highest[level] = math.max(highest[level] or 0, score - level * LEVEL)
@@ -166,6 +184,7 @@ choose = function()
     end
     if #waits > 0 then redis.call('ZADD', waiting, unpack(waits)) end
     for one, entries in pairs(parks) do
+      settle_line(one)
       redis.call('ZADD', one.line, 'NX', unpack(entries)) -- who was let go and cannot start after all keeps its place
     end
     local left = {}
@@ -179,6 +198,7 @@ choose = function()
     end
     -- Where many are parked, more are looked at, so that a flood costs few commands; but not more than may be read.
     size = math.min(MOST_PARKED, math.max(most - #ids, count > before and size * 2 or 1))
+    if stirs > 0 then size = math.min(size, 32) end -- it may happen again: few are taken and put back
     if count > 0 then size = math.min(size, math.ceil(MOST_BYTES * count / (bytes + 1))) end
   end
   if orphans > 0 then tally('orphans', orphans) end
@@ -186,7 +206,7 @@ choose = function()
   for level, tag in pairs(highest) do
     if tag > 0 then tops[#tops + 1], tops[#tops + 2] = level, string.format('%.0f', tag) end
   end
-  let_on()
+  let_on(true)
   keep_limits()
   keep_marks()
   return ids, bodies, tops

@@ -32,7 +32,7 @@ if is_limited then
   local function limit_of(name)
     local one = known[name]
     if one ~= nil then return one end
-    one = { name = name, line = parked .. ':' .. name, begun = 0 }
+    one = { name = name, line = parked .. ':' .. name, begun = 0, is_pending = true }
     one.has_line = redis.call('EXISTS', one.line) == 1
     one.had_line = one.has_line
     one.text = redis.call('HGET', limits, name)
@@ -95,7 +95,30 @@ if is_limited then
     return first
   end
 
+  -- Lines are read from their head, some at once; who leaves from there is removed together with others. Whoever changes a
+  -- line in another way says so before.
+  local function settle_line(one)
+    if one.left and #one.left > 0 then redis.call('ZREM', one.line, unpack(one.left)) end
+    one.left, one.head = nil, nil
+  end
+  local function head_of(one)
+    if not one.has_line then return nil end
+    if not one.head or one.at > #one.head then
+      settle_line(one)
+      one.head, one.left, one.at = redis.call('ZRANGE', one.line, 0, 99, 'WITHSCORES'), {}, 1
+      one.has_line, one.had_line = #one.head > 0, true
+    end
+    return one.head[one.at], tonumber(one.head[one.at + 1])
+  end
+  local function leaves(one, id)
+    if head_of(one) == id then one.left[#one.left + 1], one.at = id, one.at + 2
+    else
+      settle_line(one)
+      redis.call('ZREM', one.line, id)
+    end
+  end
   local function stand(one, rank, id)
+    settle_line(one)
     redis.call('ZADD', one.line, rank, id)
     one.has_line = true
   end
@@ -106,11 +129,13 @@ if is_limited then
   local function let_go(one)
     local free, went = math.min(room(one), MOST_LET_GO), 0
     local most = one.is_due and math.max(free, 20) or free
-    one.is_due = false
-    if most < 1 or not one.has_line then return 0 end
+    -- Nothing has happened to it since the last time: its first ones are let go already.
+    if most < 1 or not one.has_line or not (one.is_pending or one.is_due) then return 0 end
+    one.is_due, one.is_pending = false, false
+    settle_line(one)
     for _ = 1, 3 do
       if moves > MOST_MOVES then -- the next turn goes on
-        one.is_untidy = true
+        one.is_untidy, one.is_pending = true, true
         break
       end
       local rows = redis.call('ZRANGE', one.line, 0, most - 1, 'WITHSCORES')
@@ -151,6 +176,7 @@ if is_limited then
         went = went + #going
       end
       for lack, others in pairs(moving) do
+        settle_line(lack)
         redis.call('ZADD', lack.line, unpack(others))
         lack.has_line = true
       end
@@ -197,7 +223,7 @@ if is_limited then
       local held = redis.call('HINCRBY', holding, '#' .. name, -n)
       if held < 1 then redis.call('HDEL', holding, '#' .. name) end
       if one then
-        one.held = math.max(held, 0)
+        one.held, one.is_pending = math.max(held, 0), true
         if went_well and one.probe_at and one.probe_at <= now then close_breaker(one) end
         if name == 'q:' then one.is_freed = was_full end
         if one.has_line or name == 'q:' then touched[name] = one end
@@ -205,12 +231,13 @@ if is_limited then
     end
   end
 
-  -- Where places were given up others go on: how many.
-  let_on = function()
+  -- Where places were given up others go on: how many. Of long lines that may go, more only when `ready` is empty.
+  let_on = function(is_empty)
     local went, names = 0, {}
     for name in pairs(touched) do names[#names + 1] = name end -- more may be touched on the way
     for _, name in ipairs(names) do
       local one = touched[name]
+      if is_empty and one.has_more then one.is_pending, one.has_more = true, false end
       went = went + let_go(one)
       if one.is_freed and room(one) > 0 and redis.call('EXISTS', ready) == 1 then went = went + 1 end
       one.is_freed = false
@@ -229,6 +256,7 @@ if is_limited then
           longest = math.max(longest, one.full_at)
         end
       end
+      settle_line(one)
       local had_line = one.had_line or one.has_line
       if had_line or one.is_looked_at or name == 'q:' then
         local at = look_at(one, had_line and redis.call('EXISTS', one.line) == 1)
