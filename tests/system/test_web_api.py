@@ -361,6 +361,24 @@ def test_what_a_task_left_is_cleaned_up_only_when_it_is_meant(desk: Desk) -> Non
     assert [what for what, *_ in deeds(desk.app)] == ["orphans.sweep", "task.cleanup"]
 
 
+def test_pauses_have_a_reason_an_author_and_an_end(desk: Desk) -> None:
+    with desk("operator") as here:
+        said = {"task": "charge", "reason": "the bank is down", "until": "2h"}
+        assert here.do("/queues/default/pause", body=said) == {"changed": True}
+        (paused,) = here.ask("/pauses")
+        assert (paused["kind"], paused["name"], paused["reason"]) == ("task", "charge", "the bank is down")
+        assert paused["by"] == "operator-ana"
+        assert 7_190_000 < paused["until_ms"] - paused["since_ms"] <= 7_200_000
+        here.do("/queues/default/pause", 422, {"until": "2 fortnights"})
+        assert here.do("/queues/default/resume", body={"task": "charge"}) == {"changed": True}
+        assert here.do("/queues/default/limits", body={"task": "charge", "rate": "10/s"})[0]["task"] == "charge"
+        assert here.do("/queues/default/limits/remove", body={"task": "charge"}) == {"changed": True}
+        assert here.do("/schedules/nightly/pause", body={"reason": "holiday", "until": "1h"}) == {"changed": True}
+        (paused,) = here.ask("/pauses")
+        assert (paused["kind"], paused["name"], paused["by"]) == ("schedule", "nightly", "operator-ana")
+        assert here.do("/schedules/nightly/resume") == {"changed": True}
+
+
 def test_the_purge_is_a_dry_run_unless_it_is_meant(desk: Desk) -> None:
     """R155 RB18"""
     double = desk.app.tasks["double"]

@@ -36,6 +36,14 @@ class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
+class Why(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why something is paused, and for how long."""
+
+    reason: Annotated[str, Meta(max_length=500)] = ""
+    #: A duration such as `2h`; without it, until somebody resumes it.
+    until: Annotated[str, Meta(max_length=40)] | None = None
+
+
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole queue, or one group (tenant) or one task in it."""
 
@@ -43,12 +51,11 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     task: Group | None = None
 
 
-class Paused(Part, frozen=True, forbid_unknown_fields=True):
+class Paused(Why, frozen=True, forbid_unknown_fields=True):
     """What to pause, why, and for how long."""
 
-    reason: Annotated[str, Meta(max_length=500)] = ""
-    #: A duration such as `2h`; without it, until somebody resumes it.
-    until: Annotated[str, Meta(max_length=40)] | None = None
+    group: Group | None = None
+    task: Group | None = None
 
 
 class NewLimit(Part, frozen=True, forbid_unknown_fields=True):

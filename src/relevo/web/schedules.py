@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from relevo.model.access import Role
 from relevo.schedules import ScheduleInfo
 from relevo.store.schedules import RUNS_MAX
-from relevo.web.queues import Changed
+from relevo.web.queues import Changed, Why
 from relevo.web.route import Desk, Did, get, post
 from relevo.web.shown import shown_schedule
 
@@ -80,10 +80,11 @@ async def history(desk: Desk, name: str, query: Last) -> list[Ran]:
 
 
 @post("/schedules/{name}/pause", "schedule.pause")
-async def pause(desk: Desk, name: str) -> Did[Changed]:
-    """Fire no more ticks."""
-    changed = await desk.app.schedules.get(name).apause()
-    return Did(Changed(changed), int(changed), {"name": name})
+async def pause(desk: Desk, name: str, body: Why) -> Did[Changed]:
+    """Fire no more ticks, until an end if it has one."""
+    schedule = desk.app.schedules.get(name)
+    changed = await schedule.apause(reason=body.reason, by=desk.caller.name, until=body.until)
+    return Did(Changed(changed), int(changed), {"name": name, "reason": body.reason or None, "until": body.until})
 
 
 @post("/schedules/{name}/resume", "schedule.resume")
