@@ -13,6 +13,9 @@ from relevo.store.push import CHUNK_BYTES, KEEP_MS
 
 #: Entries of each kind in one turn, so that no script is long and no argument list too large for Lua.
 MOST = 1000
+#: Jobs that are not simply done, in one turn: one that is given up is filed, grouped and told of, which takes some 80 µs
+#: of the server's time.
+MOST_MOVED = 64
 
 
 class Limits(Struct, frozen=True):
@@ -57,7 +60,7 @@ class Settled(Struct, gc=False):
     def cut(self) -> Settled:
         """Take away what fits in one turn."""
         kept = fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes
-        moved = fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST])
+        moved = fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST_MOVED])
         part = Settled(self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved])
         del self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved]
         return part
