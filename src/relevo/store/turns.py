@@ -13,8 +13,8 @@ from relevo.store.push import CHUNK_BYTES, KEEP_MS
 
 #: Entries of each kind in one turn, so that no script is long and no argument list too large for Lua.
 MOST = 1000
-#: Jobs that are not simply done, in one turn: one that is given up is filed, grouped and told of, which takes some 80 µs
-#: of the server's time.
+#: Jobs that are not simply done, in one turn: one that is given up is filed, grouped and told of, some 80 µs of the
+#: server's time.
 MOST_MOVED = 64
 
 
