@@ -259,11 +259,6 @@ def test_a_hundred_thousand_jobs_cost_as_much_as_a_hundred(desk: Desk, server: S
     assert 5_000 <= ready.stuck <= 40_000, "a fifth, about"
     assert {one.task for one in found.tasks} == {"mail", "report"} and not found.tasks[0].exact
     assert abs(sum(one.waiting for one in found.tasks) - 100_000) <= 2
-    for _ in range(20):
-        look(desk)
-    sha = desk.keys.script("vitals").sha.decode()
-    slow = [entry for entry in server.command("SLOWLOG", "GET", 128) if sha in str(entry)]  # from 10 ms on
-    assert len(slow) < 5, "one may have been held up by others on this machine"
     desk.server.command("UNLINK", desk.keys.key("ready"), desk.keys.key("jobs"), desk.keys.key("clock"))
 
 
