@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import report
+from bench import options, report
 from bench.bus import command as bus
 from bench.compare import compare
 from bench.measures import FAMILIES, MEASURES
@@ -166,12 +166,10 @@ def _at_least_one(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench",
-        description="Measure relevo, alone or beside its peers, on a server of its own.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = options.parser(
+        "python -m bench",
+        "Measure relevo, alone or beside its peers, on a server of its own.",
+        EPILOG,
     )
     add = parser.add_argument
     add("--peers", default="", metavar="NAMES", help="measure these as well, with commas, or all")
@@ -180,7 +178,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--scale", type=_more_than_zero, default=1.0, help="shorter (0.3) or longer (2) runs")
     add("--repeat", type=_at_least_one, default=3, help="runs of each throughput measure; the median counts")
     add("--json", metavar="FILE", help="add the results to a file; - prints them instead of tables")
-    add("--server", metavar="BINARY", help="server program (default: redis-server, else the embedded one)")
     add("--venvs", type=Path, default=default_folder(), metavar="DIR", help="environments of the peers (BENCH_VENVS)")
     add("--keep-logs", action="store_true", help="keep what drivers and workers wrote, and say where")
     add("--list", action="store_true", help="list measures and products")

@@ -16,6 +16,9 @@ from bench.processes import Process, ProductFailed, cores
 from bench.resp import Connection
 from relevo.store.embedded_engine import Engine, engine_of, find_binary
 
+#: Long commands that are noted.
+MOST_SLOW = 100_000
+
 
 class Counters(NamedTuple):
     """The server's counters at a moment, or what was added between two."""
@@ -113,11 +116,18 @@ class Server:
     def watch_slow(self) -> None:
         """From now on, note commands that take long."""
         self.ask("CONFIG", "SET", "slowlog-log-slower-than", 200)  # microseconds
+        self.ask("CONFIG", "SET", "slowlog-max-len", MOST_SLOW)  # else the longest is forgotten for later ones
         self.ask("SLOWLOG", "RESET")
 
     def slowest_ms(self) -> float:
         """How long the longest took since then; 0 where all were short."""
-        return float(max((entry[2] for entry in self.ask("SLOWLOG", "GET", 500)), default=0) / 1e3)
+        return max(self.slow_ms(), default=0.0)
+
+    def slow_ms(self) -> list[float]:
+        """How long those took since then, the longest first, and from now on note anew; those below 0.2 ms are none."""
+        found = sorted((entry[2] / 1e3 for entry in self.ask("SLOWLOG", "GET", MOST_SLOW)), reverse=True)
+        self.ask("SLOWLOG", "RESET")
+        return found
 
     def counters(self) -> Counters:
         """The counters now."""

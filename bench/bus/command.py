@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from bench import options
 from bench.bus import report
 from bench.bus.run import Plan, run
 from bench.progress import say
@@ -37,12 +38,10 @@ def perform(args: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Its options."""
-    found = argparse.ArgumentParser(
-        prog="python -m bench bus",
-        description="Measure request and reply: relevo's bus against a list for every answer, in turns on one server.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    found = options.parser(
+        "python -m bench bus",
+        "Measure request and reply: relevo's bus against a list for every answer, in turns on one server.",
+        EPILOG,
     )
     add = found.add_argument
     add(
@@ -55,7 +54,6 @@ def parser() -> argparse.ArgumentParser:
     add("--requests", type=_from_one_to(1_000_000), default=10_000, metavar="N", help="of each turn (default: 10,000)")
     add("--in-flight", type=_from_one_to(1_500), default=100, metavar="N", help="requests at once (default: 100)")
     add("--json", metavar="FILE", help="add the results to a file; - prints them instead of tables")
-    add("--server", metavar="BINARY", help="server program (default: redis-server, else the embedded one)")
     add("--keep-logs", action="store_true", help="keep what clients and responders wrote, and say where")
     return found
 

@@ -147,8 +147,9 @@ def what_is_known(app: Relevo, logs: Logs) -> None:
             raise TimeoutError(f"the trace does not tell of {', '.join(missing)}")
         time.sleep(0.1)  # processes write down every second what they did
     spans = [span for span in app.trace("task_3") if span.intent != "event" and "progress" not in span.type]
+    began = min(span.sent_ms for span in spans)
     for depth, span in timeline(spans):
-        after, took = span.started_ms - spans[0].sent_ms, span.ended_ms - span.started_ms
+        after, took = max(0, span.started_ms - began), span.ended_ms - span.started_ms
         what = f"{'  ' * depth}{span.type} from {span.source}"
         how = f"attempt {span.attempt} {span.outcome}" if span.attempt > 1 else span.outcome
         logs.show("trace", f"{after:>5} ms  {what:<54}  {how} in {took} ms")

@@ -9,6 +9,7 @@ is read in the key's own unit, refused where it looks like one of another, and n
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ Values = dict[str, Any]
 
 #: What failed is gone after so long if nobody wants dead letters: as good as at once.
 NO_DEAD_LETTERS = 1.0
+ANY = 2**53
 #: A bare number of seconds below this looks like one of hours (a week has 168) or minutes.
 FEWEST_SECONDS = 180
 #: A bare number of hours or minutes above this looks like one of seconds.
@@ -73,10 +75,11 @@ def _text(given: Any) -> str:
     return given
 
 
-def _whole(least: int) -> Read:
+def _whole(least: int, most: int = ANY) -> Read:
     def read(given: Any) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or given < least:
-            raise OptionError(f"a whole number from {least} is needed, found {given!r:.60}")
+        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+            up_to = f" to {most}" if most < ANY else ""
+            raise OptionError(f"a whole number from {least}{up_to} is needed, found {given!r:.60}")
         return given
 
     return read
@@ -86,6 +89,8 @@ def _time(unit: str, size: int, least: float, most: float) -> Read:
     def read(given: Any) -> float:
         if isinstance(given, bool) or not isinstance(given, int | float):
             found = seconds(given)
+        elif not 0 < given < math.inf:  # nor NaN
+            raise OptionError(f"more than 0 is needed, found {given!r}")
         elif not least <= given <= most:
             raise OptionError(
                 f"{given:g} would be {unit}, that is {spoken(given * size)}: "
@@ -146,7 +151,7 @@ CONFIG: dict[str, tuple[Read, Any]] = {
 }
 REDIS: dict[str, tuple[Read, Any]] = {
     "server": (_text, ""),
-    "port": (_whole(1), 6_379),
+    "port": (_whole(1, 65_535), 6_379),
     "password": (_text, ""),
     "data_ttl": (_HOURS, 168 * 3_600.0),
 }
@@ -176,6 +181,8 @@ def load(path: str | Path | None = None) -> Config:
         return read(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} cannot be read: it is not UTF-8") from error
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error
 
@@ -213,6 +220,8 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key, _ in node.value:
             name = key.value
+            if not isinstance(name, str):
+                raise SettingsError(f"line {key.start_mark.line + 1}: a key is a word")
             if name in seen:
                 raise SettingsError(f"line {key.start_mark.line + 1}: {name!r} is there twice")
             seen.add(name)

@@ -1,8 +1,8 @@
 """Run the pooler and its provider, let things go wrong, and show what happens: python examples/vmpooler/demo.py
 
-It starts the processes that an operator would start, plays the people who want machines and the operator, and reads the
-logs. Without RELEVO_URL all share the embedded server. It ends by itself; the exit code is 1 if anything did not come
-as it should.
+It starts the processes that an operator would start, kills them, plays the people who want machines and the operator,
+and reads the logs. Without RELEVO_URL all share the embedded server. It ends by itself; the exit code is 1 if anything
+did not come as it should.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pooler.service import app  # noqa: E402
 from provider.machines import Machines  # noqa: E402
 
 WORKER = [sys.executable, "-m", "relevo.cli.main", "worker", "pooler.service:app"]
-SHOWN = re.compile(r"(?:vmpooler\.(?P<who>\w+)): (?P<text>.*)")
+SHOWN = re.compile(r"(?:vmpooler|relevo)\.(?P<who>clone|check|destroy|request|provider|supervisor): (?P<text>.*)")
 #: Seconds in which anything must happen.
 BOUND = 30.0
 
@@ -90,17 +90,21 @@ class Logs:
 
     def show(self, who: str, text: str) -> None:
         """One line on the screen."""
-        print(f"{time.monotonic() - self._began:5.1f} s  {who:<9}  {text}", flush=True)
+        print(f"{time.monotonic() - self._began:5.1f} s  {who:<10}  {text}", flush=True)
 
 
 class Machinery:
-    """The processes: a provider that can be killed, and a worker."""
+    """The processes, each of which can be killed: a provider, and two workers, for a pooler need not be alone."""
 
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
         self._running: list[subprocess.Popen[bytes]] = []
         self.provider = self.start_provider()
-        self.worker = self._start(*WORKER)
+        for _ in range(2):
+            self._start(*WORKER)
+        started = logs.until(*[r"\[(\d+)\] relevo\.worker: worker \w+: app"] * 2)
+        #: Of each worker the process that does the work; its supervisor starts another one.
+        self.workers = [int(line[1]) for line in started]
 
     def start_provider(self) -> subprocess.Popen[bytes]:
         """Start it, with the machines it had."""
@@ -182,6 +186,24 @@ def requests_are_made(logs: Logs) -> None:
     bad = desk.ask_for("windows-2012", 1)
     logs.until(f"{bad}: failed")
     logs.show("demo", f"{bad} is {desk.status(bad)['status']}: {desk.status(bad)['error_message']}")
+
+
+def the_workers_are_killed(logs: Logs, running: Machinery) -> None:
+    """Both, in the middle of a clone. Their supervisors start others, and what they did is done again, or goes on."""
+    tell("slow", seconds=1)
+    wanted = desk.ask_for("debian-12", 1)
+    logs.wait(lambda: f"{wanted}-1" in Path(f"{PLACE}/provider.json").read_text("utf-8"), "the provider clones")
+    logs.show(
+        "demo", f"kill -9 {running.workers[0]} {running.workers[1]}, which are both workers, in the middle of a clone"
+    )
+    for process in running.workers:
+        os.kill(process, signal.SIGKILL)
+    logs.until(f"{wanted}: ready")
+    tell("slow", seconds=0)
+    (made,) = desk.collect(wanted)
+    logs.show("demo", f"{wanted} is {desk.status(wanted)['status']} all the same, {made} is given back")
+    desk.give_back(made, "debian-12")
+    logs.until(f"{made}: destroyed")
 
 
 def the_provider_is_killed(logs: Logs, running: Machinery, slow: str) -> None:
@@ -269,6 +291,7 @@ def main() -> int:
             show_health(logs, app)
             slow, stuck = machines_are_used(logs)
             requests_are_made(logs)
+            the_workers_are_killed(logs, running)
             the_provider_is_killed(logs, running, slow)
             what_is_stale_is_purged(logs, app, slow, stuck)
             somebody_looks_at_the_dead_letters(logs, app, stuck)

@@ -35,7 +35,10 @@ def main(arguments: list[str]) -> int:
         print(f"not alive: {path}: {error.strerror}", file=sys.stderr)
         return 1
     if age > max_age:
-        print(f"not alive: no sign of life for {age:.0f} s, {max_age:g} are allowed", file=sys.stderr)
+        print(f"not alive: no sign of life for {age:.1f} s, {max_age:g} s are allowed", file=sys.stderr)
+        return 1
+    if age < -max_age:  # the clock was set back: a worker that lives has touched the file since
+        print(f"not alive: the last sign of life is {-age:.1f} s ahead of the clock", file=sys.stderr)
         return 1
     print(f"alive {max(0.0, age):.0f} s ago")
     return 0

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from relevo import finding
 from relevo.audit import Audit
 from relevo.bus import Bus, Service
 from relevo.bus.lifecycle import Cleaned, Made, Tally, cleaning, listing, tallies
 from relevo.bus.sweeping import SweepReport, sweeping
 from relevo.bus.tracing import tracing
-from relevo.context import current_job
 from relevo.controls import all_pauses, pausing, resuming
 from relevo.dead import DeadLetters
-from relevo.errors import ConfigurationError, OptionError, ServerRefused, TargetError, UnknownJob
+from relevo.errors import ConfigurationError, OptionError, StoreError, TargetError
 from relevo.flow.steps import Step
 from relevo.flow.storing import GATHER
 from relevo.flow.workflow import Workflow
 from relevo.handle import Job
 from relevo.health import cached as cached_health
 from relevo.health import gathering, keeping
+from relevo.lists import own_queues
 from relevo.model.durations import Duration
 from relevo.model.health import Health
-from relevo.model.ids import LENGTH, Ids, looks_like_id
-from relevo.model.job import Envelope, State
-from relevo.model.names import is_bus_name, is_pool_name, queue_address, task_queue
+from relevo.model.ids import Ids
+from relevo.model.job import Envelope
+from relevo.model.names import is_bus_name, is_pool_name, known_as, queue_address, task_queue
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
@@ -41,12 +38,13 @@ from relevo.model.pauses import Pause, Until
 from relevo.model.schedule import TIMES
 from relevo.model.schedule import Schedule as Timed
 from relevo.model.span import Span
+from relevo.model.targets import importable, is_task_name, module_of, own_name
 from relevo.pools import Pool, StillThere
 from relevo.purging import PurgeReport, aperformed, performed, purging
 from relevo.queue import Queue
 from relevo.schedules import Schedule, Schedules
-from relevo.settings import Settings, load
-from relevo.store import flows, jobs, queues
+from relevo.settings import Settings, data_directory, load
+from relevo.store import queues
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys, QueueKeys, app_keys, bus_keys
 from relevo.store.plan import Call, Plan
@@ -162,8 +160,8 @@ class Relevo:
             raise TargetError(f"@app.task needs a function, found {func!r:.80}")
         if isinstance(func, Task):
             raise TargetError(f"{func.target} is a task already; change its options with .using(…)")
-        target = f"{_module_of(func)}.{_own_name(func)}" if name is None else name
-        if not _is_task_name(target):
+        target = f"{module_of(func)}.{own_name(func)}" if name is None else name
+        if not is_task_name(target):
             raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
         times = {option: options.pop(option) for option in TIMES & options.keys()}
         before = self.tasks.get(target)
@@ -188,7 +186,7 @@ class Relevo:
         """
         if isinstance(func, Task):
             return self._as_task(func)
-        module, name = _importable(func)
+        module, name = importable(func)
         if not trusted and not self.allows(module):
             raise TargetError(
                 f"{module}.{name} is not in a module this app allows; "
@@ -268,16 +266,21 @@ class Relevo:
         """`sweep` for async code."""
         return await self.arun(sweeping(self, dry_run=dry_run))
 
-    def purge(self, *, dry_run: bool = True, queue: str | None = None) -> PurgeReport:
+    def purge(
+        self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
+    ) -> PurgeReport:
         """Find what is in its state for too long (setting `purge_ages`), and with `dry_run=False` end or remove it.
 
-        Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done.
+        Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done. `watch`
+        is called with how many were ended or removed so far.
         """
-        return performed(self, purging(self, dry_run=dry_run, queue=queue))
+        return performed(self, purging(self, dry_run=dry_run, queue=queue, watch=watch))
 
-    async def apurge(self, *, dry_run: bool = True, queue: str | None = None) -> PurgeReport:
+    async def apurge(
+        self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
+    ) -> PurgeReport:
         """`purge` for async code."""
-        return await aperformed(self, purging(self, dry_run=dry_run, queue=queue))
+        return await aperformed(self, purging(self, dry_run=dry_run, queue=queue, watch=watch))
 
     def tallies(self) -> dict[str, Tally]:
         """How many actions, callbacks and notifications came and went: created, done, dead, expired, cleaned, swept."""
@@ -301,7 +304,7 @@ class Relevo:
         return Queue(self, self.settings.queue if name is None else name)
 
     def queues(self) -> list[str]:
-        """Names of all queues in use."""
+        """Names of the app's queues in use: its own, and those of the bus that it serves."""
         return self.run(self.listed_queues())
 
     async def aqueues(self) -> list[str]:
@@ -351,10 +354,9 @@ class Relevo:
         """`pauses` for async code."""
         return await self.arun(all_pauses(self))
 
-    def listed_queues(self) -> Generator[Call[Any], Any, list[str]]:
-        """The plan behind `queues`, for those who have more to ask."""
-        found: list[str] = yield from queues.listed(self.keys, self.bus_keys)
-        return [name for name in found if self.can_be_queue(name)]
+    def listed_queues(self, only: str | None = None) -> Generator[Call[Any], Any, list[str]]:
+        """The plan behind `queues`, for those who have more to ask. `only`: the one that is meant, in use or not."""
+        return [only] if only is not None else (yield from own_queues(self))
 
     def can_be_queue(self, name: str) -> bool:
         """Strangers may have written anything on the list."""
@@ -393,8 +395,8 @@ class Relevo:
 
     def listed_pools(self) -> Generator[Call[Any], Any, list[str]]:
         """The plan behind `pools`."""
-        names: list[bytes] = yield Call([b"ZRANGE", self.keys.pools, 0, -1])
-        return sorted(name.decode(errors="replace") for name in names)
+        names: list[str] = yield queues.listed(self.keys.pools)
+        return sorted(names)
 
     def list_pool(self, name: str) -> Generator[Call[Any], Any, None]:
         """Put a pool on the list of pools, before its first entity."""
@@ -404,51 +406,23 @@ class Relevo:
             self._listed[listed] = time.monotonic() + LIST_AGAIN
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
-        """A job by its id; without `queue` all queues are asked. UnknownJob if there is none."""
-        return self.run(self.find_job(id, queue))
+        """A job by its id; without `queue`, the app's queues are asked, and then the others of the bus.
+
+        UnknownJob if there is none.
+        """
+        return self.run(finding.job(self, id, queue))
 
     async def ajob(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """`job` for async code."""
-        return await self.arun(self.find_job(id, queue))
-
-    def find_job(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
-        """The plan behind `job`."""
-        if not looks_like_id(id):
-            raise UnknownJob(f"{id!r:.60} is not the id of a job: those have 20 letters and digits")
-        names: list[str] = [queue] if queue is not None else (yield from self.listed_queues())
-        for name in names:
-            seen: jobs.Seen = yield jobs.look(self.keys_of(name), id)
-            if seen.state is not State.UNKNOWN:
-                known = seen.envelope or jobs.readable(seen.body)
-                target = known.target if known else seen.record.target if seen.record else ""
-                task = self.task_for(name, target)
-                return Job(self, id, name, decode=task.signature.decode_result if task else None)
-        where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
-        raise UnknownJob(f"no job {id} {where}: it never was, or its record has ended")
+        return await self.arun(finding.job(self, id, queue))
 
     def workflow(self, id: str | None = None, *, queue: str | None = None) -> Workflow[Any]:
         """A workflow by its id; without one, that of the job that runs here. UnknownJob if there is none."""
-        return self._own_workflow() if id is None else self.run(self._find_workflow(id, queue))
+        return finding.own_workflow(self) if id is None else self.run(finding.workflow(self, id, queue))
 
     async def aworkflow(self, id: str | None = None, *, queue: str | None = None) -> Workflow[Any]:
         """`workflow` for async code."""
-        return self._own_workflow() if id is None else await self.arun(self._find_workflow(id, queue))
-
-    def _own_workflow(self) -> Workflow[Any]:
-        me = current_job()
-        if not me.flow:
-            raise UnknownJob(f"job {me.id} belongs to no workflow")
-        return Workflow(self, me.flow[:LENGTH], me.flow[LENGTH:])
-
-    def _find_workflow(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Workflow[Any]]:
-        if not looks_like_id(id):
-            raise UnknownJob(f"{id!r:.60} is not the id of a workflow: those have 20 letters and digits")
-        names: list[str] = [queue] if queue is not None else (yield from self.listed_queues())
-        for name in names:
-            if (yield flows.look(self.keys_of(name), id)) is not None:
-                return Workflow(self, id, name)
-        where = f"on {queue}" if queue is not None else f"on any of {len(names)} queues"
-        raise UnknownJob(f"no workflow {id} {where}: it never was, or its record has ended")
+        return finding.own_workflow(self) if id is None else await self.arun(finding.workflow(self, id, queue))
 
     # schedules
     @property
@@ -506,8 +480,8 @@ class Relevo:
         if cached:
             return self.run(cached_health(self))
         found = self.run(gathering(self))
-        with suppress(ServerRefused):  # who may only look keeps nothing
-            self.run(keeping(self, found))
+        with suppress(StoreError):  # who may only look keeps nothing, and a replica takes nothing
+            self.client.run(keeping(self, found), patience=0)
         return found
 
     async def ahealth(self, *, cached: bool = False) -> Health:
@@ -515,8 +489,8 @@ class Relevo:
         if cached:
             return await self.arun(cached_health(self))
         found = await self.arun(gathering(self))
-        with suppress(ServerRefused):
-            await self.arun(keeping(self, found))
+        with suppress(StoreError):
+            await self.client.arun(keeping(self, found), patience=0)
         return found
 
     def keys_of(self, queue: str) -> QueueKeys:
@@ -544,13 +518,28 @@ class Relevo:
         """Whether this process has put the queue on the list of queues of late."""
         return time.monotonic() < self._listed.get(queue, 0.0)
 
+    def _note_listed(self, queue: str) -> None:
+        self._listed[queue] = time.monotonic() + min(LIST_AGAIN, self.settings.orphan_age / 4)
+
     def list_queue(self, queue: str) -> Generator[Call[Any], Any, None]:
         """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
         if not self.is_listed(queue):
             is_ours = not is_bus_name(queue) or is_pool_name(queue)
             key = self.keys.queues if is_ours else self.bus_keys.key("queues")
             yield queues.register(key, [queue], self.bus_keys.script("enlist"))
-            self._listed[queue] = time.monotonic() + min(LIST_AGAIN, self.settings.orphan_age / 4)
+            self._note_listed(queue)
+
+    def list_served(self, queue: str) -> Generator[Call[Any], Any, None]:
+        """The same for a queue that a worker of this app serves: one of the bus goes on the app's own list, too."""
+        yield from self.list_queue(queue)
+        own = f"own {queue}"
+        if is_bus_name(queue) and not self.is_listed(own):
+            yield queues.register(self.keys.queues, [known_as(queue)], self.bus_keys.script("enlist"))
+            self._note_listed(own)
+
+    def forget_lists(self) -> None:
+        """The server may have lost its lists of queues and pools: put them there again when they are next used."""
+        self._listed.clear()
 
     def relay(self, *queues: str) -> Generator[Call[Any], Any, int]:
         """Tell what depends on jobs of these queues of their ends: how many ended. Workers do so by themselves."""
@@ -666,64 +655,3 @@ _NOTHING = Envelope("")
 async def _gather(results: list[Any]) -> list[Any]:
     """Gives the list of results that it gets, for several jobs that take it."""
     return results
-
-
-def data_directory(name: str) -> Path:
-    """Where the embedded server keeps its data: the nearest directory of that name above, else here."""
-    path = Path(name).expanduser()
-    if path.is_absolute():
-        return path
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / path).is_dir():
-            return folder / path
-    return here / path
-
-
-def _module_of(func: Callable[..., Any]) -> str:
-    """The module a worker would import. A script run directly is known by its file's name."""
-    if func.__module__ != "__main__":
-        return func.__module__
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name != "__main__":
-        return str(spec.name).removesuffix(".__main__")
-    file = getattr(main, "__file__", None)
-    if file is None or file.startswith("<"):  # "<stdin>" is no file
-        raise TargetError(
-            f"{func.__qualname__} is defined in an interactive session, where no worker can import it; "
-            "put it in a module, or give the task a name= that the worker's code also uses"
-        )
-    return Path(file).stem
-
-
-def _is_task_name(name: Any) -> bool:
-    return isinstance(name, str) and name != "" and name.isprintable() and ":" not in name and " " not in name
-
-
-def _own_name(func: Callable[..., Any]) -> str:
-    """What the function is called in its module; there must be one such function, or workers would mix them up."""
-    name: str = getattr(func, "__qualname__", "")
-    if not name or "<lambda>" in name or inspect.ismethod(func):
-        kind = "a lambda" if "<lambda>" in name else "a bound method" if name else "an object without a name"
-        raise TargetError(f"{kind} does not say by which name workers shall know it; give the task a name=")
-    return name
-
-
-def _importable(func: Callable[..., Any]) -> tuple[str, str]:
-    name = getattr(func, "__qualname__", "")
-    module = getattr(func, "__module__", None) or ""
-    if not name or not module:
-        raise TargetError(f"{func!r:.80} has no import path; a worker could not find it")
-    if "<lambda>" in name:
-        raise TargetError("a lambda cannot be a job: it has no name a worker could import; write a function")
-    if "<locals>" in name:
-        raise TargetError(f"{name} is defined inside a function, where no worker can import it; move it to the module")
-    owner = getattr(func, "__self__", None)  # of a built-in function, its module
-    if (owner is not None and not isinstance(owner, ModuleType)) or "." in name:
-        raise TargetError(f"{name} is a method; a worker has no instance to call it on; write a plain function")
-    if module == "__main__":
-        raise TargetError(f"{name} is in the script that is running; move it to a module that a worker can import")
-    if getattr(sys.modules.get(module), name, None) is not func:
-        raise TargetError(f"{module}.{name} is not the function that was given; only plain importable functions can be")
-    return module, name

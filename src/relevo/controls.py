@@ -10,7 +10,8 @@ from relevo.model.limits import QUEUE, name_of
 from relevo.model.names import is_bus_name
 from relevo.model.pauses import Pause, Until
 from relevo.queue import Queue
-from relevo.store.plan import Call
+from relevo.store.pauses import pauses, written
+from relevo.store.plan import Ahead, Call, Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -27,27 +28,29 @@ def pausing(
     return changed
 
 
-def resuming(app: Relevo, group: Any, task: Any) -> Generator[Call[Any], Any, list[str]]:
+def resuming(app: Relevo, group: Any, task: Any) -> Steps[list[str]]:
     """Let a task or a group go on in all queues of the app: those in which it was paused."""
-    changed = []
-    for name in (yield from _queues(app, name_of(group, task))):
-        if (yield Queue(app, name).resuming(group, task)):
-            changed.append(name)
-    return changed
+    names = yield from _queues(app, name_of(group, task))
+    changed: list[bool] = yield Ahead(Queue(app, name).resuming(group, task) for name in names)
+    return [name for name, was_paused in zip(names, changed, strict=True) if was_paused]
 
 
 def _queues(app: Relevo, name: str) -> Generator[Call[Any], Any, list[str]]:
     if name == QUEUE:
         raise OptionError("which task or group? Give task= or group=; app.queue(name).pause() is for a whole queue")
-    # Queues of services belong to the bus, not to one app: they are paused one by one.
+    # Those of services are paused one by one: others may serve them, too, and those of broadcasts end with a process.
     found = {queue for queue in (yield from app.listed_queues()) if not is_bus_name(queue)}
     task = app.tasks.get(name[2:])
     return sorted(found | {task.options.queue if task else app.settings.queue})
 
 
-def all_pauses(app: Relevo) -> Generator[Call[Any], Any, list[Pause]]:
+def all_pauses(app: Relevo) -> Steps[list[Pause]]:
     """What is paused in any queue, by queue."""
+    names = yield from app.listed_queues()
+    now_ms = yield from app.now_ms()
+    texts: list[list[bytes]] = yield Ahead(written(app.keys_of(name)) for name in names)
     found: list[Pause] = []
-    for name in (yield from app.listed_queues()):
-        found += yield from Queue(app, name).listing_pauses()
+    for name, rows in zip(names, texts, strict=True):
+        if rows:
+            found += yield from pauses(app.keys_of(name), name, now_ms, rows)
     return found

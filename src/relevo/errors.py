@@ -35,6 +35,11 @@ class RelevoError(Exception):
     """The root of all errors of relevo."""
 
 
+def told(error: BaseException) -> str:
+    """What an error says, and what was added to it on its way: how far that came which it ended."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
 class ConfigurationError(RelevoError):
     """The code or the settings are wrong; retrying does not help."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from relevo.errors import JobCancelled, JobError, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
 from relevo.model.durations import Duration, seconds
@@ -14,7 +14,8 @@ from relevo.model.fingerprint import is_permanent
 from relevo.model.ids import LENGTH, made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
 from relevo.model.message import message_of
-from relevo.store import jobs
+from relevo.model.names import is_pool_name
+from relevo.store import carried, jobs, pools
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class JobInfo(Struct, frozen=True):
     state: State
     task: str
     queue: str
-    #: As plain JSON values; None for a job that is done: only its result is kept.
+    #: As plain JSON values; None for a job that is done: only its result is kept. Of an entity of a pool that was given
+    #: up: what is known of it.
     args: Any
     kwargs: Any
     priority: int
@@ -136,10 +138,10 @@ class Job(Generic[R]):
             case State.EXPIRED:
                 raise JobExpired(f"job {self.id} expired before it could start")
             case _:
-                last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+                last = record.story.last
                 text = f"job {self.id} ({record.target}) is dead: {record.reason}"
                 if last.error:
-                    text += f": {last.error}: {last.message}"
+                    text += f": {last.words}"
                 raise JobFailed(text, reason=record.reason, error=last.error, traceback=last.traceback)
 
     # looking
@@ -156,11 +158,11 @@ class Job(Generic[R]):
 
     def info(self) -> JobInfo:
         """Everything known about the job; UnknownJob if there is none."""
-        return _info(self._app.run(self._look()), self.queue)
+        return self._app.run(self._info())
 
     async def ainfo(self) -> JobInfo:
         """`info` for async code."""
-        return _info(await self._app.arun(self._look()), self.queue)
+        return await self._app.arun(self._info())
 
     def logs(self, attempt: int | None = None) -> str:
         """What the job wrote (stdout, stderr, logging, traceback), of one attempt or of all."""
@@ -177,6 +179,16 @@ class Job(Generic[R]):
     async def aprogress(self) -> Progress | None:
         """`progress` for async code."""
         return _progress(await self._app.arun(self._look()))
+
+    def _info(self) -> Generator[Call[Any], Any, JobInfo]:
+        seen: jobs.Seen = yield self._look()
+        if seen.state is State.UNKNOWN:
+            raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
+        known = seen.envelope or jobs.readable(seen.body)
+        if known is not None and known.takes == "claim":  # a message whose data is too large to stand in its body
+            data = yield carried.claimed(self._app.keys_of(self.queue), self.id)
+            known = known if data is None else msgspec.structs.replace(known, kwargs=Raw(data))
+        return _info(seen, self.queue, known)
 
     # acting
     def cancel(self) -> bool:
@@ -222,9 +234,15 @@ class Job(Generic[R]):
         envelope = jobs.readable(seen.body)
         if seen.record is None or seen.state is State.DONE:
             return 0
+        if is_pool_name(self.queue):
+            raise JobError(
+                f"{self.id} is an entity of a pool, no job: app.dead.retry([id]), or `relevo dead retry {self.id}`, "
+                "brings it back"
+            )
         if envelope is None:
             raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
-        revived, number = yield jobs.revive(self._app.keys_of(self.queue), self.id, envelope, seen.body)
+        keys = self._app.keys_of(self.queue)
+        revived, number = yield jobs.revive(keys, self.id, envelope, seen.body, seen.record.ended_ms)
         if revived < 0:
             raise JobError(
                 f"job {self.id} cannot run again by itself: a job that it depends on has failed. Retry that one "
@@ -235,23 +253,21 @@ class Job(Generic[R]):
         return int(number)
 
 
-def _info(seen: jobs.Seen, queue: str) -> JobInfo:
-    if seen.state is State.UNKNOWN:
-        raise UnknownJob(f"no job {seen.id} on {queue}: it never was, or its record has ended")
+def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
     record, claim = seen.record, seen.claim
-    known = seen.envelope or jobs.readable(seen.body)
     envelope = known or Envelope(record.target if record else "")
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
+    given_up = pools.dead_of(seen.id, record) if record and is_pool_name(queue) else None
     return JobInfo(
         seen.id,
         seen.state,
         envelope.target,
         queue,
         msgspec.json.decode(envelope.args) if known else None,
-        msgspec.json.decode(envelope.kwargs) if known else None,
+        msgspec.json.decode(envelope.kwargs) if known else given_up and given_up.metadata,
         envelope.priority,
         made_ms(seen.id),
-        envelope.name,
+        given_up.entity if given_up else envelope.name,
         envelope.group,
         envelope.tags,
         seen.due_ms if seen.state is State.SCHEDULED else None,

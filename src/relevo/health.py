@@ -7,8 +7,10 @@ one worker at a time looks in each interval, keeps what it finds, and says so in
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from relevo.model.health import (
     Health,
@@ -25,13 +27,13 @@ from relevo.model.health import (
     worst,
 )
 from relevo.model.health_limits import limits_of
-from relevo.model.names import is_bus_name
+from relevo.model.names import is_pool_name
 from relevo.model.vitals import PoolVitals, Vitals
-from relevo.store.health import keep_snapshot, snapshot, take_turn
+from relevo.store.health import keep_snapshot, snapshot
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.pools import muster
 from relevo.store.vitals import keep_minute, vitals
-from relevo.store.workers import WorkerInfo, roll
+from relevo.store.workers import roll, take_turn
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("relevo.health")
 
 _LEVELS = {Status.HEALTHY: logging.INFO, Status.DEGRADED: logging.WARNING, Status.UNHEALTHY: logging.ERROR}
+#: Whoever looks has the next interval, less what lies between two who ask: if it dies, the next one is not late.
+_TURN = 0.9
 #: Reasons told in one line of the log; the whole is kept.
 _TOLD = 10
 
@@ -66,17 +70,17 @@ def cached(app: Relevo) -> Generator[Call[Any], Any, Health]:
         reason = Reason("", "snapshot", Status.UNKNOWN, why)
         return Health(app.name, app.settings.env, Status.UNKNOWN, 0, (reason,))
     now_ms = yield from app.now_ms()
-    return stale(kept, now_ms, app.settings.health_every)
+    return stale(kept, now_ms)
 
 
 def watching(app: Relevo, worker: str) -> Steps[Health | None]:
     """Look if nobody did in this interval, keep what was found, and tell what changed; None: somebody did."""
     every = app.settings.health_every
-    if not (yield take_turn(app.keys, worker, every)):
+    if not (yield take_turn(app.keys.watching, worker, every * _TURN)):
         return None
     kept: Health | None = yield snapshot(app.keys)
-    found = yield from _looking(app, kept)
-    yield keep_snapshot(app.keys, found, every)
+    found = msgspec.structs.replace((yield from _looking(app, kept)), every_s=every)
+    yield keep_snapshot(app.keys, found)
     yield from keeping(app, found)
     _tell(kept, found)
     return found
@@ -85,30 +89,22 @@ def watching(app: Relevo, worker: str) -> Steps[Health | None]:
 def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
     table, env = app.settings.health_limits, app.settings.env
     now_ms = yield from app.now_ms()
-    is_fresh = kept is not None and stale(kept, now_ms, app.settings.health_every).status is not Status.UNKNOWN
+    is_fresh = kept is not None and stale(kept, now_ms).status is not Status.UNKNOWN
     before = measures(kept) if kept is not None and is_fresh else {}
     alive, lost = yield from roll(app.keys, now_ms)
-    names = yield from _queues(app, alive)
-    pools = yield from _pools(app, before)
+    names = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
+    pools = yield from judged_pools(app, before)
     if not names and not alive and not lost and not pools:
         why = f"nothing is known of app {app.name!r} in {env!r}: no job of late and no worker; check the name and env"
         return Health(app.name, env, Status.UNKNOWN, now_ms, (Reason("", "app", Status.UNKNOWN, why),))
-    limits = {name: limits_of(table, name) for name in names}
-    looks: list[Vitals] = yield Ahead(
-        vitals(
-            app.keys_of(name),
-            name,
-            stuck_ms=round(limits[name].stuck_age * 1000),
-            wait_ms=round(limits[name].waiting_age * 1000),
-        )
-        for name in names
-    )
+    looks: list[Vitals] = yield Ahead(look_at(app, name) for name in names)
     queues = []
     for look in looks:
+        limits = limits_of(table, look.name)
         workers = sum(look.name in one.queues for one in alive)
-        reasons = judge(look, limits[look.name], workers=workers, before=before.get(look.name))
+        reasons = judge(look, limits, workers=workers, before=before.get(look.name))
         status = worst(reason.status for reason in reasons)
-        queues.append(QueueHealth(look.name, status, reasons, workers, limits[look.name].slo, look))
+        queues.append(QueueHealth(look.name, status, reasons, workers, limits.slo, look))
     general = judge_workers(lost, limits_of(table, "").lost_workers, before=before.get(""))
     of_queues = [reason for queue in queues for reason in queue.reasons]
     of_pools = [reason for pool in pools for reason in pool.reasons]
@@ -131,22 +127,21 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
     )
 
 
-def _pools(app: Relevo, before: Mapping[str, Mapping[str, Status]]) -> Steps[list[PoolHealth]]:
+def look_at(app: Relevo, queue: str) -> Call[Vitals]:
+    """Look at one queue; its limits say from when on a job is stuck."""
+    limits = limits_of(app.settings.health_limits, queue)
+    return vitals(app.keys_of(queue), queue, stuck_ms=limits.stuck_ms, wait_ms=limits.waiting_ms)
+
+
+def judged_pools(app: Relevo, before: Mapping[str, Mapping[str, Status]]) -> Steps[list[PoolHealth]]:
     """The pools of the app, judged as queues are: by the limits under their name among the queues."""
     found = [app.pool(name) for name in (yield from app.listed_pools())]
     limits = {pool.queue: limits_of(app.settings.health_limits, pool.queue) for pool in found}
     looks: list[PoolVitals] = yield Ahead(
-        muster(pool.keys, pool.name, pool.queue, stuck_ms=round(limits[pool.queue].stuck_age * 1000)) for pool in found
+        muster(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
     )
     judged = [(look, judge_pool(look, limits[look.queue], before=before.get(look.queue))) for look in looks]
     return [PoolHealth(look.name, worst(one.status for one in why), why, look) for look, why in judged]
-
-
-def _queues(app: Relevo, alive: Sequence[WorkerInfo]) -> Generator[Call[Any], Any, list[str]]:
-    """The app's own queues, and those of the bus that it serves: as its code says, or its workers do."""
-    served = {name for worker in alive for name in worker.queues} | set(app.bus.queues("nobody"))
-    listed: list[str] = yield from app.listed_queues()
-    return [name for name in listed if not is_bus_name(name) or name in served]
 
 
 def _tell(before: Health | None, found: Health) -> None:

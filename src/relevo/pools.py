@@ -7,7 +7,6 @@ was known of it. What is in a state for too long is the purge's.
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,8 +16,11 @@ import msgspec
 from relevo.errors import OptionError, PayloadError
 from relevo.model.durations import Duration, seconds
 from relevo.model.ids import looks_like_id
-from relevo.model.names import pool_name
+from relevo.model.job import Record
+from relevo.model.legible import words_of
+from relevo.model.names import pool_name, state_word
 from relevo.model.nearest import did_you_mean
+from relevo.model.purging import check_declared
 from relevo.queue import check_page
 from relevo.store import pools as store
 from relevo.store import queues
@@ -34,10 +36,11 @@ __all__ = ["Dead", "Entity", "Pool", "StillThere"]
 StillThere: TypeAlias = Callable[[Entity], bool | Awaitable[bool]]
 """Says whether an entity still exists where it really lives, such as at the provider of machines."""
 
-#: Fields of one entity's metadata, and characters of its id: enough to describe it, too few to be a database.
-MOST_FIELDS = 100
+#: Characters of an entity's id.
 LONGEST_ID = 200
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,49}")
+#: Fields of a dead letter from elsewhere: its entity may have got more than MOST_FIELDS by somebody else's hand. It
+#: comes back in one step on the server, which must stay short.
+MOST_OF_A_LETTER = 10_000
 
 
 class Pool:
@@ -64,7 +67,9 @@ class Pool:
         self.queue = pool_name(app.name, name)
         if isinstance(states, str) or (states is not None and not isinstance(states, Sequence)):
             raise OptionError(f"states: a list of words is needed, such as ('pending', 'ready'), found {states!r:.80}")
-        self.states: tuple[str, ...] = tuple(_checked_word(state) for state in states or ())
+        self.states: tuple[str, ...] = tuple(state_word(state) for state in states or ())
+        if self.states:
+            check_declared(app.settings.purge_ages, name, self.states)
         if still_there is not None and not callable(still_there):
             raise OptionError(f"still_there: a function is needed, found {still_there!r:.80}")
         self.still_there = still_there
@@ -135,7 +140,7 @@ class Pool:
         yield from self.list_dead()
         letter = self._app.new_id()
         said, _ = yield store.expel(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
-        return letter if said else None
+        return letter if self._fits(said) else None
 
     def remove(self, id: str, /, state: str | None = None) -> bool:
         """Take an entity out of the pool (if it is in that state); what is known of it is kept for `data_ttl`."""
@@ -152,11 +157,14 @@ class Pool:
 
     def update(self, id: str, /, **metadata: Any) -> bool:
         """Change an entity's metadata; a field given as None is taken away. False if the pool does not have it."""
-        return self._app.run(store.amend(self.keys, checked_id(id), self._encoded(metadata)))
+        return self._fits(self._app.run(self._update(id, metadata))) > 0
 
     async def aupdate(self, id: str, /, **metadata: Any) -> bool:
         """`update` for async code."""
-        return await self._app.arun(store.amend(self.keys, checked_id(id), self._encoded(metadata)))
+        return self._fits(await self._app.arun(self._update(id, metadata))) > 0
+
+    def _update(self, id: str, metadata: dict[str, Any]) -> Call[int]:
+        return store.amend(self.keys, checked_id(id), self._encoded(metadata))
 
     # looking
     def get(self, id: str, /) -> Entity | None:
@@ -171,17 +179,15 @@ class Pool:
         self, state: str, *, older_than: Duration | None = None, limit: int = 50, offset: int = 0
     ) -> list[Entity]:
         """A page of the entities in a state, those that are there longest first; only those there for so long."""
-        return self._app.run(self._items(state, older_than, limit, offset))[1]
+        return self._app.run(self._items(state, older_than, limit, offset))
 
     async def aitems(
         self, state: str, *, older_than: Duration | None = None, limit: int = 50, offset: int = 0
     ) -> list[Entity]:
         """`items` for async code."""
-        return (await self._app.arun(self._items(state, older_than, limit, offset)))[1]
+        return await self._app.arun(self._items(state, older_than, limit, offset))
 
-    def _items(
-        self, state: str, older_than: Duration | None, limit: int, offset: int
-    ) -> Call[tuple[int, list[Entity]]]:
+    def _items(self, state: str, older_than: Duration | None, limit: int, offset: int) -> Call[list[Entity]]:
         check_page(offset, limit)
         age_ms = 0 if older_than is None else round(seconds(older_than, what="older_than") * 1000)
         return store.roll(self.keys, self.name, self.checked(state), age_ms, offset, limit)
@@ -209,8 +215,8 @@ class Pool:
     def _dead(self, limit: int, offset: int) -> Generator[Call[Any], Any, list[Dead]]:
         check_page(offset, limit)
         rows: list[queues.Listed] = yield queues.page(self.keys, "dead", offset, limit)
-        found = ((row.id, store.as_letter(row.record)) for row in rows if row.record is not None)
-        return [store.dead_of(id, *letter) for id, letter in found if letter is not None]
+        found = (store.dead_of(row.id, row.record) for row in rows if row.record is not None)
+        return [dead for dead in found if dead is not None]
 
     def retry(self, letter: str, /, to: str | None = None) -> bool:
         """Bring an entity back from its dead letter, to the state it came from or `to` another. Once: False after that.
@@ -230,11 +236,24 @@ class Pool:
         if known is None:
             return False
         record, body = known
-        state = record.queue_from if to is None else self.checked(to)
-        metadata = {name: bytes(value) for name, value in body.metadata.items()}
+        call = store.come_back(self.keys, letter, record, body, None if to is None else self.checked(to))
         yield from self._app.list_pool(self.name)
-        said = yield store.readmit(self.keys, letter, body.entity, state, record.runs + 1, metadata)
+        said = yield call
         return self._fits(said) > 0
+
+    def check_letter(self, record: Record) -> None:
+        """Refuse a dead letter from elsewhere that could not come back as an entity of this pool."""
+        body = store.body_of(record)
+        if body is None:
+            raise OptionError(f"what it holds is no entity of pool {self.name}")
+        checked_id(body.entity)
+        self.checked(record.queue_from)
+        for name in body.metadata:
+            _check_field(name)
+        if len(body.metadata) > MOST_OF_A_LETTER:
+            raise PayloadError(
+                f"pool {self.name}: its metadata has {len(body.metadata):,} fields, the limit is {MOST_OF_A_LETTER:,}"
+            )
 
     # for the purge
     @property
@@ -249,7 +268,7 @@ class Pool:
 
     def checked(self, state: str) -> str:
         """A state of this pool; one that was not declared is refused where some were."""
-        word = _checked_word(state)
+        word = state_word(state)
         if self.states and word not in self.states:
             near = did_you_mean(word, self.states) or f": {', '.join(self.states)}"
             raise OptionError(f"pool {self.name} has no state {word!r}{near}")
@@ -258,8 +277,7 @@ class Pool:
     def _encoded(self, metadata: dict[str, Any], *, new: bool = False) -> dict[str, bytes]:
         encoded = {}
         for name, value in metadata.items():
-            if not name or name.startswith("@") or len(name) > LONGEST_ID or not name.isprintable():
-                raise OptionError(f"metadata: a field's name is text that does not begin with @, found {name!r:.60}")
+            _check_field(name)
             if value is None:
                 if not new:
                     encoded[name] = b""
@@ -269,10 +287,10 @@ class Pool:
             except (TypeError, ValueError, RecursionError) as error:
                 raise PayloadError(f"pool {self.name}: metadata {name!r} cannot be kept as JSON: {error}") from error
         limit, size = self._app.settings.max_payload, sum(map(len, encoded.values()))
-        if len(encoded) > MOST_FIELDS or size > limit:
+        if len(encoded) > store.MOST_FIELDS or size > limit:
             raise PayloadError(
-                f"pool {self.name}: metadata has {len(encoded)} fields of {size:,} bytes, the limit is {MOST_FIELDS} "
-                f"fields of {limit:,} bytes (setting max_payload). Keep a reference instead."
+                f"pool {self.name}: metadata has {len(encoded)} fields of {size:,} bytes, the limit is "
+                f"{store.MOST_FIELDS} fields of {limit:,} bytes (setting max_payload). Keep a reference instead."
             )
         return encoded
 
@@ -281,6 +299,11 @@ class Pool:
             raise OptionError(
                 f"pool {self.name} has {store.MOST_STATES} states already, which is the limit: a state is a word that "
                 "many entities share"
+            )
+        if said == -3:
+            raise PayloadError(
+                f"pool {self.name}: the entity would have more than {store.MOST_FIELDS} fields of metadata, which is "
+                "the limit. A field that is given as None is taken away; or keep a reference instead."
             )
         return said
 
@@ -292,16 +315,15 @@ def checked_id(id: Any) -> str:
     return id
 
 
-def _checked_word(state: Any) -> str:
-    if not isinstance(state, str) or not _WORD.fullmatch(state):
-        raise OptionError(f"a state is a word of letters, digits, _, - and dots, like 'pending', found {state!r:.60}")
-    return state
+def _check_field(name: str) -> None:
+    if not name or name.startswith("@") or len(name) > LONGEST_ID or not name.isprintable():
+        raise OptionError(f"metadata: a field's name is text that does not begin with @, found {name!r:.60}")
 
 
 def _why(error: Any) -> store.Reason:
     if isinstance(error, BaseException):
         told = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
-        text = str(error)[:2000].encode(errors="backslashreplace").decode()
+        text = words_of(error)[:2000].encode(errors="backslashreplace").decode()
         return store.Reason("failed", type(error).__name__, text, told[:20_000].encode(errors="replace").decode())
     if not isinstance(error, str) or not error:
         raise OptionError(f"an error, or a text that says what went wrong, is needed, found {error!r:.60}")

@@ -16,7 +16,7 @@ from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, State
 from relevo.model.limits import QUEUE, limit_of, name_of
-from relevo.model.names import is_bus_name
+from relevo.model.names import is_bus_name, is_pool_name
 from relevo.model.outcome import (
     CancelAsked,
     End,
@@ -35,7 +35,7 @@ from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import read_claim, readable, story_of
 from relevo.store.keys import QueueKeys
 from relevo.store.limits import LimitInfo
-from relevo.store.pauses import pauses
+from relevo.store.pauses import pauses, written
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Moved, Settled, Turn, renew, turn
@@ -120,7 +120,7 @@ class Queue:
         self, group: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `pause`."""
-        name, note = name_of(group, task), note_of(reason, by)
+        name, note = self._scope(group, task), note_of(reason, by)
         ends_ms = 0 if until is None else ends_of(until, (yield from self._app.now_ms()))
         yield from self._app.list_queue(self.name)
         changed: bool
@@ -143,7 +143,7 @@ class Queue:
 
     def resuming(self, group: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
         """The plan behind `resume`."""
-        name = name_of(group, task)
+        name = self._scope(group, task)
         return queues.pause(self._keys, False) if name == QUEUE else limits.resume(self._keys, name)
 
     def pauses(self) -> list[Pause]:
@@ -160,7 +160,7 @@ class Queue:
     def listing_pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
         """The plan behind `pauses`."""
         now_ms = yield from self._app.now_ms()
-        return (yield from pauses(self._keys, self.name, now_ms))
+        return (yield from pauses(self._keys, self.name, now_ms, (yield written(self._keys))))
 
     def limit(
         self,
@@ -204,17 +204,25 @@ class Queue:
         burst: int | None,
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `limit`: whether that changed anything."""
-        name, wanted = name_of(group, task), limit_of(concurrency, rate, burst)
+        name, wanted = self._scope(group, task), limit_of(concurrency, rate, burst)
         yield from self._app.list_queue(self.name)
         return (yield from limits.limit(self._keys, name, wanted))
 
     def unlimit(self, group: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """Take a limit away; what is paused stays so. True if there was one."""
-        return self._app.run(limits.unlimit(self._keys, name_of(group, task)))
+        return self._app.run(limits.unlimit(self._keys, self._scope(group, task)))
 
     async def aunlimit(self, group: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """`unlimit` for async code."""
-        return await self._app.arun(limits.unlimit(self._keys, name_of(group, task)))
+        return await self._app.arun(limits.unlimit(self._keys, self._scope(group, task)))
+
+    def _scope(self, group: str | None, task: str | Task[..., Any] | None) -> str:
+        """What is paused or limited, by its name among the limits."""
+        if is_pool_name(self.name):  # it stands among the queues by its dead letters
+            raise OptionError(
+                f"{self.name!r:.80} is a pool: no jobs are handed out there, so it can be neither paused nor limited"
+            )
+        return name_of(group, task)
 
     def limits(self) -> list[LimitInfo]:
         """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, groups."""
@@ -485,7 +493,6 @@ def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
 
 def row_of(one: queues.Listed) -> JobRow:
     envelope, record = one.envelope, one.record
-    last = record.story.attempts[-1] if record and record.story.attempts else Attempt("")
     return JobRow(
         one.id,
         one.state,
@@ -497,6 +504,6 @@ def row_of(one: queues.Listed) -> JobRow:
         one.due_ms if one.state is State.SCHEDULED else None,
         record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
         record.reason if record else "",
-        f"{last.error}: {last.message}" if last.error else last.message,
+        record.story.last.words if record else "",
         record.ended_ms if record else None,
     )

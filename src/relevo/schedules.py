@@ -289,7 +289,7 @@ def _edited(before: model.Schedule, changes: Mapping[str, Any]) -> model.Schedul
 
 def _stale_before(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, int]:
     """Schedules of code that nobody has named since then are stale; 0: none is."""
-    alive, _ = yield from workers.living(app.keys)
+    alive, _ = yield from workers.roll(app.keys, now_ms)
     return now_ms - STALE_MS if alive else 0  # with no worker at all, nobody could have named them
 
 

@@ -21,7 +21,7 @@ from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
 from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
 from relevo.model.nearest import did_you_mean
-from relevo.model.purging import ages_of
+from relevo.model.purging import AGES_ELSEWHERE, ages_of
 from relevo.model.schedule import TIMES, schedule_of
 
 Read = Callable[[str, Any], Any]
@@ -91,8 +91,22 @@ def _size(name: str, given: Any, *, least: int) -> int:
     return given
 
 
+# A variable holds nothing but text: lists stand there with commas, tables as JSON.
+def _parts(given: Any) -> Any:
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+
+
+def _json(name: str, given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except msgspec.DecodeError as error:
+        raise OptionError(f"{name}: JSON is needed in a variable, found {given!r:.80}: {error}") from error
+
+
 def _modules(name: str, given: Any) -> tuple[str, ...]:
-    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    found = _parts(given)
     if not isinstance(found, list | tuple):
         raise OptionError(f"{name}: a list of modules is needed, found {given!r}.")
     for module in found:
@@ -102,11 +116,7 @@ def _modules(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _schedules(name: str, given: Any) -> dict[str, dict[str, Any]]:
-    if isinstance(given, str):  # a variable holds nothing but text
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            raise OptionError(f"{name}: JSON is needed in a variable, found {given!r:.80}: {error}") from error
+    given = _json(name, given)
     if not isinstance(given, dict):
         raise OptionError(f"{name}: a table for each schedule is needed, found {given!r:.80}.")
     for schedule, table in given.items():
@@ -131,7 +141,7 @@ def _tiers(name: str, given: Any) -> dict[str, float]:
     weights = {}
     for tier, weight in given.items():
         try:
-            weights[str(tier).strip()] = float(weight)
+            weights[str(tier).strip()] = 0.0 if isinstance(weight, bool) else float(weight)
         except (TypeError, ValueError):
             weights[str(tier).strip()] = 0.0
     for tier, found in weights.items():
@@ -141,7 +151,7 @@ def _tiers(name: str, given: Any) -> dict[str, float]:
 
 
 def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
-    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    found = _parts(given)
     if not isinstance(found, list | tuple):
         raise OptionError(f"{name}: a list of keys is needed, each as name:secret.")
     for key in found:  # never the key itself: messages of errors are logged
@@ -155,7 +165,7 @@ def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
-    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    found = _parts(given)
     if not isinstance(found, list | tuple):
         raise OptionError(f"{name}: a list of tokens is needed, each as role:name:secret.")
     if not found:
@@ -172,7 +182,7 @@ def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _mask(name: str, given: Any) -> tuple[str, ...]:
-    found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    found = _parts(given)
     if not isinstance(found, list | tuple) or not all(isinstance(one, str) and one.strip() for one in found):
         raise OptionError(f'{name}: a list of names of arguments is needed, such as ["iban"], found {given!r:.80}.')
     return tuple(found)
@@ -186,14 +196,13 @@ def _switch(name: str, given: Any) -> bool:
     return given
 
 
+def _health_limits(name: str, given: Any) -> dict[str, Any]:
+    return read_limits(name, _json(name, given))
+
+
 def _purge_ages(name: str, given: Any) -> dict[str, Any]:
-    if isinstance(given, str):  # a variable holds nothing but text
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            raise OptionError(f"{name}: JSON is needed in a variable, found {given!r:.80}: {error}") from error
-    ages_of(given, what=name)
-    found: dict[str, Any] = given
+    found: dict[str, Any] = _json(name, given)
+    ages_of(found, what=name)
     return found
 
 
@@ -326,6 +335,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Whether spans are made for OpenTelemetry. Off: who has no collector should not pay for them.
     otel: Annotated[bool, _switch] = False
+
     # Whether workers look after the app's health, keep what they find for `app.health(cached=True)`, and log when it
     # changes. Off, because it is for whoever runs the app to say; `app.health()` and `relevo health` always answer.
     health: Annotated[bool, _switch] = False
@@ -336,7 +346,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # What is degraded and what is unhealthy, for all queues and for each:
     # [health_limits] dead_warning = 100; [health_limits.mail] slo = "30s". The defaults: model/health_limits.py.
-    health_limits: Annotated[dict[str, Any], read_limits] = {}
+    health_limits: Annotated[dict[str, Any], _health_limits] = {}
+
     # Whether workers end and remove what is in its state for too long ("on"), only log what they would do ("observe"),
     # or leave it alone ("off"). Off: what is too old for a queue is for its owner to say.
     purge: Annotated[str, _lifecycle] = "off"
@@ -406,8 +417,18 @@ def load(
 _MISPLACED = {
     **{name: f"`{name}` under [health_limits]" for name in NAMES},
     **{name: f"`{ours}` under [health_limits]" for name, ours in ELSEWHERE.items()},
+    "health_thresholds": "[health_limits]",
     "health_check_enabled": "`health`",
     "health_check_interval": "`health_every`",
+    "dlq_enabled": "`failure_ttl`, how long dead letters are kept",
+    "dlq_ttl": "`failure_ttl`",
+    "dead_ttl": "`failure_ttl`",
+    "data_ttl": "`data_ttl` of app.pool(…)",
+    "dlq_max_entries": "`dead_max`",
+    "purge_enabled": '`purge = "on"`',
+    "purge_dry_run": '`purge = "observe"`',
+    "purge_interval": "`purge_every`",
+    **{name: f"`{state}` under [purge_ages]" for name, state in AGES_ELSEWHERE.items()},
 }
 
 
@@ -431,10 +452,24 @@ def _readers() -> dict[str, Read]:
 
 
 def _value(name: str, given: Any, where: str, read: Read) -> Any:
+    if isinstance(given, dict):
+        _check_places(name, given, where)
     try:
         return read(name, given)
     except OptionError as error:
         raise SettingsError(f"{error} (from {where})") from error
+
+
+def _check_places(table: str, given: Mapping[Any, Any], where: str) -> None:
+    """Refuse what belongs elsewhere: in TOML, what stands below the head of a table is part of it."""
+    for name, value in given.items():
+        if isinstance(value, dict):  # of a queue or a schedule, which may have any name
+            continue
+        found = f"unknown name {name!r} under [{table}] in {where}"
+        if name in Settings.__struct_fields__:
+            raise SettingsError(f"{found}: it is a setting of its own, and stands above the head of the first table.")
+        if name in _MISPLACED and f"[{table}]" not in _MISPLACED[name]:
+            raise SettingsError(f"{found}: write it as {_MISPLACED[name]}.")
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
@@ -449,7 +484,11 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
         elif variable.startswith("RELEVO_"):
             # A slip in a name is refused. What is nobody's slip belongs to somebody else: a build's RELEVO_SRC, or
             # the RELEVO_SERVICE_HOST that Kubernetes sets in every pod.
-            meant = did_you_mean(variable.removeprefix("RELEVO_").lower(), known.values())
+            name = variable.removeprefix("RELEVO_").lower()
+            if name in _MISPLACED:
+                yield name, value, variable  # refused with the right name, as in a file
+                continue
+            meant = did_you_mean(name, known.values())
             if meant and variable not in _OF_OTHERS:
                 raise SettingsError(f"unknown environment variable {variable!r}{_in_capitals(meant)}")
 
@@ -504,3 +543,15 @@ def _nearest_toml(directory: Path, name: str) -> tuple[Path, dict[str, Any]]:
             why = str(error).replace("end of document", end)
             raise SettingsError(f"{path} is not valid TOML: {why}.") from error
     return directory / name, {}
+
+
+def data_directory(name: str) -> Path:
+    """Where the embedded server keeps its data: the nearest directory of that name above, else here."""
+    path = Path(name).expanduser()
+    if path.is_absolute():
+        return path
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / path).is_dir():
+            return folder / path
+    return here / path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
 
@@ -22,7 +22,7 @@ from relevo.model.options import TASK_ONLY, Executor, Options, changed
 from relevo.store.dependents import needs_of, push_dependents
 from relevo.store.edges import Policy
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Ahead, Call, Plan
+from relevo.store.plan import Ahead, Plan, Steps
 from relevo.store.push import NewJob, chunks, push, push_plain
 from relevo.telemetry import making
 
@@ -137,7 +137,7 @@ class Task(Generic[P, R]):
     delay = enqueue  # the word people coming from Celery type
 
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
-        """Put many jobs on the queue, a thousand per round trip, in order: `[((7,), {"cents": 990}), …]`."""
+        """Put many jobs on the queue, 300 per round trip, in order: `[((7,), {"cents": 990}), …]`."""
         ids, plan = self._many(calls)
         with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
             return self._jobs(ids, self.app.run(plan))
@@ -193,7 +193,7 @@ class Task(Generic[P, R]):
             return id, push_plain(self._keys(), [(id, body)], self.options.priority, self.app.lease_ms)
         return id, self._new_slowly(id, fragment)
 
-    def _new_slowly(self, id: str, fragment: bytes) -> Generator[Call[Any], Any, str]:
+    def _new_slowly(self, id: str, fragment: bytes) -> Steps[str]:
         yield from self.app.list_queue(self.options.queue)
         now_ms = 0
         if self.options.expires is not None:
@@ -201,7 +201,7 @@ class Task(Generic[P, R]):
         owners = yield from self._push([self._new_job(id, fragment, now_ms)])
         return owners[0]
 
-    def _push(self, jobs: list[NewJob]) -> Generator[Call[Any], Any, list[str]]:
+    def _push(self, jobs: list[NewJob]) -> Steps[list[str]]:
         if not self.options.depends_on:
             return (yield from push(self._keys(), jobs, self.app.lease_ms))
         parents: dict[str, list[tuple[str, Policy]]] = {}
@@ -237,7 +237,7 @@ class Task(Generic[P, R]):
         ids = self.app.new_id.many(len(fragments))
         return ids, self._store_many(ids, fragments)
 
-    def _store_many(self, ids: list[str], fragments: list[bytes]) -> Generator[Call[Any] | Ahead[Any], Any, list[str]]:
+    def _store_many(self, ids: list[str], fragments: list[bytes]) -> Steps[list[str]]:
         yield from self.app.list_queue(self.options.queue)
         if self._plain:
             keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms

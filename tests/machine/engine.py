@@ -287,6 +287,7 @@ class Engine:
                 until_ms = self.model.paused_ms
                 assert found.wake_ms == (0 if until_ms == math.inf else self.start_ms + until_ms)
             worker.is_resting = worker.is_resting if not want else not lost and worker.idle_ms > 0
+            self._learn_of_closed_breakers()
             return
 
         self.model.promote()
@@ -305,6 +306,15 @@ class Engine:
         worker.is_resting = len(found.ids) < want and worker.idle_ms > 0 and not lost
         if not lost:
             worker.hands += hands
+        self._learn_of_closed_breakers()
+
+    def _learn_of_closed_breakers(self) -> None:
+        """A turn may close those with nothing to probe. It does so when it looks at them, which is up to it."""
+        silent = self.model.silent_breakers(round(BREAKER.longest * 1000) - SLACK_MS)
+        for name in silent:
+            text: bytes | None = self.perform(Call([b"HGET", self.queue.key("limits"), name]))
+            if text is None or read_limit(text.decode()).probe_ms is None:
+                self.model.close_breaker(name)
 
     def _expect_wake(self, wake_ms: int) -> None:
         times = [job.due_ms for job in self.model.of("scheduled")]
@@ -483,12 +493,12 @@ class Engine:
         was_dead, gone = job.state == "dead" and job.has_record, self.model.discard(job.id)
         assert self.perform(store_jobs.discard(self.queue, [job.id], undo_ms=HOUR)) == (gone, False)
         for back in (was_dead, False):
-            assert self.perform(restore(self.queue, [job.id], 1000)) == (back, False)
+            assert self.perform(restore(self.queue, [job.id], 1000)) == (back, False, 0)
         if was_dead:
             self.model.restore(job.id)
 
     def _revive(self, job: Job) -> None:
-        said, _ = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body))
+        said, _ = self.perform(store_jobs.revive(self.queue, job.id, read_envelope(job.body), job.body, 0))
         assert said == self.model.revive(job.id)
 
     def _cancel(self, job: Job) -> None:
@@ -645,6 +655,7 @@ class Engine:
         if not line:
             if limit is not None and self.model.now_ms < limit.paused_ms < math.inf:
                 assert (look_at or math.inf) <= self.start_ms + limit.paused_ms, "nobody will forget the pause"
+            assert limit is None or not limit.probe_ms or look_at is not None, "nobody will close the breaker"
             return
         assert look_at is not None
         now_ms = self.model.now_ms

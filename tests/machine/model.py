@@ -270,8 +270,7 @@ class Model:
         job = self.jobs[id]
         limit = self.limits.get(f"t:{job.task}")
         if what == "ok" and limit is not None and 0 < limit.probe_ms <= self.now_ms:
-            limit.probe_ms = limit.trips = 0  # what it depends on is back
-            self._forget_limit(f"t:{job.task}")
+            self.close_breaker(f"t:{job.task}")  # what it depends on is back
         job.grip += 1
         match what:
             case "ok":
@@ -357,6 +356,20 @@ class Model:
             del self.failures[name]
         limit.probe_ms = self.now_ms + min(rest_ms * 2**limit.trips, longest_ms)
         return limit.probe_ms
+
+    def silent_breakers(self, for_ms: int) -> list[str]:
+        """Tasks whose breaker has let a probe go for so long, and none of whose jobs runs."""
+        return [
+            name
+            for name, limit in self.limits.items()
+            if 0 < limit.probe_ms <= self.now_ms - for_ms and not self.running(name)
+        ]
+
+    def close_breaker(self, name: str) -> None:
+        """All is well again, or believed to be."""
+        limit = self.limits[name]
+        limit.probe_ms = limit.trips = 0
+        self._forget_limit(name)
 
     def _limit(self, name: str) -> Limit:
         if name.startswith("t:"):

@@ -13,11 +13,14 @@ from typing import Any
 from relevo import Relevo
 from relevo.flow import Flow, group
 from relevo.flow.joining import join
-from relevo.flow.storing import stored
+from relevo.flow.storing import Rows, stored
+from relevo.store.push import CHUNK
 from tests.process.jobs import APP, effect, ran_before
 
 #: Calls after which a maker kills itself.
 CALLS = "RELEVO_TEST_CALLS"
+#: Members of a group that takes two calls in each of two queues.
+CROWD = CHUNK * 5 // 2
 
 
 async def step(before: Any, n: int, seconds: float = 0.0) -> int:
@@ -89,13 +92,13 @@ def relay_race(made: Relevo, seconds: float = 0.0) -> Flow[Any, int]:
 
 def crowd(made: Relevo) -> Flow[Any, int]:
     """So many that they are stored in four calls."""
-    members = [made.tasks[("left", "right")[n % 2]].s(None, n) for n in range(2500)]
+    members = [made.tasks[("left", "right")[n % 2]].s(None, n) for n in range(CROWD)]
     return (group(members) | made.tasks["total"].s(9000)).on_complete(made.tasks["call"].s(9001))
 
 
 def die_making_a_crowd() -> None:
     """Store the large flow, and die after some of the calls, as the variable says."""
-    plan = stored(app, crowd(app))
+    plan = stored(Rows(app, crowd(app)))
     made = next(plan)
     for _ in range(int(os.environ[CALLS]) - 1):
         made = plan.send(app.run(made))

@@ -86,6 +86,7 @@ def test_supervised_job_runs_again_within_3_seconds_by_default(server: Server, t
         again = site.wait_effect("start", 1, times=2)
         print(f"started again {again.when - killed:.2f} s after the kill")
         assert again.when - killed < 3
+        eventually(lambda: len(site.app.health().lost_workers) == 1, what="it is known to be lost, not after a minute")
         site.check(duplicates=1)
 
 

@@ -1,9 +1,11 @@
-"""A replay whose process is killed for real in the middle: another one goes on, and no letter runs twice."""
+"""A replay whose process or server is killed for real in the middle: it goes on, and no letter runs twice."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from tests.eventually import eventually
@@ -50,3 +52,37 @@ def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: S
         site.check()
         assert site.app.dead.list() == []
         assert len(site.effects("end")) == COUNT
+
+
+def _went(site: Site, count: int) -> bool:
+    return any(run.retried >= count for run in site.app.dead.runs())
+
+
+def test_a_replay_outlasts_a_server_that_is_killed_and_comes_back(engine: str, tmp_path: Path) -> None:
+    """R95 RB20"""
+    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
+    with (
+        Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
+        Site(mortal, tmp_path, lease="5s") as site,
+    ):
+        site.enqueue_many("nap", range(300), 0.0)
+        for lease in site.queue.take(300, worker="undertaker"):
+            assert lease.bury("outage")
+        words = ("dead", "retry", "--all", "--yes", "--rate", "200/s", "--json", "--name", site.name)
+        leader = subprocess.Popen(
+            command(*words), env=environment(mortal.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            for went in (20, 120, 220):
+                eventually(partial(_went, site, went), timeout=30, what=f"{went} went")
+                mortal.kill()
+                mortal.start()
+            out, err = leader.communicate(timeout=60)
+        finally:
+            leader.kill()
+        assert leader.returncode == 0, err
+        run = json.loads(out)
+        assert (run["state"], run["retried"], run.get("left", 0)) == ("done", 300, 0)
+        site.start()
+        site.check()
+        assert len(site.effects("end")) == 300

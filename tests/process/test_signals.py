@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +16,46 @@ from tests.eventually import eventually
 from tests.process.harness import Site, children_of, is_gone
 from tests.servers import Server
 
+#: A supervisor that is told to stop while it starts the second of three processes, before or after that one is there.
+#: None of them ends by itself or is killed in this test's time.
+TOLD_WHILE_STARTING = """
+import os, signal, subprocess, sys
+from relevo.settings import Settings
+from relevo.worker import supervisor
+from relevo.worker.child import Order
+
+started = []
+
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        started.append(self)
+        if len(started) == 2 and sys.argv[1] == "before":
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(*args, **kwargs)
+        if len(started) == 2 and sys.argv[1] == "after":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+supervisor.subprocess.Popen = Popen
+code = supervisor.Supervisor(Order(app="asleep:app"), 3, Settings(grace=3600.0)).run()
+print("exit", code, [one.returncode for one in started])
+"""
+
 both = pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_supervisor_told_while_it_starts_processes_starts_no_more_and_tells_the_last_one(
+    tmp_path: Path, when: str
+) -> None:
+    (tmp_path / "asleep.py").write_text("import time\ntime.sleep(120)\n", "utf-8")
+    command = [sys.executable, "-c", TOLD_WHILE_STARTING, when]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            told, _ = running.communicate(timeout=30)
+        finally:
+            running.kill()
+    assert told == f"exit 0 {[-int(signal.SIGTERM)] * 2}\n"
 
 
 @both

@@ -15,10 +15,12 @@ import pytest
 from relevo import Relevo, State, Workflow
 from relevo.flow import group
 from relevo.store.plan import Call
+from relevo.store.push import CHUNK
 from relevo.worker.faults import Point
 from tests.eventually import eventually
 from tests.leaks import leaks
 from tests.process import flow_jobs, harness, jobs
+from tests.process.flow_jobs import CROWD
 from tests.process.harness import START, Site
 from tests.servers import Server
 from tests.working import drained, working
@@ -156,7 +158,7 @@ def cancelled(app: Relevo) -> int:
 
 
 #: Two queues are listed, one call stores the workflow, four its jobs, and one founds it.
-@pytest.mark.parametrize(("calls", "stored"), [(4, 1000), (5, 1251), (7, 2502)])
+@pytest.mark.parametrize(("calls", "stored"), [(4, CHUNK), (5, CROWD // 2 + 1), (7, CROWD + 2)])
 def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(
     server: Server, tmp_path: Path, later: None, monkeypatch: pytest.MonkeyPatch, calls: int, stored: int
 ) -> None:
@@ -185,7 +187,7 @@ def test_a_flow_whose_maker_was_killed_after_its_founding_is_started_by_workers(
             eventually(lambda: site.effects("end", 9001), timeout=30, what="its callback")
             eventually(site.is_empty, what="all of it has ended")
         numbers = [effect.n for effect in site.effects("start")]
-        assert sorted(numbers) == [*range(2500), 9000, 9001]
+        assert sorted(numbers) == [*range(CROWD), 9000, 9001]
         assert cancelled(site.app) == 0
         site.check_left()
 
@@ -220,7 +222,7 @@ def test_a_worker_killed_while_others_join_leaves_a_workflow_that_ends(
 
 
 def test_a_workflow_goes_on_where_it_was_when_the_server_is_killed(engine: str, tmp_path: Path) -> None:
-    config = {"appendonly": "yes", "appendfsync": "everysec"}
+    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
     with (
         Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
         FlowSite(mortal, tmp_path, lease="2s") as site,

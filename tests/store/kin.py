@@ -110,7 +110,7 @@ def cancelling(desk: Desk, id: str, dead_max: int = 1000) -> bool:
 
 def reviving(desk: Desk, id: str) -> int:
     """Bring a job back: 1; 2: there is something to relay now; 0: it was back already; -1: a parent forbids it."""
-    code, _ = desk.run(revive(desk.keys, id, Envelope("shop.charge"), BODY.encode()))
+    code, _ = desk.run(revive(desk.keys, id, Envelope("shop.charge"), BODY.encode(), 0))
     return int(code)
 
 

@@ -141,7 +141,7 @@ def test_checkpoints_of_a_job_that_failed_live_as_long_as_its_record(desk: Desk,
 def test_a_job_that_is_brought_back_has_its_checkpoints_without_a_time_limit(desk: Desk, held: str) -> None:
     write(desk, held)
     desk.turn(0, moved(held, "dead", text=RECORD, ms=50_000))
-    assert desk.run(revive(desk.keys, held, Envelope("shop.charge"), BODY.encode()))[0] == 1
+    assert desk.run(revive(desk.keys, held, Envelope("shop.charge"), BODY.encode(), 0))[0] == 1
     assert desk.ask("PTTL", f"carried:{held}") == -1
     assert read(desk, held) == b"7"
     assert not write(desk, held), "the token of its former life"

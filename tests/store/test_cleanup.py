@@ -14,6 +14,7 @@ from relevo import Relevo
 from relevo.model.span import Span
 from relevo.store import spans, tasks
 from relevo.store.edges import Edge
+from relevo.store.jobs import discard
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import Place, Tracked, promise, report, send
 from relevo.store.plan import Call
@@ -209,6 +210,17 @@ def test_dead_letters_stay_unless_they_are_asked_for(desk: Desk) -> None:
     assert cleaned(desk, dead=True) == Left(1, 0, 0)
     assert state_of(desk, id) == "unknown"
     assert set(everything(desk)) == {"stats"}
+
+
+def test_a_dead_letter_that_can_be_restored_keeps_what_belongs_to_it(desk: Desk) -> None:
+    id = ended(desk, "dead")
+    desk.ask("HSET", f"carried:{id}", "data", "x")
+    desk.ask("PEXPIRE", f"carried:{id}", 60_000)
+    desk.run(discard(desk.keys, [id], undo_ms=60_000))
+    assert cleaned(desk, dry_run=True) == cleaned(desk) == Left(0, 0, 1)
+    assert desk.ask("HGET", f"carried:{id}", "data") == b"x"
+    assert cleaned(desk, dead=True) == Left(1, 0, 0)
+    assert desk.ask("EXISTS", f"binned:{id}", f"carried:{id}", "bin") == 0
 
 
 def test_a_dead_letter_whose_record_has_ended_is_none(desk: Desk) -> None:

@@ -10,12 +10,14 @@ import pytest
 from relevo.model.breaker import Breaker
 from relevo.model.job import Envelope, write
 from relevo.model.limits import limit_of
+from relevo.model.vitals import Vitals
 from relevo.store import jobs as store_jobs
 from relevo.store import limits, queues
 from relevo.store.limits import LimitInfo
-from relevo.store.pauses import pauses
+from relevo.store.pauses import pauses, written
 from relevo.store.push import NewJob, push_rich
 from relevo.store.turns import Turn, rest
+from relevo.store.vitals import vitals
 from tests.store.desk import LEASE_MS, Desk, moved, new_id, plain
 from tests.store.test_limits import assert_nothing_is_left, commands, started
 
@@ -49,6 +51,11 @@ def limit(desk: Desk, name: str, **given: Any) -> bool:
 def standing(desk: Desk, name: str) -> LimitInfo:
     (found,) = desk.run(limits.gauge(desk.keys, [name]))
     assert isinstance(found, LimitInfo)
+    return found
+
+
+def looked(desk: Desk) -> Vitals:
+    found: Vitals = desk.run(vitals(desk.keys, "default"))
     return found
 
 
@@ -324,8 +331,8 @@ def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(late_desk: Desk
     desk.ask("PEXPIRE", "idle", 60_000)
     ends_ms = now_of(desk) + 60_000
     assert desk.run(queues.pause(desk.keys, True, ends_ms, b'{"reason":"why"}')) is True
-    assert desk.run(queues.pause(desk.keys, True, ends_ms)) is False
     assert desk.bell("idle") == [b""], "who is idle asks, and hears when it ends"
+    assert desk.run(queues.pause(desk.keys, True, ends_ms)) is False
     desk.ask("DEL", "bell:idle")
     found = desk.turn(5, worker="idle", idle_ms=30_000)
     assert (started(found), found.wake_ms) == ([], ends_ms)
@@ -337,6 +344,17 @@ def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(late_desk: Desk
     assert desk.ask("EXISTS", "paused") == 0
     assert desk.ask("EXISTS", "pauses") == 0
     assert desk.run(queues.pause(desk.keys, False)) is False
+
+
+@pytest.mark.parametrize("before_ms", [0, 3_600_000])
+def test_who_waits_for_the_end_of_a_pause_hears_that_it_ends_sooner(desk: Desk, before_ms: int) -> None:
+    now_ms = now_of(desk)
+    desk.run(queues.pause(desk.keys, True, before_ms and now_ms + before_ms))
+    assert desk.wait("asked").wake_ms == (before_ms and now_ms + before_ms)
+    desk.run(queues.pause(desk.keys, True, now_ms + 60_000))
+    assert desk.bell("asked") == [b""]
+    assert desk.wait("asked").wake_ms == now_ms + 60_000
+    desk.run(queues.pause(desk.keys, False))
 
 
 @pytest.mark.parametrize("name", ["t:charge", "g:a"])
@@ -380,16 +398,19 @@ def test_pauses_are_listed_with_their_times_and_reasons(late_desk: Desk) -> None
     now_ms = now_of(desk)
     desk.run(limits.pause(desk.keys, "g:a", 0, b'{"reason":"bills","by":"ana"}'))
     desk.run(limits.pause(desk.keys, "t:charge", now_ms + 60_000))
-    desk.run(queues.pause(desk.keys, True, now_ms + 90_000))
     desk.run(limits.trip(desk.keys, "mail", 1, Breaker.after(1, "1m"), b'{"by":"breaker"}'))
+    enqueue(desk, "mail")
+    desk.claim()
+    desk.run(queues.pause(desk.keys, True, now_ms + 90_000))
     desk.ask("HSET", "pauses", "x:nonsense", "?")
 
     def listed(at_ms: int) -> list[tuple[str, str]]:
-        return [(one.kind, one.name) for one in desk.run(pauses(desk.keys, "default", at_ms))]
+        found = desk.run(pauses(desk.keys, "default", at_ms, desk.run(written(desk.keys))))
+        return [(one.kind, one.name) for one in found]
 
     assert listed(now_ms) == [("queue", "default"), ("task", "charge"), ("breaker", "mail"), ("group", "a")]
     assert listed(now_ms + 90_001) == [("breaker", "mail"), ("group", "a")]
-    rows = {one.kind: one for one in desk.run(pauses(desk.keys, "default", now_ms))}
+    rows = {one.kind: one for one in desk.run(pauses(desk.keys, "default", now_ms, desk.run(written(desk.keys))))}
     assert (rows["group"].reason, rows["group"].by, rows["group"].until_ms) == ("bills", "ana", None)
     assert 0 <= rows["group"].since_ms - now_ms < 10_000
     assert rows["task"].until_ms == now_ms + 60_000
@@ -473,6 +494,23 @@ def test_the_limit_of_a_task_outlives_its_breaker(late_desk: Desk) -> None:
     assert standing(desk, "t:charge") == LimitInfo("", 3, None, None, paused=False, running=3, parked=1, task="charge")
 
 
+def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(late_desk: Desk) -> None:
+    desk = late_desk
+    limit(desk, "g:a", concurrency=1)
+    (busy,) = enqueue(desk, "mail", group="a")
+    assert desk.claim() == [busy]
+    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
+    (first,) = enqueue(desk, "charge")
+    (second,) = enqueue(desk, "charge", group="a")
+    assert desk.claim(5) == []
+    assert (line(desk, "t:charge"), line(desk, "g:a")) == ([first], [second])
+    desk.advance(30_001)
+    found = desk.turn(0, plain([busy]))
+    look_at = desk.score("parking", "t:charge")
+    assert look_at is not None and look_at <= found.now_ms
+    assert desk.claim(5) == [first]
+
+
 def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: Desk) -> None:
     desk = late_desk
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
@@ -484,6 +522,81 @@ def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: 
     found = desk.turn(5, worker="other")
     assert [row[0].decode() for row in found.lost] == [first]
     assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
+
+
+def test_a_breaker_with_nothing_to_probe_closes_by_itself(late_desk: Desk) -> None:
+    """Else it would be open for ever, and so would be the alarm."""
+    desk, breaker = late_desk, Breaker.after(1, "1m", rest="30s", longest="5m")
+    desk.run(limits.trip(desk.keys, "charge", 1, breaker))
+    found = desk.wait("w")
+    assert found.wake_ms - found.now_ms <= 30_000
+    assert [one.name for one in looked(desk).breakers] == ["charge"]
+    desk.advance(30_001)
+    found = desk.wait("w")
+    assert standing(desk, "t:charge").breaker == "half_open"
+    assert looked(desk).breakers == (), "no alarm: the next job is the probe"
+    assert desk.run(pauses(desk.keys, "default", found.now_ms, desk.run(written(desk.keys)))) == []
+    assert 290_000 < found.wake_ms - found.now_ms <= 300_000
+    now, wake, *_ = desk.run(rest(desk.keys, "w", 30_000))
+    assert wake - now <= 300_000, "who rests hears of it, too"
+    desk.advance(300_000)
+    desk.wait("w")
+    assert desk.run(limits.limits(desk.keys)) == []
+    assert [desk.ask("EXISTS", key) for key in ("limits", "pauses", "parking", "lines")] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("then", ["limit", "cancel", "pause"])
+def test_a_breaker_whose_line_is_empty_closes_by_itself(late_desk: Desk, then: str) -> None:
+    desk = late_desk
+    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m", longest="5m")))
+    if then == "cancel":
+        ids = enqueue(desk, "charge", 2)
+        assert desk.claim(5) == []
+        assert [one.name for one in looked(desk).breakers] == ["charge"]
+        desk.run(store_jobs.cancel(desk.keys, [(id, 60_000, "") for id in ids], 1000))
+    elif then == "limit":
+        limit(desk, "t:charge", concurrency=2)
+        desk.run(limits.unlimit(desk.keys, "t:charge"))
+    else:
+        desk.run(limits.pause(desk.keys, "t:charge", now_of(desk) + 40_000))
+    for _ in range(3):
+        desk.advance(120_000)
+        desk.claim()
+    assert desk.run(limits.limits(desk.keys)) == []
+    assert_nothing_is_left(desk)
+    assert desk.ask("EXISTS", "pauses") == 0
+
+
+def test_a_breaker_waits_for_its_probe_however_long_that_takes(late_desk: Desk) -> None:
+    desk, breaker = late_desk, Breaker.after(1, "1m", longest="5m")
+    desk.run(limits.trip(desk.keys, "charge", 1, breaker))
+    first, second = enqueue(desk, "charge", 2)
+    assert desk.claim(5) == []
+    desk.advance(30_001)
+    assert desk.claim(5, lease_ms=3_600_000) == [first]
+    desk.run(store_jobs.cancel(desk.keys, [(second, 60_000, "")], 1000))
+    for _ in range(4):
+        desk.advance(120_000)
+        desk.claim()
+    assert standing(desk, "t:charge").breaker == "half_open"
+    assert desk.run(limits.trip(desk.keys, "charge", 1, breaker)) > 0
+    desk.turn(0, moved(first, "dead", text=b'{"state":"dead"}'))
+    desk.advance(60_001)
+    desk.claim()
+    assert standing(desk, "t:charge").breaker == "half_open"
+    desk.advance(300_000)
+    desk.claim()
+    assert desk.run(limits.limits(desk.keys)) == []
+
+
+def test_a_probe_that_goes_well_leaves_nothing_to_look_at(late_desk: Desk) -> None:
+    desk = late_desk
+    (id,) = enqueue(desk, "charge")
+    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
+    desk.advance(30_001)
+    assert desk.claim() == [id]
+    desk.finish([id])
+    assert [desk.ask("EXISTS", key) for key in ("limits", "pauses", "parking", "holding")] == [0, 0, 0, 0]
 
 
 # what it costs those who do not use it

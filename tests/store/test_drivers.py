@@ -229,7 +229,7 @@ def test_a_turn_in_a_black_hole_is_not_repeated(line: OpenLine, proxy: Proxy, ke
     store.run(one_job(keys))
     proxy.black_hole()
     began = time.monotonic()
-    with pytest.raises(ConnectionLost) as lost:
+    with pytest.raises(ConnectionLost, match=r"no answer for .* s") as lost:
         store.run(a_turn(keys))
     assert time.monotonic() - began < 4
     assert lost.value.sent
@@ -280,6 +280,30 @@ def test_calls_made_ahead_are_all_made_once_and_in_order(
     if trouble == "flushed scripts":
         own_server.command("SCRIPT", "FLUSH")
     assert sum(store.run(steps)) in (199, 189)  # ten may have been stored by a call whose reply was lost
+    assert own_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode() for id in ids]
+
+
+def test_no_call_made_ahead_is_left_out_while_the_server_is_away(
+    line: OpenLine, own_server: Server, keys: QueueKeys
+) -> None:
+    """Not the one either that finds the connection closed and the server not there yet."""
+    store, ids = line(own_server.url), [new_id() for _ in range(200)]
+    back = threading.Timer(0.5, own_server.start)
+
+    def tens() -> Iterator[list[str]]:
+        for start in range(0, len(ids), 10):
+            if start == 10:  # nothing is under way
+                own_server.kill()
+                back.start()
+                if isinstance(store, AsyncLine):
+                    store.driver.forget()  # as somebody else's call does that found it silent
+            yield ids[start : start + 10]
+
+    def steps() -> Generator[Ahead[int], list[int], list[int]]:
+        return (yield Ahead(push_plain(keys, [(id, b"{}") for id in ten], 100, 1000) for ten in tens()))
+
+    assert len(store.run(steps(), patience=20)) == 20
+    back.join()
     assert own_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode() for id in ids]
 
 
@@ -433,6 +457,25 @@ def test_an_acl_user_is_let_in_and_held_to_its_rights(line: OpenLine, own_server
         line(f"redis://guest:pw@{address}").run(one_job(keys))
     with pytest.raises(ServerRefused, match="password"):
         line(f"redis://shop:no@{address}").run(server_time())
+
+
+def test_a_plan_can_do_without_what_it_is_refused(line: OpenLine, own_server: Server) -> None:
+    def asking(steps: Callable[[], Call[Any] | Ahead[Any]]) -> Generator[Call[Any] | Ahead[Any], Any, bool]:
+        try:
+            yield steps()
+        except ServerRefused:
+            return bool((yield Call([b"PING"])))  # and gets its own answer
+        raise AssertionError("it was not refused")
+
+    driver = line(own_server.url)
+    assert driver.run(asking(lambda: Call([b"GET"])))
+    assert driver.run(asking(lambda: Ahead(iter([Call([b"PING"]), Call([b"GET"]), Call([b"PING"])]))))
+
+    def careless() -> Generator[Call[Any], Any, None]:
+        yield Call([b"GET"])
+
+    with pytest.raises(ServerRefused):
+        driver.run(careless())
 
 
 def test_another_database_is_another_world(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:

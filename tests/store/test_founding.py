@@ -11,7 +11,7 @@ import pytest
 from relevo import Relevo, State, Workflow, chain, group
 from relevo.errors import ServerUnavailable
 from relevo.flow import Flow
-from relevo.flow.storing import stored
+from relevo.flow.storing import Rows, stored
 from relevo.store.dependents import follow, gate_of, needs_of
 from relevo.store.edges import Edge
 from relevo.store.jobs import attach
@@ -239,7 +239,7 @@ def made_slowly(
                 remove_flows(desks[0])
 
     try:
-        flow: Workflow[Any] = step_by_step(app.run, stored(app, flow_of(app, watched=is_watched)), stall)
+        flow: Workflow[Any] = step_by_step(app.run, stored(Rows(app, flow_of(app, watched=is_watched))), stall)
     finally:
         assert (calls.count("push_rich"), calls.count("hear") > 0) == (3, True), "the workflow, two queues, its gate"
     return flow
@@ -292,6 +292,6 @@ def test_a_maker_that_lost_the_reply_to_its_last_call_has_founded_its_workflow(
         if name == "hear":
             late_app.run(call)
 
-    flow = step_by_step(late_app.run, stored(late_app, flow_of(late_app)), lose_the_reply)
+    flow = step_by_step(late_app.run, stored(Rows(late_app, flow_of(late_app))), lose_the_reply)
     assert desks[0].stats().ready == 3, "it runs"
     flow.cancel()

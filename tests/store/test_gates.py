@@ -242,7 +242,7 @@ def test_what_was_enqueued_before_a_parent_was_lost_is_said(desk: Desk, app: Rel
         if name == "follow" and jobs[-1].id in str(call.args[1]):
             desk.run(clear_one(desk, parent))
 
-    with pytest.raises(UnknownJob, match="The first 1,000 jobs were enqueued"):
+    with pytest.raises(UnknownJob, match=f"The first {CHUNK:,} jobs were enqueued"):
         step_by_step(desk.run, push_dependents(app.keys_of, "default", jobs, {"default": [(parent, "c")]}, 1000), lose)
     assert state_of(desk, jobs[-1].id) == "unknown"
     relayed(desk)

@@ -9,6 +9,9 @@ import pytest
 
 from relevo import Relevo
 from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable
+from relevo.model.breaker import Breaker
+from relevo.model.limits import limit_of
+from relevo.store import limits
 from relevo.store.jobs import cancel, discard, look
 from relevo.store.queues import clear
 from relevo.store.turns import Settled, abandon, leave, renew, rest
@@ -80,6 +83,40 @@ def test_without_memory_jobs_can_be_removed_and_cancelled(own_desk: Desk) -> Non
     assert own_desk.run(abandon(own_desk.keys, [(second, 1)])) == 1
     assert own_desk.run(discard(own_desk.keys, [first])) == (1, False)
     assert own_desk.run(clear(own_desk.keys)) == (1, False)
+
+
+def test_without_memory_work_can_be_held_up_and_let_go(own_desk: Desk) -> None:
+    """Whoever finds a full server stops what fills it; and an attempt that failed is counted, else it could not be
+    settled either.
+    """
+    own_desk.push(*['{"t":"x"}'] * 4)
+    own_desk.claim(2)
+    own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
+    breaker = Breaker.after(2, "1m")
+    assert own_desk.run(limits.trip(own_desk.keys, "y", 1, breaker)) == 0
+    assert own_desk.run(limits.trip(own_desk.keys, "y", 1, breaker)) > 0
+    assert own_desk.run(limits.limit(own_desk.keys, "t:x", limit_of(concurrency=2))) is True
+    assert own_desk.claim(2) == [], "those that run already hold the places"
+    assert own_desk.run(limits.unlimit(own_desk.keys, "t:x")) is True
+    assert own_desk.run(limits.pause(own_desk.keys, "t:x")) is True
+    assert own_desk.claim(2) == []
+    assert own_desk.run(limits.resume(own_desk.keys, "t:x")) is True
+    assert len(own_desk.claim(2)) == 2
+
+
+def test_without_memory_a_schedule_can_be_paused_and_resumed(own_server: Server) -> None:
+    app = Relevo("own", url=own_server.url, env="test", call_timeout=1)
+
+    @app.task
+    def report() -> None: ...
+
+    schedule = app.schedule("flood", report, every="1h")
+    own_server.command("CONFIG", "SET", "maxmemory", 1)
+    assert schedule.pause(reason="full") is True
+    assert [one.reason for one in app.pauses()] == ["full"]
+    assert schedule.pause(until="2h") is False
+    assert schedule.resume() is True
+    app.close()
 
 
 def test_a_replica_is_waited_for_until_it_becomes_a_primary(own_desk: Desk) -> None:

@@ -12,6 +12,7 @@ from relevo.model.job import Envelope, State, read_record
 from relevo.store.dependents import follow, needs_of
 from relevo.store.edges import Edge, Report
 from relevo.store.jobs import Claim, attach, cancel, discard, look, readable, revive
+from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.queues import page
 from relevo.store.relay import hear, relay
@@ -327,8 +328,55 @@ def test_counters_that_were_born_in_a_cancel_have_an_end(desk: Desk) -> None:
 
 def reviving(desk: Desk, id: str, **envelope: Any) -> int:
     """Bring back a job on which nothing depends; 1, or 0 if it is not among the ended."""
-    code, _ = desk.run(revive(desk.keys, id, Envelope("shop.charge", **envelope), BODY.encode()))
+    code, _ = desk.run(revive(desk.keys, id, Envelope("shop.charge", **envelope), BODY.encode(), 0))
     return int(code)
+
+
+def reviving_again(desk: Desk, id: str, ended_ms: int) -> tuple[int, int]:
+    """As a client does that lost the reply to its first call."""
+    call = revive(desk.keys, id, Envelope("shop.charge"), BODY.encode(), ended_ms)
+    said: tuple[int, int] = desk.run(Call(call.command(repeated=True, text=True), call.decode))
+    return said
+
+
+@pytest.mark.parametrize("state", ["ready", "running", "waited for"])
+def test_a_revival_whose_reply_was_lost_counts_when_it_is_asked_again(desk: Desk, state: str) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id, "dead")
+    reviving(desk, id)
+    if state == "running":
+        desk.turn(1)
+    if state == "waited for":
+        desk.ask("HSET", "waiters", id, f">c0:{new_id()}elsewhere")
+    claim = desk.ask("HGET", "claims", id)
+    said, number = reviving_again(desk, id, 0)
+    assert said == (2 if state == "waited for" else 1)
+    assert number == int(claim.split()[0]) * 2 - 1
+    assert desk.stats().totals["revived"] == 1
+
+
+def test_a_revival_that_did_not_come_through_is_made_when_it_is_asked_again(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id, "dead")
+    assert reviving_again(desk, id, 0)[0] == 1
+    assert (desk.stats().ready, desk.stats().totals["revived"]) == (1, 1)
+
+
+def test_what_died_again_since_its_revival_stays_dead_when_that_is_asked_again(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id, "dead")
+    reviving(desk, id)
+    desk.claim(1)
+    desk.turn(0, moved(id, "dead", 3, text=RECORD.replace(b',"body"', b',"ended_ms":7,"body"')))
+    assert reviving_again(desk, id, 0) == (1, 5), "the number of the revival is one less than that of the end"
+    assert (desk.members("dead"), desk.stats().totals["revived"]) == ([id], 1)
+
+
+def test_what_was_discarded_meanwhile_is_not_said_to_be_back(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id, "dead")
+    desk.run(discard(desk.keys, [id]))
+    assert reviving_again(desk, id, 0) == (0, 0)
 
 
 @pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
@@ -475,6 +523,16 @@ def test_a_living_job_is_not_discarded(desk: Desk) -> None:
     desk.claim(1)
     assert desk.run(discard(desk.keys, ids)) == (0, False)
     assert desk.stats().living == 2
+
+
+def test_a_job_that_was_brought_back_before_it_was_discarded_keeps_its_notes(desk: Desk) -> None:
+    (id,) = desk.push(BODY)
+    end(desk, id)
+    reviving(desk, id)
+    desk.claim(1)
+    desk.run(note(desk.keys, [(id, "", "progress", "0.5")], 60_000))
+    assert desk.run(discard(desk.keys, [id])) == (0, False)
+    assert desk.run(look(desk.keys, id)).notes == {"progress": "0.5"}
 
 
 def test_counters_that_were_born_in_a_discard_have_an_end(desk: Desk) -> None:

@@ -56,6 +56,7 @@ def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relev
         ("HSET", "entity:lost", ("@state", "")),
         ("ZADD", "strays", (1, "x")),
         ("SET", "walk", (1,)),
+        ("SET", "walk:held", ("{}",)),
         ("SET", "sweeping", ("somebody",)),
     ],
 )

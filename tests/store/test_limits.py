@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -302,16 +303,16 @@ def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(late_desk: Desk)
 
 
 @pytest.mark.parametrize(
-    ("rate", "every_ms"), [("10/s", 100), ("100/m", 600), ("5/h", 720_000), ("1/d", 86_400_000), (4, 250), (0.5, 2000)]
+    ("rate", "every_ms"), [("1/s", 1000), ("20/m", 3000), ("5/h", 720_000), ("1/d", 86_400_000), (1, 1000), (0.5, 2000)]
 )
 def test_a_token_comes_when_the_rate_says(late_desk: Desk, rate: Any, every_ms: int) -> None:
     desk = late_desk
     limit(desk, "a", rate=rate, burst=1)
     ids = enqueue(desk, "a", 3)
     assert desk.claim(5) == ids[:1]
-    desk.advance(every_ms - 50)
+    desk.advance(every_ms // 4)  # real time passes as well, and more of it on a busy machine
     assert desk.claim(5) == []
-    desk.advance(51)
+    desk.advance(every_ms * 3 // 4 + 1)
     assert desk.claim(5) == ids[1:2]
 
 
@@ -337,6 +338,52 @@ def test_a_bucket_ends_when_it_is_full(desk: Desk) -> None:
     enqueue(desk, "b", 1)
     assert len(desk.claim(5)) == 3
     assert 115_000 < desk.ask("PTTL", "buckets") < 121_000, "as long as the one that is full last"
+
+
+def test_a_clock_that_steps_back_holds_up_no_line(late_desk: Desk) -> None:
+    """What was noted before, when the next token comes and when to look, is an hour ahead then."""
+    desk = late_desk
+    desk.advance(3_600_000)
+    limit(desk, "a", rate="1/s", burst=2)
+    limit(desk, "b", concurrency=1)
+    ids, others = enqueue(desk, "a", 4), enqueue(desk, "b", 2)
+    assert {*desk.claim(10)} == {*ids[:2], others[0]}
+    desk.advance(-3_600_000)
+    found = desk.turn(10)
+    assert (found.ids, found.wake_ms - found.now_ms) == ([], 1_000), "the next token, counted from now on"
+    desk.advance(1_000)
+    assert desk.claim(10) == ids[2:3]
+    desk.advance(1_000)
+    assert desk.claim(10) == ids[3:]
+    assert started(desk.turn(10, plain(others[:1]))) == others[1:]
+
+
+def test_a_clock_that_steps_back_holds_up_none_of_many_lines(late_desk: Desk) -> None:
+    desk = late_desk
+    desk.advance(3_600_000)
+    groups = [f"g{n}" for n in range(70)]
+    for group in groups:
+        limit(desk, group, rate="1/s", burst=1)
+        enqueue(desk, group, 2)
+    while desk.claim(200):
+        pass
+    assert desk.stats().waiting == 70
+    desk.advance(-3_600_000)
+    begun: list[str] = []
+    for _ in range(10):  # with each look some more of them are found
+        begun += desk.claim(200)
+        desk.advance(1_001)
+    assert len(begun) == 70
+
+
+def test_a_clock_that_steps_back_changes_no_end_of_a_pause(late_desk: Desk) -> None:
+    desk = late_desk
+    ends_ms = desk.turn().now_ms + 7_200_000
+    desk.run(limits.pause(desk.keys, "g:a", ends_ms))
+    desk.advance(-3_600_000)
+    desk.claim(1)
+    assert desk.score("parking", "g:a") == ends_ms
+    desk.run(limits.resume(desk.keys, "g:a"))
 
 
 def test_rate_and_concurrency_hold_together(late_desk: Desk) -> None:
@@ -578,7 +625,7 @@ def test_a_parked_job_can_be_cancelled_and_revived(desk: Desk) -> None:
     assert line(desk, "a") == [second]
     seen = desk.run(store_jobs.look(desk.keys, first))
     assert (seen.state, seen.record.queue_from) == ("cancelled", "waiting")
-    assert desk.run(store_jobs.revive(desk.keys, first, Envelope("x", group="a"), body_of("a").encode()))[0] == 1
+    assert desk.run(store_jobs.revive(desk.keys, first, Envelope("x", group="a"), body_of("a").encode(), 0))[0] == 1
     assert desk.claim(5) == []
     assert line(desk, "a") == [second, first], "it comes as a new one"
     assert desk.run(store_jobs.cancel(desk.keys, [(id, 60_000, "") for id in (first, second)], 1000))
@@ -771,17 +818,69 @@ def test_the_jobs_of_others_are_found_among_a_flood_in_one_turn(desk: Desk) -> N
     desk.run(queues.clear(desk.keys))
 
 
-def test_a_thousand_groups_with_limits_are_served_in_one_turn(desk: Desk) -> None:
+def test_hundreds_of_groups_with_limits_are_served_in_few_turns(desk: Desk) -> None:
     for number in range(300):
         limit(desk, f"t{number}", concurrency=1)
     ids = [id for number in range(300) for id in enqueue(desk, f"t{number}", 2)]
-    assert len(desk.claim(1000)) == 300
+    assert len(desk.claim(1000) + desk.claim(1000) + desk.claim(1000)) == 300
     found = desk.run(limits.limits(desk.keys))
     assert len(found) == 300
     assert {(one.running, one.parked) for one in found} == {(1, 1)}
     assert [one.group for one in found] == sorted(one.group for one in found)
     running = [id for id in ids if desk.score("running", id)]
-    assert len(started(desk.turn(1000, plain(running)))) == 300
+    assert len(started(desk.turn(1000, plain(running))) + desk.claim(1000) + desk.claim(1000)) == 300
+
+
+@pytest.mark.parametrize(("groups", "tasks", "at_once"), [(400, 400, 1), (300, 3, 100), (1000, 20, 5)])
+def test_two_limits_on_many_groups_cost_each_turn_a_bounded_number_of_commands(
+    desk: Desk, groups: int, tasks: int, at_once: int
+) -> None:
+    """RB44: the worst that is known: every job is under two limits, of another group and task than the one before."""
+    chance = random.Random(7)
+    for number in range(groups):
+        limit(desk, f"g{number}", concurrency=1)
+    for number in range(tasks):
+        desk.run(limits.limit(desk.keys, f"t:t{number}", limit_of(concurrency=at_once)))
+    for _ in range(2):
+        some = []
+        for _ in range(1000):
+            group, task = f"g{chance.randrange(groups)}", f"t{chance.randrange(tasks)}"
+            some.append(NewJob(new_id(), 100, write(Envelope(task, group=group)), group=group))
+        desk.run(push_rich(desk.keys, some))
+    held: list[str] = []
+    done, most = 0, 0
+    while done < 2000:
+        found: list[Turn] = []
+        settled = plain(held)
+        most = max(most, commands(desk, lambda found=found, settled=settled: found.append(desk.turn(400, settled))))  # type: ignore[misc]
+        done, held = done + len(held), started(found[0])
+        assert held or done == 2000 or found[0].wake_ms <= found[0].now_ms, "nobody is forgotten"
+    assert most < 3_000
+
+
+def test_one_that_gave_its_turn_to_another_is_not_forgotten(desk: Desk) -> None:
+    """It was let go from the line of its task, and one of its group whose line nobody had looked at yet went first."""
+    groups = [f"g{number:02}" for number in range(30)]  # more lines than are looked at in one turn
+    desk.run(limits.limit(desk.keys, "t:pay", limit_of(concurrency=1)))
+    blocker = desk.push_one(write(Envelope("pay")).decode())
+    assert desk.claim() == [blocker]
+    parked = desk.push_one(write(Envelope("pay", group=groups[-1])).decode(), group=groups[-1])
+    assert desk.claim() == []
+    running = []
+    for group in groups:
+        limit(desk, group, concurrency=1)
+        running += enqueue(desk, group)
+    assert sorted(desk.claim(100)) == sorted(running)
+    urgent = [id for group in groups for id in enqueue(desk, group, priority=50)]
+    assert desk.claim(100) == []
+    for group in groups:
+        limit(desk, group, concurrency=2)
+    began = started(desk.turn(21, plain([blocker])))
+    assert urgent[-1] in began and parked not in began
+    rest = [id for id in urgent if id not in began]
+    assert sorted(desk.claim(100)) == sorted(rest)
+    desk.finish(running + urgent)
+    assert desk.claim(10) == [parked]
 
 
 def test_a_queue_without_limits_asks_one_question_more(desk: Desk) -> None:

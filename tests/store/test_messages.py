@@ -17,7 +17,7 @@ from relevo.model.job import Record, read_envelope
 from relevo.store.jobs import attach, cancel, look
 from relevo.store.messages import UNSENT_MS, Asked, Name, Place, Tracked, ask, lay_beside, send
 from relevo.store.plan import Call
-from relevo.store.presence import KNOWN_MS, SERVE_MS, Served, retire, serve, served
+from relevo.store.presence import KNOWN_MS, SERVE_MS, Served, offers, present_at, retire, serve, served
 from relevo.store.queues import pause
 from relevo.store.turns import Settled
 from relevo.store.workers import WorkerInfo
@@ -82,8 +82,8 @@ def now_of(desk: Desk) -> int:
 
 
 def seen(desk: Desk) -> Served:
-    found: Served = desk.run(served(desk.keys, now_of(desk)))
-    return found
+    now_ms = now_of(desk)
+    return served(desk.run(present_at(desk.keys, now_ms)), desk.run(offers(desk.keys)), now_ms)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from relevo.store.plan import Call
+from relevo.store.plan import Ahead, Call
 from relevo.store.push import CHUNK, NewJob, push, push_plain, push_rich
 from tests.eventually import eventually
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
@@ -78,11 +78,12 @@ def calls_of(desk: Desk, jobs: Sequence[NewJob]) -> list[str]:
     steps = push(desk.keys, jobs, LEASE_MS)
     shapes: list[str] = []
     try:
-        call = next(steps)
+        step = next(steps)
         while True:
-            assert call.script is not None
-            shapes.append(call.script.name)
-            call = steps.send(desk.run(call))
+            calls = list(step.calls) if isinstance(step, Ahead) else [step]
+            shapes += [call.script.name for call in calls if call.script is not None]
+            answers = [desk.run(call) for call in calls]
+            step = steps.send(answers if isinstance(step, Ahead) else answers[0])
     except StopIteration:
         return shapes
 

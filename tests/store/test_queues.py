@@ -10,6 +10,7 @@ from relevo.store.jobs import attach
 from relevo.store.push import NewJob, push
 from relevo.store.queues import clear, page, pause
 from relevo.store.turns import leave
+from relevo.store.vitals import keep_minute
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 
 
@@ -57,16 +58,51 @@ def test_idle_workers_count_while_they_are_believed_alive(late_desk: Desk) -> No
     assert late_desk.stats().idle_workers == 1
 
 
-def test_entries_whose_record_has_ended_are_swept_by_counting(late_desk: Desk) -> None:
-    ids = late_desk.push(*["{}"] * 130)
-    late_desk.claim(130)
-    for verb, some in (("done", ids[:120]), ("dead", ids[120:130])):
-        late_desk.turn(0, kept(some)) if verb == "done" else [late_desk.turn(0, moved(id, verb)) for id in some]
-    for id in (*ids[:120], *ids[120:124]):
-        late_desk.ask("DEL", f"ended:{id}")
-    stats = late_desk.stats()
-    assert (stats.done, stats.dead) == (20, 6), "a hundred per state and call"
-    assert late_desk.stats().done == 0
+@pytest.mark.parametrize("gone", [1, 99, 100, 101, 490])
+def test_entries_whose_record_has_ended_do_not_count_and_are_swept_once_a_minute(desk: Desk, gone: int) -> None:
+    ids = [new_id() for _ in range(gone + 5)]
+    for state in ("done", "dead"):
+        desk.ask("ZADD", state, *(value for n, id in enumerate(ids) for value in (n, id)))
+        desk.ask("PEXPIRE", state, 60_000)
+    for id in ids[gone:]:
+        desk.ask("SET", f"ended:{id}", "{}", "PX", 60_000)
+    stats = desk.stats()
+    assert (stats.done, stats.dead) == (5, 5)
+    assert desk.members("dead") == ids, "a look changes nothing"
+    desk.run(keep_minute(desk.keys))
+    assert desk.members("done") == desk.members("dead") == ids[gone:]
+
+
+def test_what_lives_longer_than_those_behind_it_hides_them_for_a_minute(desk: Desk) -> None:
+    """A task may keep its letters for a week, and another one of the same queue for an hour."""
+    ids = [new_id() for _ in range(8)]
+    for index in ("done", "dead", "alike:abcd"):
+        desk.ask("ZADD", index, *(value for n, id in enumerate(ids) for value in (n, id)))
+        desk.ask("PEXPIRE", index, 60_000)
+    desk.ask("HSET", "kinds", "abcd", "0 {}")
+    desk.ask("PEXPIRE", "kinds", 60_000)
+    for id in (ids[2], ids[7]):
+        desk.ask("SET", f"ended:{id}", "{}", "PX", 60_000)
+    assert desk.stats().done == 6, "those at the beginning are left out"
+    desk.run(keep_minute(desk.keys))
+    assert desk.members("done") == desk.members("dead") == desk.members("alike:abcd") == [ids[2], ids[7]]
+    assert (desk.stats().done, desk.stats().dead) == (2, 2)
+
+
+def test_a_long_list_is_swept_part_by_part(late_desk: Desk) -> None:
+    ids = [new_id() for _ in range(1_200)]
+    late_desk.ask("ZADD", "dead", *(value for n, id in enumerate(ids) for value in (n, id)))
+    late_desk.ask("PEXPIRE", "dead", 600_000)
+    late_desk.ask("SET", f"ended:{ids[0]}", "{}", "PX", 600_000)
+    late_desk.run(keep_minute(late_desk.keys))
+    left = late_desk.stats().dead
+    assert 700 <= left <= 1_000
+    late_desk.run(keep_minute(late_desk.keys))
+    assert late_desk.stats().dead == left, "once a minute, by whoever comes first"
+    for _ in range(5):
+        late_desk.advance(60_000)
+        late_desk.run(keep_minute(late_desk.keys))
+    assert late_desk.members("dead") == ids[:1]
 
 
 # --- page
@@ -117,7 +153,7 @@ def test_ended_jobs_are_listed_newest_first_without_ghosts(late_desk: Desk, stat
         (ids[2], "r", "x"),
         (ids[0], "r", "x"),
     ]
-    assert late_desk.members(state) == [ids[0], ids[2]]
+    assert late_desk.members(state) == ids, "a look changes nothing"
 
 
 def test_an_unreadable_body_is_listed_as_it_is(desk: Desk) -> None:

@@ -162,6 +162,14 @@ def test_a_clock_that_was_set_back_far_is_not_waited_for(desk: Desk) -> None:
     assert desk.members("errands") == []
 
 
+def test_a_schedule_whose_pause_is_over_waits_for_its_new_tick(desk: Desk) -> None:
+    """The note of a pause that ended by itself stays until the next tick: it is no pause."""
+    enroll(desk, made(), 5000)
+    desk.run(store.suspend(desk.keys, "nightly", pause=True, due_ms=9_000_000, ends_ms=1))
+    assert enroll(desk, made(every="10m"), 6000) == "changed"
+    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 6000
+
+
 def test_a_paused_schedule_that_changes_stays_paused(desk: Desk) -> None:
     enroll(desk, made(), 5000)
     desk.run(store.suspend(desk.keys, "nightly", pause=True))
@@ -212,6 +220,16 @@ def test_a_resumed_schedule_waits_for_the_next_tick_and_somebody_hears_of_it(des
     assert desk.run(store.suspend(desk.keys, "nightly", pause=False, due_ms=9900)) is False
     assert everything(desk) == before
     assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9000
+
+
+def test_a_paused_schedule_that_gets_an_end_waits_for_its_tick_and_somebody_hears_of_it(desk: Desk) -> None:
+    enroll(desk, made(), 5000)
+    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    desk.wait("w1")
+    ends_ms = now_of(desk) + 60_000
+    assert desk.run(store.suspend(desk.keys, "nightly", pause=True, due_ms=ends_ms + 1, ends_ms=ends_ms)) is False
+    assert desk.bell("w1") == [b""]
+    assert desk.score("errands", "@nightly") == ends_ms + 1
 
 
 def test_a_schedule_that_is_not_there_cannot_be_paused(desk: Desk) -> None:

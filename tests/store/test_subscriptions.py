@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from relevo.errors import OptionError
+from relevo.lists import bus_queues
 from relevo.store import subscriptions as module
 from relevo.store.subscriptions import WEEK_MS, Subscription, Swept, subscribe, subscriptions, sweep, unsubscribe
 from tests.conftest import AppFactory
@@ -158,7 +159,7 @@ def test_what_is_written_is_what_is_read(bus: Bus) -> None:
 
 def test_a_queue_that_is_subscribed_is_on_the_list_of_queues(bus: Bus) -> None:
     bus.subscribe("shop.*")
-    assert bus.app.queues() == [queue_of("shop.*")]
+    assert bus.run(bus_queues(bus.app)) == [queue_of("shop.*")]
 
 
 def test_there_are_no_more_subscriptions_than_publishing_can_look_at(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

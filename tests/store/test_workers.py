@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relevo import Relevo
+from relevo.store import limits
 from relevo.store.jobs import cancel
+from relevo.store.queues import clear
 from relevo.store.turns import MOST, abandon, leave, renew, rest
-from relevo.store.workers import WorkerInfo, gone, listed, living, present
+from relevo.store.workers import LOST_MS, WorkerInfo, forget_lost, gone, listed, present, roll
 from tests.eventually import eventually
 from tests.store.desk import Desk, moved, new_id
 
@@ -112,19 +116,48 @@ def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
     for _ in range(2):
         app.run(present(app.keys, info))
         app.run(listed(app.keys, info.id))
-    assert app.run(living(app.keys)) == ([info], [])
+    now_ms = app.run(app.now_ms())
+    assert app.run(roll(app.keys, now_ms)) == ([info], [])
     app.run(gone(app.keys, "w1"))
     app.run(gone(app.keys, "w1"))
-    assert app.run(living(app.keys)) == ([], [])
+    assert app.run(roll(app.keys, now_ms)) == ([], [])
 
 
-def test_a_worker_that_fell_silent_is_reported_once(app: Relevo, desk: Desk) -> None:
+def test_a_worker_that_fell_silent_is_told_of_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
+    """However often somebody looks: it must not depend on who came first."""
     app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
     app.run(listed(app.keys, "w1"))
     desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
     eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
-    assert app.run(living(app.keys)) == ([], ["w1"])
-    assert app.run(living(app.keys)) == ([], [])
+    now_ms = app.run(app.now_ms())
+    for _ in range(2):
+        assert app.run(roll(app.keys, now_ms)) == ([], ["w1"])
+    assert app.run(roll(app.keys, now_ms + LOST_MS + 1)) == ([], [])
+    assert app.run(roll(app.keys, now_ms)) == ([], ["w1"]), "who only looks changes nothing"
+
+
+def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk: Desk) -> None:
+    info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
+    app.run(present(app.keys, info))
+    for id in ("w1", "w2"):
+        app.run(listed(app.keys, id))
+    now_ms = app.run(app.now_ms())
+    for _ in range(2):
+        app.run(forget_lost(app.keys, now_ms))
+        assert desk.server.command("ZCARD", app.keys.workers) == 2, "not before others were told"
+    for _ in range(2):
+        app.run(forget_lost(app.keys, now_ms + LOST_MS + 1_000))
+        assert desk.server.command("ZRANGE", app.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
+
+
+def test_what_a_stranger_wrote_on_the_list_is_passed_over(app: Relevo, desk: Desk) -> None:
+    info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
+    app.run(present(app.keys, info))
+    for id in ("w1", "w2", b"\xff"):
+        desk.server.command("ZADD", app.keys.workers, app.run(app.now_ms()), id)
+    desk.server.command("SET", app.keys.worker("w2"), '{"id":"w2","host":5}', "EX", 60)
+    assert app.run(roll(app.keys, app.run(app.now_ms()))) == ([info], ["\ufffd"])
+    desk.server.command("DEL", app.keys.workers)
 
 
 # --- abandon
@@ -163,3 +196,22 @@ def test_a_worker_that_leaves_passes_an_unread_call_on(desk: Desk) -> None:
     desk.run(leave(desk.keys, "leaves"))
     assert desk.bell("stays"), "somebody must hear of the jobs"
     desk.drain()
+
+
+@pytest.mark.parametrize("what", ["due", "parked", "errand"])
+def test_a_worker_that_leaves_passes_on_for_when_its_alarm_was_set(desk: Desk, what: str) -> None:
+    """Of all who are idle, maybe only this one was told when it is needed."""
+    if what == "due":
+        desk.push_one(when="+60000")
+    elif what == "parked":
+        desk.run(limits.pause(desk.keys, "g:a", 9_000_000_000_000))
+        desk.push_one('{"t":"x","g":"a"}', group="a")
+    else:
+        desk.ask("ZADD", "errands", 9_000_000_000_000, "@nightly")
+    desk.wait("stays")
+    desk.wait("leaves")
+    desk.run(leave(desk.keys, "leaves"))
+    assert desk.bell("stays") == [b""]
+    desk.run(clear(desk.keys))
+    desk.run(limits.resume(desk.keys, "g:a"))
+    desk.ask("DEL", "errands")

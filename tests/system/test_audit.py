@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from relevo import Relevo
+from relevo import Relevo, group
 from relevo.audit import whoami
+from relevo.cli.main import main
 from relevo.errors import OptionError
 from relevo.store.plan import Call
+from tests.eventually import eventually
 from tests.servers import Server
 from tests.system.shell import relevo
+from tests.system.web import Here, served
+
+TIME = "2031-05-01T08:00+02:00"
 
 
 def test_deeds_are_told_newest_first_with_who_and_how_many(bus: Relevo) -> None:
@@ -61,3 +68,141 @@ def test_the_command_shows_what_was_done(server: Server, bus: Relevo) -> None:
     assert "ana@desk  cli" in seen.out and "dead.retry" in seen.out and "queue=mails" in seen.out
     (deed,) = relevo("audit", "--json", "--limit", "1", url=server.url, RELEVO_PREFIX=bus.settings.prefix).json
     assert (deed["what"], deed["count"], deed["about"]) == ("dead.retry", 7, {"queue": "mails"})
+
+
+def test_every_command_that_changes_something_is_in_the_trail_and_one_that_does_not_is_not(
+    server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
+        monkeypatch.setenv(f"RELEVO_{name}", value)
+
+    @bus.task
+    def charge(invoice: int) -> None: ...
+
+    def told(*words: str) -> list[tuple[str, int]]:
+        """What the trail says after a command that does something, and after the same once more."""
+        found = []
+        for _ in range(2):
+            main([*words, "--name", bus.name])
+            found = [(deed.what, deed.count) for deed in bus.audit.list() if deed.via == "cli"]
+        return found
+
+    job = charge.enqueue(1)
+    assert told("job", job.id, "--cancel") == [("job.cancel", 1)]
+    assert told("job", job.id, "--retry")[0] == ("job.retry", 1)
+    flow = group(charge.s(n) for n in range(3)).enqueue()
+    assert told("workflow", flow.id, "--cancel")[0] == ("workflow.cancel", 3)
+    assert told("workflow", flow.id, "--retry")[0] == ("workflow.retry", 3)
+    bus.schedule("nightly", charge.s(1), cron="0 2 * * *")
+    for action in ("pause", "resume", "remove"):
+        assert told("schedules", action, "nightly")[0] == (f"schedule.{action}", 1)
+    bus.service("front").send("back.do", {}, task="task_7")
+    bus.queue("back:actions").take(1)[0].done()
+    assert told("cleanup", "task_7")[0] == ("task.cleanup", 1)
+    assert len(bus.audit.list()) == 8
+    flow.cancel()
+    job.cancel()
+
+
+BY_BOTH_ROADS: list[tuple[list[str], str, dict[str, Any]]] = [
+    (["pause", "mail", "--reason", "why", "--until", "2h"], "/queues/mail/pause", {"reason": "why", "until": "2h"}),
+    (["pause", "mail", "--task", "charge"], "/queues/mail/pause", {"task": "charge"}),
+    (["pause", "mail", "--tenant", "acme"], "/queues/mail/pause", {"group": "acme"}),
+    (["pause", "--task", "charge", "--until", TIME], "/pause", {"task": "charge", "until": TIME}),
+    (["pause", "--tenant", "acme", "--reason", "why"], "/pause", {"group": "acme", "reason": "why"}),
+    (["pause", "--schedule", "nightly", "--until", TIME], "/schedules/nightly/pause", {"until": TIME}),
+    (["resume", "mail"], "/queues/mail/resume", {}),
+    (["resume", "mail", "--task", "charge"], "/queues/mail/resume", {"task": "charge"}),
+    (["resume", "mail", "--tenant", "acme"], "/queues/mail/resume", {"group": "acme"}),
+    (["resume", "--task", "charge"], "/resume", {"task": "charge"}),
+    (["resume", "--tenant", "acme"], "/resume", {"group": "acme"}),
+    (["resume", "--schedule", "nightly"], "/schedules/nightly/resume", {}),
+    (["limit", "mail", "--concurrency", "3"], "/queues/mail/limits", {"concurrency": 3}),
+    (["limit", "mail", "--task", "charge", "--rate", "9/s"], "/queues/mail/limits", {"task": "charge", "rate": "9/s"}),
+    (
+        ["limit", "mail", "--tenant", "acme", "--concurrency", "2"],
+        "/queues/mail/limits",
+        {"group": "acme", "concurrency": 2},
+    ),
+    (["limit", "mail", "--remove"], "/queues/mail/limits/remove", {}),
+    (["limit", "mail", "--task", "charge", "--remove"], "/queues/mail/limits/remove", {"task": "charge"}),
+    (["limit", "mail", "--tenant", "acme", "--remove"], "/queues/mail/limits/remove", {"group": "acme"}),
+]
+
+
+def test_a_deed_has_one_name_by_whichever_road_it_came(
+    server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
+        monkeypatch.setenv(f"RELEVO_{name}", value)
+
+    @bus.task(name="charge", queue="mail")
+    def charge(invoice: int) -> None: ...
+
+    job = charge.enqueue(1)
+    bus.schedule("nightly", charge.s(1), cron="0 2 * * *")
+    with served(bus) as url, Here(url) as here:
+        for words, path, body in BY_BOTH_ROADS:
+            assert main([*words, "--name", bus.name]) == 0
+            (before,) = bus.audit.list(limit=1)
+            here.do(path, body=body or None)
+            (after,) = bus.audit.list(limit=1)
+            assert (before.via, after.via) == ("cli", "http")
+            assert (before.what, before.about) == (after.what, after.about), words
+            kind = next((word[2:] for word in words if word in ("--task", "--tenant", "--schedule")), "queue")
+            assert after.what.partition(".")[0] == kind
+    assert (bus.pauses(), bus.queue("mail").limits()) == ([], [])
+    bus.schedules.get("nightly").remove()
+    job.cancel()
+
+
+def test_what_is_done_to_dead_letters_is_told_alike_by_both_roads(
+    server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
+        monkeypatch.setenv(f"RELEVO_{name}", value)
+
+    @bus.task(name="charge")
+    def charge(invoice: int) -> None: ...
+
+    one, other, *_ = [charge.enqueue(n).id for n in range(9)]
+    for lease in bus.queue().take(9):
+        lease.bury("no bank")
+    roads: list[tuple[str, str, dict[str, Any]]] = [
+        (
+            "discard --all --transient --limit 1 --yes",
+            "/discard?dry_run=false",
+            {"all": True, "permanent": False, "limit": 1},
+        ),
+        ("restore --all", "/restore", {"all": True}),
+        (f"discard {one} --queue default", "/discard?dry_run=false", {"ids": [other], "queue": "default"}),
+        (f"restore {one}", "/restore", {"ids": [other]}),
+        (f"edit {one} --args [8]", f"/{other}/edit", {"args": [8]}),
+        ("retry --all --text BANK --limit 1 --yes", "/retry", {"all": True, "text": "bank", "limit": 1}),
+        ("export --task charge -o /dev/null", "/export", {"task": "charge"}),
+        ("discard --all --no-undo --limit 1 --yes", "/discard?dry_run=false&undo=false", {"all": True, "limit": 1}),
+        (
+            "retry --all --task charge --rate 1000/s --yes",
+            "/replays",
+            {"all": True, "task": "charge", "rate": "1000/s"},
+        ),
+    ]
+
+    def newest(via: str) -> tuple[str, dict[str, Any]]:
+        (deed,) = eventually(lambda: [deed for deed in bus.audit.list(limit=1) if deed.via == via], what=via)
+        return deed.what, {name: "" if name in ("id", "ids", "job") else value for name, value in deed.about.items()}
+
+    with served(bus) as url, Here(url) as here:
+        for words, path, body in roads:
+            told = []
+            bus.dead.restore(all=True)
+            for via in ("cli", "http"):
+                if words.startswith("restore"):
+                    bus.dead.discard([one, other])
+                if via == "cli":
+                    assert main(["dead", *words.split(), "--name", bus.name]) == 0, words
+                else:
+                    assert here.post(f"/api/v1/dead{path}", json=body).status_code == 200, words
+                told.append(newest(via))
+            assert told[0] == told[1], words
+    bus.queue().clear()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 
-from relevo import Breaker, Cancel, Relevo, Retry, Snooze
-from relevo.errors import OptionError
+from relevo import Breaker, Cancel, Relevo, Retry, Snooze, metrics
+from relevo.errors import OptionError, ServerUnavailable
 from relevo.model.backoff import Backoff
+from relevo.model.health import Status
+from relevo.model.outcome import GiveBack
 from relevo.store.limits import LimitInfo
+from relevo.worker.trips import Trips
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.working import working
@@ -70,6 +74,14 @@ async def test_a_dependency_that_is_down_makes_few_attempts_and_no_dead_letters(
         assert (row.queue, row.name, row.by) == ("default", "shop.charge", "breaker")
         assert row.reason == "5 in 10s failed, last ConnectionError: the bank is down"
         assert row.until_ms is not None and row.until_ms > row.since_ms
+        (why,) = [reason for reason in (await app.ahealth()).reasons if reason.measure == "breaker shop.charge"]
+        assert why.status is Status.DEGRADED
+        assert re.fullmatch(
+            r"default: the breaker of task 'shop.charge' has been open for .*: 5 in 10s failed, last Connection.*",
+            why.text,
+        )
+        text = await metrics.aexposition(app)
+        assert b'relevo_queue_breakers_open{app="%s",queue="default"} 1' % app.name.encode() in text
         stats = await app.queue().astats()
         assert (stats.dead, stats.living) == (0, 200)
         bank.is_up = True
@@ -78,6 +90,7 @@ async def test_a_dependency_that_is_down_makes_few_attempts_and_no_dead_letters(
     assert bank.calls - 200 < 30
     assert await app.queue().alimits() == []
     assert await app.apauses() == []
+    assert not [reason for reason in (await app.ahealth()).reasons if reason.measure.startswith("breaker")]
     assert (await app.queue().astats()).dead == 0
 
 
@@ -206,3 +219,26 @@ def test_a_breaker_is_of_a_task_and_not_of_a_job(app: Relevo) -> None:
         step.using(breaker="1 in 1s")
     with pytest.raises(OptionError, match="no shorter than the first"):
         Breaker.after(1, 1, rest=10, longest=1)
+
+
+async def test_what_fails_while_failures_are_told_counts_as_well(app: Relevo) -> None:
+    """When a dependency goes, many fail at once: most of them while the first is being told."""
+    trips = Trips(app.keys_of("default"), "default", app.client.driver())
+    trips.count("shop.charge", QUICK, GiveBack())
+    telling = asyncio.create_task(trips.tell())
+    await asyncio.sleep(0)  # it waits for the server's answer now
+    for _ in range(4):
+        trips.count("shop.charge", QUICK, GiveBack())
+    await telling
+    assert not trips.failed
+    assert await is_(app, "open")
+
+
+async def test_failures_that_cannot_be_told_are_told_later(app_factory: AppFactory) -> None:
+    app = app_factory(url="redis://127.0.0.1:1/0")
+    trips = Trips(app.keys_of("default"), "default", app.client.driver())
+    for _ in range(3):
+        trips.count("shop.charge", QUICK, GiveBack())
+    with pytest.raises(ServerUnavailable):
+        await trips.tell()
+    assert trips.failed["shop.charge"][1] == 3

@@ -676,11 +676,12 @@ async def test_no_handler_of_the_tasks_own_errors_eats_the_interruption(app: Rel
 
 async def test_an_interruption_in_a_task_group_is_no_failure(app: Relevo) -> None:
     worked_on: dict[str, list[int]] = {"a": [], "b": []}
+    pause = 0.1  # long enough that it is not done before it is stopped
 
     async def half(name: str) -> None:
         async for n in current_job().iterate(range(50), name=name, every="1h"):
             worked_on[name].append(n)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(pause)
 
     @app.task(retries=0)
     async def both() -> None:
@@ -693,6 +694,7 @@ async def test_an_interruption_in_a_task_group_is_no_failure(app: Relevo) -> Non
         await aeventually(lambda: len(worked_on["a"]) > 5)
     assert await job.astatus() is State.READY
     assert (await job.ainfo()).attempts == ()
+    pause = 0.0
     await drain(app)
     assert await job.astatus() is State.DONE
     for items in worked_on.values():  # the one that was cancelled in mid item does that one again

@@ -18,7 +18,7 @@ from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.servers import Server, free_port
-from tests.system.shell import command, environment, relevo
+from tests.system.shell import Told, command, environment, relevo
 
 NO_SUCH_ID = "01k9q4w2zhq3mf7d0a2f"
 
@@ -126,6 +126,57 @@ def test_output_that_nobody_reads_ends_the_command_quietly(server: Server, app: 
     with started.stderr:
         assert started.stderr.read() == b""
     assert started.wait(60) == 141
+
+
+def redirected(how: str, *arguments: str, url: str, **variables: str) -> Told:
+    """The command with its streams as a shell sets them."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {how}', "sh", *command(*arguments)],
+        env=environment(url, **variables),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    return Told(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # met at the end, or by the first line
+def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(
+    server: Server, app: Relevo, unbuffered: str
+) -> None:
+    ids = bury(app, "a", "b")
+    for words in (
+        ["status"],
+        ["status", "--json"],
+        ["top", "--once", "--every", "0.1"],
+        ["dead", "export"],
+        ["dead", "retry", ids[0]],
+    ):
+        told = redirected("> /dev/full", *words, "--name", app.name, url=server.url, PYTHONUNBUFFERED=unbuffered)
+        assert told.code == 2, (words, told)
+        assert told.err == "relevo: output cannot be written: No space left on device\n", words
+    assert [letter.id for letter in app.dead.list()] == ids[1:], "what was done before that is done"
+    assert app.queue().clear() == 1
+    told = redirected("> /dev/full 2>&1", "status", "--name", app.name, url=server.url, PYTHONUNBUFFERED=unbuffered)
+    assert told.code == 2, "there is nowhere to say it"
+    told = redirected("2> /dev/full", "status", "--name", "nope", url=server.url, PYTHONUNBUFFERED=unbuffered)
+    assert told.code == 1 and "nothing is known" in told.out
+
+
+def test_help_that_cannot_be_written_leaves_no_traceback(server: Server) -> None:
+    told = redirected("> /dev/full", "--help", url=server.url, PYTHONUNBUFFERED="")
+    assert (told.code, told.err) == (2, "relevo: output cannot be written: No space left on device\n")
+
+
+def test_a_stream_that_was_closed_is_like_dev_null(server: Server, app: Relevo) -> None:
+    (id,) = bury(app, "a")
+    for how in (">&-", "<&- >&-"):
+        assert redirected(how, "status", "--name", app.name, url=server.url) == Told(0, "", ""), how
+    assert redirected(">&- 2>&-", "dead", "retry", id, "--name", app.name, url=server.url) == Told(0, "", "")
+    assert app.dead.list() == [] and app.queue().clear() == 1
+    told = redirected("2>&-", "dead", "show", id, "--name", app.name, url=server.url)
+    assert (told.code, told.out) == (1, ""), "errors do not go where answers go"
 
 
 # Which app
@@ -301,6 +352,18 @@ def test_a_misspelt_app_is_not_good_news(server: Server, app: Relevo) -> None:
     told = relevo("status", "--name", app.name + "x", url=server.url)
     assert told.code == 1
     assert "nothing is known of app" in told.out
+
+
+@pytest.mark.parametrize(
+    "words", [("dead", "list"), ("dead", "groups"), ("dead", "runs"), ("limits",), ("schedules", "list"), ("workflow",)]
+)
+def test_an_empty_list_of_a_misspelt_app_is_not_good_news(server: Server, app: Relevo, words: tuple[str, ...]) -> None:
+    add_task(app).enqueue(7)
+    for name, code in ((app.name + "x", 1), (app.name, 0)):
+        told = relevo(*words, "--name", name, "--json", url=server.url)
+        assert (told.code, told.json) == (code, []), name
+        assert ("nothing is known of app" in told.err) == (code == 1), name
+    app.queue().clear()
 
 
 def test_a_server_that_is_down_is_critical(tmp_path: Path) -> None:
@@ -479,7 +542,7 @@ def test_dead_letters_are_listed_newest_first_and_filtered(server: Server, app: 
     assert listed("--error", "timeout") == [second]
     assert listed("--limit", "1") == [mail]
     told = relevo("dead", "list", "--name", app.name, url=server.url)
-    assert told.out.splitlines()[0].split() == ["ID", "QUEUE", "TASK", "ENDED", "REASON", "ERROR"]
+    assert told.out.splitlines()[0].split() == ["ID", "QUEUE", "TASK", "ENDED", "REASON", "PERMANENT", "ERROR"]
     assert [line.split()[0] for line in told.out.splitlines()[1:]] == [mail, second, first]
 
 
@@ -492,6 +555,8 @@ def test_a_misspelt_queue_has_no_dead_letters_and_that_is_said(server: Server, a
 
 
 def test_an_empty_list_of_dead_letters_is_fine(server: Server, app: Relevo) -> None:
+    add_task(app).enqueue(7)
+    app.queue().clear()
     told = relevo("dead", "list", "--name", app.name, url=server.url)
     assert (told.code, told.out) == (0, "no dead letters\n")
 
@@ -528,10 +593,11 @@ def test_all_dead_letters_need_a_yes(server: Server, app: Relevo) -> None:
 
 
 def test_all_dead_letters_that_match_are_discarded_and_counted(server: Server, app: Relevo) -> None:
-    kept, *_ = bury(app, "no stock", "TimeoutError", "TimeoutError")
+    kept, _, newest = bury(app, "no stock", "TimeoutError", "TimeoutError")
     words = ["dead", "discard", "--all", "--yes", "--error", "timeout", "--name", app.name]
     told = relevo(*words, "--limit", "1", url=server.url)
     assert (told.code, told.out) == (0, "discarded 1 dead letter\n")
+    assert [row.id for row in app.dead.list()] == [newest, kept], "the oldest first"
     assert relevo(*words, "--json", url=server.url).json == {"discarded": 1, "left": []}
     assert [row.id for row in app.dead.list()] == [kept]
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,11 @@ import pytest
 from relevo import Relevo
 from relevo.cli.main import main
 from tests.conftest import AppFactory
+from tests.eventually import eventually
 from tests.servers import Server
 from tests.system.shell import Told
 from tests.system.test_cli import NO_SUCH_ID, add_task, bury
+from tests.system.test_cli_workflow import Terminal
 from tests.working import working
 
 
@@ -60,7 +65,8 @@ def test_groups_are_shown_the_largest_first(dead: Shell) -> None:
     assert [group["count"] for group in found] == [2, 1]
     assert found[0]["tasks"] == ["shop.charge"]
     lines = dead("groups").out.splitlines()
-    assert lines[0].split() == ["GROUP", "COUNT", "LAST", "HOUR", "TREND", "FIRST", "LAST", "TASKS", "TENANTS", "ERROR"]
+    head = "GROUP COUNT LAST HOUR TREND PERMANENT FIRST LAST TASKS TENANTS ERROR"
+    assert " ".join(lines[0].split()) == head
     assert lines[1].split()[:4] == [found[0]["fingerprint"], "2", "2", "new"]
     assert lines[-1] == "3 dead letters of 2 kinds"
     assert dead("groups", "--queue", "mials", code=2).err
@@ -69,12 +75,81 @@ def test_groups_are_shown_the_largest_first(dead: Shell) -> None:
     ]
 
 
+def test_what_would_fail_again_is_told_from_what_may_go_well(dead: Shell) -> None:
+    """R96"""
+    first, second = bury(dead.app, "bad_arguments", "retries_exhausted")
+    head, *rows = dead("list").out.splitlines()
+    assert "  PERMANENT  " in head
+    assert [" yes " in row for row in rows] == [False, True]
+    for words, id, permanent in (("--transient", second, ""), ("--permanent", first, "yes")):
+        (group,) = dead("groups", words, "--json").json
+        assert dead("list", "--group", group["fingerprint"], "--json").json[0]["id"] == id
+        assert group["permanent"] is bool(permanent)
+        fifth = dead("groups", words).out.splitlines()[1].split()[4]
+        assert fifth == "yes" if permanent else re.fullmatch(r"\d+s", fifth)
+
+
+def test_ids_are_whole_on_eighty_columns(dead: Shell, server: Server) -> None:
+    """Else they cannot be copied."""
+    (id,) = bury(dead.app, "a reason that is rather long, as reasons of banks are, so that it does not fit into a line")
+    group = dead.app.dead.groups()[0].fingerprint
+    for words, whole in (("list", id), ("groups", group)):
+        with Terminal(server, "dead", words, "--name", dead.app.name) as terminal:
+            assert max(map(len, terminal.lines)) <= 80
+            assert terminal.lines[1].split()[0] == whole
+            assert "permanent" not in terminal.lines[0], "none of them is, and there is little room"
+
+
 def test_a_group_is_retried_and_noted(dead: Shell) -> None:
     ids = bury(dead.app, "no stock for 1", "no stock for 2", "TimeoutError")
     group = dead("groups", "--json").json[0]["fingerprint"]
     assert dead("retry", "--all", "--group", group, "--yes").out == "retried 2 dead letters\n"
     assert [row.id for row in dead.app.dead.list()] == [ids[2]]
-    assert dead.deeds() == [("dead.retry", 2, {"group": group})]
+    assert dead.deeds() == [("dead.retry", 2, {"all": True, "group": group})]
+
+
+def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: Shell) -> None:
+    (job,) = bury(dead.app, "no stock")
+    vms = dead.app.pool("vms")
+    letters = []
+    for name in ("vm-1", "vm-2"):
+        vms.add(name, "ready")
+        letters.append(vms.fail(name, "unreachable") or "")
+    vms.add("vm-1")
+    told = dead("retry", "--all", "--yes", code=1)
+    first, second = told.out.splitlines()
+    assert first == "retried 2 dead letters"
+    assert second.startswith(f"left: dead letter {letters[0]} cannot come back: pool vms has an entity 'vm-1' already")
+    assert vms.counts() == {"pending": 1, "ready": 1}
+    assert dead("retry", letters[0], "--json", code=1).json == {"retried": 0, "left": [letters[0]]}
+    told = dead("retry", job, code=1)
+    assert told.out.splitlines()[1] == f"left: {job} is not a dead letter"
+    told = dead("retry", "--all", "--queue", vms.queue, "--yes", "--rate", "100/s", code=1)
+    assert "left: 1 dead letter: dead letter" in told.out and "'vm-1' already" in told.out
+    assert vms.queue in dead("list", "--queue", "vms", code=2).err
+    vms.remove("vm-1")
+    assert dead("retry", letters[0], "no-id", code=2).out == "", "nothing is done if one of them is none"
+    assert dead("retry", letters[0]).out == "retried 1 dead letter\n"
+    assert [(what, count) for what, count, _ in dead.deeds()] == [
+        ("dead.retry", 2), ("dead.replay", 0), ("dead.retry", 1),
+    ]  # fmt: skip
+    assert dead.deeds()[-1][2] == {"ids": [letters[0]]}
+    for name in ("vm-1", "vm-2"):
+        vms.remove(name)
+
+
+def test_a_run_that_was_interrupted_is_in_the_trail_with_what_it_did(dead: Shell, server: Server) -> None:
+    bury(dead.app, *"ab")
+    words = ["retry", "--all", "--yes", "--rate", "1/h", "--text", "shop.charge", "--name", dead.app.name]
+    with Terminal(server, "dead", *words) as terminal:
+        eventually(lambda: terminal.saw("if this ends"), timeout=30)
+        terminal.process.send_signal(signal.SIGINT)
+        assert "Traceback" not in "".join(terminal.lines)
+        assert terminal.process.returncode == 130
+    (run,) = dead("runs", "--json").json
+    assert (run["state"], run["retried"]) == ("stopped", 1)
+    about = {"id": run["id"], "rate": "1/h", "text": "***", "all": True, "broken_off": True}
+    assert dead.deeds() == [("dead.replay", 1, about)]
 
 
 def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
@@ -118,6 +193,18 @@ def test_what_was_discarded_is_restored(dead: Shell) -> None:
     ]  # fmt: skip
 
 
+def test_what_has_no_room_is_left_in_the_bin_with_the_reason(dead: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = bury(dead.app, "a", "b")
+    dead("discard", *old)
+    bury(dead.app, "c", "d")
+    monkeypatch.setenv("RELEVO_DEAD_MAX", "2")
+    told = dead("restore", *old, code=1)
+    assert [line.partition(":")[0] for line in told.out.splitlines()] == ["restored 0 dead letters", "left", "left"]
+    assert "no room for 1 of them" in told.out
+    monkeypatch.delenv("RELEVO_DEAD_MAX")
+    assert dead("restore", "--all").out == "restored 2 dead letters\n"
+
+
 def test_a_letter_is_run_with_other_arguments(dead: Shell) -> None:
     (id,) = bury(dead.app, "no stock")
     told = dead("edit", id, "--args", "[8]", "--kwargs", '{"cents": 5}', "--json").json
@@ -130,11 +217,25 @@ def test_a_letter_is_run_with_other_arguments(dead: Shell) -> None:
     assert "somebody retried or edited it" in dead("edit", id, "--args", "[9]", code=1).err
     assert "no JSON" in dead("edit", id, "--args", "[9", code=2).err
     assert "--args" in dead("edit", id, code=2).err
-    assert dead.deeds() == [("dead.edit", 1, {"queue": "default", "letter": id, "job": job.id})]
+    about = {"id": id, "queue": "default", "job": job.id, "changed": ["args", "kwargs"]}
+    assert dead.deeds() == [("dead.edit", 1, about)]
+
+
+def test_arguments_fill_no_more_than_a_screen(dead: Shell) -> None:
+    (id,) = bury(dead.app, "no stock")
+    new = dead("edit", id, "--args", json.dumps(["x" * 3000]), "--json").json["job"]
+    dead.app.queue().take(1)[0].bury("no stock")
+    shown = dead("show", new)
+    assert "(3,002 characters; --json tells all)" in shown.out and max(map(len, shown.out.splitlines())) < 2100
+    assert dead("show", new, "--json").json["args"] == ["x" * 3000]
 
 
 def test_letters_are_written_to_a_file_and_read_from_it(
-    dead: Shell, app_factory: AppFactory, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    dead: Shell,
+    app_factory: AppFactory,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bury(dead.app, "a", "b")
     bury(dead.app, "c", queue="mails")
@@ -154,7 +255,35 @@ def test_letters_are_written_to_a_file_and_read_from_it(
     assert "cannot be written" in dead("export", "-o", "no/such/folder", code=2).err
     assert "leave out --json" in dead("export", "--json", code=2).err
     assert there.deeds() == [("dead.import", 3, {})]
+    monkeypatch.setenv("RELEVO_DEAD_MAX", "1")
+    there.app.dead.discard(all=True, undo=False)
+    (tmp_path / "l.jsonl").write_text("".join((tmp_path / "l.jsonl").read_text().splitlines(keepends=True)[:3]))
+    told = there("import", "l.jsonl", code=1)
+    assert told.out == "imported 3 dead letters, 0 were there already\ndropped: the oldest 1: a queue keeps 1\n"
+    assert len(there.app.dead.list()) == 2
     assert [what for what, _, _ in dead.deeds()] == ["dead.export", "dead.export"]
+
+
+def test_letters_go_through_pipes_and_links_and_leave_them_as_they_are(dead: Shell, tmp_path: Path) -> None:
+    bury(dead.app, "a", "b")
+    pipe, target, link, dangling = (tmp_path / name for name in ("pipe", "target", "link", "dangling"))
+    os.mkfifo(pipe)
+    read = list[bytes]()
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    dead("export", "-o", "pipe")
+    assert pipe.is_fifo()
+    reader.join(30)
+    assert [len(one.splitlines()) for one in read] == [2]
+    target.write_text("old")
+    link.symlink_to("target")
+    dangling.symlink_to("new")
+    dead("export", "-o", "link")
+    dead("export", "-o", "dangling")
+    assert link.is_symlink() and dangling.is_symlink()
+    assert target.read_bytes() == (tmp_path / "new").read_bytes() == read[0]
+    assert "cannot be written: Is a directory" in dead("export", "-o", ".", code=2).err
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "target", "link", "dangling", "new"}
 
 
 def test_a_tracked_run_is_told_shown_and_resumed(dead: Shell) -> None:
@@ -171,7 +300,7 @@ def test_a_tracked_run_is_told_shown_and_resumed(dead: Shell) -> None:
     assert json.loads(dead("resume", run["id"], "--json").out)["state"] == "done"
     assert dead("stop", run["id"], code=1).out == "nothing to stop: no process leads it\n"
     assert "no replay" in dead("resume", NO_SUCH_ID, code=1).err
-    assert [what for what, _, _ in dead.deeds()] == ["dead.replay", "dead.resume", "dead.stop"]
+    assert [what for what, _, _ in dead.deeds()] == ["dead.replay"], "the others changed nothing"
 
 
 def test_a_run_that_a_canary_stopped_says_so_and_exits_with_1(dead: Shell) -> None:
@@ -190,7 +319,8 @@ def test_a_run_that_a_canary_stopped_says_so_and_exits_with_1(dead: Shell) -> No
 
 
 def test_no_runs_are_no_runs(dead: Shell) -> None:
-    add_task(dead.app)
+    add_task(dead.app).enqueue(7)
+    dead.app.queue().clear()
     assert dead("runs").out == "no tracked runs of late\n"
     for words, says in (
         (["retry", NO_SUCH_ID, "--canary"], "go with --all"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from relevo import Relevo
-from relevo.model.health import Health
 from relevo.model.ids import Ids, _text
 from relevo.store.health import keep_snapshot
 from relevo.store.plan import Call
@@ -107,7 +107,7 @@ def test_tasks_are_shown_when_asked_for(server: Server, app: Relevo) -> None:
     alive(app)
     told = ask(server, app, "--tasks")
     assert "default  shop.mail        0  ~150" in told.out
-    assert "~ estimated from 100 jobs of each state, at random" in told.out
+    assert "~ estimated from 64 jobs of each state, at random" in told.out
     assert "~" not in ask(server, app).out
 
 
@@ -116,12 +116,12 @@ def test_what_was_kept_is_shown_with_its_age_and_is_unknown_when_stale(server: S
     told = ask(server, app, "--cached")
     assert told.code == 2 and "no worker has looked of late" in told.out
     alive(app)
-    found = app.health()
-    app.run(keep_snapshot(app.keys, found, 300.0))
+    found = msgspec.structs.replace(app.health(), every_s=300.0)
+    app.run(keep_snapshot(app.keys, found))
     told = ask(server, app, "--cached")
     assert told.code == 0 and "as found" in told.out and " ago" in told.out, told
-    old = Health(app.name, "test", found.status, found.checked_at_ms - 11 * MINUTE)
-    app.run(keep_snapshot(app.keys, old, 300.0))
+    old = msgspec.structs.replace(found, checked_at_ms=found.checked_at_ms - 11 * MINUTE)
+    app.run(keep_snapshot(app.keys, old))
     told = ask(server, app, "--cached")
     assert told.code == 2 and "one every 5m is expected" in told.out
 

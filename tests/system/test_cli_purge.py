@@ -54,6 +54,20 @@ def test_it_only_shows_unless_told_to_act(app: Relevo, server: Server) -> None:
     assert (after.code, after.out.strip()) == (0, "nothing is too old")
 
 
+def test_what_is_paused_is_left_alone_and_needs_nobody(app: Relevo, server: Server) -> None:
+    app.queue().pause(reason="maintenance")
+    done = purge(app, server, "--queue", "default", "--yes")
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        ["left alone: 1 of queue default, ready: the queue is paused", "nothing else is too old"],
+    )
+    told = purge(app, server, "--json").json["held"]
+    assert told == [{"name": "default", "state": "ready", "why": "the queue is paused", "count": 1}]
+    app.queue().resume()
+    app.queue().clear()
+    app.pool("vms").remove("vm-17")
+
+
 def test_what_was_done_is_in_the_audit_trail(bus_factory: AppFactory, server: Server) -> None:
     app = bus_factory("shop")
     app.pool("vms").add("vm-1")
@@ -64,7 +78,7 @@ def test_what_was_done_is_in_the_audit_trail(bus_factory: AppFactory, server: Se
         done = relevo(*arguments, url=server.url, RELEVO_PREFIX=prefix, RELEVO_PURGE_AGES=AGES)
         assert done.code == 0, done
     (deed,) = app.audit.list()
-    assert (deed.what, deed.via, deed.count) == ("purge", "cli", 1)
+    assert (deed.what, deed.via, deed.count) == ("purge.run", "cli", 1)
 
 
 def test_one_queue_or_pool_is_meant(app: Relevo, server: Server) -> None:
@@ -72,12 +86,27 @@ def test_one_queue_or_pool_is_meant(app: Relevo, server: Server) -> None:
     assert [one["name"] for one in purge(app, server, "--queue", "default", "--json").json["purged"]] == ["default"]
 
 
+def test_misspelt_queue_is_refused_with_the_nearest(app: Relevo, server: Server) -> None:
+    """It has nothing that is too old either, which must not look like good news."""
+    for name, meant in (("defualt", "default"), ("vmz", "vms")):
+        seen = purge(app, server, "--queue", name)
+        assert (seen.code, f"{name!r} in use, did you mean {meant!r}?" in seen.err) == (2, True)
+
+
+def test_app_that_nobody_knows_is_no_good_news(app_factory: AppFactory, server: Server) -> None:
+    """RB31: its name may be misspelt, or its env."""
+    nobody = app_factory()
+    seen, told = purge(nobody, server), purge(nobody, server, "--json")
+    assert (seen.code, f"nothing is known of app {nobody.name!r} in 'test'" in seen.out) == (1, True)
+    assert (told.code, told.json["count"]) == (1, 0)
+
+
 def test_exit_code_says_that_somebody_should_look(app: Relevo, server: Server) -> None:
     """RB31"""
     (lease,) = app.queue().take(1)
     lease.give_back()
     seen = purge(app, server)
-    assert (seen.code, "left alone: 1 of queue default, ready, of unknown age" in seen.out) == (1, True)
+    assert (seen.code, "left alone: 1 of queue default, ready: of unknown age" in seen.out) == (1, True)
     app.run(store.lock(app.keys_of("default"), "other"))
     held = purge(app, server, "--yes")
     assert (held.code, "somebody else is purging default" in held.out) == (1, True)

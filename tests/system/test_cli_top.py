@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import subprocess
 import time
+from collections.abc import Awaitable
+from typing import Self
+
+import pytest
 
 from relevo import Relevo
-from relevo.cli.top_look import Look, Pace, QueueLook, looking, paces, together
+from relevo.cli.columns import fitted
+from relevo.cli.top_look import FRONT, Look, Pace, QueueLook, looking, paces, together
 from relevo.cli.top_view import _shares, bars
 from relevo.store.queues import QueueStats
-from relevo.worker import Worker
-from tests.eventually import eventually
+from relevo.store.workers import listed
+from tests.conftest import AppFactory
+from tests.eventually import aeventually, eventually
+from tests.proxy import Proxy
 from tests.servers import Server
 from tests.system.shell import command, environment, relevo
+from tests.working import working
 
 
 def look_of(now_ms: int, **totals: int) -> Look:
     stats = QueueStats("mails", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False, None, totals)
-    return Look("shop", "test", now_ms, "valkey", 0, 1, 0, [QueueLook(stats, None)], [], [], [])
+    return Look("shop", "test", now_ms, "valkey", 0, 1, 0, [QueueLook(stats, None)], [], [], [], [])
 
 
 def test_rates_are_what_happened_between_two_looks() -> None:
     before, after = look_of(1_000, enqueued=100, done=50), look_of(3_000, enqueued=120, done=150, retry=3, dead=1)
-    assert paces(None, after) == {}
-    assert paces(before, before) == {}, "no time has passed"
-    assert paces(before, after) == {"mails": Pace(10.0, 50.0, 2.0)}
-    assert together(paces(before, after)) == Pace(10.0, 50.0, 2.0)
+    assert paces(None, after) is None
+    assert paces(before, before) is None, "no time has passed"
+    found = paces(before, after)
+    assert found == {"mails": Pace(10.0, 50.0, 2.0)}
+    assert together(found) == Pace(10.0, 50.0, 2.0)
 
 
 def test_counters_that_began_anew_are_no_step_back() -> None:
@@ -43,6 +53,24 @@ def test_each_table_gets_its_least_and_the_first_ones_what_is_left() -> None:
     assert _shares(60, [2, 1, 20, 20], least=[3, 1, 2, 2]) == [2, 1, 20, 20]
     assert sum(_shares(30, [50, 1, 20, 20], least=[3, 1, 2, 2])) == 18
     assert _shares(5, [50, 1, 20, 20], least=[3, 1, 2, 2]) == [3, 1, 2, 2]
+
+
+WIDE = {"job": 20, "task": 30, "error": 100}
+
+
+@pytest.mark.parametrize(
+    ("room", "widths"),
+    [
+        (154, WIDE),
+        (100, WIDE | {"error": 46}),
+        (91, WIDE | {"error": 40, "task": 27}),
+        (66, {"job": 20, "error": 40}),
+        (50, {"job": 20, "error": 28}),
+        (5, {"job": 20}),  # what never gives way is cut by whoever draws it
+    ],
+)
+def test_columns_give_way_where_there_is_no_room(room: int, widths: dict[str, int]) -> None:
+    assert fitted(WIDE, room, (("error", 40), ("task", 10), ("task", 0), ("error", 12), ("error", 0))) == widths
 
 
 def busy(app: Relevo) -> None:
@@ -69,11 +97,104 @@ def test_a_look_tells_of_queues_running_jobs_and_failures(app: Relevo) -> None:
     assert [(job.id, job.reason) for job in found.failures] == [(first.id, "no stock")]
 
 
-async def test_a_worker_is_shown_with_its_load(app: Relevo) -> None:
-    worker = Worker(app, concurrency=7, burst=True)
+def test_the_job_that_runs_longest_is_told_however_far_its_lease_goes(app: Relevo) -> None:
     busy(app)
-    await worker.run()
-    assert (await app.arun(looking(app))).workers == [], "it said goodbye"
+    app.task(name="more")(lambda: None).using(queue="other").enqueue_many([((), {}) for _ in range(60)])
+    (old,) = app.queue("other").take(1, worker="w1", lease="1h")  # as its worker renews it, its lease ends last
+    eventually(lambda: app.run(app.now_ms()) > held_since(app, old.id), what="the others start later")
+    app.queue().take(5, worker="w2")
+    app.queue("other").take(59, worker="w2")
+    found = app.run(looking(app))
+    assert len(found.running) == FRONT
+    assert (found.running[0].id, found.running[0].task, found.running[0].worker) == (old.id, old.task, "w1")
+    started = [job.started_ms or 0 for job in found.running]
+    assert started == sorted(started) and started[0] < started[1]
+    assert (found.running_in_all, found.running_looked_at) == (65, 65)
+
+
+def held_since(app: Relevo, id: str) -> int:
+    started = app.job(id).info().started_ms
+    assert started
+    return started
+
+
+def test_where_more_run_than_are_looked_at_it_says_so(
+    server: Server, app: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.task(name="more")(lambda: None).enqueue_many([((), {}) for _ in range(600)])
+    for _ in range(6):
+        app.queue().take(100, lease="1h")
+    found = app.run(looking(app))
+    assert (found.running_in_all, found.running_looked_at, len(found.running)) == (600, 500, FRONT)
+    said = relevo("top", "--name", app.name, "--once", "--every", "0.1", url=server.url)
+    assert "running, the longest of 500 looked at (20 of 600)" in said.out, said
+    told = relevo("top", "--name", app.name, "--once", "--json", "--every", "0.1", url=server.url).json["look"]
+    assert (told["running_in_all"], told["running_looked_at"], len(told["running"])) == (600, 500, FRONT)
+    monkeypatch.setattr("relevo.store.running.OF_ALL", 30)
+    assert app.run(looking(app)).running_looked_at == 30, "many busy queues have a share each"
+
+
+async def test_a_worker_is_shown_with_its_load_soon_after_it_changed(
+    app: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.worker.presence.BUSY_EVERY", 0.05)
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        started.set()
+        await may_end.wait()
+
+    async def loads() -> list[tuple[int, int, int]]:
+        return [(one.running, one.done, one.concurrency) for one in (await app.arun(looking(app))).workers]
+
+    async with working(app, concurrency=7):
+        await aeventually(lambda: _is(loads(), [(0, 0, 7)]))
+        await slow.aenqueue()
+        await started.wait()
+        await aeventually(lambda: _is(loads(), [(1, 0, 7)]), what="not only with the next sign of life, in 20 s")
+        may_end.set()
+        await aeventually(lambda: _is(loads(), [(0, 1, 7)]))
+    assert await loads() == [], "it said goodbye"
+
+
+async def test_a_worker_says_soon_that_it_is_there_to_a_server_that_has_forgotten_it(
+    server: Server, app: Relevo, app_factory: AppFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart without its data, or a failover: else nothing would be known of the app for two minutes."""
+    monkeypatch.setattr("relevo.worker.presence.BUSY_EVERY", 0.05)
+
+    async def workers() -> int:
+        return len((await app.arun(looking(app))).workers)
+
+    with Proxy("127.0.0.1", server.port) as proxy:
+        cut_off = app_factory(app.name, url=proxy.url)
+        async with working(cut_off, queues=["default"]):
+            await aeventually(lambda: _is(workers(), 1))
+            server.command("DEL", app.keys.workers, app.keys.queues)
+            assert await workers() == 0
+            proxy.reset_all()
+            await aeventually(lambda: _is(workers(), 1), what="it is listed anew")
+            assert await app.aqueues() == ["default"], "and so is what it serves"
+
+
+async def _is(found: Awaitable[object], wanted: object) -> bool:
+    return await found == wanted
+
+
+def test_a_worker_that_fell_silent_is_told_of_by_whoever_looks(server: Server, app: Relevo) -> None:
+    """Looking must not make the others forget it: health counts it, too."""
+    app.run(listed(app.keys, "w1"))  # and no sign of life of it
+    for _ in range(2):
+        seen = relevo("top", "--name", app.name, "--every", "0.1", url=server.url)
+        assert "1 worker fell silent without a goodbye" in seen.out
+    assert "worker w1 fell silent" in relevo("status", "--name", app.name, url=server.url).out
+    assert app.health().lost_workers == ("w1",)
+
+
+def test_an_app_that_nobody_heard_of_is_a_warning(server: Server, app: Relevo) -> None:
+    seen = relevo("top", "--name", "nope", "--every", "0.1", url=server.url)
+    assert seen.code == 1 and "nothing is known of app 'nope'" in seen.out, seen
 
 
 def test_without_a_terminal_one_report_is_printed(server: Server, app: Relevo) -> None:
@@ -87,34 +208,67 @@ def test_without_a_terminal_one_report_is_printed(server: Server, app: Relevo) -
     assert report["seconds"] >= 0.1
 
 
-def test_on_a_terminal_it_refreshes_until_q_is_pressed(server: Server, app: Relevo) -> None:
-    busy(app)
-    ours, theirs = pty.openpty()
-    started = subprocess.Popen(
-        command("top", "--name", app.name, "--every", "0.1"),
-        env=environment(server.url, TERM="xterm", COLUMNS="120", LINES="40"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    seen = b""
+class Terminal:
+    """`relevo top` on a terminal of 60 columns."""
 
-    def shows(text: bytes) -> bool:
-        nonlocal seen
+    def __init__(self, server: Server, app: Relevo, term: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.started = subprocess.Popen(
+            command("top", "--name", app.name, "--every", "0.1"),
+            env=environment(server.url, TERM=term, COLUMNS="60", LINES="40"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        os.set_blocking(self._ours, False)
+        self.seen = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.started.kill()
+        self.started.wait()
+        os.close(self._ours)
+
+    def shows(self, text: bytes) -> bool:
         try:
-            seen += os.read(ours, 65536)
+            self.seen += os.read(self._ours, 65536)
         except BlockingIOError:
             time.sleep(0.01)
-        return text in seen
+        return text in self.seen
 
-    try:
-        eventually(lambda: shows(b"a second"), timeout=20, what="the second look, with rates")
-        assert b"\x1b[?1049h" in seen, "on a screen of its own"
-        os.write(ours, b"q")
-        assert started.wait(20) == 0
-        eventually(lambda: shows(b"\x1b[?1049l"), what="and the terminal is as it was")
-    finally:
-        started.kill()
-        os.close(ours)
+    def press(self, key: bytes) -> None:
+        os.write(self._ours, key)
+
+
+def test_on_a_terminal_it_refreshes_until_q_is_pressed(server: Server, app: Relevo) -> None:
+    busy(app)
+    (first, *_) = app.queue().take(1)
+    first.bury("no stock, " * 20)
+    with Terminal(server, app, "xterm") as terminal:
+        eventually(lambda: terminal.shows(b"a second"), timeout=20, what="the second look, with rates")
+        assert b"\x1b[?1049h" in terminal.seen, "on a screen of its own"
+        assert first.id.encode() in terminal.seen and b"no stock" in terminal.seen, "as much as there is room for"
+        terminal.press(b"q")
+        assert terminal.started.wait(20) == 0
+        eventually(lambda: terminal.shows(b"\x1b[?1049l"), what="and the terminal is as it was")
+
+
+@pytest.mark.parametrize("keys", [b" q", b"\x1b[Aq"], ids=["the space bar before it", "an arrow before it"])
+def test_q_ends_it_whatever_was_pressed_at_the_same_moment(server: Server, app: Relevo, keys: bytes) -> None:
+    busy(app)
+    with Terminal(server, app, "xterm") as terminal:
+        eventually(lambda: terminal.shows(b"a second"), timeout=20, what="it refreshes")
+        terminal.press(keys)
+        eventually(lambda: terminal.shows(b"\x1b[?1049l"), timeout=20, what="the end")
+        assert terminal.started.wait(20) == 0
+
+
+def test_a_terminal_that_cannot_be_refreshed_gets_one_report(server: Server, app: Relevo) -> None:
+    busy(app)
+    with Terminal(server, app, "dumb") as terminal:
+        eventually(lambda: terminal.shows(b"a second"), timeout=20, what="the report")
+        assert terminal.started.wait(20) == 0
+        assert b"\x1b" not in terminal.seen

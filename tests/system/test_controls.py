@@ -297,6 +297,8 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Told]) -> 
         ("task", None, False),
         ("group", None, True),
     ]
+    assert ask("limit", "mail", "--concurrency", "5000").code == 0, "as many as in Python"
+    assert app.queue("mail").limits()[0].concurrency == 5000
     assert ask("limit", "mail", "--task", "shop.charge", "--remove", "--json").json["changed"] is True
     assert [one.kind for one in app.queue("mail").limits()] == ["queue", "group"]
     assert {deed.what for deed in app.audit.list() if deed.app == app.name} == {"queue.limit", "task.unlimit"}
@@ -305,11 +307,17 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Told]) -> 
 WRONG_COMMANDS = [
     (("pause",), 2, "what? Give a QUEUE, --task, --tenant or --schedule"),
     (("pause", "mial"), 2, "no queue 'mial' is in use, did you mean 'mail'"),
-    (("pause", "mail", "--until", "soon"), 2, "not a duration: 'soon'"),
-    (("pause", "mail", "--until", "2031-05-01T08:00"), 2, "has no zone"),
+    (("pause", "mail", "--until", "soon"), 2, "argument --until: not a duration: 'soon'"),
+    (("pause", "mail", "--until", "2031-05-01T08:00"), 2, "has no zone: write 2031-05-01T08:00:00+00:00, or"),
+    (("pause", "mail", "--until", "2031-05-01"), 2, "has no zone: write 2031-05-01T00:00:00+00:00, or"),
+    (("pause", "mail", "--until", "2020-05-01T08:00Z"), 2, "found '2020-05-01 08:00:00+00:00', which has passed"),
     (("resume", "--schedule", "nightly"), 1, "no schedule 'nightly'"),
     (("limit", "mail"), 2, "give --concurrency, --rate or both; or --remove"),
     (("limit", "mail", "--rate", "fast"), 2, "not a rate: 'fast'"),
+    (("limits", "mial"), 2, "no queue 'mial' is in use, did you mean 'mail'"),
+    (("limits", "bad:::name"), 2, "no queue 'bad:::name' is in use"),
+    (("limits", ""), 2, "no queue '' is in use"),
+    (("limit", "mail", "--concurrency", "0"), 2, "concurrency: a whole number from 1 to 1,000,000 is needed"),
 ]
 
 
@@ -320,3 +328,37 @@ def test_wrong_commands_are_told_what_to_do(app: Relevo, ask: Callable[..., Told
         assert told.code == code, (arguments, told)
         assert wrong in told.err, (arguments, told)
     assert app.pauses() == []
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+@pytest.mark.parametrize("scope", ["--task", "--tenant"])
+def test_nothing_is_paused_in_an_app_that_nobody_knows(
+    app: Relevo, ask: Callable[..., Told], verb: str, scope: str
+) -> None:
+    """Whoever misspells its name must not believe that something is paused."""
+    told = ask(verb, scope, "shop.charge")
+    assert told.code == 2
+    assert f"nothing is known of app '{app.name}'" in told.err
+    assert app.pauses() == []
+    assert app.queues() == []
+
+
+def test_a_pool_is_neither_paused_nor_limited(app: Relevo, ask: Callable[..., Told]) -> None:
+    """It stands among the queues once it has dead letters, and hands nothing out."""
+    vms = app.pool("vms")
+    vms.add("vm-1")
+    vms.fail("vm-1", "no ip")
+    assert vms.queue in app.queues()
+    queue, no = app.queue(vms.queue), "is a pool"
+    with pytest.raises(OptionError, match=no):
+        queue.pause()
+    with pytest.raises(OptionError, match=no):
+        queue.resume()
+    with pytest.raises(OptionError, match=no):
+        queue.limit(concurrency=1)
+    with pytest.raises(OptionError, match=no):
+        queue.unlimit()
+    for words in (("pause",), ("resume",), ("limit", "--concurrency", "1"), ("limit", "--remove")):
+        told = ask(words[0], vms.queue, *words[1:])
+        assert told.code == 2 and no in told.err, told
+    assert (app.pauses(), queue.limits(), queue.stats().paused) == ([], [], False)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from relevo import Relevo, State, Task, __version__, current_job
+from relevo import Relevo, Reply, State, Task, __version__, chain, current_job, group
 from relevo.dead import DeadLetters, DeadRow, Imported
 from relevo.errors import JobError, OptionError, PayloadError, UnknownJob
 from relevo.model.job import Attempt, Record, Story, write
@@ -63,7 +63,7 @@ def site(app: Relevo) -> Site:
     return Site(app)
 
 
-def letter(number: int, at_ms: int, error: str = "ValueError") -> tuple[str, int, bytes]:
+def letter(number: int, at_ms: int, error: str = "ValueError") -> letters.Arrival:
     """A dead letter as it would be filed."""
     from tests.store.desk import new_id
 
@@ -78,7 +78,7 @@ def letter(number: int, at_ms: int, error: str = "ValueError") -> tuple[str, int
         story=Story((attempt,)),
         body=Raw(BODY),
     )
-    return new_id(), at_ms, write(of_dead(record, None))
+    return letters.Arrival(new_id(), at_ms, write(of_dead(record, None)))
 
 
 def fill(app: Relevo, queue: str, count: int, *, error: Callable[[int], str] = lambda _: "ValueError") -> None:
@@ -198,6 +198,18 @@ def test_a_rare_letter_is_looked_for_in_bounded_steps(app: Relevo) -> None:
     assert calls == 3
 
 
+async def test_a_list_finds_what_is_far_behind(app: Relevo) -> None:
+    fill(app, "a", 2500, error=lambda number: "RareError" if number in (7, 8, 9) else "ValueError")
+    fill(app, "b", 2500)
+    assert [row.error for row in app.dead.list(error="RareError")] == [f"RareError: no {n}" for n in (9, 8, 7)]
+    assert [row.error for row in app.dead.list(error="RareError", limit=1, offset=1)] == ["RareError: no 8"]
+    assert [row.error for row in await app.dead.alist(error="RareError", limit=2)] == [
+        "RareError: no 9",
+        "RareError: no 8",
+    ]
+    assert await app.dead.alist(error="NoError") == []
+
+
 def test_one_id_in_several_queues_is_listed_for_each(app: Relevo) -> None:
     """An event has one id in the queues of all who subscribed."""
     one, other = letter(1, 1_800_000_000_000), letter(2, 1_800_000_000_000)
@@ -212,10 +224,10 @@ def test_one_id_in_several_queues_is_listed_for_each(app: Relevo) -> None:
             after = page.after
             if not after:
                 break
-        assert [row.id for row in rows] == sorted([one[0], other[0]] * 3, reverse=True)
+        assert [row.id for row in rows] == sorted([one.id, other.id] * 3, reverse=True)
         assert [row.queue for row in rows] == ["a", "b", "c"] * 2
-    assert app.dead.retry([one[0]], queue="b") == 1
-    assert app.dead.retry([one[0]]) == 2
+    assert app.dead.retry([one.id], queue="b") == 1
+    assert app.dead.retry([one.id]) == 2
 
 
 @pytest.mark.slow
@@ -279,6 +291,23 @@ def test_a_thousand_letters_are_three_problems(site: Site) -> None:
     assert site.app.dead.groups(limit=1) == [first]
     assert [group.count for group in site.app.dead.groups("q0")] == [3, 1]
     assert site.app.dead.groups("no such queue") == []
+    assert [group for group in (first, second, third) if group.permanent] == site.app.dead.groups(permanent=True)
+    assert [group for group in (first, second, third) if not group.permanent] == site.app.dead.groups(permanent=False)
+
+
+def test_what_dies_again_after_a_retry_is_no_new_problem(server: Server, app_factory: AppFactory) -> None:
+    times = Times(server, app_factory)
+    site = Site(times.app)
+    site.step.enqueue(1)
+    drained(times.app)
+    assert [one.trend for one in site.app.dead.groups()] == ["new"]
+    times.move(3 * HOUR)
+    assert [one.trend for one in site.app.dead.groups()] == ["quiet"]
+    assert site.app.dead.retry(all=True) == 1
+    drained(times.app)
+    (again,) = site.app.dead.groups()
+    assert (again.trend, again.recent, again.before) == ("rising", 1, 0)
+    assert again.last_ms - again.first_ms >= 3 * HOUR
 
 
 def test_one_error_in_two_tasks_is_one_group_if_it_went_one_way(site: Site, app: Relevo) -> None:
@@ -317,6 +346,8 @@ def test_what_has_something_in_common_is_run_again_together(site: Site) -> None:
     [
         ("dead.retry(queue='default')", "all=True"),
         ("dead.discard(queue='default')", "all=True"),
+        ("dead.replay(queue='default')", "all of a queue are queue= and all=True"),
+        ("dead.replay()", "all=True"),
         ("dead.retry(['0' * 20], task='step')", "not both"),
         ("dead.retry(tsk='step')", "did you mean 'task'"),
         ("dead.retry(all=True, rate='1/s')", r"app.dead.replay\(rate="),
@@ -326,14 +357,16 @@ def test_what_has_something_in_common_is_run_again_together(site: Site) -> None:
         ("dead.retry(all=True, limit=0)", "limit: a whole number"),
         ("dead.page(after='nonsense')", "after: the `after` of a page"),
         ("dead.page(after=5)", "after: the `after` of a page"),
+        ("dead.page(after='9' * 5000 + '-1m7gsn00yr40stbqaaw9-mails')", "after: the `after` of a page"),
         ("dead.groups(limit=0)", "1 to 1000"),
         ("dead.groups(5)", "queue"),
+        ("dead.groups(permanent='no')", "permanent: True or False"),
         ("dead.restore()", "all=True"),
         ("dead.restore('x')", "a list of ids"),
         ("dead.restore(['0' * 20], all=True)", "not both"),
         ("dead.edit('0' * 20)", "args="),
         ("dead.edit('x', args=[])", "not the id of a job"),
-        ("dead.replay(rate='fast')", "not a rate"),
+        ("dead.replay(all=True, rate='fast')", "not a rate"),
         ("dead.replay(patience=-1)", "patience"),
         ("dead.resume('x')", "not the id of a replay"),
         ("dead.runs(limit=1000)", "1 to 100"),
@@ -468,6 +501,31 @@ def test_what_was_discarded_comes_back_if_asked_in_time(site: Site) -> None:
     assert [job.result(timeout=5) for job in jobs] == list(range(4))
 
 
+def test_a_queue_that_is_full_keeps_nothing_of_the_others_from_coming_back(app_factory: AppFactory) -> None:
+    app = app_factory(dead_max=3)
+
+    @app.task
+    def step() -> None: ...
+
+    def die(queue: str) -> list[str]:
+        jobs = [step.using(queue=queue).enqueue() for _ in range(3)]
+        for lease in app.queue(queue).take(3):
+            lease.bury("no bank")
+        return [job.id for job in jobs]
+
+    old, others = die("first"), die("second")
+    assert app.dead.discard(all=True) == 6
+    die("first")
+    told: list[int] = []
+    with pytest.raises(JobError, match="first has no room for 3 of them"):
+        app.dead.restore(all=True, watch=told.append)
+    assert (told, len(app.dead.list(queue="second"))) == ([3], 3)
+    app.dead.discard(others)
+    with pytest.raises(JobError, match="first has no room for 3 of them"):
+        app.dead.restore([*old, *others])
+    assert len(app.dead.list(queue="second")) == 3
+
+
 def test_without_undo_letters_are_gone_at_once(site: Site) -> None:
     job = site.step.enqueue(1)
     drained(site.app)
@@ -497,6 +555,29 @@ def test_letters_go_to_another_app_as_lines_and_run_there(site: Site, app_factor
     assert there.app.job(jobs[0].id).result(timeout=5) == 0
 
 
+def test_nobody_dies_in_the_future(site: Site) -> None:
+    """A clock that is wrong elsewhere must not hide a letter from whoever acts on all of them."""
+    ids = [site.step.enqueue(number).id for number in range(3)]
+    drained(site.app)
+    lines = list(site.app.dead.export())
+    site.app.dead.discard(all=True, undo=False)
+    hour = 3_600_000
+    for n, line in enumerate(lines[1:], 1):
+        said = msgspec.json.decode(line)
+        said["died_ms"] += n * hour
+        said["record"]["ended_ms"] += n * hour
+        lines[n] = msgspec.json.encode(said)
+    earliest = site.app.run(site.app.now_ms())
+    assert site.app.dead.load(lines) == Imported(3, 0)
+    latest = site.app.run(site.app.now_ms())
+    rows = site.app.dead.list()
+    assert {row.id for row in rows} == set(ids) and rows[-1].id == ids[0]
+    assert all(earliest <= (row.ended_ms or 0) <= latest for row in rows[:2])
+    assert all(earliest <= (site.app.dead.show(row.id).ended_ms or 0) <= latest for row in rows[:2])
+    assert site.app.dead.groups()[0].last_ms <= latest
+    assert site.app.dead.discard(all=True) == 3
+
+
 async def test_lines_that_are_no_letters_are_named_and_the_others_are_filed(site: Site) -> None:
     site.step.enqueue(1)
     await drain(site.app)
@@ -524,6 +605,90 @@ async def test_lines_that_are_no_letters_are_named_and_the_others_are_filed(site
     assert all(why for _, why in done.refused)
     assert len(site.dead()) == 1
     assert (await site.app.dead.aload([good])).known == 1
+
+
+async def test_what_stands_beside_a_letter_goes_with_it(bus_factory: AppFactory) -> None:
+    """Large data of a message, a reply, results of jobs before it, checkpoints: it runs with the same arguments."""
+    app = bus_factory(claim_check="100b", signing_keys=["a:0123456789abcdef0123456789abcdef"])
+    svc, me, ran, good = app.service("embedding"), app.service("ingestion"), list[Any](), set[str]()
+
+    def tried(*what: Any) -> None:
+        ran.append(what)
+        if what[0] not in good:
+            raise ValueError
+
+    @svc.action("generate", retries=0)
+    async def generate(text: str) -> str:
+        if text != "fine":
+            tried("message", text)
+        return text
+
+    @me.action("ready", retries=0)
+    async def ready(reply: Reply[str]) -> None:
+        tried("callback", reply.result)
+
+    @app.task(name="number")
+    async def number(n: int) -> int:
+        return n
+
+    @app.task(name="after", retries=0)
+    async def after(before: Any, more: str) -> None:
+        tried("after", before, more)
+
+    @app.task(name="steps", retries=0)
+    async def steps() -> None:
+        tried("steps", await current_job().astep("first", number.func, 7))
+
+    text = "x" * 200
+    me.send("embedding.generate", {"text": text})
+    me.send("embedding.generate", {"text": "fine"}, on_reply="ready")
+    chain(number.s(1), after.s("one")).enqueue()
+    group(number.s(n) for n in range(3)).then(after.s("list")).enqueue()
+    steps.enqueue()
+    await drain(app)
+    first, ran[:] = sorted(map(repr, ran)), []
+    assert len(first) == 5
+    letter = (await app.dead.alist(task="embedding.generate"))[0]
+    assert (await app.dead.ashow(letter.id)).kwargs == {"text": text}
+    with pytest.raises(OptionError, match="give kwargs="):
+        await app.dead.aedit(letter.id, args=[])
+    lines = [line async for line in app.dead.aexport()]
+    assert await app.dead.adiscard(all=True, undo=False) == 5
+
+    bare = [msgspec.json.encode({**msgspec.json.decode(line), "carried": {"life": "waits"}}) for line in lines]
+    done = await app.dead.aload(bare)
+    assert (done.new, len(done.refused)) == (1, 4), "only its checkpoints are missed by nobody"
+    assert all("stood beside its body" in why for _, why in done.refused)
+    await app.dead.adiscard(all=True, undo=False)
+
+    assert await app.dead.aload(lines) == Imported(5, 0)
+    good.update(("message", "callback", "after", "steps"))
+    assert await app.dead.aretry(all=True) == 5
+    await drain(app)
+    assert sorted(map(repr, ran)) == first
+    assert await app.dead.alist() == []
+
+
+def test_entities_of_pools_go_to_another_app_and_come_back_there(app: Relevo, app_factory: AppFactory) -> None:
+    vms = app.pool("vms")
+    vms.add("vm-1", "ready", ip="10.0.0.7")
+    vms.fail("vm-1", "unreachable")
+    (line,) = app.dead.export()
+    there = app_factory()
+    known = msgspec.json.decode(line)
+    body = known["record"]["body"]
+    bad = [
+        {**known["record"], "queue_from": "no word"},
+        {**known["record"], "body": {**body, "entity": ""}},
+        {**known["record"], "body": {**body, "metadata": {"@state": "x"}}},
+        {**known["record"], "body": {"t": "step"}},
+    ]
+    done = there.dead.load([*(msgspec.json.encode({**known, "record": record}) for record in bad), line])
+    assert (done.new, [number for number, _ in done.refused]) == (1, [1, 2, 3, 4])
+    assert there.dead.retry(all=True) == 1
+    back = there.pool("vms").get("vm-1")
+    assert back is not None and (back.state, back.metadata) == ("ready", {"ip": "10.0.0.7"})
+    there.pool("vms").remove("vm-1")
 
 
 def test_what_was_retried_is_not_buried_again_by_an_import(site: Site) -> None:

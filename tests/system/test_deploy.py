@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 import redis
 
 from relevo import Relevo, Reply, State, current_job, metrics
-from relevo.errors import ServerRefused
+from relevo.errors import ServerRefused, UnknownJob
+from relevo.model.health_limits import NAMES, Limits, limits_of
+from relevo.model.purging import POOL_RULES, QUEUE_RULES, ages_of
 from relevo.settings import Settings, load
 from relevo.store import scripts
 from relevo.store.plan import Call
@@ -28,6 +31,7 @@ from relevo.worker.supervisor import KILL_AFTER
 from tests.eventually import aeventually, eventually
 from tests.servers import available, free_port
 from tests.system.shell import relevo
+from tests.working import drain
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -37,9 +41,11 @@ PURGING = LOOKING | {
     "purge",
     "recover",
     "hold",
+    "lock",
+    "remember",
     "unlock",
     "shift",
-    "bury",
+    "expel",
     "oust",
     "lapse",
     "admit",
@@ -59,6 +65,7 @@ ROLES = {
             "push",
             "push_rich",
             "enlist",
+            "present",
             "look",
             "attach",
             "turn",
@@ -92,6 +99,7 @@ ROLES = {
             "snapshot",
             "measure",
             "count",
+            "unlist",
             *PURGING,
         },
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel; of health: zrange, mget
@@ -100,20 +108,24 @@ ROLES = {
         # for metrics
         | {"zcount", "hgetall"}
         # of purges and pools
-        | {"get", "hscan"},
+        | {"get", "hscan"}
+        # of the lists of queues
+        | {"exists"},
     ),
     # the last ones for workflows and schedules
     "monitor": (
-        {"count", "page", "look", "letters", "groups", "vitals", *LOOKING},
-        {"get", "hscan", "hkeys", "zmscore", "zcount", "ping", "time", "info", "mget", "zrange", "zrem", "zrevrange"}
+        {"count", "page", "look", "letters", "groups", "vitals", "lag", *LOOKING},
+        {"get", "hscan", "hkeys", "zmscore", "zcount", "ping", "time", "info", "mget", "zrange", "zrevrange"}
         | {"hget"}
-        | {"hmget", "hgetall", "zmscore", "getrange", "lrange"},
+        | {"hmget", "hgetall", "zmscore", "getrange", "lrange"}
+        # of services, traces and the audit trail
+        | {"zrangebyscore", "xrevrange"},
     ),
 }
 
 #: A process of the bus: a worker of its app, and all that services say to each other.
 ROLES["service"] = (
-    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "unlist", "lag"},
+    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "lag"},
     ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
 )
 
@@ -197,6 +209,10 @@ def test_doctor_finds_nothing_wrong_with_the_shipped_configuration(shipped: Ship
     assert set(levels.values()) == {"ok"}, told.out
 
 
+async def _is_empty(app: Relevo) -> bool:
+    return (await app.queue().astats()).living == 0
+
+
 async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     """R284: rights for each role."""
     producer, worker, monitor = (shop(shipped.url(role)) for role in ("producer", "worker", "monitor"))
@@ -208,17 +224,25 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
         assert await good.aresult(timeout=10) == "invoice 7"
         with pytest.raises(Exception, match="no such invoice"):
             await bad.aresult(timeout=10)
+        await aeventually(lambda: _is_empty(worker), what="its failure handler has run, too")
     finally:
         runner.stop()
         await running
     assert (await bad.astatus()) is State.DEAD
 
+    an_hour_ago = await worker.arun(worker.now_ms()) - 3_600_000  # a worker fell silent, and no other has lived since
+    await worker.arun(Call([b"ZADD", worker.keys.workers, an_hour_ago, b"lost"]))
     seen = relevo("status", "--name", "shop", "--env", "prod", "--json", url=shipped.url("monitor"))
     assert seen.json["queues"][0]["dead"] == 1
     assert relevo("dead", "list", "--name", "shop", "--env", "prod", url=shipped.url("monitor")).code == 0
     seen = relevo("health", "--name", "shop", "--env", "prod", "--json", url=shipped.url("monitor"))
-    assert (seen.code, seen.json["queues"][0]["vitals"]["states"]["dead"]["size"]) == (0, 1)
+    assert (seen.code, seen.json["queues"][0]["vitals"]["states"]["dead"]["size"]) == (0, 1), seen.json["reasons"]
     assert (await monitor.ahealth()).is_healthy, "although it may keep nothing"
+
+    with redis.Redis.from_url(shipped.url("operator")) as client:
+        writes = {name.decode() for name in client.execute_command("ACL", "CAT", "write")}
+    line = next(line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith("user monitor "))
+    assert not set(re.findall(r"\+(\w+)", line)) & writes, "who only looks can change nothing, also without our scripts"
 
     for app in (worker, monitor):
         assert b'relevo_up{app="shop"} 1' in await metrics.aexposition(app)
@@ -266,16 +290,48 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         await aeventually(lambda: ingestion.atrace("t"), what="its way is written down")
         assert (await ingestion.asweep(dry_run=False)).removed == 0
         assert b'relevo_queue_workers{queue="embedding:actions",kind="actions"} 1' in await metrics.aexposition(
-            ingestion
+            embedding
         )
         with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
             await ingestion.arun(Call([b"KEYS", b"*"]))
+        for look in ("status", "health", "top --once", "dead list", "dead groups", "limits", "trace t", "audit"):
+            words = (*look.split(), "--name", "ingestion", "--env", "prod")
+            seen = await asyncio.to_thread(relevo, *words, url=shipped.url("monitor"))
+            assert (seen.code, seen.err) == (0, ""), look
+        seen = await asyncio.to_thread(relevo, "services", "--env", "prod", url=shipped.url("monitor"))
+        assert (seen.code, seen.err) == (0, "")
     finally:
         for worker in workers:
             worker.stop()
         await asyncio.gather(*running)
         await ingestion.aclose()
         await embedding.aclose()
+
+
+async def test_an_app_is_not_kept_from_its_own_by_services_of_others(shipped: Shipped) -> None:
+    """Their queues are out of reach for its workers; that must not hide its own."""
+    mine, other = shop(shipped.url("worker")), Relevo("billing", env="prod", url=shipped.url("service"))
+
+    @other.service("invoices").action("pay", retries=0)
+    async def pay() -> None:
+        raise ValueError("no money")
+
+    message = await other.service("invoices").asend("invoices.pay")
+    await drain(other)
+    bad = await mine.tasks["charge"].using(retries=0).aenqueue(13)
+    await drain(mine)
+    assert b'relevo_up{app="shop"} 1' in await metrics.aexposition(mine)
+    assert [one.id for one in await mine.dead.alist()] == [bad.id]
+    assert await mine.apauses() == []
+    assert (await mine.ajob(bad.id)).queue == "default"
+    for unknown in (mine.new_id(), message.id):
+        with pytest.raises(UnknownJob, match="more are out of reach"):
+            await mine.ajob(unknown)
+        with pytest.raises(UnknownJob, match="more are out of reach"):
+            await asyncio.to_thread(mine.job, unknown)
+    await mine.aclose()
+    await other.aclose()
+    mine.close()
 
 
 def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:
@@ -286,8 +342,11 @@ def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:
 def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
     """RB20. Redis 7.0 also lost them all at a restart when the default user, who is off, had no rights."""
     app = shop(shipped.url("producer"))
+    operator = redis.Redis.from_url(shipped.url("operator"))
     for kill in range(1, 4):
         app.tasks["charge"].enqueue_many([((n,), {}) for n in range(500)])
+        # A server whose disk is busy with the sync before holds writes back, for two seconds at the most.
+        eventually(lambda: operator.info("persistence")["aof_buffer_length"] == 0, what="written")
         shipped.end(signal.SIGKILL)
         shipped.start()
         assert shop(shipped.url("operator")).queue().stats().ready == kill * 500
@@ -364,9 +423,22 @@ def test_example_settings_are_read_and_show_true_defaults(tmp_path: Path) -> Non
     text = (DEPLOY / "relevo.toml").read_text()
     (tmp_path / "relevo.toml").write_text(text)
     assert load(directory=tmp_path, environ={}).env == "prod"
-    shown = re.sub(r"^# (\w+ = .*)$", r"\1", text, flags=re.MULTILINE)
+    shown = re.sub(r"^# (\w+ = .*|\[.*\])$", r"\1", text, flags=re.MULTILINE)
     (tmp_path / "relevo.toml").write_text(shown)
     found, true = load(directory=tmp_path, environ={}), Settings()
-    assert shown != text
-    for name in set(Settings.__struct_fields__) - {"env", "url"}:
+    assert tomllib.loads(shown).keys() == set(Settings.__struct_fields__) - {"pool"}, "every setting is there"
+    assert found.health_limits.keys() == set(NAMES) and limits_of(found.health_limits, "mail") == Limits()
+    ages = ages_of(found.purge_ages)
+    assert (ages.of_queue("mail"), ages.of_pool("vms")) == (QUEUE_RULES, POOL_RULES)
+    assert (ages.queues["*"].keys(), ages.pools["*"].keys()) == (QUEUE_RULES.keys(), POOL_RULES.keys())
+    for name in set(Settings.__struct_fields__) - {"env", "url", "health_limits", "purge_ages"}:
         assert getattr(found, name) == getattr(true, name), name
+    examples = re.sub(r"^#   ((\w+ = .*|\[.*\]))$", r"\1", text, flags=re.MULTILINE)
+    (tmp_path / "relevo.toml").write_text(examples)
+    found = load(directory=tmp_path, environ={})
+    assert (found.pool, found.health_limits["mail"]["slo"], found.schedules["nightly"]["task"]) == (
+        4,
+        30,
+        "shop.report",
+    )
+    assert found.purge_ages["queues"]["mails"]["ready"]["classes"] == {"shop.newsletter": "12h"}

@@ -26,12 +26,14 @@ import pytest
 
 from relevo import Backoff, Priority, Relevo, State, errors
 from relevo.cli import worker as worker_command
+from relevo.cli.main import COMMANDS, build_parser
 from relevo.model import options
 from relevo.model.health_limits import Limits, limits_of, read_limits
 from relevo.settings import Settings
 from relevo.store import checks, scripts
 from relevo.store.keys import QUEUE_KEYS
 from relevo.worker import Worker
+from tests.eventually import eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
 from tests.system.shell import command, environment
@@ -193,8 +195,11 @@ def test_script_prints_what_the_page_shows_beside_a_real_worker(
     script = tmp_path / example.how
     script.write_text(example.code)
     variables = environment(server.url, RELEVO_PREFIX=surroundings)
-    worker = subprocess.Popen(command("worker", f"{script.stem}:app"), env=variables, cwd=tmp_path)
+    log = tmp_path / "worker.log"
+    with log.open("w") as file:
+        worker = subprocess.Popen(command("worker", f"{script.stem}:app"), env=variables, cwd=tmp_path, stderr=file)
     try:
+        eventually(lambda: "relevo.worker: worker " in log.read_text(), timeout=60, what="the worker's first word")
         done = subprocess.run(
             [sys.executable, script.name], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
@@ -286,6 +291,28 @@ def test_every_option_of_the_worker_command_is_documented() -> None:
     true = {action.option_strings[-1] if action.option_strings else action.dest for action in actions} - {"--help"}
     table = rows((ROOT / "docs/workers.md").read_text("utf-8").partition("Exit codes")[0])
     assert {re.findall("`([^`]+)`", row[0])[-1] for row in table} == true
+
+
+def test_every_option_of_every_command_is_documented() -> None:
+    build_parser(parser := argparse.ArgumentParser())
+    pages = {"worker": (ROOT / "docs/workers.md").read_text("utf-8")}
+    for part in (ROOT / "docs/commands.md").read_text("utf-8").split("\n## ")[1:]:
+        heading, _, text = part.partition("\n")
+        pages |= {name: text for name in re.findall(r"relevo (\w+)", heading) if name not in pages}
+    assert set(pages) == set(COMMANDS)
+    for name, one in _commands(parser):
+        told = set(re.findall(r"(?<!-)--?[a-z][a-z-]*", pages[name]))
+        for action in one._actions:  # what all of them have is told at the top of the page
+            if action.option_strings and action.dest not in ("help", "json", "app", "name", "env", "url"):
+                assert told & set(action.option_strings), f"relevo {name}: {action.option_strings}"
+
+
+def _commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, one in action.choices.items():
+                yield name or word, one
+                yield from _commands(one, name or word)
 
 
 def test_every_limit_of_health_is_documented_with_its_true_default() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -221,7 +222,18 @@ def test_workers_that_fell_silent_are_told_for_a_while(app: Relevo) -> None:
     assert texts(found) == ["1 worker fell silent without a goodbye in the last 15 minutes"]
     app.run(Call([b"ZADD", app.keys.workers, found.checked_at_ms - 16 * MINUTE, b"gone"]))
     assert app.health().lost_workers == ()
-    assert app.run(Call([b"ZRANGE", app.keys.workers, 0, -1])) == [b"here"], "and then forgotten"
+
+
+async def test_a_worker_takes_those_off_the_list_of_which_nobody_is_told_any_more(app: Relevo) -> None:
+    now_ms = await app.arun(app.now_ms())
+    await app.arun(Call([b"ZADD", app.keys.workers, now_ms - 16 * MINUTE, b"gone", now_ms, b"lost"]))
+
+    async def is_forgotten() -> bool:
+        return await app.arun(Call([b"ZSCORE", app.keys.workers, b"gone"])) is None
+
+    async with working(app):
+        await aeventually(is_forgotten, what="that one is no news")
+        assert (await app.ahealth()).lost_workers == ("lost",)
 
 
 def test_a_paused_queue_is_told_and_a_reason_once_jobs_wait(app: Relevo) -> None:
@@ -270,7 +282,7 @@ def test_services_that_the_app_serves_are_looked_at_and_those_of_others_are_not(
     assert "embedding:actions" in names and "billing:actions" not in names
     stranger = bus_factory("mine")  # by its name alone, as a monitor
     assert "embedding:actions" not in [queue.name for queue in stranger.health().queues]
-    alive(mine, "embedding:actions")
+    mine.run(mine.list_served("embedding:actions"))  # as its workers do
     assert "embedding:actions" in [queue.name for queue in stranger.health().queues]
     for app, queue in ((mine, "embedding:actions"), (other, "billing:actions")):
         app.queue(queue).clear()
@@ -307,12 +319,14 @@ async def test_what_is_kept_is_unknown_after_two_intervals(server: Server, app_f
     app = times.another(health=True, health_every="1m")
     alive(app)
     assert (await looked(app)).is_healthy
+    monitor = times.another()  # it knows nothing of the workers' settings
     times.move(119_000)
     assert app.health(cached=True).status is Status.HEALTHY
     times.move(2_000)
     kept = app.health(cached=True)
     assert kept.status is Status.UNKNOWN
     assert kept.reasons[0].text.startswith("the last look was 2m1s ago, one every 1m is expected")
+    assert monitor.health(cached=True) == kept
     await app.aclose()
 
 
@@ -402,6 +416,32 @@ async def test_the_log_tells_what_changed_at_its_level_and_a_summary_each_time(
     await app.aclose()
 
 
+async def test_on_a_full_server_workers_live_and_health_is_kept(engine: str, tmp_path: Path) -> None:
+    """That is when somebody looks, and the jobs that end there make room: who runs them has not fallen silent."""
+    with Server(engine, directory=tmp_path / "full") as full:
+        app = Relevo("full", url=full.url, env="test", health=True)
+        app.run(app.list_queue("default"))
+        full.command("CONFIG", "SET", "maxmemory", "1")
+        alive(app)
+        found = await looked(app)
+        assert (found.status, found.workers, found.lost_workers) == (Status.HEALTHY, 1, ())
+        assert (await app.ahealth(cached=True)).checked_at_ms == found.checked_at_ms
+        assert full.command("HLEN", app.keys_of("default").key("minutes")), "so that rates can be told"
+        full.command("CONFIG", "SET", "maxmemory", "0")
+        await app.aclose()
+
+
+async def test_a_server_that_takes_no_changes_can_be_looked_at(engine: str, tmp_path: Path) -> None:
+    """A replica, or one whose disk is full: the counters of the minute are not kept, and nobody waits for that."""
+    with Server(engine, directory=tmp_path / "replica") as replica:
+        app = Relevo("replica", url=replica.url, env="test")
+        await app.task(lambda: None, name="x").aenqueue()  # type: ignore[call-overload]
+        replica.command("REPLICAOF", "127.0.0.1", "1")
+        assert (await app.ahealth()).status is Status.DEGRADED
+        assert app.health().status is Status.DEGRADED
+        await app.aclose()
+
+
 # what it costs
 
 
@@ -477,7 +517,7 @@ async def test_work_in_all_states_is_told_by_task(app: Relevo) -> None:
     async def hold() -> None:
         await release.wait()
 
-    @app.task(name="later")
+    @app.task(name='la"t\\er')
     async def later() -> None: ...
 
     for _ in range(3):
@@ -487,11 +527,33 @@ async def test_work_in_all_states_is_told_by_task(app: Relevo) -> None:
         await aeventually(lambda: app.queue().stats().running == 2, what="two run")
         (queue,) = (await app.ahealth()).queues
         loads = {one.task: (one.active, one.waiting) for one in queue.vitals.tasks}
-        assert loads == {"hold": (2, 1), "later": (0, 1)}
+        assert loads == {"hold": (2, 1), 'la"t\\er': (0, 1)}
         release.set()
         await aeventually(lambda: app.queue().stats().running == 0, what="done")
     app.queue().clear()
     await drain(app)
+
+
+def test_nothing_is_stuck_where_no_age_is_too_high(app_factory: AppFactory) -> None:
+    """0: not judged. A queue of jobs that may take days says so, and a pool whose entities may stay where they are."""
+    app = app_factory(health_limits={"stuck_age": 0, "waiting_age": "0s"})
+
+    @app.task(name="x")
+    def x() -> None: ...
+
+    push_old(app, 3 * HOUR, 100)
+    app.queue().take(1)
+    parent = x.using(delay="1h").enqueue()
+    x.using(depends_on=parent).enqueue()
+    app.pool("vms").add("vm-1")
+    eventually(lambda: (app.health().pools[0].vitals.states["pending"].oldest_age_ms or 0) > 0, what="it is there")
+    found = app.health()
+    assert {state: one.stuck for state, one in found.queues[0].vitals.states.items() if one.size} == dict.fromkeys(
+        ("ready", "scheduled", "running", "waiting"), 0
+    )
+    assert (found.queues[0].vitals.stuck, found.pools[0].vitals.stuck) == (0, 0)
+    app.pool("vms").remove("vm-1")
+    app.queue().clear()
 
 
 def test_pools_are_judged_as_queues_are(app_factory: AppFactory) -> None:

@@ -98,6 +98,8 @@ async def test_a_limit_is_changed_while_everything_runs(app: Relevo) -> None:
         await aeventually(lambda: watched.running["acme"] == 1)
         await aeventually(lambda: _is_parked(queue, "acme", 11))
         assert await standing(queue, "acme") == LimitInfo("acme", 1, None, None, paused=False, running=1, parked=11)
+        (seen,) = (await app.ahealth()).queues
+        assert (seen.vitals.size("waiting"), seen.vitals.parked) == (11, 11)
         await queue.alimit("acme", concurrency=4, rate="100/s")
         await aeventually(lambda: watched.running["acme"] == 4)
         await queue.apause(group="acme")
@@ -292,7 +294,7 @@ def test_limits_are_those_of_one_queue(app: Relevo) -> None:
 WRONG: list[tuple[Callable[[Queue], Any], str]] = [
     (lambda queue: queue.limit("acme"), "concurrency=, rate= or both"),
     (lambda queue: queue.limit("", concurrency=1), "group: printable text"),
-    (lambda queue: queue.limit("acme", concurrency=0), "from 1 to 1000000 is needed, found 0"),
+    (lambda queue: queue.limit("acme", concurrency=0), "from 1 to 1,000,000 is needed, found 0"),
     (lambda queue: queue.limit("acme", rate="fast"), "not a rate: 'fast'"),
     (lambda queue: queue.limit("acme", concurrency=1, burst=2), "give rate= as well"),
     (lambda queue: queue.pause(group=""), "group: printable text"),

@@ -23,14 +23,16 @@ from relevo.metrics import snapshot
 from relevo.metrics.families import CATALOGUE
 from relevo.store.plan import Call
 from relevo.store.workers import WorkerInfo, listed, present
-from relevo.worker.child import Contact
+from relevo.worker import Worker
+from relevo.worker.child import contact_of
 from relevo.worker.scraped import Scraped
+from relevo.worker.watcher import Watcher
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.process.harness import Site
 from tests.servers import Server, free_port
 from tests.system.shell import relevo
-from tests.system.timed import MINUTE, Times, noting
+from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drained, working
 
 
@@ -83,7 +85,12 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
     assert found("relevo_queue_records", **mine, state="dead") == 1
     assert found("relevo_queue_records", **mine, state="done") == 1
     assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 60
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="done") < 60
     assert found("relevo_queue_paused", **mine) == 1
+    assert found("relevo_purged_total", **mine, state="done") == 0, "there from the start, so that it can increase"
+    assert found("relevo_server_memory_bytes", app=app.name) > 0
+    assert found("relevo_server_memory_max_bytes", app=app.name) >= 0
+    assert found("relevo_server_commands_total", app=app.name) > 0
     assert found("relevo_jobs_enqueued_total", **mine) == 4
     assert found("relevo_jobs_ended_total", **mine, state="done") == 1
     assert found("relevo_jobs_ended_total", **mine, state="dead") == 1
@@ -91,6 +98,34 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
     app.queue().clear()
     app.queue().resume()
     assert scrape(app)("relevo_jobs_removed_total", **mine, how="cleared") == 2
+
+
+def test_what_a_purge_took_from_a_pool_is_counted(server: Server, app_factory: AppFactory) -> None:
+    """R160 R162"""
+    times = Times(server, app_factory)
+    app = times.app
+    of_pool = {"app": app.name, "queue": f"{app.name}:actions:pool:vms", "kind": "pool"}
+    app.pool("vms").add("vm-1")
+    assert scrape(app)("relevo_purged_total", **of_pool, state="pending") == 0
+    times.move(2 * HOUR + MINUTE)
+    app.purge(dry_run=False)
+    found = scrape(app)
+    assert found("relevo_purged_total", **of_pool, state="pending") == 1
+    assert found("relevo_pool_dead_letters", app=app.name, pool="vms") == 1
+    assert not found.has("relevo_queue_jobs", queue=of_pool["queue"]), "it has dead letters, and is no queue for that"
+    assert not found.has("relevo_bus_messages", kind="actions"), "nor are they messages of the bus"
+    assert found("relevo_purged_total", **of_pool, state="completed") == 0
+
+
+def test_jobs_that_are_overdue_for_hours_are_stuck(server: Server, app_factory: AppFactory) -> None:
+    """R165"""
+    times = Times(server, app_factory)
+    app = times.app
+    app.task(name="x")(lambda: None).using(delay="1m").enqueue()
+    assert scrape(app)("relevo_queue_stuck_jobs", queue="default", state="scheduled") == 0
+    times.move(3 * HOUR)
+    assert scrape(app)("relevo_queue_stuck_jobs", queue="default", state="scheduled") == 1
+    app.queue().clear()
 
 
 def test_dead_letters_that_were_dropped_are_counted(app_factory: AppFactory) -> None:
@@ -221,14 +256,14 @@ def test_schedules_that_are_late_are_told(app_factory: AppFactory, server: Serve
     times.move(62 * MINUTE)
     found = scrape(times.app)
     assert found("relevo_schedules_late") == 1
-    assert 60 <= found("relevo_schedule_late_seconds") <= 3600
+    assert 60 <= found("relevo_schedule_late_seconds") <= 62 * 60
     for name in ("a", "b"):
         times.app.schedules.get(name).remove()
 
 
-async def test_messages_of_the_bus_are_told_by_all_apps_alike(bus_factory: AppFactory) -> None:
-    """R54: life-cycle counters."""
-    one, other = bus_factory("one"), bus_factory("other")
+async def test_messages_of_services_are_told_by_the_app_that_serves_them(bus_factory: AppFactory) -> None:
+    """R54: life-cycle counters. A monitor knows nothing but the app's name."""
+    one, monitor, other = bus_factory("one"), bus_factory("one"), bus_factory("other")
     svc = one.service("embedding")
 
     @svc.action("go")
@@ -245,19 +280,22 @@ async def test_messages_of_the_bus_are_told_by_all_apps_alike(bus_factory: AppFa
 
         await aeventually(told, what="somebody subscribed")
         await aeventually(lambda: not one.queue(svc.queue).stats().living, what="all is done")
-        there = Scrape(await metrics.aexposition(other))
+        there = Scrape(await metrics.aexposition(monitor))
         assert there("relevo_queue_workers", queue="embedding:actions", kind="actions") == 1
-    there, here = Scrape(await metrics.aexposition(other)), Scrape(await metrics.aexposition(one))
+    there, here = Scrape(await metrics.aexposition(monitor)), Scrape(await metrics.aexposition(one))
     for found in (there, here):
         assert found("relevo_jobs_ended_total", queue="embedding:actions", kind="actions", state="done") == 1
-        assert found("relevo_bus_messages", kind="actions", what="created") == 1
+        assert found("relevo_bus_messages", app=one.name, kind="actions", what="created") == 1
         assert found("relevo_task_run_seconds_count", queue="embedding:actions", task="embedding.go") == 1
         assert found("relevo_task_run_seconds_count", task="embedding.on.sold") >= 1
+    of_others = Scrape(await metrics.aexposition(other))
+    assert not [one for one in of_others.samples if "embedding" in one.labels.get("queue", "")]
     assert not [one for one in here.samples if "app" in one.labels and "embedding" in one.labels.get("queue", "")]
     # that of one process is another one after each start: no label may hold it
     queues = {one.labels["queue"] for one in here.samples if "queue" in one.labels}
     assert "embedding:notifications:shop.sold" in queues
     assert not [name for name in queues if re.search("[0-9a-z]{20}", name)]
+    await monitor.aclose()
     await other.aclose()
 
 
@@ -273,8 +311,9 @@ def test_totals_are_those_of_tallies(bus: Relevo) -> None:
     found = scrape(bus)
     tally = bus.tallies()["actions"]
     assert tally.created == 3
-    told = {what: found("relevo_bus_messages", kind="actions", what=what) for what in Tally.__struct_fields__}
-    assert told == {what: getattr(tally, what) for what in Tally.__struct_fields__}
+    whats = set(Tally.__struct_fields__) - {"swept"}
+    told = {what: found("relevo_bus_messages", app=bus.name, kind="actions", what=what) for what in whats}
+    assert told == {what: getattr(tally, what) for what in whats}
 
 
 def test_a_name_with_quotes_and_lines_is_a_name(app: Relevo) -> None:
@@ -300,10 +339,26 @@ def test_health_is_told_as_a_number(app_factory: AppFactory) -> None:
     for status, more in ((1, 1), (2, 2)):
         fail.enqueue_many([((), {})] * more)
         drained(app)
+        with scraped(app) as url:
+            by_supervisor = Scrape(get(f"{url}/metrics")[2])
+        assert by_supervisor("relevo_queue_health_status", queue="default") == status, "limits of the code hold there"
         found = scrape(app)
         assert found("relevo_health_status", app=app.name) == status
         assert found("relevo_queue_health_status", queue="default") == status
         assert found("relevo_queue_stuck_jobs", queue="default", state="ready") == 0
+
+
+async def test_health_is_told_as_it_is_now_and_not_as_a_worker_found_it_minutes_ago(app_factory: AppFactory) -> None:
+    """The worker that looked may be the one that died."""
+    app = app_factory(health=True, health_limits={"unserved_age": "10ms"})
+    app.run(app.list_queue("default"))
+    found = await Watcher(Worker(app)).run_once()
+    assert found is not None and found.is_healthy, "and it is kept for minutes"
+    app.task(name="x")(_nothing).enqueue()
+    await aeventually(lambda: scrape(app)("relevo_queue_health_status", queue="default") == 2, what="nobody serves it")
+    assert scrape(app)("relevo_health_status", app=app.name) == 2
+    app.queue().clear()
+    await app.aclose()
 
 
 # Its limits
@@ -341,6 +396,29 @@ def test_with_very_many_queues_only_some_are_looked_into(app: Relevo, monkeypatc
         app.queue(f"queue{n}").clear()
 
 
+async def test_with_very_many_queues_the_rest_is_told_as_it_is(
+    app_factory: AppFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST_LOOKED", 2)
+    app = app_factory(health=True, health_every="1h", health_limits={"stuck_age": "10ms"})
+    for n in range(3):
+        app.task(name="x", queue=f"queue{n}")(_nothing).enqueue()
+    app.pool("vms").add("vm-1")
+    await aeventually(
+        lambda: scrape(app)("relevo_queue_stuck_jobs", queue="queue1", state="ready") == 1, what="by its limits"
+    )
+    assert scrape(app)("relevo_pool_entities", pool="vms", state="pending") == 1, "whether or not a worker looks"
+    await Watcher(Worker(app)).run_once()
+    app.pool("vms").move("vm-1", "pending", "ready")
+    found = scrape(app)
+    assert found("relevo_pool_entities", pool="vms", state="ready") == 1, "and not as a worker found them"
+    assert found.has("relevo_queue_health_status", queue="queue2"), "a worker judged it"
+    app.pool("vms").remove("vm-1")
+    for n in range(3):
+        app.queue(f"queue{n}").clear()
+    await app.aclose()
+
+
 async def _nothing() -> None: ...
 
 
@@ -375,9 +453,8 @@ def test_with_the_server_away_that_is_what_is_told() -> None:
 
 @contextmanager
 def scraped(app: Relevo) -> Iterator[str]:
-    settings = app.settings
     with Scraped("127.0.0.1", 0) as server:
-        server.know(Contact(settings.url, ".relevo", (), 1, 1.0, "w", app.name, settings.prefix, settings.env))
+        server.know(contact_of(app, Worker(app)))
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -421,7 +498,11 @@ def test_a_wrong_port_is_refused_by_the_command(server: Server) -> None:
     with Scraped("127.0.0.1", 0) as taken:
         told = relevo("worker", "shop:app", "--metrics-port", str(taken.port), url=server.url)
     assert told.code == 2
-    assert "metrics cannot be served at 127.0.0.1" in told.err
+    assert "metrics cannot be served at 127.0.0.1" in told.err and "Is another worker there?" in told.err
+    told = relevo("worker", "shop:app", "--metrics-port", "0", "--metrics-host", "no.such.host.invalid", url=server.url)
+    assert told.code == 2 and "Give another --metrics-host" in told.err
+    told = relevo("worker", "shop:app", "--metrics-host", "127.0.0.1", url=server.url)
+    assert told.code == 2 and "--metrics-port is missing" in told.err
 
 
 def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server: Server, tmp_path: Path) -> None:
@@ -432,10 +513,12 @@ def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server:
         group = site.start(supervised=True, **order)
         url = f"http://127.0.0.1:{port}/metrics"
 
-        def found() -> Scrape:
-            return Scrape(get(url)[2])
+        def are_both_there() -> bool:
+            status, _, text = get(url)  # 503 until the first of them is up
+            found = Scrape(text if status == 200 else b"")
+            return found.has("relevo_workers") and found("relevo_workers") == 2
 
-        eventually(lambda: found().has("relevo_workers") and found()("relevo_workers") == 2, what="both are there")
+        eventually(are_both_there, what="both are there")
         site.enqueue("nap", 1).result(timeout=10)
         assert group.stop() == 0
         after = Scrape(metrics.exposition(site.app))

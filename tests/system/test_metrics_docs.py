@@ -79,6 +79,28 @@ def test_every_query_of_the_dashboard_asks_for_metrics_and_labels_that_exist() -
         assert used <= labels, f"{query}: {used - labels}"
 
 
+def filtered_by(query: str) -> dict[str, dict[str, str]]:
+    """Each metric of a query, and which of its labels must be like what."""
+    found = re.findall(r"\b(relevo_[a-z_]+)(?:\{([^}]*)\})?", query)
+    return {name: dict(re.findall(r'(\w+)=~"([^"]*)"', inside)) for name, inside in found}
+
+
+def test_every_query_of_the_dashboard_honours_every_variable() -> None:
+    board = json.loads((ROOT / "deploy/grafana.json").read_text("utf-8"))
+    variables = [one for one in board["templating"]["list"] if one["type"] == "query"]
+    assert [one["name"] for one in variables] == ["app", "queue"]
+    asked = [(target["expr"], {"app", "queue"}) for panel in board["panels"] for target in panel.get("targets", [])]
+    for i, one in enumerate(variables):  # what is offered goes by what was chosen before
+        assert one["definition"] == one["query"]["query"]
+        asked.append((one["query"]["query"], {before["name"] for before in variables[:i]}))
+    for query, chosen in asked:
+        for metric, filters in filtered_by(query).items():
+            labels = set(CATALOGUE[re.sub("_(bucket|sum|count)$", "", metric)][1])
+            # Queues of the bus are those of all apps, and have no app.
+            wanted = {"app": "$app|" if "queue" in labels else "$app", "queue": "$queue"}
+            assert filters == {name: wanted[name] for name in chosen & labels}, query
+
+
 def test_the_dashboard_is_whole() -> None:
     board = json.loads((ROOT / "deploy/grafana.json").read_text("utf-8"))
     ids = [panel["id"] for panel in board["panels"]]

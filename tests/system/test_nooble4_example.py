@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from relevo import Relevo
-from relevo.store.embedded import stop
 from relevo.testing.leaks import leaks
-from tests.system.shell import environment
+from tests.system.shown import Shown, demonstrated, without_time
 
 FOLDER = Path(__file__).parents[2] / "examples" / "nooble4"
-
-
-class Shown(NamedTuple):
-    """What the demonstration printed, without the times."""
-
-    code: int
-    err: str
-    lines: list[str]
-    data: Path
-
-    def at(self, pattern: str, after: int = -1) -> int:
-        """The number of the first line that says this."""
-        found = [n for n, line in enumerate(self.lines) if n > after and re.fullmatch(pattern, line)]
-        assert found, f"nobody said {pattern!r} after line {after} of:\n" + "\n".join(self.lines)
-        return found[0]
-
-
-def without_time(line: str) -> str:
-    return re.sub(r" +", " ", re.sub(r"^ *\d+\.\d s +", "", line)).strip()
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     place = tmp_path_factory.mktemp("nooble4")
-    data = place / "data"
-    variables = environment(None, RELEVO_DATA_DIR=str(data), NOOBLE4_VECTORS=str(place / "vectors.sqlite"))
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "demo.py")],
-        env=variables,
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    yield Shown(done.returncode, done.stderr, [without_time(line) for line in done.stdout.splitlines()], data)
-    stop(data)
+    with demonstrated(FOLDER, place, NOOBLE4_VECTORS=str(place / "vectors.sqlite")) as found:
+        yield found
 
 
 def test_it_ends_by_itself_and_well(shown: Shown) -> None:

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
-from relevo.errors import OptionError, PayloadError
+from relevo.dead import Imported
+from relevo.errors import JobError, OptionError, PayloadError
+from relevo.model.health import Status
 from relevo.model.names import is_pool_name, parse, pool_name
 from relevo.pools import Entity, Pool
+from relevo.store.plan import Call
+from relevo.store.pools import readmit
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times
@@ -83,6 +87,75 @@ def test_one_of_many_who_move_an_entity_wins(app: Relevo) -> None:
     assert pool.remove("vm-1", state)
 
 
+def test_an_error_that_cannot_be_printed_is_a_reason_as_well(vms: Pool, app: Relevo) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no words")
+
+    vms.add("vm-1")
+    assert vms.fail("vm-1", Mute())
+    (letter,) = app.dead.list(queue=vms.queue)
+    assert letter.error == "Mute: (its text could not be had: KeyError)"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (b"by hand", "by hand"),
+        (b"12 apples", "12 apples"),
+        (b"{", "{"),
+        (b'"\\', '"\\'),
+        (b"10.0.0.7", "10.0.0.7"),
+        (b"2026-11-16", "2026-11-16"),
+        (b"007", "007"),
+        (b"1-2", "1-2"),
+        (b"1,2", "1,2"),
+        (b"[0x10]", "[0x10]"),
+        (b"[NaN]", "[NaN]"),
+        (b"nan", "nan"),
+        (b"", ""),
+        (b"caf\xe9", "caf\ufffd"),
+        (b'"caf\xe9"', "caf\ufffd"),
+        (b'"\xed\xa0\x80"', "\ufffd"),
+        ('"café 🦊"'.encode(), "café 🦊"),
+        (b"-1.5e3", -1500.0),
+        (b"12345678901234567890", 12345678901234567890),
+        (b"null", None),
+        (b'{"a": []}', {"a": []}),
+    ],
+)
+def test_what_other_programs_wrote_into_an_entity_goes_with_it(
+    vms: Pool, server: Server, written: bytes, read: Any
+) -> None:
+    """Not all of it is JSON, nor even text: neither a look nor a dead letter may break of it."""
+    ours: dict[str, Any] = {"cores": 4, "tags": ["a"], "is_up": True, "size": -1.5e300}
+    vms.add("vm-1", **ours)
+    server.command("HSET", vms.keys.own("entity", "vm-1"), "theirs", written, b"caf\xe9", "1")
+    assert [one.id for one in vms.items("pending")] == ["vm-1"]
+    letter = vms.fail("vm-1", "no ip") or ""
+    assert vms.dead()[0].metadata == {**ours, "theirs": read, "caf\ufffd": 1}
+    assert vms.retry(letter)
+    assert vms.get("vm-1").metadata == {**ours, "theirs": read, "caf\ufffd": 1}  # type: ignore[union-attr]
+
+
+def test_letters_of_a_pool_whose_time_is_over_do_not_count(vms: Pool, times: Times, server: Server) -> None:
+    for n in range(150):
+        vms.add(f"vm-{n}")
+        letter = vms.fail(f"vm-{n}", "no ip") or ""
+        if n < 149:
+            server.command("DEL", vms.keys.own("ended", letter))
+    (health,) = times.app.health().pools
+    assert (health.vitals.dead, health.status) == (1, Status.HEALTHY)
+
+
+def test_the_counters_of_a_pool_live_as_long_as_it_is_used(vms: Pool, server: Server) -> None:
+    vms.add("vm-1")
+    key = vms.keys.key("stats")
+    server.command("PEXPIRE", key, 1000)
+    vms.add("vm-2")
+    assert server.command("PTTL", key) > 60_000
+
+
 def test_what_failed_is_a_dead_letter_with_its_whole_context(vms: Pool, times: Times) -> None:
     """R82 R86 R91: entity, pool, state, error, time, retries, request, alias, and all metadata."""
     vms.add("vm-1", template="centos-7", request_id="req-123456", alias="centos-7", nested={"a": [1, 2.5, None]})
@@ -108,18 +181,21 @@ def test_what_failed_is_a_dead_letter_with_its_whole_context(vms: Pool, times: T
 def test_dead_letters_of_a_pool_are_listed_shown_and_discarded_as_those_of_queues(vms: Pool, times: Times) -> None:
     """R94 R97: one structure for all."""
     app = times.app
-    vms.add("vm-1")
+    vms.add("vm-1", ip=[None], size=7)
     vms.add("vm-2")
     letter = vms.fail("vm-1", TimeoutError("no ip address"), "pending")
     assert letter is not None
     for rows in (app.dead.list(queue=vms.queue), app.dead.list()):
         (row,) = rows
         assert (row.id, row.queue, row.task, row.reason) == (letter, vms.queue, "pool:vms", "failed")
-        assert row.error == "TimeoutError: no ip address"
+        assert (row.name, row.error) == ("vm-1", "TimeoutError: no ip address")
     shown = app.dead.show(letter)
     assert shown.attempts[0].error == "TimeoutError"
-    assert app.dead.retry(all=True) == 0, "what is no job cannot run"
-    assert len(vms.dead()) == 1
+    assert (shown.name, shown.kwargs) == ("vm-1", {"ip": [None], "size": 7})
+    with pytest.raises(JobError, match="retry it, and update what is known of it"):
+        app.dead.edit(letter, args=[1])
+    with pytest.raises(JobError, match="relevo dead retry"):
+        app.job(letter).retry()
     assert app.dead.discard([letter]) == 1
     assert vms.dead() == []
     vms.remove("vm-2")
@@ -160,6 +236,46 @@ def test_entity_comes_back_from_its_dead_letter_once(vms: Pool) -> None:
     assert vms.retry(again, to="discovered")
     assert places(vms) == {"discovered": 1}
     assert vms.dead() == []
+
+
+def test_a_return_whose_reply_was_lost_counts_when_it_is_asked_again(vms: Pool, times: Times) -> None:
+    vms.add("vm-1")
+    letter = vms.fail("vm-1", "no ip") or ""
+    call = readmit(vms.keys, letter, "vm-1", "ready", 1, {})
+    again = Call(call.command(repeated=True, text=True), call.decode)
+    assert [times.app.run(one) for one in (again, again, call)] == [1, 1, 0]
+    assert places(vms) == {"ready": 1}
+
+
+@pytest.mark.parametrize("road", ["ids", "filter", "replay", "canary"])
+def test_an_operator_brings_entities_back_by_the_road_of_all_dead_letters(vms: Pool, times: Times, road: str) -> None:
+    """R95: each to the state it came from, once; one whose place is taken is left, and said to be."""
+    dead = times.app.dead
+    vms.add("vm-1", "ready", size=7)
+    vms.add("vm-2")
+    ids = [vms.fail("vm-1", "unreachable") or "", vms.fail("vm-2", "no ip") or ""]
+    if road in ("ids", "filter"):
+        assert (dead.retry(ids) if road == "ids" else dead.retry(queue=vms.queue, error="n")) == 2
+    else:
+        run = dead.replay(all=True, queue=vms.queue, canary=road == "canary")
+        assert (run.state, run.retried, run.left) == ("done", 2, 0)
+    assert (places(vms), dead.list()) == ({"pending": 1, "ready": 1}, [])
+    back = vms.get("vm-1")
+    assert back is not None
+    assert (back.metadata, back.retries) == ({"size": 7}, 1)
+    assert dead.retry(ids) == 0, "once"
+
+    taken = vms.fail("vm-1", "unreachable") or ""
+    vms.add("vm-1")
+    why = f"{taken} cannot come back: pool vms has an entity 'vm-1' already"
+    for wish in ({"ids": [taken]}, {"queue": vms.queue, "error": "n"}):
+        with pytest.raises(JobError, match=why):
+            dead.retry(**wish)
+    run = dead.replay(all=True, queue=vms.queue)
+    assert (run.retried, run.left) == (0, 1)
+    assert why in run.why
+    for id in ("vm-1", "vm-2"):
+        vms.remove(id)
 
 
 def test_entity_does_not_come_back_while_another_has_its_name(vms: Pool) -> None:
@@ -250,6 +366,61 @@ def test_metadata_that_cannot_be_kept_is_refused(app: Relevo) -> None:
     assert pool.counts() == {}
 
 
+def test_the_number_of_fields_is_that_of_the_entity_and_not_of_a_call(app: Relevo) -> None:
+    pool = app.pool("p")
+    pool.add("x", "pending", **{f"a{n}": n for n in range(60)})
+    assert pool.update("x", **{f"b{n}": n for n in range(40)})
+    full = pool.get("x")
+    for refused in (
+        lambda: pool.update("x", one_more=1),
+        lambda: pool.update("x", a0=None, one_more=1, and_another=1),
+        lambda: pool.move("x", "pending", "ready", one_more=1),
+        lambda: pool.fail("x", "it broke", one_more=1),
+    ):
+        with pytest.raises(PayloadError, match="more than 100 fields of metadata"):
+            refused()
+    assert pool.get("x") == full, "nothing was done by halves"
+
+    assert pool.update("x", a0=None, b0="other", one_more=1)
+    assert pool.move("x", "pending", "ready", one_more=2)
+    letter = pool.fail("x", "it broke", b1=None, last=1)
+    assert letter is not None and pool.retry(letter)
+    assert not pool.update("nobody", **{f"c{n}": n for n in range(100)})
+
+
+async def test_an_entity_with_too_many_fields_is_no_prisoner(app: Relevo, server: Server) -> None:
+    """By another program's hand, it may have any number: it moves, dies, is taken elsewhere, and comes back."""
+    pool = app.pool("p")
+    pool.add("x")
+    server.command("HSET", pool.keys.own("entity", "x"), *(word for n in range(300) for word in (f"f{n}", "1")))
+    assert pool.move("x", "pending", "ready") and pool.update("x", f0=2)
+    assert await pool.aupdate("x", f0=None, other=2)
+    with pytest.raises(PayloadError, match="more than 100 fields"):
+        await pool.aupdate("x", one_more=1)
+    letter = pool.fail("x", "it broke")
+    assert letter is not None
+    lines = list(app.dead.export(queue=pool.queue))
+    assert app.dead.discard([letter], undo=False) == 1
+    assert app.dead.load(lines) == Imported(1, 0)
+    assert pool.retry(letter)
+    back = pool.get("x")
+    assert back is not None and len(back.metadata) == 300
+
+
+def test_a_letter_with_a_strange_entity_is_not_taken(app: Relevo) -> None:
+    pool = app.pool("p")
+    pool.add("x", a=1)
+    pool.fail("x", "it broke")
+    (line,) = app.dead.export(queue=pool.queue)
+    lines = [
+        line.replace(b'"a":1', b'"@state":"ready"'),
+        line.replace(b'"a":1', b",".join(b'"f%d":1' % n for n in range(10_001))),
+    ]
+    told = app.dead.load(lines)
+    assert [number for number, _ in told.refused] == [1, 2]
+    assert "does not begin with @" in told.refused[0][1] and "10,001 fields" in told.refused[1][1]
+
+
 def test_pool_has_a_bounded_number_of_states(app: Relevo) -> None:
     pool = app.pool("p")
     for n in range(100):
@@ -295,6 +466,20 @@ def test_what_somebody_else_wrote_into_a_pool_is_shown_as_it_is(vms: Pool, serve
     assert vms.items("pending") == [Entity("vm-1", "vms", "pending", vms.items("pending")[0].since_ms)]
     assert vms.move("vm-1", "pending", "ready"), "the sets are what counts"
     assert vms.get("vm-1").state == "ready"  # type: ignore[union-attr]
+
+
+def test_letter_that_nobody_can_read_does_not_hide_the_others(vms: Pool, times: Times, server: Server) -> None:
+    for id in ("vm-1", "vm-2"):
+        vms.add(id)
+    bad, good = vms.fail("vm-1", "broken"), vms.fail("vm-2", "broken")
+    assert bad is not None
+    server.command("SET", vms.keys.own("ended", bad), b"\xff{", "EX", 60)
+    assert [letter.id for letter in vms.dead()] == [good]
+    assert not vms.retry(bad)
+    assert {(row.id, row.reason) for row in times.app.dead.list(queue=vms.queue)} == {
+        (bad, "unreadable"),
+        (good, "failed"),
+    }
 
 
 async def test_pools_serve_async_code(app: Relevo) -> None:

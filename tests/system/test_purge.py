@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from relevo import Failure, Relevo, State
-from relevo.errors import JobCancelled, JobFailed, OptionError
+from relevo import Breaker, Failure, Relevo, State, chain
+from relevo.errors import JobCancelled, JobFailed, OptionError, OutOfMemory
 from relevo.model.job import Envelope, write
 from relevo.model.message import Headers
 from relevo.pools import Entity, Pool
-from relevo.purging import PurgeReport
+from relevo.purging import PurgeReport, asking
 from relevo.store import purging as store
+from relevo.store.limits import trip
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.worker import Worker
 from relevo.worker.purger import Purger
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import aeventually, eventually
+from tests.leaks import leaks
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times
+from tests.working import working
 
 DAY = 24 * HOUR
 
@@ -62,7 +68,7 @@ def live(app: Relevo, **options: Any) -> PurgeReport:
     dry = app.purge(dry_run=True, **options)
     done = app.purge(dry_run=False, **options)
     assert listed(dry) == listed(done)
-    assert (dry.unknown, dry.skipped, done.spared) == (done.unknown, (), 0)
+    assert (dry.unknown, dry.held, dry.skipped, done.spared) == (done.unknown, done.held, (), 0)
     assert (dry.dry_run, done.dry_run) == (True, False)
     return done
 
@@ -173,7 +179,7 @@ def test_job_in_the_line_of_its_group_is_not_taken_for_one_that_waits_for_a_work
     jobs = [mail.enqueue(n) for n in range(3)]
     (first,) = queue.take(2, lease="9d")
     assert jobs[1].status() is State.WAITING
-    times.move(DAY - HOUR)
+    times.move(DAY - HOUR // 2)
     assert first.done()
     assert jobs[1].status() is State.READY
     times.move(2 * HOUR)
@@ -196,6 +202,142 @@ def test_stale_job_leaves_the_line_of_its_group(app: Relevo, times: Times, serve
     assert queue.limits()[0].parked == 0
     assert first.done()
     queue.unlimit("acme")
+
+
+@pytest.mark.parametrize("what", ["queue", "group", "task", "breaker"])
+def test_what_is_held_back_by_a_pause_or_a_breaker_is_left_alone(app: Relevo, times: Times, what: str) -> None:
+    """It only waits for the end of that, and the operator who paused it wants to find it again."""
+    mail, queue = app.tasks["mail"], app.queue()
+    parked = mail.using(group="acme").enqueue()
+    free = app.tasks["report"].enqueue()
+    words = {
+        "queue": "the queue is paused",
+        "group": "group acme is paused",
+        "task": "task mail is paused",
+        "breaker": "the breaker of task mail is open",
+    }
+    match what:
+        case "queue":
+            queue.pause(until="3d")
+        case "group":
+            app.pause(group="acme", until="3d")
+        case "task":
+            queue.pause(task="mail")
+        case _:
+            app.run(trip(app.keys_of("default"), "mail", 1, Breaker.after(1, "1m", rest="3d", longest="3d")))
+    if what != "queue":
+        (lease,) = queue.take(2)  # a worker comes by
+        assert (lease.id, parked.status()) == (free.id, State.WAITING)
+        lease.done()
+    ready = mail.using(group="acme").enqueue()
+    later = mail.using(group="acme", delay="1m").enqueue()
+    other = app.tasks["report"].using(group="other").enqueue()
+    times.move(2 * DAY)
+    report = live(app)
+    mine = {(one.name, one.state, one.why): one.count for one in report.held}
+    if what == "queue":
+        assert (report.count, mine) == (
+            0,
+            {("default", "scheduled", words[what]): 1, ("default", "ready", words[what]): 4},
+        )
+    else:
+        assert [one.id for one in report.purged if one.state != "done"] == [other.id]
+        assert mine == {("default", state, words[what]): 1 for state in ("scheduled", "waiting", "ready")}
+    assert [one.status() for one in (ready, later)] == [State.READY, State.SCHEDULED]
+    times.move(DAY - HOUR // 2)
+    assert live(app).held
+    times.move(HOUR)
+    for name in ("task", "group"):
+        queue.resume(**{name: {"task": "mail", "group": "acme"}[name]})
+    assert live(app).held == ()
+    assert {one.status() for one in (ready, later, parked)} <= {State.READY, State.SCHEDULED, State.WAITING}
+    times.move(DAY)
+    assert {ready.id, later.id, parked.id} <= {one.id for one in live(app).purged}, "nobody cared for them since"
+
+
+def test_ages_count_from_the_end_of_a_pause(app: Relevo, times: Times, server: Server) -> None:
+    """A queue that was paused over a weekend is not emptied on Monday, and a dry run says the same."""
+    job, queue = app.tasks["mail"].enqueue(), app.queue()
+    queue.pause()
+    for _ in range(3):
+        times.move(DAY)
+        assert sum(one.count for one in live(app).held) == 1, "it is told each time"
+    queue.resume()
+    assert (app.purge(dry_run=True).count, live(app).count) == (0, 0)
+    times.move(DAY)
+    assert app.purge(dry_run=True).count == 1
+    assert job.status() is State.READY
+    assert live(app).count == 1
+    times.move(31 * DAY)
+    live(app)
+    assert server.command("EXISTS", app.keys_of("default").own("walk", "held")) == 0
+
+
+def test_job_that_waits_for_a_plain_limit_is_judged_as_ever(app: Relevo, times: Times) -> None:
+    queue = app.queue()
+    queue.limit(task="mail", concurrency=1)
+    first, second = app.tasks["mail"].enqueue(), app.tasks["mail"].enqueue()
+    (lease,) = queue.take(5)
+    assert (lease.id, second.status()) == (first.id, State.WAITING)
+    times.move(DAY)
+    report = live(app)
+    assert (reasons(report)["waiting dead stale_waiting"], report.held) == (1, ())
+    queue.unlimit(task="mail")
+
+
+def test_request_past_its_deadline_expires_also_in_a_paused_queue(app: Relevo, times: Times) -> None:
+    app.tasks["mail"].using(expires="1h").enqueue()
+    app.queue().pause()
+    times.move(2 * DAY)
+    assert reasons(live(app)) == {"ready expired stale_request": 1}
+    app.queue().resume()
+
+
+@pytest.mark.parametrize("what", ["queue", "group", "task", "breaker"])
+def test_job_that_is_paused_between_finding_and_acting_is_spared(app: Relevo, times: Times, what: str) -> None:
+    mail, queue, keys = app.tasks["mail"], app.queue(), app.keys_of("default")
+    job = mail.using(group="acme").enqueue()
+    times.move(DAY)
+    breaker = Breaker.after(1, "1m")
+    meanwhile = {
+        "queue": lambda: queue.pause(),
+        "group": lambda: queue.pause(group="acme"),
+        "task": lambda: queue.pause(task="mail", until="1h"),
+        "breaker": lambda: app.run(trip(keys, "mail", 1, breaker)),
+    }
+    report = _stopped_before_acting(app, meanwhile[what])
+    assert (report.count, report.spared, job.status()) == (0, 1, State.READY)
+    queue.resume()
+    queue.resume(group="acme")
+    queue.resume(task="mail")
+    assert live(app).count == 1
+
+
+async def test_job_that_is_due_while_all_workers_are_busy_is_judged_as_a_ready_one(times: Times) -> None:
+    """A worker without room leaves it among the scheduled; that does not say that nobody works on the queue."""
+    app, strict = times.another(purge_ages={"scheduled": "1ms"}), times.another(purge_ages={"ready": "1ms"})
+    gate = asyncio.Event()
+
+    @app.task(name="long")
+    async def long() -> None:
+        await gate.wait()
+
+    @app.task(name="mail")
+    async def mail() -> None: ...
+
+    async with working(app, concurrency=1):
+        busy = await long.aenqueue()
+        await aeventually(lambda: busy.status() is State.RUNNING)
+        late = await mail.using(delay="10ms").aenqueue()
+        elsewhere = await mail.using(delay="10ms", queue="elsewhere").aenqueue()
+        await aeventually(lambda: [one.id for one in app.purge(queue="elsewhere").purged] == [elsewhere.id])
+        report = await app.apurge(dry_run=False)
+        assert [(one.id, one.reason) for one in report.purged] == [(elsewhere.id, "stale_scheduled")]
+        assert await late.astatus() is State.SCHEDULED
+        (one,) = (await strict.apurge(dry_run=False)).purged
+        assert (one.id, one.state, one.what, one.reason) == (late.id, "scheduled", "cancelled", "stale_ready")
+        gate.set()
+        await strict.aclose()
 
 
 def test_job_of_a_worker_that_is_long_gone_is_recovered(app: Relevo, times: Times) -> None:
@@ -247,6 +389,21 @@ def test_done_job_is_removed_with_its_result_and_logs(app: Relevo, times: Times,
     assert job.status() is State.UNKNOWN
     assert totals(app)["purged_done"] == 1
     assert app.queue().stats().done == 0
+
+
+@pytest.mark.parametrize("name", ["report", '"Übersicht",\\'])
+def test_done_job_stays_for_as_long_as_its_task_may(times: Times, name: str) -> None:
+    app = times.another(purge_ages={"queues": {"*": {"done": {"age": "1h", "classes": {name: "12h", "log": "1m"}}}}})
+    tasks = [app.task(name=one, result_ttl="9d")(lambda: None) for one in ("mail", name, "log")]
+    mail, report, log = (task.enqueue() for task in tasks)
+    assert all(lease.done(5) for lease in app.queue().take(3))
+    times.move(MINUTE)
+    assert [one.id for one in live(app).purged] == [log.id]
+    times.move(HOUR)
+    assert [one.id for one in live(app).purged] == [mail.id]
+    assert report.result() == 5
+    times.move(11 * HOUR)
+    assert [one.id for one in live(app).purged] == [report.id]
 
 
 def test_dead_cancelled_and_expired_jobs_are_left_to_their_own_time(app: Relevo, times: Times) -> None:
@@ -376,6 +533,99 @@ def test_body_in_no_set_is_noted_and_removed_after_the_limit(app: Relevo, times:
     assert app.queue().clear() == 2
 
 
+#: What may be left under an id of which no set knows, as a hand or a mistake would leave it.
+STRAYS: dict[str, tuple[Any, ...]] = {
+    "a body": ("HSET", "jobs", "lost", '{"t":"mail"}'),
+    "a claim": ("HSET", "claims", "lost", "3 w 1"),
+    "a story": ("HSET", "story", "lost", "{}"),
+    "a group": ("HSET", "groups", "lost", "1 acme"),
+    "a name": ("HSET", "names", "n", "lost"),
+    "a waiter": ("HSET", "waiters", "lost", "inbox"),
+    "a place": ("HSET", "holding", "lost", "t:mail", "#t:mail", 1),
+    "a letter": ("HSET", "letters", "lost", "done 2 x"),
+}
+
+
+@pytest.mark.parametrize("what", STRAYS)
+def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
+    app: Relevo, times: Times, server: Server, what: str
+) -> None:
+    """R101 R120: else it stays for ever, for no job's end will remove it."""
+    keys = app.keys_of("default")
+    kept = app.tasks["mail"].using(name="mine", delay="99d", group="acme").enqueue()
+    command, key, *args = STRAYS[what]
+    server.command(command, keys.key(key), *args)
+    server.command("HSET", keys.own("carried", "lost"), "life", "freed")
+    report = live(app)
+    assert reasons(report) == {"orphaned noted orphaned": 1}
+    assert [one.id for one in report.purged] == ["lost"] and report.bytes >= 2
+    times.move(DAY - 5_000)
+    assert [one.count for one in live(app).unknown] == [1]
+    times.move(5_000)
+    assert reasons(live(app)) == {"orphaned removed orphaned": 1}
+    assert leaks(server, app.name) == []
+    assert kept.status() is State.SCHEDULED
+    assert app.queue().clear() == 1
+
+
+@pytest.mark.parametrize("state", ["ready", "scheduled", "waiting", "running"])
+def test_entry_without_a_body_goes_with_all_that_is_kept_under_its_id(
+    app: Relevo, times: Times, server: Server, state: str
+) -> None:
+    keys, id = app.keys_of("default"), app.new_id()
+    app.run(app.list_queue("default"))
+    score = times.now_ms() * (1024 if state == "scheduled" else 1)
+    server.command("ZADD", keys.key(state), score, id)
+    for command, key, *args in STRAYS.values():
+        if key not in ("jobs", "names", "letters"):
+            server.command(command, keys.key(key), *(id if arg == "lost" else arg for arg in args))
+    server.command("HSET", keys.own("carried", id), "life", "freed")
+    times.move(2 * DAY)
+    assert reasons(live(app)) == {f"{state} removed orphaned": 1}
+    assert leaks(server, app.name) == []
+
+
+def test_what_a_turn_drops_carries_nothing_any_more(app: Relevo, server: Server) -> None:
+    """What a job carries is known to nobody but the job."""
+    keys, job = app.keys_of("default"), app.tasks["mail"].enqueue()
+    server.command("HSET", keys.own("carried", job.id), "life", "freed")
+    server.command("HDEL", keys.key("jobs"), job.id)
+    assert app.queue().take(1) == []
+    assert leaks(server, app.name) == []
+
+
+def test_open_workflow_that_somebody_waits_for_is_not_astray(app: Relevo, times: Times) -> None:
+    """It is in no set."""
+    mail = app.tasks["mail"]
+    flow = chain(mail.s(1), mail.s()).enqueue()
+    waits = mail.using(depends_on=[flow]).enqueue(3)
+    assert [one for one in live(app).purged if one.state == "orphaned"] == []
+    assert waits.status() is State.WAITING
+    flow.cancel()
+
+
+def test_search_for_strays_goes_on_where_the_last_run_stopped(
+    app: Relevo, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relevo.purging import orphans
+
+    keys = app.keys_of("default")
+    app.run(app.list_queue("default"))
+    monkeypatch.setattr(orphans, "WALK", 250)
+    count = 1_500  # more than the server keeps in one piece
+    pairs = [text for n in range(count) for text in (f"lost-{n}", "1 w 1" + " " * 70)]
+    server.command("HSET", keys.key("claims"), *pairs)
+    found = set[str]()
+    for run in range(count):
+        report = live(app)
+        assert report.count + sum(one.count for one in report.unknown) <= 600
+        found |= {one.id for one in report.purged}
+        if not server.command("EXISTS", keys.own("walk", "strays")):
+            break
+    assert len(found) == count and run > 1
+    server.command("DEL", keys.key("claims"))
+
+
 def test_body_that_came_back_into_a_set_is_not_removed(app: Relevo, times: Times, server: Server) -> None:
     keys = app.keys_of("default")
     job = app.tasks["mail"].using(delay="99d").enqueue()
@@ -447,7 +697,7 @@ def test_walk_through_a_long_queue_goes_on_where_the_last_run_stopped(
 ) -> None:
     from relevo.purging import jobs
 
-    monkeypatch.setattr(store, "PART_READY", 10)
+    monkeypatch.setattr(store, "PART", 10)
     monkeypatch.setattr(jobs, "WALK", 20)
     mail = app.tasks["mail"]
     now = times.now_ms()
@@ -501,6 +751,36 @@ def test_only_one_purges_a_queue_at_a_time(app: Relevo, times: Times) -> None:
     ids = [one.id for report in reports for one in report.purged]
     assert len(set(ids)) == 300
     assert app.queue().stats().cancelled == 300
+
+
+def test_full_server_can_be_purged_and_that_is_written_down(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an operator does about a full server must not need room there."""
+    from relevo.purging import jobs, orphans
+
+    for module, name in ((store, "PART"), (jobs, "MOST"), (orphans, "WALK")):
+        monkeypatch.setattr(module, name, 1)  # so that it notes where it stops
+    ages = {"queues": {"*": {"ready": "1ms"}}, "pools": {"*": {"pending": "1ms", "completed": "1ms"}}}
+    with Server(engine, directory=tmp_path / "full") as full:
+        app = Relevo("full", url=full.url, env="test", purge_ages=ages)
+        task = app.task(lambda n: None, name="mail")  # type: ignore[call-overload]
+        for n in range(3):
+            task.enqueue(n)
+            app.pool("vms").add(f"vm-{n}", ("pending", "completed", "running")[n])
+        full.command("HSET", app.keys_of("default").key("claims"), "lost", "1 w 1")
+        eventually(lambda: app.purge().count == 4)
+        full.command("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(OutOfMemory):
+            app.pool("vms").add("one-more")
+        app.close()
+        operator = Relevo("full", url=full.url, env="test", purge_ages=ages)  # who has put nothing on any list yet
+        report = operator.purge(dry_run=False)
+        operator.audit.note("purge", count=report.count)
+        full.command("CONFIG", "SET", "maxmemory", "0")
+        assert (report.count, report.unfinished) == (4, ("default",))
+        assert [deed.count for deed in operator.audit.list()] == [4]
+        operator.close()
 
 
 def test_dry_run_is_not_held_up_by_a_purge_and_holds_none_up(app: Relevo, times: Times) -> None:
@@ -713,6 +993,175 @@ def test_entity_nobody_can_ask_about_is_left_alone(
     assert live(app).count == 60
 
 
+@pytest.mark.parametrize("how", ["plain", "async"])
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_question_that_somebody_else_cancels_is_an_answer_that_is_missing(
+    app: Relevo, times: Times, is_blocking: bool, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that is closed meanwhile cancels what waits for it. That is no end of the purge."""
+
+    def still_there(entity: Entity) -> bool:
+        raise asyncio.CancelledError("the client is closed")
+
+    async def astill_there(entity: Entity) -> bool:
+        return still_there(entity)
+
+    pool = app.pool("vms", still_there=still_there if how == "plain" else astill_there)
+    pool.add("vm")
+    times.move(DAY)
+    report = app.purge() if is_blocking else asyncio.run(_closing(app))
+    assert (report.count, report.unknown[0].count) == (0, 1)
+    assert "nobody knows whether vm still exists: CancelledError: the client is closed" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["plain", "async"])
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_provider_that_hangs_does_not_hold_the_purge_up(
+    app: Relevo,
+    times: Times,
+    monkeypatch: pytest.MonkeyPatch,
+    is_blocking: bool,
+    how: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nor the end of the process: it need not wait for what may never answer."""
+    monkeypatch.setattr(asking, "ANSWER", 0.05)
+    hangs = threading.Event()
+
+    def still_there(entity: Entity) -> bool:
+        assert threading.current_thread().daemon
+        return hangs.wait()
+
+    async def astill_there(entity: Entity) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    pool = app.pool("vms", still_there=still_there if how == "plain" else astill_there)
+    pool.add("vm")
+    app.pool("others").add("one")
+    times.move(DAY)
+    report = app.purge() if is_blocking else asyncio.run(_closing(app))
+    hangs.set()
+    assert ([one.name for one in report.purged], report.unknown[0].count) == (["others"], 1)
+    assert "nobody knows whether vm still exists: TimeoutError: no answer in 0.05 s" in caplog.text
+    eventually(
+        lambda: not any("still_there" in thread.name for thread in threading.enumerate()), what="no thread stays"
+    )
+
+
+async def test_plain_purge_may_ask_where_an_event_loop_runs(app: Relevo, times: Times) -> None:
+    async def still_there(entity: Entity) -> bool:
+        return True
+
+    app.pool("vms", still_there=still_there).add("vm")
+    times.move(DAY)
+    assert app.purge().count == 1
+
+
+async def test_purge_that_is_cancelled_while_it_asks_ends(app: Relevo, times: Times) -> None:
+    asked = asyncio.Event()
+
+    async def still_there(entity: Entity) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    pool = app.pool("vms", still_there=still_there)
+    await pool.aadd("vm")
+    times.move(DAY)
+    purging = asyncio.create_task(app.apurge())
+    await asyncio.wait_for(asked.wait(), 10)
+    purging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(purging, 10)
+    await app.aclose()
+
+
+def test_provider_that_does_not_answer_is_not_asked_about_each_of_thousands(
+    app: Relevo, times: Times, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each question may take as long as its time limit, and each would be a traceback in the log."""
+    asked: list[str] = []
+
+    def still_there(entity: Entity) -> bool:
+        asked.append(entity.id)
+        raise OSError("provider is down")
+
+    pool = app.pool("vms", still_there=still_there)
+    for n in range(120):
+        pool.add(f"vm-{n}")
+    times.move(DAY)
+    report = app.purge(dry_run=False)
+    assert (report.count, [one.count for one in report.unknown], len(asked)) == (0, [120], 5)
+    assert "pool vms: nobody knows whether vm-0 still exists: OSError: provider is down" in caplog.text
+    assert "still_there failed 5 times in a row" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_lock_is_kept_while_a_slow_provider_is_asked(app: Relevo, times: Times, server: Server) -> None:
+    """Fifty answers of two seconds take longer than the lock lasts."""
+    pool = app.pool("vms")
+    left: list[int] = []
+
+    def still_there(entity: Entity) -> bool:
+        left.append(server.command("PTTL", pool.keys.key("sweeping")))
+        server.command("PEXPIRE", pool.keys.key("sweeping"), 30_000)  # half a minute passes
+        return True
+
+    app.pool("vms", still_there=still_there)
+    for n in range(5):
+        pool.add(f"vm-{n}")
+    times.move(DAY)
+    assert app.purge(dry_run=False).count == 5
+    assert all(ms > 30_000 for ms in left)
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_purge_that_is_stopped_half_way_gives_its_lock_back(
+    app: Relevo, times: Times, server: Server, is_blocking: bool
+) -> None:
+    """Whoever comes next need not wait for a minute."""
+
+    def stop(entity: Entity) -> bool:
+        raise KeyboardInterrupt
+
+    async def hang(entity: Entity) -> bool:
+        purging = asyncio.current_task()
+        assert purging is not None
+        purging.cancel()
+        await asyncio.Event().wait()
+        return True
+
+    async def purge() -> None:
+        try:
+            await app.apurge(dry_run=False)
+        finally:
+            await app.aclose()
+
+    pool = app.pool("vms", still_there=stop if is_blocking else hang)
+    pool.add("vm-1")
+    times.move(DAY)
+    with pytest.raises(KeyboardInterrupt if is_blocking else asyncio.CancelledError):
+        app.purge(dry_run=False) if is_blocking else asyncio.run(purge())
+    assert server.command("EXISTS", pool.keys.key("sweeping")) == 0
+    assert pool.counts() == {"pending": 1}
+    pool.remove("vm-1")
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_whatever_can_be_awaited_may_say_whether_an_entity_exists(app: Relevo, times: Times, is_blocking: bool) -> None:
+    async def still_there(entity: Entity, gone: str) -> bool:
+        return entity.id != gone
+
+    pool = app.pool("vms", still_there=partial(still_there, gone="vm-1"))
+    for id in ("vm-1", "vm-2"):
+        pool.add(id)
+    times.move(DAY)
+    report = app.purge() if is_blocking else asyncio.run(_closing(app))
+    assert [one.reason for one in report.purged] == ["gone_pending", "stale_pending"]
+    assert app.purge(dry_run=False).count == 2
+
+
 def test_entity_that_moves_while_the_provider_is_asked_is_spared(app: Relevo, times: Times) -> None:
     """RB16"""
     pool = app.pool("vms")
@@ -807,6 +1256,37 @@ async def test_workers_purge_by_themselves_once_per_interval(times: Times) -> No
     await app.aclose()
 
 
+async def test_workers_purge_a_full_server_by_themselves(engine: str, tmp_path: Path) -> None:
+    with Server(engine, directory=tmp_path / "full") as full:
+        app = Relevo("full", url=full.url, env="test", purge="on", purge_ages={"pools": {"*": {"completed": "1ms"}}})
+        await app.pool("vms").aadd("vm-1", "completed")
+        await aeventually(lambda: app.purge().count == 1)
+        full.command("CONFIG", "SET", "maxmemory", "1")
+        reports = [await Purger(app, worker).run_once() for worker in ("w1", "w2")]
+        full.command("CONFIG", "SET", "maxmemory", "0")
+        assert [report and report.count for report in reports] == [1, None]
+        await app.aclose()
+
+
+async def test_purge_that_the_server_refuses_to_a_worker_is_told_once(
+    engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody misses what is not purged until it is too late."""
+    with Server(engine, directory=tmp_path / "strict") as strict:
+        app = Relevo("strict", url=strict.url, env="test", purge="on", purge_every="10ms")
+        await app.pool("vms").aadd("vm-1")
+        strict.command("ACL", "SETUSER", "default", "-set")
+        purger, refused = Purger(app, "w1"), "the purge broke off:"
+        running = asyncio.create_task(purger.run())
+        await aeventually(lambda: refused in caplog.text)
+        strict.command("ACL", "SETUSER", "default", "+set")
+        await aeventually(lambda: strict.command("EXISTS", app.keys.purged) == 1)
+        running.cancel()
+        await asyncio.wait([running])
+        assert caplog.text.count(refused) == 1
+        await app.aclose()
+
+
 async def test_worker_purges_while_it_works(times: Times) -> None:
     """R103 R171"""
     # In this test the server's clock is a day ahead of that of the client, who makes the ids.
@@ -831,6 +1311,25 @@ async def test_worker_purges_while_it_works(times: Times) -> None:
     await running
     assert ran == [2]
     await app.aclose()
+
+
+async def test_purge_of_a_worker_survives_what_others_cancel(
+    times: Times, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A duty that ends without a word is missed by nobody until it is too late."""
+    app = times.another(purge="on")
+    runs: list[int] = []
+
+    async def run(purger: Purger) -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Purger, "run", run)
+    async with working(app):
+        await aeventually(lambda: len(runs) == 2)
+    assert "purge failed; it starts anew" in caplog.text
 
 
 async def test_workers_only_tell_what_they_would_purge_when_they_observe(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,7 +61,7 @@ def test_a_replay_runs_what_fits_again_oldest_first_and_tells_how_it_went(site: 
     site.bury(5)
     site.mend()
     steps: list[int] = []
-    run = site.app.dead.replay(who="ana", watch=lambda run: steps.append(run.retried))
+    run = site.app.dead.replay(all=True, who="ana", watch=lambda run: steps.append(run.retried))
     assert (run.state, run.retried, run.looked, run.total, run.left, run.who) == ("done", 5, 5, 5, 0, "ana")
     assert steps == [1, 2, 3, 4, 5, 5]
     assert site.app.dead.list() == []
@@ -79,21 +82,69 @@ def test_only_what_fits_is_replayed(site: Site) -> None:
 def test_letters_that_die_again_are_not_replayed_again(site: Site) -> None:
     site.bury(3)
     with working(site.app):
-        run = site.app.dead.replay(rate="50/s")
+        run = site.app.dead.replay(all=True, rate="50/s")
         eventually(lambda: len(site.ran) == 3)
     assert run.retried == 3
     eventually(lambda: len(site.app.dead.list()) == 3)
     assert sorted(site.ran) == [0, 1, 2]
 
 
+class Clock:
+    """Time as replays see it: it passes while they rest, and when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.went: list[float] = []  # when each letter was seen to have gone
+        monkeypatch.setattr("relevo.dead.replaying.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("relevo.dead.letters.time", SimpleNamespace(sleep=self.pass_by))
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+    def watch(self, run: Replay) -> None:
+        self.went += [self.now] * (run.retried - len(self.went))
+
+
 def test_a_rate_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.bury(4)
-    rests: list[float] = []
-    monkeypatch.setattr("relevo.dead.letters.time.sleep", rests.append)
-    run = site.app.dead.replay(rate="1/m")
+    clock = Clock(monkeypatch)
+    run = site.app.dead.replay(all=True, rate="1/m", watch=clock.watch)
     assert (run.retried, run.rate) == (4, "1/m")
-    # The time that passed is that of the calls: each rest is until the next minute of the plan.
-    assert [round(rest / 60) for rest in rests] == [1, 2, 3, 4]
+    assert clock.went == [1000.0, 1060.0, 1120.0, 1180.0]
+
+
+def test_what_a_replay_missed_while_it_waited_is_not_caught_up_with(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.bury(14)
+    site.mend()
+    clock = Clock(monkeypatch)
+    canaries: set[int] = set()
+
+    def watch(run: Replay) -> None:
+        clock.watch(run)
+        if run.watched and run.stage not in canaries:
+            canaries.add(run.stage)
+            clock.pass_by(600)
+
+    with working(site.app):
+        run = site.app.dead.replay(all=True, rate="1/m", canary=True, watch=watch)
+    assert (run.state, run.retried) == ("done", 14)
+    assert clock.went[1] - clock.went[0] >= 600, "the first canary took its time"
+    assert min(later - one for one, later in pairwise(clock.went)) >= 60
+
+
+def test_a_slow_replay_is_not_taken_for_dead_and_can_be_stopped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.bury(2)
+    clock = Clock(monkeypatch)
+
+    def watch(run: Replay) -> None:
+        if clock.now > 1000 + SILENT_MS / 2000:
+            site.app.dead.stop(run.id)
+
+    run = site.app.dead.replay(all=True, rate="1/h", watch=watch)
+    assert (run.state, run.retried) == ("stopped", 1)
+    assert clock.now < 1000 + SILENT_MS / 1000
 
 
 def test_canaries_go_first_and_the_rest_follows_if_they_end_well(site: Site) -> None:
@@ -106,7 +157,7 @@ def test_canaries_go_first_and_the_rest_follows_if_they_end_well(site: Site) -> 
             stages.append((run.stage, run.retried))
 
     with working(site.app):
-        run = site.app.dead.replay(canary=True, watch=watch)
+        run = site.app.dead.replay(all=True, canary=True, watch=watch)
     assert (run.state, run.retried, run.well) == ("done", 14, 11)
     assert (0, 1) in stages and (1, 11) in stages and (2, 14) in stages
     assert not any(stage == 0 and retried > 1 for stage, retried in stages)
@@ -118,7 +169,7 @@ def test_a_canary_that_fails_stops_it(site: Site, bad: int, retried: int) -> Non
     site.bury(14)
     site.mend(but=bad)
     with working(site.app):
-        run = site.app.dead.replay(canary=True)
+        run = site.app.dead.replay(all=True, canary=True)
     assert (run.state, run.retried) == ("stopped", retried)
     assert "is dead again: retries_exhausted" in run.why
     assert len(site.app.dead.list()) == 14 - retried + 1
@@ -143,14 +194,14 @@ def test_a_canary_of_which_no_result_is_kept_counts_as_done(site: Site, app: Rel
     drained(app)
     fails.clear()
     with working(app):
-        run = app.dead.replay(canary=True)
+        run = app.dead.replay(all=True, canary=True)
     assert (run.state, run.well) == ("done", 1)
 
 
 def test_canaries_that_nobody_runs_are_not_waited_for_for_ever(site: Site) -> None:
     site.bury(3)
     site.mend()
-    run = site.app.dead.replay(canary=True, patience="50ms")
+    run = site.app.dead.replay(all=True, canary=True, patience="50ms")
     assert (run.state, run.retried) == ("stopped", 1)
     assert "has not ended in time" in run.why
 
@@ -162,11 +213,30 @@ def test_a_replay_stops_when_somebody_asks(site: Site) -> None:
         if run.retried == 3 and run.state == "running":
             assert site.app.dead.stop(run.id) is True
 
-    run = site.app.dead.replay(watch=watch)
+    run = site.app.dead.replay(all=True, watch=watch)
     assert (run.state, run.retried, run.why) == ("stopped", 4, "somebody asked to stop it")
     assert site.app.dead.stop(run.id) is False
     run = site.app.dead.resume(run.id)
     assert (run.state, run.retried) == ("done", 10)
+
+
+def test_on_a_full_server_a_replay_goes_on_and_can_be_stopped(engine: str, tmp_path: Path) -> None:
+    """A letter that comes back takes no room, and those who look must be told of it."""
+    with Server(engine, directory=tmp_path) as full:
+        app = Relevo("full", url=full.url, env="test")
+        site = Site(app)
+        site.bury(4)
+
+        def watch(run: Replay) -> None:
+            if run.retried == 2 and run.state == "running":
+                assert app.dead.stop(run.id) is True
+
+        full.command("CONFIG", "SET", "maxmemory", "1")
+        run = app.dead.replay(all=True, watch=watch)
+        assert (run.state, run.retried, app.dead.run(run.id).retried) == ("stopped", 3, 3)
+        assert app.dead.resume(run.id).retried == 4
+        full.command("CONFIG", "SET", "maxmemory", "0")
+        app.close()
 
 
 def test_an_interrupted_replay_is_stopped_and_goes_on_at_once(site: Site) -> None:
@@ -177,7 +247,7 @@ def test_an_interrupted_replay_is_stopped_and_goes_on_at_once(site: Site) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        site.app.dead.replay(watch=interrupt)
+        site.app.dead.replay(all=True, watch=interrupt)
     (left,) = site.app.dead.runs()
     assert (left.state, left.retried, left.is_led) == ("stopped", 2, False)
     assert "interrupted" in left.why
@@ -192,7 +262,7 @@ async def test_a_cancelled_replay_is_stopped_and_goes_on_at_once(app: Relevo) ->
     for _ in range(3):
         await step.aenqueue()
     await drain(app)
-    leading = asyncio.create_task(app.dead.areplay(rate="1/h"))
+    leading = asyncio.create_task(app.dead.areplay(all=True, rate="1/h"))
     await aeventually(lambda: app.dead.aruns(), what="it began")
     leading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -215,7 +285,7 @@ def test_a_replay_whose_process_died_goes_on_where_it_was(server: Server, app_fa
             raise Killed
 
     with pytest.raises(Killed):
-        site.app.dead.replay(watch=die)
+        site.app.dead.replay(all=True, watch=die)
     (left,) = site.app.dead.runs()
     assert (left.state, left.retried, left.is_led) == ("running", 3, True)
     with pytest.raises(JobError, match="is led by another process"):
@@ -232,7 +302,7 @@ def test_two_replays_of_the_same_letters_run_each_once(site: Site) -> None:
     site.bury(30)
     site.mend()
     runs: list[Replay] = []
-    threads = [threading.Thread(target=lambda: runs.append(site.app.dead.replay())) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: runs.append(site.app.dead.replay(all=True))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -240,6 +310,24 @@ def test_two_replays_of_the_same_letters_run_each_once(site: Site) -> None:
     assert sum(run.retried for run in runs) == 30
     drained(site.app)
     assert sorted(site.ran) == list(range(30))
+
+
+def test_what_somebody_else_retried_meanwhile_is_not_retried_again(site: Site) -> None:
+    """It was read before that, with others of its part: it died again, or was cancelled, and is left as it is."""
+    site.bury(4)
+    ids = [row.id for row in reversed(site.app.dead.list())]
+
+    def meanwhile(run: Replay) -> None:
+        if run.retried == 1 and not run.left and site.app.dead.list():
+            assert site.app.dead.retry(ids[1:]) == 3
+            assert site.app.job(ids[3]).cancel()
+            drained(site.app)
+
+    run = site.app.dead.replay(all=True, watch=meanwhile)
+    assert (run.state, run.retried, run.left) == ("done", 1, 3)
+    drained(site.app)
+    assert sorted(site.ran) == [0, 1, 2]
+    assert site.app.job(ids[3]).info().state is State.CANCELLED
 
 
 async def test_a_replay_for_async_code(app: Relevo) -> None:
@@ -256,7 +344,7 @@ async def test_a_replay_for_async_code(app: Relevo) -> None:
             with pytest.raises(JobError):
                 await job.aresult(timeout=10)
         fails.clear()
-        run = await app.dead.areplay(canary=True, rate=1000)
+        run = await app.dead.areplay(all=True, canary=True, rate=1000)
         assert (run.state, run.retried, run.well) == ("done", 12, 11)
         assert (await app.dead.aresume(run.id)).state == "done"
         for job in jobs:
@@ -267,7 +355,7 @@ async def test_a_replay_for_async_code(app: Relevo) -> None:
 
 
 def test_a_replay_of_nothing_is_done(site: Site) -> None:
-    run = site.app.dead.replay(canary=True)
+    run = site.app.dead.replay(all=True, canary=True)
     assert (run.state, run.retried, run.total) == ("done", 0, 0)
 
 
@@ -283,6 +371,6 @@ def test_letters_that_cannot_run_again_are_left(site: Site) -> None:
 
     push(site.app, b"garbage")
     drained(site.app)
-    run = site.app.dead.replay()
+    run = site.app.dead.replay(all=True)
     assert (run.state, run.retried, run.left) == ("done", 0, 1)
     assert site.app.dead.list()[0].state is State.DEAD

@@ -103,11 +103,11 @@ async def test_requests_that_leave_together_end_each_in_its_own_way(bus: Relevo)
                 me.arequest("a.b", {"n": n}, timeout=10),
                 me.arequest("a.nobody", {"n": n}, timeout=10),
                 me.arequest("a.fail", {"n": n}, timeout=10),
-                me.arequest("a.closed", {"n": n}, timeout=0.5),
+                me.arequest("a.closed", {"n": n}, timeout=2),
                 me.arequest("a.b", {"n": n, "odd": 1}, timeout=10),
                 me.arequest("a.b", {"n": n}, timeout=10, priority=n, tenant=f"t{n % 3}", tier="free"),
                 me.arequest("a.b", {"n": n}, timeout=10, idempotency_key=f"k{n}"),
-                asyncio.wait_for(me.arequest("a.closed", {"n": n}, timeout=10), 0.5),
+                asyncio.wait_for(me.arequest("a.closed", {"n": n}, timeout=10), 2),
             ]
             wanted += ["answer", "NoResponders", "RemoteError", "RequestTimeout", "RemoteError", "answer", "answer"]
             wanted += ["TimeoutError"]
@@ -245,14 +245,19 @@ async def test_a_service_that_asks_itself_without_room_for_it_runs_into_its_time
 async def test_plain_functions_that_ask_their_own_service_run_into_their_time(bus: Relevo) -> None:
     """Every thread of the worker waits for an answer that only a thread of the worker could give."""
     svc = bus.service("a")
+    both = threading.Barrier(2)
 
     @svc.action("outer")
     def outer(n: int) -> str:
+        both.wait(10)
         try:
             answer: str = svc.request("a.inner", timeout=0.4)
         except RequestTimeout:
             return "no room"
-        return answer
+        else:
+            return answer
+        finally:
+            both.wait(10)  # a thread that is free a moment before the other one's time is up would answer it
 
     @svc.action("inner")
     def inner() -> str:

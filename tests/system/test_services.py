@@ -29,7 +29,7 @@ from relevo.errors import (
     TargetError,
 )
 from relevo.store.plan import Call
-from relevo.store.presence import SERVE_MS, Served, served
+from relevo.store.presence import SERVE_MS, Served, offers, present_at, served
 from relevo.worker import Worker
 from tests.answering import Gate, answering
 from tests.conftest import AppFactory
@@ -74,8 +74,8 @@ class Box:
 
 
 async def seen(app: Relevo, queue: str) -> Served:
-    found: Served = await app.arun(served(app.keys_of(queue), await app.arun(app.now_ms())))
-    return found
+    keys, now_ms = app.keys_of(queue), await app.arun(app.now_ms())
+    return served(await app.arun(present_at(keys, now_ms)), await app.arun(offers(keys)), now_ms)
 
 
 # --- arguments

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from relevo import Cancel, Relevo, Reply
+from relevo import Cancel, Relevo, Reply, Workflow, chain, group
 from relevo.errors import PayloadError, RemoteError
 from relevo.model.job import read_envelope
 from relevo.store.plan import Call
@@ -153,6 +154,58 @@ def test_jobs_made_together_share_one_span(traced: Relevo) -> None:
     assert [said(span)["messaging.batch.message_count"] for span in (plain, rich)] == [3, 2]
     links = [linked(run) for run in spans("process")]
     assert sorted(links) == sorted([[id_of(plain)]] * 3 + [[id_of(rich)]] * 2)
+
+
+@pytest.mark.parametrize("how", ["plain", "async"])
+def test_all_jobs_of_a_workflow_are_linked_to_the_span_in_which_it_was_made(traced: Relevo, how: str) -> None:
+    """Steps, what gathers results, callbacks; and what joins later, to the span in which it did."""
+
+    @traced.task(name="add")
+    def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @traced.task(name="total", queue="sums")
+    def total(numbers: list[int]) -> int:
+        traced.workflow().add(add.s(5), add.s(6))
+        return sum(numbers)
+
+    @traced.task(name="told")
+    def told() -> None: ...
+
+    flow = chain(group(add.s(1), add.s(2)), total.s()).on_success(told.si())
+
+    async def enqueue() -> Workflow[Any]:
+        return await flow.aenqueue()
+
+    with tracer().start_as_current_span("checkout") as checkout:
+        workflow = flow.enqueue() if how == "plain" else asyncio.run(enqueue())
+    with working(traced):
+        assert workflow.result(timeout=20) == 5
+        eventually(lambda: len(spans("process")) == 6, what="all ran")
+    made, joined = spans("enqueue default")
+    assert made.kind is SpanKind.PRODUCER
+    assert made.parent is not None and made.parent.span_id == checkout.get_span_context().span_id
+    assert (said(made)["messaging.batch.message_count"], said(made)["relevo.workflow"]) == (4, workflow.id)
+    assert (said(joined)["messaging.batch.message_count"], said(joined)["relevo.workflow"]) == (2, workflow.id)
+    assert joined.parent is not None and joined.parent.span_id == id_of(only("process sums"))
+    assert sorted(linked(run) for run in spans("process")) == sorted([[id_of(made)]] * 4 + [[id_of(joined)]] * 2)
+
+
+def test_the_job_that_gathers_results_is_linked_too(traced: Relevo) -> None:
+    @traced.task(name="add")
+    def add(a: int) -> int:
+        return a
+
+    @traced.task(name="total")
+    def total(numbers: Any) -> str:
+        return str(numbers)
+
+    workflow = chain(group(add.s(1), group(add.s(2), add.s(3))), total.s()).enqueue()
+    with working(traced):
+        assert workflow.result(timeout=20) == "[1, [2, 3]]"
+        eventually(lambda: len(spans("process")) == 5, what="all ran")
+    assert "relevo.gather" in {said(run)["relevo.task"] for run in spans("process")}
+    assert {tuple(linked(run)) for run in spans("process")} == {(id_of(only("enqueue")),)}
 
 
 def test_errors_of_a_run_are_recorded_for_each_attempt(traced: Relevo) -> None:

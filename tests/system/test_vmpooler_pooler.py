@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -79,7 +80,10 @@ def example(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
         patch.setenv("VMPOOLER_PROVIDER", provider.socket)
         importlib.import_module("pooler.service")
         names = ("pooler.desk", "pooler.estate", "pooler.checks")
-        yield Example(*(importlib.import_module(name) for name in names))
+        example = Example(*(importlib.import_module(name) for name in names))
+        for module in (example.estate, example.checks):
+            patch.setattr(module, "SOON", 0.4)
+        yield example
     for name in [name for name in sys.modules if name.partition(".")[0] in ("pooler", "provider", "config")]:
         del sys.modules[name]  # they are names that anybody may use
 
@@ -190,6 +194,46 @@ def test_a_missing_template_of_the_stock_is_one_dead_letter_until_somebody_sees_
     assert [row.id for row in kit.app.dead.list(queue="clone")] not in ([], [letter.id])
 
 
+async def test_a_stock_of_many_pages_is_kept_as_large_as_it_is_to_be(
+    example: Example, kit: TestKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where machines that somebody asked for stand in front of it."""
+    monkeypatch.setattr(example.checks, "MANY", 3)
+    pool, kind = pool_of(example), example.estate.kinds["centos-7"]
+    for number in range(4):
+        await pool.aadd(f"asked-{number}", "ready", kind="ondemand")
+    for number in range(8):
+        await pool.aadd(f"stock-{number}", "ready" if number < 6 else "pending", kind="pool")
+    await example.estate.sizes.aadd("centos-7", "set", size=8)
+    await example.checks.keep_stock(kind)
+    assert places(pool) == {"ready": 10, "pending": 2}
+
+    await example.estate.sizes.aupdate("centos-7", size=10)
+    await example.checks.keep_stock(kind)
+    await example.checks.keep_stock(kind)
+    assert places(pool) == {"ready": 10, "pending": 4}
+
+    await example.estate.sizes.aupdate("centos-7", size=7)
+    await example.checks.keep_stock(kind)
+    assert [vm.id for vm in await pool.aitems("completed")] == ["stock-0", "stock-1", "stock-2"], "the oldest go"
+    await example.estate.app.queue("clone").aclear()
+
+
+async def test_a_missing_template_is_known_behind_those_of_other_kinds(
+    example: Example, kit: TestKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example.checks, "MANY", 2)
+    clone_vm = importlib.import_module("pooler.cloning").clone_vm
+    for name in ("windows-2012", *["debian-12"] * 3):
+        await clone_vm.using(group=name).aenqueue("vm", name, "", 0)
+        (lease,) = await example.estate.app.queue("clone").atake(1)
+        await lease.abury("TemplateNotFound")
+    kinds = example.estate.kinds
+    assert await example.checks._has_no_template(kinds["windows-2012"])
+    assert await example.checks._has_no_template(kinds["debian-12"])
+    assert not await example.checks._has_no_template(kinds["centos-7"])
+
+
 def test_what_a_crash_left_of_a_request_is_ordered_by_the_next_check(example: Example, kit: TestKit) -> None:
     example.estate.requests.add("req-cut", "requested", status="pending", pool="centos-7", count=2, retry_count=0)
     pool_of(example).add("vm-req-cut-1", "pending", kind="ondemand", request_id="req-cut")
@@ -206,6 +250,27 @@ def test_a_machine_that_nobody_knows_of_is_discovered_and_destroyed(example: Exa
     check(example, kit)
     assert example.tell("look", vm="vm-stray") is None
     assert places(pool_of(example)) == {}
+
+
+def test_a_machine_that_is_destroyed_while_the_inventory_is_taken_is_not_discovered(
+    example: Example, kit: TestKit
+) -> None:
+    """There would be nothing to destroy, and for ten minutes nobody would try."""
+    vm, pool, ask = "vm-1", pool_of(example), example.estate.provider.ask
+    example.tell("clone", vm=vm, template="templates/centos-7", pool="centos-7")
+    pool.add(vm, "completed")
+    example.tell("slow", seconds=0.3)  # it answers later than it acts
+
+    async def race() -> None:
+        inventory = asyncio.create_task(example.checks.take_inventory("centos-7"))
+        destroyed = asyncio.create_task(ask("destroy", vm=vm))
+        await pool.aremove(vm, "completed")
+        await asyncio.gather(inventory, destroyed)
+        await kit.app.aclose()
+
+    asyncio.run(race())
+    example.tell("slow", seconds=0)
+    assert places(pool) == {}
 
 
 def test_somebody_keeps_a_machine_for_no_longer_than_its_lifetime(example: Example, kit: TestKit) -> None:
@@ -250,6 +315,16 @@ def test_requests_and_ready_machines_that_nobody_fetches_end(example: Example, k
     purged = {one.id: one.what for one in kit.app.purge(dry_run=False).purged if one.kind == "pool"}
     assert list(purged.values()).count("completed") == 1
     assert purged[request] == purged[late] == "removed"
+
+
+@pytest.mark.parametrize(
+    ("pool", "count", "words"),
+    [("centos-8", 1, "no machines 'centos-8'. There are: centos-7, "), ("centos-7", 0, "1 to 40 machines")],
+)
+def test_what_cannot_be_asked_for_is_refused(example: Example, kit: TestKit, pool: str, count: int, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        example.desk.ask_for(pool, count)
+    assert places(example.estate.requests) == {}
 
 
 def test_a_killed_provider_is_waited_for(example: Example, kit: TestKit, provider: Provider) -> None:

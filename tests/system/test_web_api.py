@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import msgspec
 import pytest
 
-from relevo import Relevo, State
+from relevo import Failure, Relevo, State
 from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.servers import Server
@@ -62,6 +64,7 @@ def test_everything_there_is_can_be_looked_at(desk: Desk) -> None:
         assert here.ask("/schedules/nightly/history") == []
         assert [one["name"] for one in here.ask("/services")["services"]] == ["embedding"]
         assert here.ask("/services/embedding")["services"][0]["actions"][0]["about"] == "Make it loud."
+        assert here.ask("/asyncapi.json")["asyncapi"] == "3.0.0"
         assert here.ask("/tallies")["actions"]["done"] == 1
         assert here.ask("/traces/task_7")[0]["type"] == "embedding.generate"
         assert here.ask("/workers") == {"workers": [], "silent": []}
@@ -80,7 +83,7 @@ def test_a_list_is_given_in_parts(desk: Desk) -> None:
 
 def test_names_may_hold_anything(desk: Desk) -> None:
     """Slashes, colons and percent signs, which mean something in paths and in names of queues."""
-    for name in ("a/b", "a b", "50%", "ünï", "a?b#c", "a%2Fb"):
+    for name in ("a/b", "a b", "50%", "ünï", "a?b#c", "a%2Fb", "a", "a/jobs", "a/limits", "a/jobs/limits"):
         desk.app.tasks["double"].using(queue=name).enqueue(1)
     with desk("operator") as here:
         for name in here.ask("/queues")["items"]:
@@ -149,6 +152,73 @@ def test_tracebacks_and_logs_are_for_operators(desk: Desk) -> None:
         assert "raise ValueError" in here.ask(f"/dead/{desk.data.dead}")["attempts"][0]["traceback"]
 
 
+@pytest.fixture
+def failed(bus_factory: AppFactory) -> Relevo:
+    """An app with a failure handler that fails as well, and has a handler of its own, and passes on what it got."""
+    app = bus_factory("shop", web_tokens=TOKENS)
+
+    @app.task(name="passed", retries=0)
+    def passed(about: dict[str, Any]) -> dict[str, Any]:
+        if about["broken"]:
+            raise ValueError("no")
+        return about
+
+    @app.task(name="last", retries=0)
+    def last(failure) -> None:  # type: ignore[no-untyped-def]  # as people write it
+        raise ValueError("the last one fails, too")
+
+    @app.task(name="tell", retries=0, on_failure=last)
+    def tell(failure: Failure) -> None:
+        for broken in (True, False):
+            passed.enqueue({"found": [msgspec.json.decode(msgspec.json.encode(failure))], "broken": broken})
+        raise ValueError("nobody to tell")
+
+    @app.task(name="pay", retries=0, secret=["card"], on_failure=tell)
+    def pay(card: str, cents: int, *, more: Any = None, password: str = "") -> None:
+        raise ValueError("no bank")
+
+    pay.enqueue("4111-place", 990, more={"card": "4111-deep"}, password="4111-word")
+    pay.enqueue(card="4111-name", cents=990)
+    drained(app)
+    return app
+
+
+def test_failure_handlers_show_no_more_of_a_job_than_the_job_itself(failed: Relevo) -> None:
+    """RB18: in the argument of a handler, of the handler's handler, and of whatever it was passed on to."""
+    with served(failed) as url:
+        for role in ("viewer", "operator", "admin"):
+            with Here(url, role) as here:
+                rows = [row for state in ("dead", "done") for row in _rows(here, state)]
+                assert sorted(row["task"] for row in rows) == sorted(["pay", "tell", "last", "passed", "passed"] * 2)
+                for row in rows:
+                    text = here.get(f"/api/v1/jobs/{row['id']}").text
+                    assert "4111" not in text and "990" in text, (role, row)
+                    assert ("Traceback" in text) == (role != "viewer"), (role, row)
+                (tell, *_) = [here.ask(f"/dead/{row['id']}") for row in rows if row["task"] == "tell"]
+                (failure,) = tell["args"]
+                assert (failure["task"], failure["queue"], failure["message"]) == ("pay", "default", "no bank")
+
+
+def test_of_a_failed_task_whose_code_is_not_known_no_arguments_are_shown(
+    bus_factory: AppFactory, server: Server, failed: Relevo
+) -> None:
+    stranger = bus_factory("shop", web_tokens=TOKENS)
+    with served(stranger) as url, Here(url, "operator") as here:
+        for row in _rows(here, "dead"):
+            if row["task"] in ("tell", "last"):
+                (failure,) = here.ask(f"/jobs/{row['id']}")["args"]
+                told = [*failure.get("args", ()), *failure.get("kwargs", {}).values()]
+                assert told == ["***"] * len(told) != []
+                words = ("dead", "show", row["id"], "--name", "shop")
+                seen = relevo(*words, url=server.url, RELEVO_PREFIX=stranger.settings.prefix)
+                assert seen.code == 0 and "4111" not in seen.out and "990" not in seen.out, seen
+
+
+def _rows(here: Here, state: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = here.ask("/queues/default/jobs", state=state)["items"]
+    return rows
+
+
 # Doing
 
 
@@ -175,7 +245,7 @@ def test_a_group_is_limited_and_freed(desk: Desk) -> None:
         assert here.do("/queues/default/limits", 422, {"group": "acme"})["error"] == "OptionError"
         assert here.do("/queues/default/limits/remove", body={"group": "acme"}) == {"changed": True}
         assert here.ask("/queues/default/limits") == []
-    assert [what for what, *_ in deeds(desk.app)] == ["queue.unlimit", "queue.limit"]
+    assert [what for what, *_ in deeds(desk.app)] == ["tenant.unlimit", "tenant.limit"]
 
 
 def test_clearing_a_queue_only_tells_what_it_would_do_until_it_is_meant(desk: Desk) -> None:
@@ -236,6 +306,8 @@ def test_dead_letters_are_found_by_what_they_have_in_common(desk: Desk) -> None:
     """R154"""
     with desk("operator") as here:
         (group,) = here.ask("/dead/groups")
+        assert here.ask(f"/dead/groups?permanent={str(group['permanent']).lower()}") == [group]
+        assert here.ask(f"/dead/groups?permanent={str(not group['permanent']).lower()}") == []
         assert (group["count"], group["error"], group["tasks"]) == (1, "ValueError: no such invoice", ["charge"])
         alike = {"queue": "default", "task": "charge", "reason": "retries_exhausted", "group": group["fingerprint"]}
         found = here.ask("/dead", **alike, came_from="running", permanent="false", since="1h", text="4111-dead")
@@ -245,7 +317,8 @@ def test_dead_letters_are_found_by_what_they_have_in_common(desk: Desk) -> None:
         assert here.ask("/dead", since="2020-01-01T00:00:00Z")["items"]
         for wrong in ({"since": "yesterday"}, {"since": "2020-01-01T00:00:00"}, {"group": "x"}, {"queue": "mials"}):
             assert here.get("/api/v1/dead", params=wrong).status_code in (404, 422), wrong
-        assert here.do("/dead/retry", body={"group": group["fingerprint"]}) == {"retried": 1}
+        assert here.do("/dead/retry", body={"group": group["fingerprint"], "text": "4111"}) == {"retried": 1}
+    assert desk.app.audit.list()[0].about == {"group": group["fingerprint"], "text": "***"}
 
 
 def test_a_viewer_cannot_search_for_what_is_hidden(desk: Desk) -> None:
@@ -280,13 +353,26 @@ def test_a_dead_letter_runs_with_other_arguments(desk: Desk) -> None:
     assert (deed.what, deed.about["changed"]) == ("dead.edit", ["args"]) and "4111" not in str(deed.about)
 
 
+def test_whoever_means_all_letters_of_a_queue_says_so(desk: Desk) -> None:
+    with desk("admin") as here:
+        for path in ("/dead/replays", "/dead/retry", "/dead/discard?dry_run=false"):
+            for body in ({}, {"queue": "default"}):
+                refused = here.do(path, 422, body)
+                assert refused["error"] == "OptionError" and "all of a queue are" in refused["message"], path
+        assert here.ask("/dead/replays") == []
+        begun = here.do("/dead/replays", body={"queue": "default", "all": True})
+        done = eventually(lambda: _unless_running(here, begun["id"]), what="it ends")
+        assert done["retried"] == 1
+    assert [what for what, *_ in deeds(desk.app)] == ["dead.replay"]
+
+
 def test_a_replay_goes_on_after_the_request_that_began_it(desk: Desk) -> None:
     for invoice in range(3):
         desk.app.tasks["charge"].enqueue(13, f"card-{invoice}")
     drained(desk.app)
     with desk("operator") as here:
-        assert here.do("/dead/replays", 422, {})["error"] == "Invalid"
         begun = here.do("/dead/replays", body={"task": "charge", "rate": "2/s"})
+        assert (begun["state"], begun["left"], begun["why"]) == ("running", 0, ""), "also what is as it was at first"
         assert (begun["who"], begun["total"]) == ("operator-ana", 4)
         assert [one["id"] for one in here.ask("/dead/replays")] == [begun["id"]]
         assert here.do(f"/dead/replays/{begun['id']}/resume", 409)["error"] == "JobError"
@@ -298,7 +384,16 @@ def test_a_replay_goes_on_after_the_request_that_began_it(desk: Desk) -> None:
         done = eventually(lambda: _unless_running(here, begun["id"]), what="it ends")
         assert (done.get("state"), done["retried"]) == ("done", 4)
         assert here.ask(f"/dead/replays/{'0' * 20}", 404)["error"] == "UnknownJob"
-    assert [what for what, *_ in deeds(desk.app)] == ["dead.replay_resume", "dead.replay_stop", "dead.replay"]
+        assert here.ask("/dead/replays", 422, limit=101)["error"] == "Invalid", "as the document says"
+    eventually(lambda: len(deeds(desk.app)) == 3, what="all is written down")
+    # A run is written down when it ends, so the wish to stop it comes before it.
+    counts = {what: count for what, _, _, count in deeds(desk.app)}
+    assert counts == {
+        "dead.replay_stop": 1,
+        "dead.replay": stopped["retried"],
+        "dead.replay_resume": 4 - stopped["retried"],
+    }
+    assert {deed.about["id"] for deed in desk.app.audit.list()} == {begun["id"]}
 
 
 def _unless_running(here: Here, id: str) -> Any:
@@ -328,8 +423,11 @@ def test_a_schedule_is_looked_after(desk: Desk) -> None:
         assert here.do("/schedules/nightly/edit", 422, {"cron": "soon"})["error"] == "OptionError"
         assert here.do("/schedules/nightly/edit", 422, {"task": "x"})["message"].startswith("unknown name 'task'")
         assert "did you mean 'nightly'?" in here.do("/schedules/nihgtly/run", 404)["message"]
-        assert here.do("/schedules/remove_stale") == {"removed": [], "comes_back": False}
-        assert here.do("/schedules/nightly/remove") == {"removed": ["nightly"], "comes_back": False}
+        assert here.do("/schedules/remove_stale") == {"removed": [], "dry_run": True, "comes_back": False}
+        assert here.do("/schedules/remove_stale", dry_run=False)["dry_run"] is False
+        gone = {"removed": ["nightly"], "dry_run": False, "comes_back": False}
+        assert here.do("/schedules/nightly/remove") == {**gone, "dry_run": True}
+        assert here.do("/schedules/nightly/remove", dry_run=False) == gone
         assert here.ask("/schedules") == []
         assert here.do("/schedules/nightly/remove", 404)["error"] == "UnknownSchedule"
     assert [what for what, *_ in deeds(desk.app)] == [
@@ -393,17 +491,241 @@ def test_the_purge_is_a_dry_run_unless_it_is_meant(desk: Desk) -> None:
         assert stale.status() is State.READY and deeds(desk.app) == []
         assert here.do("/queue/purge", queue="stale", dry_run=False)["count"] == 1
         here.do("/queue/purge", 404, queue="stail")
+        vms = desk.app.pool("vms")
+        vms.add("vm-1")
+        for name in (vms.name, vms.queue):  # as on the command line
+            assert here.do("/queue/purge", queue=name)["count"] == 0
     assert stale.status() is not State.READY
     assert [what for what, *_ in deeds(desk.app)] == ["purge.run"]
 
 
+def test_dead_letters_are_taken_out_and_put_back(desk: Desk) -> None:
+    """Hundreds: more than leave or are filed in one piece, with what is hidden elsewhere, since it is to run again."""
+    charge = desk.app.tasks["charge"]
+    jobs = charge.enqueue_many([((13, f"4111-{number:0900}"), {}) for number in range(250)])
+    drained(desk.app)
+    with desk("admin") as here, desk("operator") as operator, desk("viewer") as viewer:
+        viewer.do("/dead/export", 403, {})
+        answer = operator.post("/api/v1/dead/export", json={"task": "charge"})
+        assert (
+            answer.headers["Content-Type"] == "application/x-ndjson" and answer.headers["Cache-Control"] == "no-store"
+        )
+        lines = answer.content.splitlines()
+        assert len(lines) == 251 and b"4111-dead" in lines[0]
+        assert operator.post("/api/v1/dead/export", json={"task": "double"}).content == b""
+        assert operator.do("/dead/export", 422, {"since": "yesterday"})["error"] == "OptionError"
+        assert operator.do("/dead/export", 404, {"queue": "mials"})["error"] == "NotFound"
+
+        here.do("/dead/discard", body={"all": True}, dry_run=False, undo=False)
+        assert here.do("/dead/restore", body={"all": True}) == {"restored": 0}
+        given: dict[str, Any] = {
+            "content": answer.content + b"\nnonsense",
+            "headers": {"Content-Type": "application/x-ndjson"},
+        }
+        assert operator.post("/api/v1/dead/import", **given).status_code == 403
+        done = here.post("/api/v1/dead/import", **given).json()
+        assert (done["new"], done["known"], done["refused"], done["dropped"]) == (251, 0, 1, 0)
+        assert done["why"][0]["line"] == 253 and "not a dead letter" in done["why"][0]["why"]
+        assert here.post("/api/v1/dead/import", **given).json()["known"] == 251
+        assert here.do("/dead/retry", body={"ids": [jobs[0].id]}) == {"retried": 1}
+    did = [(what, count) for what, _, _, count in deeds(desk.app)][:5]
+    assert did == [
+        ("dead.retry", 1),
+        ("dead.import", 0),
+        ("dead.import", 251),
+        ("dead.restore", 0),
+        ("dead.discard", 251),
+    ]
+    assert ("dead.export", "operator-ana", "http", 251) in deeds(desk.app)
+
+
+def test_what_was_filed_before_an_import_broke_off_is_written_down(desk: Desk) -> None:
+    with desk("admin") as here:
+        line = here.post("/api/v1/dead/export", json={}).content
+        here.do("/dead/discard", body={"all": True}, dry_run=False, undo=False)
+
+        def letters() -> Iterator[bytes]:
+            yield line + b"\n" * 120
+            for _ in range(100):
+                yield b"x" * 65_536
+
+        try:
+            told = here.post("/api/v1/dead/import", content=letters(), headers={"Content-Type": "application/x-ndjson"})
+            assert told.status_code == 413 and "a line of" in told.json()["message"]
+        except httpx.WriteError:  # hung up while we still sent
+            pass
+        eventually(lambda: deeds(desk.app)[0] == ("dead.import", "admin-ana", "http", 1), what="it is written down")
+    assert desk.app.audit.list()[0].about == {"broken_off": True}
+
+
+def test_an_import_of_more_than_a_queue_keeps_says_how_many_are_lost(bus_factory: AppFactory) -> None:
+    app = bus_factory()
+
+    @app.task
+    def charge() -> None: ...
+
+    for _ in range(5):
+        charge.enqueue()
+    for lease in app.queue().take(5):
+        lease.bury("no bank")
+    lines = b"".join(app.dead.export())
+    app.dead.discard(all=True, undo=False)
+    small = bus_factory(dead_max=3)
+    with served(small) as url, Here(url) as here:
+        headers = {"Content-Type": "application/x-ndjson"}
+        done = here.post("/api/v1/dead/import", content=lines, headers=headers).json()
+    assert (done["new"], done["dropped"], len(small.dead.list())) == (5, 2, 3)
+
+
+def test_an_export_that_breaks_off_has_no_end(engine: str, tmp_path: Path) -> None:
+    """Whoever reads it must not take a part for the whole."""
+    own_server = Server(engine, directory=tmp_path)
+    own_server.start()
+    app = Relevo("shop", url=own_server.url, call_timeout="100ms", web_tokens=TOKENS)
+
+    @app.task(name="pay", retries=0)
+    def pay(card: str) -> None:
+        raise ValueError(card)
+
+    pay.enqueue_many([(("4" * 60_000,), {}) for _ in range(200)])  # more than sockets hold
+    drained(app)
+    with (
+        served(app) as url,
+        Here(url, "operator") as here,
+        here.stream("POST", "/api/v1/dead/export", json={}) as answer,
+    ):
+        next(answer.iter_raw())
+        answer.close()
+        (deed,) = eventually(app.audit.list, what="it is written down")
+        assert deed.what == "dead.export" and deed.count < 200, "nobody reads the rest"
+    with (
+        served(app) as url,
+        Here(url, "operator") as here,
+        pytest.raises(httpx.RemoteProtocolError),
+        here.stream("POST", "/api/v1/dead/export", json={}) as answer,
+    ):
+        assert answer.status_code == 200
+        parts = answer.iter_raw()
+        next(parts)
+        own_server.kill()
+        for _ in parts:
+            pass
+    app.close()
+
+
+def test_a_task_or_a_tenant_is_paused_in_all_queues(desk: Desk) -> None:
+    desk.app.tasks["double"].using(queue="other").enqueue(1)
+    with desk("operator") as here:
+        assert here.do("/pause", 422, {"reason": "which?"})["error"] == "OptionError"
+        said = {"group": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}
+        assert here.do("/pause", body=said) == {"queues": ["default", "other"]}
+        assert [one["queue"] for one in here.ask("/pauses")] == ["default", "other"]
+        (paused,) = here.ask("/pauses", queue="other")
+        assert (paused["by"], paused["until_ms"]) == ("operator-ana", 1_935_381_600_000)
+        assert here.do("/resume", body={"group": "acme"}) == {"queues": ["default", "other"]}
+        assert here.do("/pause", 422, {"group": "acme", "until": "2031-05-01T08:00:00"})["error"] == "OptionError"
+        assert here.do("/pause", 422, {"group": "acme", "until": "2001-05-01T08:00:00Z"})["error"] == "OptionError"
+    assert [what for what, *_ in deeds(desk.app)] == ["tenant.resume", "tenant.pause"]
+
+
+def test_a_queue_of_a_task_can_be_paused_before_its_first_job(desk: Desk) -> None:
+    @desk.app.task(name="print", queue="labels")
+    def label() -> None: ...
+
+    with desk("operator") as here:
+        assert here.do("/queues/labels/pause") == {"changed": True}
+        label.enqueue()
+        assert desk.app.queue("labels").take() == []
+        assert "did you mean 'labels'?" in here.do("/queues/lables/pause", 404)["message"]
+
+
+def test_a_pause_of_a_task_that_nobody_knows_is_a_warning(desk: Desk) -> None:
+    with desk("operator") as here:
+        told = here.do("/queues/default/pause", body={"task": "chrage"})
+        assert told["changed"] is True and "did you mean 'charge'?" in told["warning"]
+        assert here.do("/resume", body={"task": "chrage"})["queues"] == ["default"]
+
+
+def test_a_pool_is_neither_paused_nor_limited(desk: Desk) -> None:
+    vms = desk.app.pool("vms")
+    vms.add("vm-1")
+    vms.fail("vm-1", "no ip")
+    path = f"/queues/{vms.queue.replace(':', '%3A')}"
+    with desk("operator") as here:
+        for what, body in (("pause", {}), ("resume", {}), ("limits", {"concurrency": 1}), ("limits/remove", {})):
+            refused = here.do(f"{path}/{what}", 422, body)
+            assert refused["error"] == "OptionError" and "is a pool" in refused["message"], what
+        assert (here.ask("/pauses"), here.ask(f"{path}/limits")) == ([], [])
+    assert deeds(desk.app) == []
+
+
+def test_dead_letters_of_a_state_are_asked_for_as_in_vmpooler(desk: Desk) -> None:
+    """R154"""
+    vms = desk.app.pool("vms", states=("pending", "ready", "booting"))
+    letters = {}
+    for state in vms.states:
+        vms.add(f"vm-{state}", state)
+        letters[state] = vms.fail(f"vm-{state}", "no ip")
+    with desk("viewer") as here:
+        for state, letter in letters.items():
+            assert [row["id"] for row in here.ask("/queue/dlq", queue=state, limit=50)["items"]] == [letter]
+        assert [row["id"] for row in here.ask("/queue/dlq", queue="running")["items"]] == [desk.data.dead]
+        assert here.ask("/queue/dlq", 404, queue="pendin")["error"] == "NotFound"
+        assert here.ask("/dead", 404, queue="pending")["error"] == "NotFound"
+        assert here.ask("/queue/dlq", 404, queue="pending", came_from="ready")["error"] == "NotFound", "nothing is lost"
+        desk.app.task(lambda: None, name="later", queue="pending")  # type: ignore[call-overload]  # meant before a state
+        assert here.ask("/queue/dlq", queue="pending")["items"] == []
+
+
+def test_entities_of_a_pool_are_looked_after(desk: Desk) -> None:
+    vms = desk.app.pool("vms", states=("pending", "ready", "running"))
+    path = "/pools/vms/items/rack%2Fvm-1"
+    with desk("admin") as here, desk("operator") as operator:
+        new = operator.do(
+            "/pools/vms/items", body={"id": "rack/vm-1", "metadata": {"ip": "10.0.0.7", "token": "s3cret"}}
+        )
+        assert (new["state"], new["metadata"]) == ("pending", {"ip": "10.0.0.7", "token": "***"})
+        assert operator.do("/pools/vms/items", 409, {"id": "rack/vm-1"})["message"].startswith("pool vms has")
+        operator.do("/pools/wms/items", 404, {"id": "vm-2"})
+        for wrong in ({"token": "***"}, {"state": "ready"}, {"@state": "ready"}):
+            assert operator.do("/pools/vms/items", 422, {"id": "vm-2", "metadata": wrong})["message"]
+        assert operator.do("/pools/vms/items", 422, {"id": "vm-2", "state": "redy"})["error"] == "OptionError"
+        assert operator.do("/pools/vms/items", 422, {"id": "a\nb"})["error"] == "OptionError"
+
+        moved = operator.do(f"{path}/move", body={"from": "pending", "to": "ready", "metadata": {"state": "up"}})
+        assert (moved["state"], moved["metadata"]["state"]) == ("ready", "up")
+        again = operator.do(f"{path}/move", 409, {"from": "pending", "to": "ready"})
+        assert again["message"] == "'rack/vm-1' is ready in pool vms, not pending"
+        assert "ip" not in operator.do(f"{path}/update", body={"metadata": {"ip": None}})["metadata"]
+        assert vms.get("rack/vm-1").metadata["token"] == "s3cret"  # type: ignore[union-attr]
+        assert operator.ask(path)["state"] == "ready"
+        assert operator.ask("/pools/vms/items", state="ready", older_than="1h")["items"] == []
+
+        operator.do(f"{path}/fail", 409, {"error": "gone", "state": "running"})
+        letter = operator.do(f"{path}/fail", body={"error": "the rack is gone"})
+        (dead,) = here.ask("/pools/vms/dead")["items"]
+        assert (dead["id"], dead["error_message"]) == (letter["id"], "the rack is gone")
+        assert dead["metadata"]["token"] == "***"
+        assert operator.do(f"/pools/vms/dead/{letter['id']}/retry", body={"to": "pending"})["state"] == "pending"
+        operator.do(f"/pools/vms/dead/{letter['id']}/retry", 404)
+        operator.do("/pools/vms/dead/nothing/retry", 404)
+
+        operator.do(f"{path}/remove", 403)
+        assert here.do(f"{path}/remove")["dry_run"] is True and vms.counts()["pending"] == 2
+        assert here.do(f"{path}/remove", dry_run=False)["entity"]["state"] == "pending"
+        assert "has left" in here.do(f"{path}/remove", 409, dry_run=False)["message"]
+        here.ask("/pools/vms/items/nobody", 404)
+    assert [what for what, *_ in reversed(deeds(desk.app))] == [
+        f"pool.{verb}" for verb in ("add", "move", "update", "fail", "retry", "remove")
+    ]
+    assert "s3cret" not in str(desk.app.audit.list())
+
+
 def test_pools_are_told_with_their_entities_and_without_their_secrets(desk: Desk) -> None:
     pool = desk.app.pool("vms")
-    pool.add("vm-1", ip="10.0.0.7", token="s3cret")
     with desk("viewer") as here:
-        assert here.ask("/pools") == [{"name": "vms", "queue": pool.queue, "counts": {"pending": 1}}]
+        assert here.ask("/pools")[1] == {"name": "vms", "queue": pool.queue, "counts": {"pending": 1}}
         (one,) = here.ask("/pools/vms/items", state="pending")["items"]
         assert (one["id"], one["metadata"]) == ("vm-1", {"ip": "10.0.0.7", "token": "***"})
         here.ask("/pools/vm/items", 404)
         here.ask("/pools/vms/items", 404, state="no state")
-    assert pool.remove("vm-1")

@@ -20,6 +20,14 @@ from tests.system.web import SECRETS, TOKENS, Filled, Here, alone, emptied, serv
 
 #: Requests of each kind for each thing that can be asked.
 EXAMPLES = "2"
+#: How schemathesis sends lines of JSON, which it does not know.
+LINES = """
+import schemathesis
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(context, value):
+    return str(value).encode(errors="replace")
+"""
 #: Another name for a path, with the same code behind it.
 SAME = "/queue/dlq"
 
@@ -50,6 +58,7 @@ def test_everything_that_is_described_is_answered_as_described(server: Server, t
         with Here(url, "viewer") as here:
             made = with_real_names(here.ask("/openapi.json"), data)
         (tmp_path / "openapi.json").write_text(json.dumps(made))
+        (tmp_path / "lines.py").write_text(LINES)
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", "openapi.json", "--url", f"{url}/api/v1"),
@@ -58,7 +67,7 @@ def test_everything_that_is_described_is_answered_as_described(server: Server, t
                 *("--seed", "7", "--exclude-path", SAME),
             ],
             cwd=tmp_path,
-            env=environment(None),
+            env=environment(None, SCHEMATHESIS_HOOKS="lines", PYTHONPATH=str(tmp_path)),
             capture_output=True,
             text=True,
             timeout=100,
@@ -76,10 +85,14 @@ def with_real_names(made: dict[str, Any], data: Filled) -> dict[str, Any]:
         "name": ["nightly"],
         "service": ["embedding"],
         "operation": ["task_7"],
+        "pool": ["vms"],
+        "entity": ["vm-1", "vm-2"],
     }
     for methods in made["paths"].values():
         for one in methods.values():
             for parameter in one["parameters"]:
                 if parameter["in"] == "path" and parameter["name"] in known:
                     parameter["schema"] = {"enum": known[parameter["name"]]}
+    # Not where the others look: one that is called 0 would make a wrong name in a path a right one.
+    made["paths"]["/pools/{pool}/items"]["post"]["parameters"][0]["schema"] = {"enum": ["racks"]}
     return made

@@ -240,6 +240,19 @@ async def test_a_burst_over_a_paused_queue_ends(app: Relevo) -> None:
     await app.queue().aresume()
 
 
+async def test_no_job_can_write_a_line_of_its_own_into_the_log(app: Relevo, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(name="bad", retries=0)
+    async def bad() -> None:
+        raise ValueError("x\n12:00:00 INFO relevo.worker: all is well \x1b[2J" + "y" * 5_000)
+
+    await bad.aenqueue()
+    with caplog.at_level("INFO", "relevo.worker"):
+        await Worker(app, burst=True).run()
+    (said,) = [one.getMessage() for one in caplog.records if "is dead" in one.getMessage()]
+    assert "ValueError x 12:00:00 INFO relevo.worker: all is well \\x1b[2Jyyy" in said
+    assert said.isprintable() and len(said) < 500
+
+
 async def test_a_worker_stops_after_a_number_of_jobs(app: Relevo) -> None:
     @app.task(result_ttl=0)
     async def step() -> None: ...

@@ -24,7 +24,7 @@ from relevo.errors import (
 )
 from relevo.flow import Flow
 from relevo.flow.joining import join
-from relevo.flow.storing import stored
+from relevo.flow.storing import Rows, stored
 from relevo.store.plan import Call
 from relevo.store.relay import take_errands
 from relevo.testing import bind
@@ -774,7 +774,7 @@ def test_a_flow_whose_maker_died_half_way_never_runs_and_ends(app: Relevo, serve
     with bind(app, url=server.url) as kit:
         for queue in QUEUES:
             app.run(app.list_queue(queue))
-        sent(app, stored(app, sums.watched(large(sums))), calls)
+        sent(app, stored(Rows(app, sums.watched(large(sums)))), calls)
         assert kit.drain().done == 0
         kit.clock.move("11m")
         assert kit.drain().done == 0
@@ -788,7 +788,7 @@ def test_a_flow_whose_maker_died_half_way_never_runs_and_ends(app: Relevo, serve
 def test_a_flow_whose_maker_died_right_after_its_founding_is_started_by_workers(app: Relevo, sums: Sums) -> None:
     for queue in QUEUES:
         app.run(app.list_queue(queue))
-    sent(app, stored(app, sums.watched(large(sums))), 4)
+    sent(app, stored(Rows(app, sums.watched(large(sums)))), 4)
     with working(app):
         eventually(lambda: sorted(sums.calls) == ["complete", "success"], what="it ends well")
     assert sorted(sums.runs) == [0, 1, 2]
@@ -802,7 +802,7 @@ def test_a_flow_whose_maker_slept_too_long_runs_as_a_whole_or_not_at_all(
     with bind(app, url=server.url) as kit:
         for queue in QUEUES:
             app.run(app.list_queue(queue))
-        plan = stored(app, sums.watched(large(sums)))
+        plan = stored(Rows(app, sums.watched(large(sums))))
         flow: Workflow[Any] | None = None
         call = next(plan)
         try:
@@ -830,7 +830,7 @@ def test_a_flow_whose_maker_slept_too_long_runs_as_a_whole_or_not_at_all(
 async def test_a_flow_that_is_sent_twice_because_a_reply_was_lost_runs_once(app: Relevo) -> None:
     sums = Sums(app, result_ttl=0)
     app.run(app.list_queue("default"))
-    plan = stored(app, group(sums.add.s(1), sums.add.s(2)))
+    plan = stored(Rows(app, group(sums.add.s(1), sums.add.s(2))))
     call = next(plan)
     app.run(call)
     await drain(app)

@@ -11,6 +11,8 @@ from uuid import uuid4
 import httpx
 
 from relevo import Relevo, chain, current_job
+from relevo.lists import known_queues
+from relevo.model.names import is_pool_name
 from relevo.web import serving
 from tests.eventually import eventually
 from tests.leaks import leaks, remove
@@ -118,6 +120,8 @@ def fill(app: Relevo) -> Filled:
     ready = charge.enqueue(8, "4111-ready", token="token-ready")
     tenant = double.using(group="acme").enqueue(1)
     double.using(delay="1h").enqueue(3)
+    app.pool("vms").add("vm-1", ip="10.0.0.7", token="of-pool")
+    app.pool("racks").add("rack-1")
     app.schedule("nightly", report.s("monday", password="of-schedule"), cron="30 2 * * *")
     return Filled(ready.id, done.id, dead.id, flow.id, tenant.id)
 
@@ -129,8 +133,11 @@ def emptied(app: Relevo) -> Iterator[Filled]:
         yield fill(app)
     finally:
         app.schedules.get("nightly").remove()
-        for name in app.queues():
-            queue = app.queue(name)
+        for pool in map(app.pool, app.pools()):
+            for state in pool.counts():
+                for entity in pool.items(state, limit=1000):
+                    pool.remove(entity.id)
+        for queue in (app.queue(name) for name in app.run(known_queues(app)) if not is_pool_name(name)):
             for one in queue.limits():
                 queue.unlimit(one.group)
                 queue.resume(group=one.group)

@@ -88,7 +88,11 @@ def test_everything_else_is_not_this_machine(host: str) -> None:
         ("evil.example:80", "evil.example"),
         ("", ""),
         ("[::1", ""),
-        ("user@localhost", "localhost"),
+        ("user@localhost", ""),
+        ("evil.example@localhost", ""),
+        ("localhost#.evil.example", ""),
+        ("localhost/evil.example", ""),
+        ("LOCALHOST", "localhost"),
         (":8420", ""),
     ],
 )

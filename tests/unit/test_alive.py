@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ def file_of_age(path: Path, seconds: float) -> str:
     [
         (0, [], 0),
         (-5, [], 0),  # a clock that stepped back
+        (-65, [], 1),  # and nobody has touched the file since
         (50, [], 0),
         (65, [], 1),
         (65, ["--max-age", "90s"], 0),
@@ -66,19 +66,12 @@ def test_help_explains_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Exit code 0: yes. 1: no." in capsys.readouterr().out
 
 
-def test_it_imports_nothing_of_relevo_and_costs_less_than_50_ms(tmp_path: Path) -> None:
+def test_it_imports_nothing_so_that_it_costs_no_more_than_pythons_own_start(tmp_path: Path) -> None:
+    """`python -m bench ops` tells how long it takes: less than 50 ms."""
     path = file_of_age(tmp_path / "alive", 0)
-    text = f"import sys; import relevo.alive; relevo.alive.main([{path!r}]); print(*sorted(sys.modules))"
-    command, env = [sys.executable, "-c", text], environment(None)
-    loaded = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30).stdout.split()
-    assert {name for name in loaded if name.startswith("relevo")} == {"relevo", "relevo.alive"}
-    assert not {"redis", "hiredis", "msgspec", "asyncio", "typing", "argparse", "pathlib"} & set(loaded)
-
-    def seconds() -> float:
-        """On a core: others may be busy on this machine."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "relevo.alive", path], env=env, stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(seconds() for _ in range(5)) < 0.05
+    text = "import os, sys, time; before = {*sys.modules}; import relevo.alive; relevo.alive.main(sys.argv[1:]); "
+    text += "print(*sorted({*sys.modules} - before))"
+    ran = subprocess.run(
+        [sys.executable, "-c", text, path], env=environment(None), capture_output=True, text=True, timeout=30
+    )
+    assert ran.stdout.splitlines() == ["alive 0 s ago", "relevo relevo.alive"], ran

@@ -62,7 +62,7 @@ def test_without_a_burst_one_seconds_worth_may_start_at_once(rate: Any, burst: i
         ({}, "concurrency=, rate= or both; unlimit"),
         ({"burst": 3}, "concurrency=, rate= or both"),
         ({"concurrency": 2, "burst": 3}, "give rate= as well"),
-        ({"concurrency": 0}, r"from 1 to 1000000 is needed, found 0; pause\(...\)"),
+        ({"concurrency": 0}, r"from 1 to 1,000,000 is needed, found 0; pause\(...\)"),
         ({"concurrency": -1}, "concurrency: a whole number"),
         ({"concurrency": 1.5}, "concurrency: a whole number"),
         ({"concurrency": True}, "concurrency: a whole number"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from relevo import Relevo
 from relevo.errors import OptionError, SettingsError
 from relevo.model.ids import made_ms
 from relevo.model.job import Envelope
@@ -219,9 +220,15 @@ def test_class_takes_what_it_does_not_say_from_its_state() -> None:
     [
         ([], "a table of states and ages"),
         ({"redy": "1h"}, "no state 'redy', did you mean 'ready'"),
-        ({"max_ready_age": 1}, "no state 'max_ready_age'"),
+        ({"max_ready_age": 1}, "no state 'max_ready_age', did you mean 'ready'"),
+        ({"pools": {"vms": {"max_ready_age": 1}}}, "vms.max_ready_age: there is no such state, did you mean 'ready'"),
+        ({"pools": {"vms": {"max_request_age": 1}}}, "there is no such state, did you mean 'requested'"),
         ({"ready": "24"}, 'has no unit. Write "24s"'),
-        ({"ready": {"age": "1h"}}, "not a duration"),
+        ({"ready": {"age": "1h"}}, 'an age such as "24h" is needed; a table may stand under queues'),
+        ({"ready": 0}, 'everything is that old; "never" is no limit'),
+        ({"queues": {"mails": {5: "1h"}}}, "purge_ages.queues.mails.5: there is no such state"),
+        ({"pools": {"vms": {"to boot": "1h"}}}, "purge_ages.pools.vms.to boot: a state is a word"),
+        ({"pools": {"vms": {"ready": {"then": "a:b"}}}}, "purge_ages.pools.vms.ready: a state is a word"),
         ({"queues": []}, "a table for each name"),
         ({"queues": {"mails": "1h"}}, "purge_ages.queues.mails: a table of states"),
         ({"queues": {"mails": {"pending": "1h"}}}, "purge_ages.queues.mails.pending: there is no such state"),
@@ -230,6 +237,11 @@ def test_class_takes_what_it_does_not_say_from_its_state() -> None:
         ({"queues": {"mails": {"ready": {"then": "done"}}}}, "then: 'done' cannot be. There is: cancelled, dead."),
         ({"queues": {"mails": {"ready": {"classes": {"a": {"then": "x"}}}}}}, "then: 'x' cannot be"),
         ({"queues": {"mails": {"ready": {"classes": 7}}}}, "classes: a table of ages"),
+        ({"queues": {"*": {"ready": {"classes": {"a": {"classes": {"b": "1h"}}}}}}}, "a: unknown name 'classes'"),
+        ({"queues": {"mails": {"orphaned": {"classes": {"a": "1h"}}}}}, "orphaned.classes: nobody knows the class"),
+        ({"pools": {"vms": {"orphaned": {"classes": {"a": "1h"}}}}}, "orphaned.classes: nobody knows the class"),
+        ({"pools": {"vms": {"ready": {"then": "ready"}}}}, "vms.ready.then: it is in that state already"),
+        ({"pools": {"vms": {"ready": {"classes": {"a": {"then": "ready"}}}}}}, "it is in that state already"),
         ({"pools": {"vms": {"ready": {"then": 7}}}}, "what becomes of it is a word"),
         ({"pools": {"vms": {"orphaned": {"then": "dead"}}}}, "then: 'dead' cannot be. There is: expired."),
     ],
@@ -238,6 +250,26 @@ def test_table_that_is_wrong_is_refused_with_the_right_name(table: Any, message:
     """RB14"""
     with pytest.raises(OptionError, match=message):
         ages_of(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"redy": "1h"}, "purge_ages.pools.vms.redy: the pool has no state 'redy', did you mean 'ready'"),
+        ({"ready": {"then": "runing"}}, "purge_ages.pools.vms.ready: the pool has no state 'runing', did you mean"),
+        ({"ready": {"classes": {"stock": {"then": "gone"}}}}, "the pool has no state 'gone': pending, ready, running"),
+    ],
+)
+def test_ages_of_a_pool_with_declared_states_are_for_these(table: dict[str, Any], message: str) -> None:
+    """RB14"""
+    states = ("pending", "ready", "running")
+    right = {"ready": {"age": "1h", "then": "running", "classes": {"stock": "2h"}}, "orphaned": "1h"}
+    for ages in ({"pools": {"vms": right}}, {"pools": {"*": table, "others": table}}):
+        Relevo("shop", purge_ages=ages).pool("vms", states=states)
+    app = Relevo("shop", purge_ages={"pools": {"vms": table}})
+    app.pool("vms")
+    with pytest.raises(OptionError, match=message):
+        app.pool("vms", states=states)
 
 
 def test_purge_is_off_unless_somebody_says_otherwise() -> None:

@@ -39,6 +39,7 @@ from relevo.store import (
     timings,
     turns,
     vitals,
+    workers,
 )
 from relevo.store.deliveries import Event, Recipient, put_events
 from relevo.store.edges import Edge
@@ -90,14 +91,14 @@ CALLS: list[tuple[Call[Any], int]] = [
     (jobs.look(KEYS, ID), 0),
     (jobs.attach(KEYS, ID, b"in"), 0),
     (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 6),
-    (jobs.revive(KEYS, ID, Envelope("x"), b""), 0),
+    (jobs.revive(KEYS, ID, Envelope("x"), b"", 0), 0),
     (jobs.discard(KEYS, [ID, ID]), 2),
     (letters.part(KEYS), 0),
     (letters.part(KEYS, place=letters.Place(1, ID)), 0),
     (letters.alike(KEYS, ["0" * 16, "f" * 16]), 2),
     (letters.restore(KEYS, [ID, ID], 1), 2),
     (letters.replace(KEYS, ID, ID, Envelope("x"), b""), 0),
-    (letters.bury(KEYS, [(ID, 1, b"{}")] * 2, ttl_ms=1, dead_max=1), 6),
+    (letters.bury(KEYS, [letters.Arrival(ID, 1, b"{}", {"#0": "1"})] * 2, ttl_ms=1, dead_max=1), 12),
     (replays.lead(KEYS, "take", Replay(ID), "w"), 0),
     (queues.count(KEYS, "default"), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
@@ -132,6 +133,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (events.finish(KEYS, ["a.event"]), 1),
     (events.close(KEYS, 1), 0),
     (events.lag(KEYS), 0),
+    (subscriptions.lock(KEYS, ID, 1), 0),
     (subscriptions.unlock(KEYS, ID), 0),
     (messages.send(KEYS, ID, b"{", messages.Place(100), lease_ms=1), 0),
     (messages.ask(KEYS, b"in", [messages.Asked(ID, "b", messages.Place(100), 1, b"{")] * 2, 1), 16),
@@ -147,12 +149,14 @@ CALLS: list[tuple[Call[Any], int]] = [
     (timings.measure(KEYS, [("a", [1.0]), ("b", [2.0])]), 4),
     (vitals.vitals(KEYS, "default"), 0),
     (vitals.keep_minute(KEYS), 0),
-    (health.keep_snapshot(APP, Health("shop", "test", Status.HEALTHY, 1), 300.0), 0),
+    (workers.present(APP, WorkerInfo(ID, "host", 7, ("default",), 10, 1)), 0),
+    (health.keep_snapshot(APP, Health("shop", "test", Status.HEALTHY, 1)), 0),
     (purging.survey(KEYS, "ready", 1, 0), 0),
     (purging.purge(KEYS, ID, [purging.Act(ID, "ready", 1, b"", 1, 1, purging.Ending("dead"))] * 2, 1), 26),
-    (purging.recover(KEYS, ID, [(ID, b"1")], purging.Recovery(1, 1)), 2),
-    (purging.astray(KEYS, [(b"a", b"{}"), (b"b", b"{}")]), 2),
+    (purging.recover(KEYS, ID, [(ID, b"1")], lease_ms=1, limit_ms=1), 2),
+    (purging.astray(KEYS, purging.Place()), 0),
     (purging.hold(KEYS, ID), 0),
+    (purging.walk_on(KEYS, 7), 0),
     (pools.admit(KEYS, "vm", "pending", {"ip": b'"x"'}), 2),
     (pools.shift(KEYS, "vm", "pending", "ready", {}), 0),
     (pools.shift(KEYS, "vm", "pending", "ready", {"a": b"1"}, pools.Only(1, 2)), 2),
@@ -176,6 +180,7 @@ def code_of(name: str) -> str:
 
 def calls_of_redis(name: str) -> Iterator[str]:
     code = code_of(name)
+    code = re.sub(r"\bask\(", "redis.call(", code.replace("return redis.call(...)", "").replace("function ask(", ""))
     verbs = re.findall(r"redis\.p?call\(\s*'([A-Za-z]+)'", code)
     chosen = re.findall(r"redis\.p?call\(living and '(\w+)' or '(\w+)'", code)
     assert len(verbs) + len(chosen) == len(re.findall(r"redis\.p?call", code)), "a command this test cannot see"
@@ -192,8 +197,8 @@ def test_every_script_is_built_by_some_call() -> None:
 def test_a_header_names_keys_that_exist(name: str) -> None:
     found = script(name)
     assert found.keys, "a script without keys has no slot"
-    # one list of an app, of its queues or its workers; or how it is doing
-    assert set(found.keys) <= {*QUEUE_KEYS, "list", "health"}
+    # one list of an app, of its queues or its workers; one of these; or how it is doing
+    assert set(found.keys) <= {*QUEUE_KEYS, "list", "worker", "health"}
     assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
 
 
@@ -210,7 +215,7 @@ def test_a_header_says_what_the_script_does_and_gives(name: str) -> None:
 def test_a_call_passes_the_arguments_that_the_header_names(call: Call[Any], variable: int) -> None:
     assert call.script is not None
     assert len(call.args) == len(call.script.args) + variable
-    of_the_app = {("list",): APP.queues, ("health",): APP.health}
+    of_the_app = {("list",): APP.queues, ("worker",): APP.worker(ID), ("health",): APP.health}
     if call.script.keys in of_the_app:
         assert call.keys == (of_the_app[call.script.keys],)
         return
@@ -256,6 +261,8 @@ def test_no_script_walks_the_keyspace_or_removes_what_is_not_its_own(name: str) 
         "SCRIPT",
         "EVAL",
     }
+    if name in ("astray", "vitals"):  # a bounded part of one key; no write comes after it, which older servers refuse
+        forbidden -= {"HSCAN"}
     assert not verbs & forbidden
     assert "redis.pcall" not in code_of(name), "a script that fails half-way must say so"
 

@@ -297,6 +297,13 @@ def test_schedules_are_tables_by_name_in_both_files(tmp_path: Path) -> None:
     assert Settings().schedules == {}
 
 
+@pytest.mark.parametrize("table", ["schedules", "health_limits", "purge_ages"])
+def test_a_table_stands_in_a_variable_as_json(table: str) -> None:
+    assert getattr(load(environ={f"RELEVO_{table.upper()}": "{}"}), table) == {}
+    with pytest.raises(SettingsError, match=f"^{table}: JSON is needed in a variable, found '{{': "):
+        load(environ={f"RELEVO_{table.upper()}": "{"})
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -464,10 +471,58 @@ def test_limits_of_health_are_a_table_with_one_for_each_queue(tmp_path: Path) ->
         ("pending_queue_max", "write it as `waiting_max` under [health_limits]"),
         ("health_check_enabled", "write it as `health`"),
         ("health_check_interval", "write it as `health_every`"),
+        ("dlq_ttl", "write it as `failure_ttl`"),
+        ("purge_enabled", 'write it as `purge = "on"`'),
+        ("purge_dry_run", 'write it as `purge = "observe"`'),
+        ("max_request_age", "write it as `requested` under [purge_ages]"),
+        ("health_thresholds", "write it as [health_limits]"),
+        ("data_ttl", "write it as `data_ttl` of app.pool(…)"),
+        ("dead_ttl", "write it as `failure_ttl`"),
     ],
 )
 def test_a_limit_in_the_wrong_place_is_refused_with_the_right_one(name: str, said: str) -> None:
     """RB14"""
-    with pytest.raises(SettingsError, match="unknown setting") as refused:
-        load(arguments={name: 5}, environ={})
-    assert said in str(refused.value)
+    variables = {f"RELEVO_{name.upper()}": "5"}
+    for arguments, environ in (({name: 5}, {}), ({}, variables)):
+        with pytest.raises(SettingsError, match="unknown setting") as refused:
+            load(arguments=arguments, environ=environ)
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[purge_ages]\nready = "6h"\nhealth = true\n', "'health' under [purge_ages]"),
+        ('[health_limits]\ndead_warning = 5\npurge = "on"\n', "'purge' under [health_limits]"),
+        ('[schedules]\nenv = "prod"\n', "'env' under [schedules]"),
+        ("[tiers]\nfree = 1\nretries = 5\n", "'retries' under [tiers]"),
+    ],
+)
+def test_a_setting_below_the_head_of_a_table_is_told_where_it_belongs(tmp_path: Path, text: str, said: str) -> None:
+    """RB14. In TOML, what stands below the head of a table belongs to it."""
+    path = relevo_toml(tmp_path, text)
+    where = "it is a setting of its own, and stands above the head of the first table."
+    assert refusal(tmp_path) == f"unknown name {said} in {path}: {where}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[purge_ages]\npurge_interval = 5\n",
+            "'purge_interval' under [purge_ages] in {path}: write it as `purge_every`.",
+        ),
+        (
+            "[health_limits]\nmax_pending_age = 5\n",
+            "'max_pending_age' under [health_limits] in {path}: write it as `pending` under [purge_ages].",
+        ),
+    ],
+)
+def test_a_name_in_the_wrong_table_is_refused_with_the_right_one(tmp_path: Path, text: str, said: str) -> None:
+    """RB14"""
+    path = relevo_toml(tmp_path, text)
+    assert refusal(tmp_path) == "unknown name " + said.format(path=path)
+
+
+def test_a_weight_is_a_number(tmp_path: Path) -> None:
+    assert refusal(tmp_path, arguments={"tiers": {"free": True}}).startswith("tiers.free: a weight from 0.01 to 64")

@@ -108,3 +108,11 @@ def test_failures_are_what_is_retried_and_what_dies() -> None:
 )
 def test_the_time_until_a_backlog_is_worked_off(backlog: int, rates: Rates | None, seconds: float | None) -> None:
     assert vitals.clears_in(backlog, rates) == seconds
+
+
+def test_a_burst_that_is_over_does_not_last_for_ever() -> None:
+    """More came than went in five minutes; in the last one it was the other way round."""
+    burst, now = Rates(300.0, enqueued=600.0, done=200.0), Rates(60.0, enqueued=0.0, done=300.0)
+    assert vitals.clears_in(600, burst, now) == 120.0
+    assert vitals.clears_in(600, now, burst) == 120.0
+    assert vitals.clears_in(600, burst, None) is vitals.clears_in(600, burst, burst) is None

@@ -174,7 +174,7 @@ def test_a_replay_is_silent_if_nobody_leads_it_or_nobody_heard_of_it() -> None:
     [
         (0, 0, "quiet"),
         (0, 9, "quiet"),
-        (1, 0, "new"),
+        (1, 0, "rising"),
         (1, 24, "steady"),
         (2, 24, "rising"),
         (3, 48, "steady"),
@@ -184,3 +184,4 @@ def test_a_replay_is_silent_if_nobody_leads_it_or_nobody_heard_of_it() -> None:
 )
 def test_the_trend_is_the_last_hour_against_the_day_before(recent: int, before: int, word: str) -> None:
     assert trend(recent, before) == word
+    assert trend(recent, before, is_new=True) == ("new" if recent and not before else word)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from relevo import Cancel, Snooze
-from relevo.pools import Entity
+from relevo.pools import Entity, Pool
 
 from config import VmPool
 from pooler.cloning import order
@@ -21,7 +21,7 @@ from provider.client import ProviderDown
 
 log = logging.getLogger("vmpooler.check")
 
-#: As many of one state are looked at in one go.
+#: As many of one state are asked for in one go.
 MANY = 1000
 
 
@@ -32,7 +32,7 @@ class Unreachable(Exception):
 @app.task(name="check_pools", queue="checks", every=config.vm_checktime, retries=0)
 async def check_pools() -> None:
     """All that is due, each as a job of its own."""
-    for request in await requests.aitems("requested", limit=MANY):
+    for request in await everyone(requests, "requested"):
         await odcreate.using(name=request.id).aenqueue(request.id)  # in case that a crash came before
     for name, kind in kinds.items():
         pool = vms[name]
@@ -44,8 +44,20 @@ async def check_pools() -> None:
             await pool.amove(vm.id, "running", "completed")
         await keep_stock(kind)
         for check, state in ((check_pending_vm, "pending"), (check_ready_vm, "ready"), (destroy_vm, "completed")):
-            for vm in await pool.aitems(state, limit=MANY):
+            for vm in await everyone(pool, state):
                 await check.using(name=f"{state} {vm.id}").aenqueue(vm.id, name)
+
+
+async def everyone(pool: Pool, state: str) -> list[Entity]:
+    """All in a state, those that are there longest first.
+
+    The last page is asked for first: who leaves meanwhile moves those behind forward, to where they are seen twice, and
+    not never.
+    """
+    found: dict[str, Entity] = {}
+    for offset in range((await pool.acounts())[state] // MANY * MANY, -1, -MANY):
+        found |= {one.id: one for one in await pool.aitems(state, limit=MANY, offset=offset)}
+    return sorted(found.values(), key=lambda one: (one.since_ms, one.id))
 
 
 @app.task(name="check_pending_vm", queue="checks", retries=5)
@@ -96,20 +108,22 @@ async def _give_up(entity: Entity, error: Exception) -> None:
 async def take_inventory(pool: str) -> None:
     """What the provider has and no state of the pool knows is `discovered`: left by a crash, or given up."""
     try:
-        names = await provider.ask("inventory", pool=pool)
+        for vm in await provider.ask("inventory", pool=pool):
+            entity = await vms[pool].aget(vm)
+            if entity is not None and entity.state:
+                continue
+            # Asked again, for it may have been destroyed meanwhile: that is done before it leaves `completed`.
+            if await provider.ask("look", vm=vm) is not None:
+                await vms[pool].aadd(vm, "discovered", kind="pool")
     except ProviderDown:
         return  # the next one comes by the clock
-    for vm in names:
-        entity = await vms[pool].aget(vm)
-        if entity is None or not entity.state:
-            await vms[pool].aadd(vm, "discovered", kind="pool")
 
 
 async def keep_stock(kind: VmPool) -> None:
     """As many pending and ready machines as the stock is to hold; what is too much goes."""
     stock: dict[str, str] = {}
     for state in ("pending", "ready"):  # in their order: what moves on meanwhile is seen twice, and not never
-        found = await vms[kind.name].aitems(state, limit=MANY)
+        found = await everyone(vms[kind.name], state)
         stock |= {vm.id: state for vm in found if vm.metadata.get("kind") == "pool"}
     changed = await sizes.aget(kind.name)
     size = kind.size if changed is None else changed.metadata["size"]
@@ -125,8 +139,7 @@ async def keep_stock(kind: VmPool) -> None:
 
 async def _has_no_template(kind: VmPool) -> bool:
     """A missing template is one dead letter, not thousands: until somebody saw to it and retried or discarded it."""
-    letters = await app.dead.alist(queue="clone", error="TemplateNotFound", limit=MANY)
-    return any(letter.group == kind.name for letter in letters)
+    return bool(await app.dead.alist(queue="clone", error="TemplateNotFound", tenant=kind.name, limit=1))
 
 
 async def _still(vm: str, pool: str, state: str) -> Entity:

@@ -9,6 +9,9 @@ from pooler.ending import destroy_vm
 from pooler.estate import kinds, requests, sizes, vms
 from pooler.ondemand import odcreate
 
+#: Machines of one request: what is known of them stands in its metadata, a field each.
+MOST = 40
+
 
 def checkout(pool: str) -> str | None:
     """Hand out a machine of the stock; None if there is none. No two people get the same one."""
@@ -26,11 +29,16 @@ def give_back(vm: str, pool: str) -> bool:
     return True
 
 
-def ask_for(pool_or_alias: str, count: int) -> str:
-    """Have machines made: the id of the request."""
-    name = next(kind.name for kind in kinds.values() if pool_or_alias in (kind.name, *kind.aliases))
+def ask_for(pool_or_alias: str, count: int, token: str | None = None) -> str:
+    """Have machines made: the id of the request. Who asks may be noted with it."""
+    pools = {alias: kind.name for kind in kinds.values() for alias in (kind.name, *kind.aliases)}
+    if pool_or_alias not in pools:
+        raise ValueError(f"there are no machines {pool_or_alias!r}. There are: {', '.join(pools)}")
+    if not 1 <= count <= MOST:
+        raise ValueError(f"1 to {MOST} machines can be asked for, not {count!r}")
     request_id = f"req-{secrets.token_hex(3)}"
-    requests.add(request_id, "requested", status="pending", pool=name, count=count, retry_count=0)
+    known = {"status": "pending", "pool": pools[pool_or_alias], "count": count, "retry_count": 0, "token": token}
+    requests.add(request_id, "requested", **known)
     odcreate.using(name=request_id).enqueue(request_id)
     return request_id
 
@@ -47,7 +55,7 @@ def collect(request_id: str) -> list[str]:
     if not requests.remove(request_id, "filled"):
         return []
     pool = vms[known["pool"]]
-    made = [name[3:] for name in known if name.startswith("vm ")]
+    made = sorted(name[3:] for name in known if name.startswith("vm "))
     return [vm for vm in made if pool.move(vm, "ready", "running")]
 
 

@@ -22,10 +22,10 @@ from provider.client import Provider, ProviderDown
 log = logging.getLogger("vmpooler.provider")
 
 STATES = ("pending", "ready", "running", "completed", "discovered", "migrating")
-#: Until a machine that is not up, or a provider that does not answer, is asked again.
-SOON = "400ms"
-
 config = load()
+#: Seconds until a machine that is not up, or a provider that does not answer, is asked again: sooner than by the clock,
+#: and not so soon that a thousand machines ask a provider that is ill to death.
+SOON = min(5.0, config.vm_checktime * 0.4)
 app = Relevo("vmpooler", **config.settings)
 provider = Provider(os.environ.get("VMPOOLER_PROVIDER", "provider.sock"))
 kinds = {pool.name: pool for pool in config.pools}
@@ -51,7 +51,7 @@ async def ask(do: str, vm: str, **given: object) -> Any:
     try:
         return await provider.ask(do, vm=vm, **given)
     except ProviderDown as error:
-        log.warning("%s: %s, asked again in %s", vm, error, SOON)
+        log.warning("%s: %s, asked again in %g s", vm, error, SOON)
         raise Snooze(SOON, str(error)) from error
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
 from typing import Any
+
+log = logging.getLogger("vmpooler.provider")
 
 #: Seconds for any answer.
 PATIENCE = 5.0
@@ -27,6 +31,8 @@ class Provider:
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
+        #: Since when it does not answer, for this process; None: it does.
+        self._away_since: float | None = None
 
     async def ask(self, do: str, **given: object) -> Any:
         """Have it do something, on a connection of its own."""
@@ -34,7 +40,11 @@ class Provider:
             async with asyncio.timeout(PATIENCE):
                 answer = json.loads(await self._say(json.dumps({"do": do, **given}).encode() + b"\n"))
         except (OSError, EOFError, ValueError, TimeoutError) as error:
+            self._away_since = self._away_since or time.monotonic()
             raise ProviderDown("the provider does not answer") from error
+        if self._away_since is not None:
+            log.info("the provider answers again, after %.1f s", time.monotonic() - self._away_since)
+            self._away_since = None
         if "error" in answer:
             kind = TemplateNotFound if answer["error"] == "template_not_found" else ProviderError
             raise kind(answer["message"])

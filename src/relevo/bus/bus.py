@@ -10,10 +10,11 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from relevo.bus.checking import refusal
-from relevo.bus.events import Subscribed, shared_queue
+from relevo.bus.events import Subscribed
 from relevo.bus.naming import queue_of
 from relevo.bus.signing import Signer
 from relevo.errors import ConfigurationError, StoreError
+from relevo.model.names import shared_queue
 from relevo.store.plan import Plan
 from relevo.store.settlement import Held
 

@@ -6,18 +6,18 @@ of the services' own code is needed: what an action takes and gives was written 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from relevo.bus.lifecycle import bus_queues
+from relevo.lists import bus_queues
 from relevo.model.durations import spoken
 from relevo.model.names import encode, parse
 from relevo.store import queues as store
 from relevo.store.events import Lag, lag
-from relevo.store.plan import Call
-from relevo.store.presence import Served, served
+from relevo.store.plan import Ahead, Steps
+from relevo.store.presence import Served, offers, present_at, served
 from relevo.store.queues import QueueStats
 from relevo.store.subscriptions import Subscription, subscriptions
 from relevo.store.workers import WorkerInfo
@@ -116,39 +116,33 @@ class _Found(Struct):
     subscriptions: list[SubscriptionInfo] = []
 
 
-def catalogue(app: Relevo) -> Generator[Call[Any], Any, Catalogue]:
+def catalogue(app: Relevo) -> Steps[Catalogue]:
     """Look at every queue of the bus."""
     now_ms = yield from app.now_ms()
     listed: list[Subscription] = yield subscriptions(app.bus_keys)
     known = {one.queue: one for one in listed if not one.until_ms or one.until_ms > now_ms}
     listed_queues = yield from bus_queues(app)
+    addresses = {name: parse(name, prefix=False, env=False) for name in sorted({*listed_queues, *known})}
+    # Notifications without a subscription are a log of events, or what is left of a subscription that ended.
+    names = [name for name, address in addresses.items() if address.kind != "notifications" or name in known]
+    keys = [app.keys_of(name) for name in names]
+    stats: list[QueueStats] = yield Ahead(map(store.count, keys, names))
+    behind: list[Lag] = yield Ahead(map(lag, keys))
+    alive: list[list[bytes]] = yield Ahead(present_at(of_queue, now_ms) for of_queue in keys)
+    offered: list[dict[bytes, bytes]] = yield Ahead(map(offers, keys))
     found: dict[tuple[str, tuple[str, ...]], _Found] = {}
-    for name in sorted({*listed_queues, *known}):
-        address = parse(name, prefix=False, env=False)
-        subscription = known.get(name)
-        if address.kind == "notifications":
-            if subscription is None:
-                continue  # a log of events, or what is left of a subscription that ended
-            at: tuple[str, tuple[str, ...]] = subscription.service, ()
-        else:
-            at = address.service, address.context
-        queue, offers = yield from _look(app, name, address.kind, now_ms)
+    for i, name in enumerate(names):
+        address, subscription, serving = addresses[name], known.get(name), served(alive[i], offered[i], now_ms)
+        queue = QueueInfo(address.kind, keys[i].address, stats[i], behind[i].oldest_ms, len(serving.instances))
+        at = (address.service, address.context) if subscription is None else (subscription.service, ())
         here = found.setdefault(at, _Found())
-        here.served.append(offers)
+        here.served.append(serving)
         if subscription is None:
             here.queues.append(queue)
         else:
             here.subscriptions.append(_subscription(subscription, queue))
     services = tuple(_service(name, context, here) for (name, context), here in sorted(found.items()))
     return Catalogue(app.settings.prefix, app.settings.env, now_ms, services)
-
-
-def _look(app: Relevo, name: str, kind: str, now_ms: int) -> Generator[Call[Any], Any, tuple[QueueInfo, Served]]:
-    keys = app.keys_of(name)
-    stats: QueueStats = yield store.count(keys, name)
-    behind: Lag = yield lag(keys)
-    offers: Served = yield from served(keys, now_ms)
-    return QueueInfo(kind, keys.address, stats, behind.oldest_ms, len(offers.instances)), offers
 
 
 def _subscription(one: Subscription, queue: QueueInfo) -> SubscriptionInfo:

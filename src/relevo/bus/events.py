@@ -21,7 +21,6 @@ from relevo.bus.outgoing import Sending, inherited, place_of, track, tracked_by
 from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Envelope, write
-from relevo.model.names import Address, is_bus_name, parse
 from relevo.model.topics import check_pattern, check_topic
 from relevo.store.deliveries import Event, Recipient, cut, put_events
 from relevo.store.events import deliver_event, publish
@@ -101,19 +100,6 @@ class Subscribed(Struct, frozen=True, kw_only=True):
             self.inactive_ms,
             SERVE_MS if self.broadcast else 0,
         )
-
-
-def shared_queue(queue: str) -> str:
-    """The queue by which a subscription is known in the code: that of an instance is the service's."""
-    address = parse(queue, prefix=False, env=False)
-    return str(Address("", "", address.service, (), address.kind, address.detail)) if address.context else queue
-
-
-def known_as(queue: str) -> str:
-    """The name of any queue to those who count: that of a broadcast is not that of one process, gone after a start."""
-    if is_bus_name(queue) and parse(queue, prefix=False, env=False).kind == "notifications":
-        return shared_queue(queue)
-    return queue
 
 
 def _is_count(given: Any) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import OptionError
+from relevo.lists import bus_queues
 from relevo.model.ids import made_ms
 from relevo.model.job import State
 from relevo.model.names import is_bus_name, parse
@@ -70,11 +71,6 @@ def _task(given: Any) -> str:
     if not isinstance(given, str) or not given or len(given) > 200:
         raise OptionError(f"task: the id of a task is text of at most 200 characters, found {given!r:.80}")
     return given
-
-
-def bus_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
-    """All queues of the bus that were used of late."""
-    return [name for name in (yield from app.listed_queues()) if is_bus_name(name)]
 
 
 def _queues_of(app: Relevo, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:

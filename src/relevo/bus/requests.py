@@ -24,6 +24,7 @@ from relevo.errors import (
     RemoteError,
     RequestTimeout,
     ResultTimeout,
+    ServerUnavailable,
     StoreError,
     UnknownJob,
 )
@@ -82,7 +83,7 @@ class Request:
                     record = app.client.wait(self._keys, taken.owner, self._left(), attach)
                     if not self._must_ask_anew(record):
                         break
-        except (ResultTimeout, UnknownJob) as error:
+        except (ResultTimeout, UnknownJob, ServerUnavailable) as error:
             self._cancel()
             raise self._unanswered(error) from None
         except BaseException:
@@ -125,7 +126,7 @@ class Request:
                     record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
                     if not self._must_ask_anew(record):
                         break
-        except (ResultTimeout, UnknownJob) as error:
+        except (ResultTimeout, UnknownJob, ServerUnavailable) as error:
             self._acancel()
             raise self._unanswered(error) from None
         except asyncio.CancelledError:
@@ -232,20 +233,23 @@ class Request:
                 raise RequestTimeout(f"{type}: it could not be answered within {self.message.timeout:g} s")
             case _:
                 fault = fault_of(record)
-                trace = record.story.attempts[-1].traceback if record.story.attempts else ""
                 raise RemoteError(
                     f"{type} failed: {fault.type}: {fault.message}",
                     type=fault.type,
                     reason=fault.reason,
                     retryable=fault.retryable,
-                    traceback=trace,
+                    traceback=record.story.last.traceback,
                 )
 
     def _read(self, raw: bytes) -> Any:
         return msgspec.json.decode(raw, type=self._returns)
 
-    def _unanswered(self, error: RelevoError) -> RequestTimeout:
+    def _unanswered(self, error: RelevoError) -> RelevoError:
         message = self.message
+        if isinstance(error, ServerUnavailable):
+            if self._left() > 0:
+                return error
+            return RequestTimeout(f"{message.type}: no answer within {message.timeout:g} s: {error}")
         if isinstance(error, UnknownJob):
             return RequestTimeout(f"{message.type}: the answer was lost with the connection; ask again")
         return RequestTimeout(

@@ -17,7 +17,7 @@ from relevo.model.names import is_bus_name
 from relevo.store import queues
 from relevo.store.events import relay_events
 from relevo.store.plan import Ahead, Call
-from relevo.store.subscriptions import SWEPT, Subscription, Swept, subscriptions, sweep, unlock
+from relevo.store.subscriptions import SWEPT, Subscription, Swept, lock, subscriptions, sweep, unlock
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -57,8 +57,8 @@ class SweepReport(Struct, frozen=True):
 
 def sweeping(app: Relevo, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any], Any, SweepReport]:
     """Look once, and remove unless it is a dry run."""
-    lock, me = app.bus_keys.key("sweeping"), app.new_id()
-    if not dry_run and not (yield Call([b"SET", lock, me, b"NX", b"PX", LOCK_MS])):
+    me = app.new_id()
+    if not dry_run and not (yield lock(app.bus_keys, me, LOCK_MS)):
         return SweepReport((), dry_run, skipped=True)
     now_ms = yield from app.now_ms()
     found = yield from _subscriptions(app, now_ms, dry_run=dry_run)

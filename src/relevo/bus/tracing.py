@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from relevo.bus.lifecycle import bus_queues, listing
+from relevo.bus.lifecycle import listing
 from relevo.errors import OptionError
+from relevo.lists import bus_queues
 from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.job import State
 from relevo.model.span import Span, timeline

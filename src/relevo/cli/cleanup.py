@@ -68,6 +68,8 @@ def _refuse_what_does_not_fit(args: argparse.Namespace) -> None:
 
 def _task(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     done = app.cleanup(args.task, dead=args.dead, dry_run=args.dry_run)
+    if done.removed and not done.dry_run:
+        app.audit.note("task.cleanup", via="cli", count=done.removed, task=args.task, dead=args.dead)
     if args.json:
         totals = {"removed": done.removed, "living": done.living, "dead": done.dead}
         screen.json({**msgspec.to_builtins(done), **totals})
@@ -95,6 +97,8 @@ def _tell_task(screen: Screen, done: Cleaned) -> None:
 
 def _orphans(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     report = app.sweep(dry_run=not args.yes)
+    if report.removed and not report.dry_run:
+        app.audit.note("orphans.sweep", via="cli", count=report.removed)
     if args.json:
         screen.json({**msgspec.to_builtins(report), "removed": report.removed})
     else:

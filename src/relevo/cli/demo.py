@@ -101,9 +101,9 @@ def _server(app: Relevo, view: View) -> None:
 
 
 def _living(app: Relevo) -> list[WorkerInfo]:
-    from relevo.store.workers import living
+    from relevo.store.workers import roll
 
-    return app.run(living(app.keys))[0]
+    return app.run(roll(app.keys, app.run(app.now_ms())))[0]
 
 
 def _start(app: Relevo, view: View) -> int:

@@ -11,7 +11,7 @@ class Exit(IntEnum):
     OK = 0
     #: Something needs attention, or what was asked for is not there.
     WARNING = 1
-    #: The server cannot be reached or must not be used so; also a wrong command line.
+    #: The server cannot be reached or must not be used so; also a wrong command line, or output that cannot be written.
     CRITICAL = 2
     INTERRUPTED = 130
     #: Whoever read our output has closed it, as `head` does.

@@ -8,6 +8,7 @@ from relevo.cli.screen import Screen, away, plural
 from relevo.model.durations import spoken
 from relevo.model.health import Health, PoolHealth, QueueHealth, Status
 from relevo.model.vitals import Rates, Vitals
+from relevo.store.vitals import SAMPLE
 
 STYLES = {
     Status.HEALTHY: "bold green",
@@ -32,6 +33,7 @@ def draw(screen: Screen, health: Health, *, tasks: bool = False, is_cached: bool
     if health.queues:
         screen.line()
         _draw_queues(screen, health.queues)
+    if health.queues or health.workers:
         screen.line()
         _draw_workers(screen, health)
     if health.pools:
@@ -42,7 +44,7 @@ def draw(screen: Screen, health: Health, *, tasks: bool = False, is_cached: bool
         _draw_tasks(screen, health.queues)
     estimated = [one.vitals for one in health.queues if not _is_counted(one)]
     if estimated or (tasks and any(not load.exact for one in health.queues for load in one.vitals.tasks)):
-        screen.line("\n~ estimated from 100 jobs of each state, at random")
+        screen.line(f"\n~ estimated from {SAMPLE} jobs of each state, at random")
 
 
 def _draw_pools(screen: Screen, pools: Sequence[PoolHealth]) -> None:

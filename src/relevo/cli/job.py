@@ -19,6 +19,9 @@ from relevo.model.durations import spoken
 from relevo.model.job import Attempt, State
 from relevo.web.shown import shown_job
 
+#: Characters of arguments: a screen full.
+LONGEST = 2000
+
 STYLES = {State.DONE: "green", State.DEAD: "bold red", State.CANCELLED: "yellow", State.EXPIRED: "yellow"}
 
 
@@ -55,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
             done["cancelled"] = job.cancel()
         elif args.retry:
             done["retried"] = job.retry()
+        if any(done.values()):
+            app.audit.note(f"job.{'cancel' if args.cancel else 'retry'}", via="cli", id=job.id, queue=job.queue)
         info = shown_job(app, job.info())
         if args.json:
             logs = {"logs": job.logs()} if args.logs else {}
@@ -102,7 +107,7 @@ def describe(screen: Screen, info: JobInfo) -> None:
         [
             ("task", info.task),
             ("queue", info.queue),
-            ("arguments", _arguments(info.args, info.kwargs)),
+            ("arguments", _not_too_long(_arguments(info.args, info.kwargs))),
             ("priority", str(info.priority)),
             ("name", info.name),
             ("group", info.group),
@@ -157,6 +162,11 @@ def _arguments(args: Any, kwargs: Any) -> str:
     """As they would stand in a call."""
     named = (f"{name}={_compact(value)}" for name, value in (kwargs or {}).items())
     return ", ".join([*map(_compact, args or ()), *named])
+
+
+def _not_too_long(text: str) -> str:
+    cut = f"{text[:LONGEST]}… ({len(text):,} characters; --json tells all)"
+    return text if len(text) <= LONGEST else cut
 
 
 def _compact(value: Any) -> str:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, command, whole
+from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.pause import scope_of
 from relevo.cli.screen import Screen
 from relevo.errors import ConfigurationError
@@ -34,9 +34,9 @@ def add(subparsers: Subparsers) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
     which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant or other group")
-    parser.add_argument("--concurrency", type=whole, metavar="N", help="so many run at once")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="so many run at once")
     parser.add_argument("--rate", metavar="RATE", help="so many start: 10/s, 100/m, 5/h, 1/d")
-    parser.add_argument("--burst", type=whole, metavar="N", help="so many of them at once, after a while without any")
+    parser.add_argument("--burst", type=int, metavar="N", help="so many of them at once, after a while without any")
     parser.add_argument("--remove", action="store_true", help="take the limit away; what is paused stays so")
     parser.set_defaults(schedule=None)
     add_json(parser)
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
             changed = queue.unlimit(args.tenant, task=args.task)
         else:
             changed = app.run(queue.limiting(args.tenant, args.task, **terms))
-        does = "unlimit" if args.remove else "limit"
-        app.audit.note(f"{scope.kind}.{does}", via="cli", count=int(changed), **{**scope.about, **terms})
+        deed, said = scope.deed("unlimit" if args.remove else "limit")
+        app.audit.note(deed, via="cli", count=int(changed), **said, **terms)
         if args.json:
             screen.json({"kind": scope.kind, "name": scope.name, "queue": args.queue, "changed": changed})
         elif args.remove:

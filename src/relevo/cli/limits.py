@@ -10,6 +10,7 @@ import msgspec
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
+from relevo.cli.pause import refuse_unused
 from relevo.cli.screen import Screen
 from relevo.store.limits import LimitInfo
 
@@ -34,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """List them."""
     screen = Screen()
     with closing(target.find(args)) as app:
-        names = [args.queue] if args.queue else app.queues()
+        if args.queue is not None:
+            refuse_unused(app, args.queue)
+        names = app.queues() if args.queue is None else [args.queue]
         rows = [(name, one) for name in names for one in app.queue(name).limits()]
         if args.json:
             screen.json([{"queue": name, "kind": one.kind, **msgspec.structs.asdict(one)} for name, one in rows])
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             )
         else:
             screen.line("no limits")
-    return Exit.OK
+        return Exit.OK if rows else target.code_of_nothing(app)
 
 
 def _what(one: LimitInfo) -> str:

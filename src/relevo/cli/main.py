@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 from relevo import __version__
+from relevo.cli import output
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers
-from relevo.cli.screen import Screen, clean
-from relevo.errors import JobError, RelevoError
+from relevo.cli.screen import Screen
+from relevo.errors import JobError, RelevoError, told
+from relevo.model.legible import clean
 from relevo.model.nearest import did_you_mean
 
 #: Each command is a module with `add` and `run`, imported when it is needed.
@@ -52,7 +54,7 @@ examples:
   relevo doctor                        whether the server is fit to keep jobs
 
 Each command explains itself: relevo COMMAND --help
-Exit codes: 0 fine, 1 needs attention or not found, 2 server unreachable or wrong usage."""
+Exit codes: 0 fine, 1 needs attention or not found, 2 server unreachable, wrong usage or nowhere to write."""
 
 
 class Command(Protocol):
@@ -80,17 +82,30 @@ def build_parser(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(C
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    output.open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end a command
     try:
-        code = perform(_parse(arguments))
-        sys.stdout.flush()  # here, where a closed pipe can still be met
-    except KeyboardInterrupt:
+        try:
+            code = perform(_parse(arguments))
+        except SystemExit:  # what --help says is output, too
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be met
+    except KeyboardInterrupt as stop:
+        if how_far := getattr(stop, "__notes__", ()):
+            print(f"relevo: {'; '.join(how_far)}", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more when it ends; let it do so into nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.give_up()
         return Exit.PIPE_CLOSED
+    except OSError as error:
+        if not output.is_of_output(error):
+            raise
+        with contextlib.suppress(OSError):  # that may be the one that is full
+            print(f"relevo: output cannot be written: {error.strerror}", file=sys.stderr)
+        output.give_up()
+        return Exit.CRITICAL
     return code
 
 
@@ -100,8 +115,8 @@ def perform(args: argparse.Namespace) -> int:
         return load(args.command).run(args)
     except RelevoError as error:
         if getattr(args, "json", False):
-            Screen().json({"error": _kind(error), "message": str(error)})
-        print(f"relevo: {clean(str(error))}", file=sys.stderr)
+            Screen().json({"error": _kind(error), "message": told(error)})
+        print(f"relevo: {clean(told(error))}", file=sys.stderr)
         return Exit.WARNING if isinstance(error, JobError) else Exit.CRITICAL
 
 

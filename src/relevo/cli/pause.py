@@ -6,17 +6,20 @@ import argparse
 import sys
 from contextlib import closing
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
 from relevo.app import Relevo
-from relevo.audit import whoami
+from relevo.audit import of_control, whoami
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
-from relevo.cli.screen import Screen, clean
+from relevo.cli.screen import Screen
 from relevo.errors import ConfigurationError, OptionError
+from relevo.lists import known_queues
 from relevo.model.durations import milliseconds
+from relevo.model.legible import clean
 from relevo.model.nearest import did_you_mean
 from relevo.model.pauses import Until
 
@@ -34,10 +37,10 @@ class Scope(Struct, frozen=True):
         where = "" if self.kind in ("queue", "schedule") else f" in {self.queue or 'all queues'}"
         return f"{self.kind} {self.name}{where}"
 
-    @property
-    def about(self) -> dict[str, str]:
-        """For the audit trail."""
-        return {self.kind: self.name} | ({"queue": self.queue} if self.queue else {})
+    def deed(self, verb: str, *, reason: str = "", until: Until = None) -> tuple[str, dict[str, Any]]:
+        """What the audit trail is told."""
+        named = {"queue": self.queue, self.kind: self.name}
+        return of_control(verb, **named, reason=reason, until=until)
 
 
 def add(subparsers: Subparsers) -> None:
@@ -81,22 +84,31 @@ def until(text: str) -> Until:
         try:
             milliseconds(text, what="--until")
         except OptionError as error:
-            raise argparse.ArgumentTypeError(f"{error} A time is written 2031-05-01T08:00+02:00.") from error
+            why = str(error).removeprefix("--until: ")  # argparse says that, too
+            raise argparse.ArgumentTypeError(f"{why} A time is written 2031-05-01T08:00+02:00.") from error
         return text
     if at.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} has no zone: write {text[:40]}+00:00, or the offset you mean")
+        zoned = f"{at.isoformat()}+00:00"
+        raise argparse.ArgumentTypeError(f"{text!r:.40} has no zone: write {zoned}, or the offset you mean")
     return at
 
 
+def refuse_unused(app: Relevo, queue: str) -> None:
+    """A queue that nobody uses is most often a slip."""
+    known = {*app.run(known_queues(app)), *(task.options.queue for task in app.tasks.values())}
+    if queue not in known:
+        raise ConfigurationError(f"no queue {queue!r:.80} is in use{did_you_mean(queue, known)}")
+
+
 def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
-    """What is meant. A queue that nobody uses is most often a slip."""
+    """What is meant."""
     queue: str | None = args.queue
     if queue is not None:
         if args.schedule:
             raise ConfigurationError("a schedule has a queue of its own: leave out QUEUE or --schedule")
-        known = {*app.queues(), *(task.options.queue for task in app.tasks.values())}
-        if queue not in known:
-            raise ConfigurationError(f"no queue {queue!r:.80} is in use{did_you_mean(queue, known)}")
+        refuse_unused(app, queue)
+    elif (args.task or args.tenant) and target.is_unheard_of(app):
+        raise ConfigurationError(target.unheard_of(app.name, app.settings.env))
     if args.task and app.tasks and args.task not in app.tasks:
         print(f"relevo: warning: {clean(app.unknown_task(args.task))}", file=sys.stderr)
     for kind in ("task", "tenant", "schedule"):
@@ -113,14 +125,8 @@ def run(args: argparse.Namespace) -> int:
     with closing(target.find(args)) as app:
         scope = scope_of(app, args)
         changed = _pause(app, scope, args.reason, whoami(), args.until)
-        app.audit.note(
-            f"{scope.kind}.pause",
-            via="cli",
-            count=len(changed),
-            **scope.about,
-            reason=args.reason or None,
-            until=str(args.until) if args.until else None,
-        )
+        deed, said = scope.deed("pause", reason=args.reason, until=args.until)
+        app.audit.note(deed, via="cli", count=len(changed), **said)
         if args.json:
             screen.json({"kind": scope.kind, "name": scope.name, "queue": scope.queue, "paused": changed})
         elif changed:

@@ -7,13 +7,16 @@ from contextlib import closing
 
 import msgspec
 
+from relevo.app import Relevo
 from relevo.cli import target
+from relevo.cli.ending import as_ctrl_c
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, whole
 from relevo.cli.screen import Screen
 from relevo.errors import ConfigurationError
 from relevo.model.durations import spoken
-from relevo.purging import PurgeReport
+from relevo.model.nearest import did_you_mean
+from relevo.purging import PurgeReport, purgeable
 
 
 def add(subparsers: Subparsers) -> None:
@@ -27,8 +30,9 @@ def add(subparsers: Subparsers) -> None:
         would be done; a dry run and a live one list the same. Give -A module:app where tasks have failure handlers or
         pools ask whether something still exists: by its name alone, an app has neither.
 
-        Exit code 1: something stays that somebody should look at: entries whose age nobody knows, more than one run
-        acts on, or a queue that somebody else is purging.
+        Exit code 1: something stays that somebody should look at: entries whose age nobody knows, entities of which
+        nobody says whether they exist, more than one run acts on, or a queue that somebody else is purging. Or nothing
+        is known of the app: its name or env may be misspelt.
         """,
         examples="""
         relevo purge -A shop:app                         only shows
@@ -49,16 +53,29 @@ def run(args: argparse.Namespace) -> int:
     if args.yes and args.dry_run:
         raise ConfigurationError("--yes acts and --dry-run does not: leave one of them out")
     screen = Screen()
-    with closing(target.find(args)) as app:
-        report = app.purge(dry_run=not args.yes, queue=args.queue)
-        if args.yes:
-            app.audit.note("purge", via="cli", count=report.count, queue=args.queue)
+    with closing(target.find(args)) as app, as_ctrl_c():
+        _refuse_unknown(app, args.queue)
+        is_known = args.queue is not None or not target.is_unheard_of(app)
+        with app.audit.doing("purge.run", via="cli", queue=args.queue) as doing:
+            report = app.purge(dry_run=not args.yes, queue=args.queue, watch=doing.tell)
+            if args.yes:
+                doing.tell(report.count)
     if args.json:
         groups = msgspec.to_builtins(report.groups())
         screen.json({**msgspec.to_builtins(report), "count": report.count, "bytes": report.bytes, "groups": groups})
-    else:
+    elif is_known:
         _tell(screen, report, args.limit)
-    return Exit.WARNING if report.unknown or report.skipped or report.unfinished else Exit.OK
+    else:
+        screen.line(target.unheard_of(app.name, app.settings.env), "yellow")
+    return Exit.WARNING if report.unknown or report.skipped or report.unfinished or not is_known else Exit.OK
+
+
+def _refuse_unknown(app: Relevo, name: str | None) -> None:
+    """Of a misspelt queue nothing is too old either; that must not look like good news."""
+    if name is not None and name not in (known := app.run(purgeable(app))):
+        raise ConfigurationError(
+            f"app {app.name!r} has no queue or pool {name!r:.80} in use{did_you_mean(name, known)}"
+        )
 
 
 def _tell(screen: Screen, report: PurgeReport, limit: int) -> None:
@@ -91,7 +108,9 @@ def _tell(screen: Screen, report: PurgeReport, limit: int) -> None:
             screen.line(f"and {report.count - limit:,} more; --json shows all")
         screen.line()
     for some in report.unknown:
-        screen.line(f"left alone: {some.count:,} of {some.kind} {some.name}, {some.state}, of unknown age", "yellow")
+        screen.line(f"left alone: {some.count:,} of {some.kind} {some.name}, {some.state}: {some.why}", "yellow")
+    for held in report.held:
+        screen.line(f"left alone: {held.count:,} of queue {held.name}, {held.state}: {held.why}")
     for name in report.skipped:
         screen.line(f"not looked at: somebody else is purging {name}; try again in a minute", "yellow")
     for name in report.unfinished:
@@ -99,7 +118,8 @@ def _tell(screen: Screen, report: PurgeReport, limit: int) -> None:
     if report.spared:
         screen.line(f"spared: {_entries(report.spared)} to which something happened meanwhile")
     if not report.purged:
-        screen.line("nothing is too old")
+        is_all = not (report.unknown or report.held or report.skipped)
+        screen.line("nothing is too old" if is_all else "nothing else is too old")
     elif report.dry_run:
         screen.line(f"{_entries(report.count)} would be purged: say --yes", "yellow")
     else:

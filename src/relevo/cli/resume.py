@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     with closing(target.find(args)) as app:
         scope = scope_of(app, args)
         changed = _resume(app, scope)
-        app.audit.note(f"{scope.kind}.resume", via="cli", count=len(changed), **scope.about)
+        deed, said = scope.deed("resume")
+        app.audit.note(deed, via="cli", count=len(changed), **said)
         if args.json:
             screen.json({"kind": scope.kind, "name": scope.name, "queue": scope.queue, "resumed": changed})
         else:

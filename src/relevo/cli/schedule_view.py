@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -22,8 +20,6 @@ from relevo.model.schedule import GRACE_MS
 from relevo.schedules import ScheduleInfo
 from relevo.store.schedules import Ran, Standing
 
-#: Columns from which a terminal has room for the task and the queue of each schedule, too.
-WIDE = 110
 #: Seconds: up to how far away a time is told to the second, to the minute, to the hour. Else to the day.
 _EXACT = ((60, 1), (86_400, 60), (10 * 86_400, 3600))
 
@@ -61,10 +57,9 @@ def draw_list(screen: Screen, rows: Sequence[tuple[ScheduleInfo, LastRun | None]
     }
     if any(marks := [", ".join(_marks(info)) for info, _ in rows]):
         columns["mark"] = [*marks]
-    if not sys.stdout.isatty() or shutil.get_terminal_size().columns >= WIDE:
-        columns["task"] = [info.task for info, _ in rows]
-        columns["queue"] = [info.queue for info, _ in rows]
-    screen.table([*columns], zip(*columns.values(), strict=True))
+    columns["task"] = [info.task for info, _ in rows]
+    columns["queue"] = [info.queue for info, _ in rows]
+    screen.columns(columns, spare=["queue", "task"])
 
 
 def is_late(info: ScheduleInfo) -> bool:

@@ -11,15 +11,17 @@ from typing import Any
 import msgspec
 
 from relevo.app import Relevo
+from relevo.audit import of_control
 from relevo.cli import schedule_view as view
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, whole
-from relevo.cli.screen import Screen, clean
+from relevo.cli.screen import Screen
 from relevo.errors import ConfigurationError, UnknownJob, UnknownSchedule
 from relevo.handle import Job
 from relevo.model.ids import made_ms
 from relevo.model.job import State
+from relevo.model.legible import clean
 from relevo.schedules import ScheduleInfo
 from relevo.store import schedules as store
 from relevo.web.shown import shown_schedule
@@ -106,7 +108,7 @@ def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         view.draw_list(screen, rows)
     else:
         screen.line("no schedules")
-    return Exit.OK
+    return Exit.OK if rows else target.code_of_nothing(app)
 
 
 def _last_run(app: Relevo, info: ScheduleInfo) -> view.LastRun | None:
@@ -145,6 +147,7 @@ def _show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 def _run(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     job = app.schedules.get(args.schedule).run_now()
+    app.audit.note("schedule.run", via="cli", name=args.schedule, id=job.id)
     if args.json:
         screen.json({"job": job.id, "queue": job.queue})
     else:
@@ -157,6 +160,8 @@ def _each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         raise ConfigurationError("which schedules? Give their names, or --stale; not both")
     if args.action == "remove" and args.stale:
         removed = app.schedules.remove_stale()
+        if removed:
+            app.audit.note("schedule.remove_stale", via="cli", count=len(removed), names=removed[:20])
         if args.json:
             screen.json({"removed": removed, "left": []})
         else:
@@ -185,6 +190,7 @@ def _perform(app: Relevo, action: str, name: str) -> str:
     if action == "remove":
         info = handle.info()
         handle.remove()
+        app.audit.note("schedule.remove", via="cli", name=name)
         if info.origin in _NAMED_BY and not info.stale:
             # Said after it was done: whoever is about to take the code away, too, need not be stopped.
             print(
@@ -194,4 +200,7 @@ def _perform(app: Relevo, action: str, name: str) -> str:
             )
         return f"removed {name}"
     changed = handle.pause() if action == "pause" else handle.resume()
+    if changed:
+        deed, said = of_control(action, schedule=name)
+        app.audit.note(deed, via="cli", **said)
     return f"{_DONE[action]} {name}" if changed else f"{name} {_SO_ALREADY[action]}"

@@ -6,10 +6,9 @@ write to an operator's terminal; and a pipe never gets colours.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,20 +16,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from relevo.cli.columns import GAP, fitted
 from relevo.model.durations import spoken
+from relevo.model.legible import clean, short
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod, OverflowMethod
     from rich.tree import Tree
 
 STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "critical": "bold red"}
-#: Longest text in a cell of a table; the whole text is in the command that shows one job.
-CELL = 120
+#: Characters of an id of a job.
+ID = 20
 #: Our own signs, for terminals that know letters only.
 _ASCII = str.maketrans(
     dict(zip("✓✗▶○·–…→█▒░▁▂▃▄▅▆▇", ["+", "x", ">", "o", ".", "-", "...", "->", "#", "!", ".", *"_.:-=+*"], strict=True))
 )
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 #: Texts with their styles, which make a line.
@@ -55,7 +55,7 @@ class Screen:
     @property
     def is_live(self) -> bool:
         """Whether what was shown can be replaced by something newer."""
-        return self._console is not None
+        return self._console is not None and not self._console.is_dumb_terminal
 
     @property
     def height(self) -> int:
@@ -136,8 +136,14 @@ class Screen:
             self._grown(branch, grown)
         return grown
 
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Columns under their names; numbers to the right."""
+    def table(
+        self, head: Sequence[str], rows: Iterable[Sequence[object]], *, gives_way: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """Columns under their names; numbers to the right.
+
+        `gives_way`: on a narrow terminal these columns are shortened or left out, as `fitted` says. What does not fit
+        even then goes on in the next line.
+        """
         rows = list(rows)
         cells = [[self._legible(_cell(value)) for value in row] for row in rows]
         right = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(head))]
@@ -145,15 +151,38 @@ class Screen:
             for line in _plain(head, cells, right):
                 print(line)
             return
+        from rich.cells import cell_len
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        for name, is_right in zip(head, right, strict=True):
-            table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+        natural = {
+            name: max(cell_len(text) for text in (name, *(row[i] for row in cells))) for i, name in enumerate(head)
+        }
+        widths = fitted(natural, self.width, gives_way)
+        is_room = sum(widths.values()) + GAP * (len(widths) - 1) <= self.width
+        cut: OverflowMethod = "ellipsis" if self._knows_signs else "crop"
+        shown = [i for i, name in enumerate(head) if name in widths]
+        for i in shown:
+            justify: JustifyMethod = "right" if right[i] else "left"
+            if is_room:
+                table.add_column(head[i], justify=justify, no_wrap=True, overflow=cut, width=widths[head[i]])
+            else:
+                # The first column names its row: an id in two pieces cannot be copied.
+                is_id = i == 0 and all(len(row[0]) <= ID for row in cells)
+                table.add_column(head[i], justify=justify, overflow="fold", no_wrap=is_id)
         for row in cells:
-            table.add_row(*map(Text, row))
+            table.add_row(*(Text(row[i]) for i in shown))
         self._put(table)
+
+    def columns(self, columns: Mapping[str, Sequence[object]], *, spare: Sequence[str] = ()) -> None:
+        """A table of columns; on a narrow terminal without those that can be spared, the first of them first.
+
+        Before them go those in which nothing stands: they only take room.
+        """
+        blank = [name for name, cells in columns.items() if not any(map(_cell, cells))]
+        gives_way = [(name, 0) for name in (*blank, *spare)]
+        self.table([*columns], zip(*columns.values(), strict=True), gives_way=gives_way)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values, one pair a line; pairs without a value are left out."""
@@ -189,11 +218,6 @@ def _knows_signs() -> bool:
     return True
 
 
-def clean(text: str) -> str:
-    """The text with control characters, except tabs and ends of lines, written out."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
-
-
 def _cell(value: object) -> str:
     if value is None:
         return "-"
@@ -202,12 +226,6 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return short(str(value))
-
-
-def short(text: str) -> str:
-    """The text in one line that is not too long."""
-    text = clean(" ".join(text.split()))
-    return text if len(text) <= CELL else text[: CELL - 1] + "…"
 
 
 def _plain(head: Sequence[str], cells: list[list[str]], right: list[bool]) -> Iterable[str]:

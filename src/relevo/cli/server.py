@@ -7,12 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from relevo.app import data_directory
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_json, command
 from relevo.cli.screen import Screen, mebibytes
 from relevo.model.durations import spoken
-from relevo.settings import Settings, load, masked
+from relevo.settings import Settings, data_directory, load, masked
 from relevo.store import embedded
 
 

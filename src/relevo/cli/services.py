@@ -19,8 +19,9 @@ from relevo.cli import services_view as view
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, pause
-from relevo.cli.screen import Screen, clean, plural
+from relevo.cli.screen import Screen, plural
 from relevo.errors import ConfigurationError, StoreError
+from relevo.model.legible import clean
 from relevo.model.nearest import did_you_mean
 
 

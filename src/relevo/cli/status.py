@@ -14,14 +14,16 @@ from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, pause, whole
-from relevo.cli.screen import Screen, away, clean, mebibytes, plural
+from relevo.cli.screen import Screen, away, mebibytes, plural
 from relevo.errors import ConfigurationError, StoreError
 from relevo.model.durations import spoken
 from relevo.model.job import State
+from relevo.model.legible import clean
 from relevo.model.pauses import Pause
 from relevo.queue import JobRow, row_of
 from relevo.store import queues, workers
 from relevo.store.facts import engine, info
+from relevo.store.plan import Ahead, Steps
 from relevo.store.queues import QueueStats
 from relevo.store.workers import WorkerInfo
 
@@ -57,7 +59,7 @@ class Report(Struct, frozen=True):
     server: ServerState
     queues: list[QueueStats]
     workers: list[WorkerInfo]
-    #: Workers that fell silent without a goodbye since somebody last looked.
+    #: Workers that fell silent without a goodbye in the last 15 minutes.
     silent_workers: list[str]
     #: What is paused, and tasks whose breaker has opened.
     pauses: list[Pause]
@@ -122,8 +124,8 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
     run = app.client.run
     about = run(info(), patience=PATIENCE)
     now_ms = run(queues.server_time())
-    stats = [run(queues.count(app.keys_of(name), name)) for name in app.queues()]
-    living, silent = run(workers.living(app.keys))
+    stats = run(_counted(app))
+    living, silent = run(workers.roll(app.keys, now_ms))
     pauses = app.pauses()
     warnings = _warnings(app, stats, living, pauses, now_ms)
     next = [job for one in stats for job in _next(app, one.name, ahead, now_ms)] if ahead else []
@@ -150,13 +152,18 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
     )
 
 
+def _counted(app: Relevo) -> Steps[list[QueueStats]]:
+    names = yield from app.listed_queues()
+    stats: list[QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
+    return stats
+
+
 def _warnings(
     app: Relevo, stats: Sequence[QueueStats], living: Sequence[WorkerInfo], pauses: Sequence[Pause], now_ms: int
 ) -> list[str]:
     """What needs attention, as sentences."""
     if not stats and not living:
-        where = f"app {app.name!r} in {app.settings.env!r}"
-        return [f"nothing is known of {where}: no job of late and no worker; check the name, --env and the server"]
+        return [target.unheard_of(app.name, app.settings.env)]
     warnings = [
         f"queue {one.queue!r}: the breaker of task {one.name!r} is open: {one.reason}"
         for one in pauses

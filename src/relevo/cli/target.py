@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import traceback
 
-from relevo.app import Relevo, data_directory
+from relevo.app import Relevo
+from relevo.cli.exits import Exit
 from relevo.errors import ConfigurationError, EmbeddedServerError, RelevoError, SettingsError
-from relevo.settings import masked
+from relevo.settings import data_directory, masked
 
 _WHAT_TO_GIVE = "give -A module:app (or set RELEVO_APP), or --name NAME [--env ENV] [--url URL]"
 
@@ -85,3 +87,22 @@ def _refuse_to_create(app: Relevo) -> None:
                 f"no server: no URL is given, and {place} does not exist. Set RELEVO_URL, or run this where the app "
                 "runs; `relevo server start` makes an embedded server here."
             )
+
+
+def unheard_of(name: str, env: str) -> str:
+    """What is said of an app that has left no trace: mostly its name is misspelt."""
+    where = f"app {name!r} in {env!r}"
+    return f"nothing is known of {where}: no job of late and no worker; check the name, --env and the server"
+
+
+def is_unheard_of(app: Relevo) -> bool:
+    """Whether only a name stands for it, and it has left no trace."""
+    return not (app.tasks or app.queues() or app.pools())
+
+
+def code_of_nothing(app: Relevo) -> Exit:
+    """The exit code of a list in which nothing is: that of an app that nobody has heard of is no good news."""
+    if not is_unheard_of(app):
+        return Exit.OK
+    print(f"relevo: {unheard_of(app.name, app.settings.env)}", file=sys.stderr)
+    return Exit.WARNING

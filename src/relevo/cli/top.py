@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import select
 import sys
 import time
@@ -44,6 +45,8 @@ def add(subparsers: Subparsers) -> None:
         about="""
         Refreshes until q or Ctrl-C; the space bar looks at once. Without a terminal, or with --once, it looks twice,
         some seconds apart, and prints what happened in between.
+
+        Exit code 0: fine. 1: nothing is known of such an app. 2: the server cannot be reached.
         """,
         examples="""
         relevo top -A shop:app
@@ -73,16 +76,17 @@ def _once(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     after = app.run(looking(app))
     found = paces(before, after)
     if args.json:
-        screen.json(Report(after, (after.now_ms - before.now_ms) / 1000, found))
+        screen.json(Report(after, (after.now_ms - before.now_ms) / 1000, found or {}))
     else:
         draw(screen, after, found, ())
-    return Exit.OK
+    return Exit.WARNING if after.warning else Exit.OK
 
 
 def _watch(screen: Screen, app: Relevo, every: float) -> None:
     before: Look | None = None
     went: deque[float] = deque(maxlen=REMEMBERED)
     with _keys() as wait, screen.replacing(whole=True) as replace:
+        replace(partial(screen.line, "looking …", "dim"))  # a server that hangs takes some seconds
         while True:
             try:
                 after = app.client.run(looking(app), patience=0)
@@ -94,13 +98,13 @@ def _watch(screen: Screen, app: Relevo, every: float) -> None:
                     went.append(together(found).done)
                 before = after
                 replace(partial(draw, screen, after, found, went, height=screen.height))
-            if wait(every) == "q":
+            if "q" in wait(every):
                 return
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Wait for so many seconds, or until a key is pressed: which one. A terminal gives keys without Enter meanwhile."""
+    """Wait for so many seconds, or until keys are pressed: which. A terminal gives them without Enter meanwhile."""
     if not sys.stdin.isatty():
         yield _sleep
         return
@@ -111,7 +115,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
     as_it_was = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)
     try:
-        yield _key
+        yield _pressed
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, as_it_was)
 
@@ -121,5 +125,7 @@ def _sleep(seconds: float) -> str:
     return ""
 
 
-def _key(seconds: float) -> str:
-    return sys.stdin.read(1) if select.select([sys.stdin], [], [], seconds)[0] else ""
+def _pressed(seconds: float) -> str:
+    # All of them, and past Python's buffer: what it holds back is not waited for.
+    some = os.read(sys.stdin.fileno(), 1024) if select.select([sys.stdin], [], [], seconds)[0] else b""
+    return some.decode(errors="replace")

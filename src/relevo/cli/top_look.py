@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from relevo.cli.target import unheard_of
 from relevo.queue import JobRow, row_of
 from relevo.store import queues, workers
 from relevo.store.events import Lag, lag
 from relevo.store.facts import engine, info
 from relevo.store.plan import Ahead, Call
 from relevo.store.queues import Listed, QueueStats
+from relevo.store.running import Longest, longest
 from relevo.store.workers import WorkerInfo
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Running jobs and dead letters that are looked at in each queue: no screen shows more.
+#: Running jobs that are told, and dead letters that are looked at in each queue: no screen shows more.
 FRONT = 20
 
 
@@ -52,10 +54,23 @@ class Look(Struct, frozen=True):
     commands: int
     queues: list[QueueLook]
     workers: list[WorkerInfo]
+    #: Ids of those that fell silent without a goodbye in the last 15 minutes.
+    lost_workers: list[str]
     #: The longest first.
     running: list[JobLook]
     #: The newest first.
     failures: list[JobLook]
+    #: How many jobs run.
+    running_in_all: int = 0
+    #: Of how many it was looked when they started. If that is not all of them, another one may run for longer.
+    running_looked_at: int = 0
+
+    @property
+    def warning(self) -> str:
+        """What is wrong with the question, if it is."""
+        if self.queues or self.workers or self.lost_workers:
+            return ""
+        return unheard_of(self.app, self.env)
 
 
 class Pace(Struct, frozen=True):
@@ -74,9 +89,12 @@ def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
     names = yield from app.listed_queues()
     stats: list[QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
     lags: list[Lag] = yield Ahead(lag(app.keys_of(name)) for name in names)
-    living, _ = yield from workers.living(app.keys)
-    running = yield from _front(app, [one.name for one in stats if one.running], "running")
-    failures = yield from _front(app, [one.name for one in stats if one.dead], "dead")
+    living, lost = yield from workers.roll(app.keys, now_ms)
+    running: Longest = yield from longest({one.name: app.keys_of(one.name) for one in stats if one.running}, FRONT)
+    # A queue that runs fewer was looked at as a whole, whatever it had when it was counted, a moment before.
+    unseen = sum(max(0, one.running - running.of_each) for one in stats if one.name in running.looked_at)
+    looked_at = sum(running.looked_at.values())
+    failures = yield from _newest(app, [one.name for one in stats if one.dead])
     which = engine(about)
     return Look(
         app.name,
@@ -91,26 +109,30 @@ def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
             for one, behind in zip(stats, lags, strict=True)
         ],
         living,
-        sorted(running, key=lambda job: job.started_ms or now_ms)[:FRONT],
-        sorted(failures, key=lambda job: -(job.ended_ms or 0))[:FRONT],
+        lost,
+        [_told(name, one) for name, one in running.jobs],
+        failures,
+        looked_at + unseen,
+        looked_at,
     )
 
 
-def _front(app: Relevo, names: list[str], state: str) -> Generator[Ahead[Any], Any, list[JobLook]]:
-    pages: list[list[Listed]] = yield Ahead(queues.page(app.keys_of(name), state, 0, FRONT) for name in names)
-    found = []
-    for name, page in zip(names, pages, strict=True):
-        for one in page:
-            row = row_of(one)
-            known = {field: getattr(row, field) for field in row.__struct_fields__}
-            found.append(JobLook(**known, queue=name, started_ms=one.claim.since_ms if one.claim else None))
-    return found
+def _newest(app: Relevo, names: list[str]) -> Generator[Ahead[Any], Any, list[JobLook]]:
+    pages: list[list[Listed]] = yield Ahead(queues.page(app.keys_of(name), "dead", 0, FRONT) for name in names)
+    found = [_told(name, one) for name, page in zip(names, pages, strict=True) for one in page]
+    return sorted(found, key=lambda job: -(job.ended_ms or 0))[:FRONT]
 
 
-def paces(before: Look | None, after: Look) -> dict[str, Pace]:
-    """What happened in each queue between two looks; nothing is known of a queue that was not there before."""
+def _told(queue: str, one: Listed) -> JobLook:
+    row = row_of(one)
+    known = {field: getattr(row, field) for field in row.__struct_fields__}
+    return JobLook(**known, queue=queue, started_ms=one.claim.since_ms if one.claim else None)
+
+
+def paces(before: Look | None, after: Look) -> dict[str, Pace] | None:
+    """What happened in each queue that was there before, between two looks; None: there are no two, at two times."""
     if before is None or after.now_ms <= before.now_ms:
-        return {}
+        return None
     seconds = (after.now_ms - before.now_ms) / 1000
     totals = {one.stats.name: one.stats.totals for one in before.queues}
     found = {}

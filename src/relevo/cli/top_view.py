@@ -7,39 +7,63 @@ from collections.abc import Mapping, Sequence
 from relevo.cli.screen import Screen, away, mebibytes, plural
 from relevo.cli.top_look import JobLook, Look, Pace, QueueLook, together
 from relevo.model.durations import spoken
-from relevo.store.workers import WorkerInfo
 
 #: Eight heights, for a line that tells how something went.
 BARS = "▁▂▃▄▅▆▇█"
 #: Lines that are drawn where nobody knows how high the screen is.
 ELSEWHERE = 60
+#: What a narrow screen has no room for, in this order. An id is of use only as a whole, an error is worth more than
+#: its kind.
+_QUEUES_GIVE_WAY = (("scheduled", 0), ("waiting", 0), ("in/s", 0), ("queue", 8))
+_WORKERS_GIVE_WAY = (
+    ("queues", 12),
+    ("process", 0),
+    ("host", 8),
+    ("since", 0),
+    ("failed", 0),
+    ("queues", 0),
+    ("host", 0),
+)
+_RUNNING_GIVES_WAY = (("task", 16), ("worker", 0), ("queue", 8), ("task", 10))
+_FAILURES_GIVE_WAY = (
+    ("error", 40),
+    ("reason", 0),
+    ("error", 20),
+    ("queue", 8),
+    ("task", 12),
+    ("ended", 0),
+    ("error", 8),
+)
 
 
 def draw(
-    screen: Screen, look: Look, found: Mapping[str, Pace], went: Sequence[float], *, height: int = ELSEWHERE
+    screen: Screen, look: Look, found: Mapping[str, Pace] | None, went: Sequence[float], *, height: int = ELSEWHERE
 ) -> None:
     """One look, with what happens in a second (if there was a look before) and how that went of late."""
     _head(screen, look, found, went)
+    if look.warning:
+        screen.line(f"\nwarning: {look.warning}", "yellow")
+        return
     room = _shares(
         height - 4, [len(look.queues), len(look.workers), len(look.running), len(look.failures)], least=[3, 1, 2, 2]
     )
-    _queues(screen, look.queues, found, room[0])
-    _workers(screen, look.workers, room[1])
+    _queues(screen, look.queues, found or {}, room[0])
+    _workers(screen, look, room[1])
     _running(screen, look, room[2])
     _failures(screen, look.failures, room[3])
 
 
-def _head(screen: Screen, look: Look, found: Mapping[str, Pace], went: Sequence[float]) -> None:
+def _head(screen: Screen, look: Look, found: Mapping[str, Pace] | None, went: Sequence[float]) -> None:
     screen.line(
         f"relevo top   app {look.app} in {look.env}   {look.server}, {mebibytes(look.used_memory)}, "
         f"{plural(look.clients, 'client')}",
         "bold",
     )
-    if found:
+    if found is not None:
         all_of_it = together(found)
         enqueued, done, failed = _rates(all_of_it)
         screen.line(
-            f"{enqueued} enqueued, {done} done, {failed} failed a second   {bars(went)}",
+            f"{enqueued} enqueued, {done} done, {failed} failed a second   {bars(went)}".rstrip(),
             "red" if all_of_it.failed else "green" if all_of_it.done else "",
         )
     else:
@@ -63,6 +87,8 @@ def _queues(screen: Screen, looks: Sequence[QueueLook], found: Mapping[str, Pace
     _title(screen, "queues", len(rows), most)
     if not rows:
         return
+    # On a narrow screen, what says nothing goes first.
+    empty = [name for name in ("waiting", "scheduled", "dead") if not any(getattr(one.stats, name) for one in rows)]
     screen.table(
         ["queue", "ready", "running", "scheduled", "waiting", "dead", "in/s", "done/s", "failed/s", "oldest", ""],
         [
@@ -79,6 +105,7 @@ def _queues(screen: Screen, looks: Sequence[QueueLook], found: Mapping[str, Pace
             )
             for one in rows[:most]
         ],
+        gives_way=[*((name, 0) for name in empty), ("queue", 14), *_QUEUES_GIVE_WAY],
     )
 
 
@@ -86,8 +113,11 @@ def _rates(pace: Pace | None) -> tuple[str, str, str]:
     return ("-", "-", "-") if pace is None else (_rate(pace.enqueued), _rate(pace.done), _rate(pace.failed))
 
 
-def _workers(screen: Screen, rows: Sequence[WorkerInfo], most: int) -> None:
+def _workers(screen: Screen, look: Look, most: int) -> None:
+    rows, lost = look.workers, len(look.lost_workers)
     _title(screen, "workers", len(rows), most)
+    if lost:
+        screen.line(f"{plural(lost, 'worker')} fell silent without a goodbye in the last 15 minutes", "bold red")
     if rows:
         screen.table(
             ["worker", "host", "process", "load", "done", "failed", "queues", "since"],
@@ -104,11 +134,14 @@ def _workers(screen: Screen, rows: Sequence[WorkerInfo], most: int) -> None:
                 )
                 for one in sorted(rows, key=lambda one: -one.running)[:most]
             ],
+            gives_way=_WORKERS_GIVE_WAY,
         )
 
 
 def _running(screen: Screen, look: Look, most: int) -> None:
-    _title(screen, "running, the longest first", len(look.running), most)
+    is_all = look.running_looked_at == look.running_in_all
+    which = "first" if is_all else f"of {look.running_looked_at:,} looked at"
+    _title(screen, f"running, the longest {which}", look.running_in_all, min(most, len(look.running)))
     if look.running:
         screen.table(
             ["job", "queue", "task", "worker", "for"],
@@ -116,6 +149,7 @@ def _running(screen: Screen, look: Look, most: int) -> None:
                 (job.id, job.queue, job.task, job.worker, _since(job.started_ms, look.now_ms))
                 for job in look.running[:most]
             ],
+            gives_way=_RUNNING_GIVES_WAY,
         )
 
 
@@ -125,6 +159,7 @@ def _failures(screen: Screen, failures: Sequence[JobLook], most: int) -> None:
         screen.table(
             ["job", "queue", "task", "ended", "reason", "error"],
             [(job.id, job.queue, job.task, away(job.ended_ms), job.reason, job.error) for job in failures[:most]],
+            gives_way=_FAILURES_GIVE_WAY,
         )
 
 

@@ -15,10 +15,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from relevo.cli.screen import Branch, Screen, moment, plural, short
+from relevo.cli.screen import Branch, Screen, moment, plural
 from relevo.cli.workflow_tree import SIGNS
 from relevo.model.durations import spoken
 from relevo.model.job import State
+from relevo.model.legible import short
 from relevo.model.names import parse
 from relevo.model.span import Span
 

@@ -30,9 +30,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--metrics-port", type=int, metavar="PORT", help="serve metrics for Prometheus at this port, under /metrics"
     )
-    parser.add_argument(
-        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address to serve them at (default: 127.0.0.1)"
-    )
+    parser.add_argument("--metrics-host", metavar="HOST", help="address to serve them at (default: 127.0.0.1)")
     parser.add_argument(
         "--alive-file",
         metavar="PATH",
@@ -61,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_port is not None and not 0 <= args.metrics_port <= 65_535:
         print("relevo worker: --metrics-port is a number from 1 to 65535 (0: any that is free)", file=sys.stderr)
         return 2
+    if args.metrics_host is not None and args.metrics_port is None:
+        print("relevo worker: --metrics-host says where, and --metrics-port is missing", file=sys.stderr)
+        return 2
     alive_file = Path(args.alive_file) if args.alive_file else None
     if alive_file is not None:
         try:
@@ -88,6 +89,6 @@ def run(args: argparse.Namespace) -> int:
 
     from relevo.worker.scraped import Scraped
 
-    with Scraped(args.metrics_host, args.metrics_port) as scraped:
+    with Scraped(args.metrics_host or "127.0.0.1", args.metrics_port) as scraped:
         supervisor.on_contact = scraped.know
         return supervisor.run()

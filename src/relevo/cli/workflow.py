@@ -20,6 +20,7 @@ from relevo.cli.screen import Screen, away, moment, plural
 from relevo.cli.workflow_tree import ROOM, SIGNS, forest
 from relevo.errors import ConfigurationError, StoreError, UnknownJob
 from relevo.flow.workflow import Workflow, WorkflowInfo, WorkflowProgress, recent
+from relevo.lists import known_queues
 from relevo.model.durations import spoken
 from relevo.model.job import State
 from relevo.model.nearest import did_you_mean
@@ -79,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
             done["cancelled"] = flow.cancel()
         elif args.retry:
             done["retried"] = flow.retry()
+        if count := sum(done.values()):
+            deed = f"workflow.{'cancel' if args.cancel else 'retry'}"
+            app.audit.note(deed, via="cli", count=count, id=args.id, queue=flow.queue)
         info = flow.info()
         if args.json:
             screen.json({**msgspec.to_builtins(info), **done})
@@ -120,7 +124,7 @@ def _find(app: Relevo, id: str, queue: str | None) -> Workflow[Any]:
 
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     rows = app.run(recent(app, args.limit or LIMIT, args.queue))
-    if not rows and args.queue is not None and args.queue not in (known := app.queues()):
+    if not rows and args.queue is not None and args.queue not in (known := app.run(known_queues(app))):
         raise ConfigurationError(
             f"app {app.name!r} has no queue {args.queue!r} in use{did_you_mean(args.queue, known)}"
         )
@@ -144,7 +148,7 @@ def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         )
     else:
         screen.line("no workflows")
-    return Exit.OK
+    return Exit.OK if rows else target.code_of_nothing(app)
 
 
 def _tell(screen: Screen, info: WorkflowInfo, done: dict[str, int]) -> None:

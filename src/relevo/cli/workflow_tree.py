@@ -14,10 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from relevo.cli.screen import Branch, Spans, plural, short
+from relevo.cli.screen import Branch, Spans, plural
 from relevo.flow.workflow import Member, WorkflowInfo
 from relevo.model.durations import spoken
 from relevo.model.job import State
+from relevo.model.legible import short
 
 #: Lines of a tree, unless all of it is wanted.
 ROOM = 60

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from relevo.dead.walk import Letter, Walk
-from relevo.errors import OptionError
+from relevo.errors import OptionError, ServerRefused
+from relevo.lists import others
 from relevo.model.ids import looks_like_id
 from relevo.model.wanted import Filters, Wanted, fits, wanted_of
 from relevo.store import jobs, letters
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from relevo.app import Relevo
 
 Ids: TypeAlias = list[str]
+#: Is told how many are done by now.
+Watch: TypeAlias = Callable[[int], None]
 Deed: TypeAlias = Callable[["Relevo", Letter], Generator[Call[Any], Any, int]]
 
 
@@ -36,17 +40,22 @@ def chosen(
     """The ids that were named, or None for all that fit; refuses a wish that could mean everything by mistake."""
     picked = None if ids is None else checked(ids)
     wanted = yield from asked(app, filters)
-    is_named = not wanted.is_anything
-    if picked is not None and (all or is_named):
+    if picked is None:
+        refuse_everything(all, wanted, "Name them by ids=[…], say")
+    elif all or not wanted.is_anything:
         raise OptionError(
             "ids name the dead letters already: leave out all=True and what they have in common; not both"
         )
-    if picked is None and not all and not is_named:
-        raise OptionError(
-            "which dead letters? Name them by ids=[…], say what they have in common (group=, error=, task=, …), "
-            "or say all=True"
-        )
     return picked, wanted
+
+
+def refuse_everything(all: bool, wanted: Wanted, what_to_do: str = "Say") -> None:
+    """Who means all letters, of all queues or of one, says so: a filter that was forgotten must not act on them all."""
+    if not all and wanted.is_anything:
+        raise OptionError(
+            f"which dead letters? {what_to_do} what they have in common (group=, error=, task=, …), or all=True; all "
+            "of a queue are queue= and all=True"
+        )
 
 
 def checked(ids: Iterable[str]) -> Ids:
@@ -61,20 +70,41 @@ def checked(ids: Iterable[str]) -> Ids:
 
 
 def named(app: Relevo, ids: Ids, queue: str | None) -> Generator[Call[Any], Any, list[Letter]]:
-    """The letters with these ids. An event has one id in the queues of all who subscribed: each of them is meant."""
-    names: list[str] = [queue] if queue is not None else (yield from app.listed_queues())
+    """The letters with these ids: in the app's queues, and those that are not there in others of the bus.
+
+    An event has one id in the queues of all who subscribed: each of them that is the app's is meant.
+    """
+    names = yield from app.listed_queues(queue)
+    found = yield from _in_queues(app, names, ids)
+    if queue is None and (left := missing(ids, (one.id for one in found))):
+        for name in (yield from others(app, names)):
+            with suppress(ServerRefused):
+                found += yield from _in_queues(app, [name], left)
+    return found
+
+
+def missing(ids: Ids, found: Iterable[str]) -> Ids:
+    """Those that were not found."""
+    there = set(found)
+    return [id for id in ids if id not in there]
+
+
+def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Generator[Call[Any], Any, list[Letter]]:
     found: list[Letter] = []
     for name in names if ids else []:
         keys = app.keys_of(name)
         for start in range(0, len(ids), letters.CHUNK):
-            for id in (yield letters.are_dead(keys, ids[start : start + letters.CHUNK])):
+            died: dict[str, int] = yield letters.are_dead(keys, ids[start : start + letters.CHUNK])
+            for id, at_ms in died.items():
                 seen: jobs.Seen = yield jobs.look(keys, id)
                 if seen.record is not None:
-                    found.append(Letter(name, id, seen.record.ended_ms, seen.record))
+                    found.append(Letter(name, id, at_ms, seen.record))
     return found
 
 
-def each_that_fits(app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = None) -> Generator[Call[Any], Any, int]:
+def each_that_fits(
+    app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = None, watch: Watch | None = None
+) -> Generator[Call[Any], Any, int]:
     """Do something to all letters that fit and died before now, the oldest first: to how many it could be done."""
     check_limit(limit)
     walk = Walk(app, (yield from up_to_now(app, wanted)), oldest=True)
@@ -83,8 +113,10 @@ def each_that_fits(app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = 
         letter = yield from walk.next()
         if letter is None:
             break
-        if fits(wanted, letter.record, letter.envelope):
-            done += (yield from deed(app, letter)) > 0
+        if fits(wanted, letter.record, letter.envelope) and (yield from deed(app, letter)) > 0:
+            done += 1
+            if watch is not None:
+                watch(done)
     return done
 
 

@@ -12,7 +12,7 @@ from relevo.dead.choosing import checked, named
 from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, UnknownJob
 from relevo.handle import Job
 from relevo.model.job import Envelope, write
-from relevo.model.names import is_bus_name
+from relevo.model.names import is_bus_name, is_pool_name
 from relevo.store import letters
 from relevo.store.plan import Call
 
@@ -32,6 +32,8 @@ def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> 
         raise OptionError(f"{id} is a dead letter in several queues ({where}): say queue=")
     letter = found[0]
     old = letter.envelope
+    if is_pool_name(letter.queue):
+        raise JobError(f"{id} is an entity of a pool, which has no arguments: retry it, and update what is known of it")
     if old is None:
         raise JobError(f"job {id} cannot run again: its body is unreadable")
     if old.flow:
@@ -39,7 +41,9 @@ def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> 
             f"job {id} belongs to the workflow {old.flow[:20]}, whose other jobs wait for this very one: it cannot be "
             "replaced. Retry it as it is, or make the workflow anew"
         )
-    if old.takes and args is None:
+    if old.takes == "claim" and kwargs is None:
+        raise OptionError(f"edit: the data of {id} is large and stands beside it: give kwargs={{…}} as a whole")
+    if old.takes not in ("", "claim") and args is None:
         raise OptionError(f"edit: the first argument of {id} stands beside it: give args=[…] as a whole")
     new = _changed(app, letter.queue, old, args, kwargs)
     new_id = app.new_id()

@@ -11,6 +11,7 @@ from msgspec import Struct
 from relevo.dead.choosing import check_limit
 from relevo.model.fingerprint import is_permanent
 from relevo.model.job import Record, State
+from relevo.model.wanted import check_permanent
 from relevo.store import letters
 from relevo.store.plan import Call
 
@@ -24,7 +25,7 @@ class Group(Struct, frozen=True):
     fingerprint: str
     #: Letters that are there now.
     count: int
-    #: The error of the newest, or what it was given up for.
+    #: Of the newest: its error, what it was given up for, and whether it would fail again as it is.
     error: str
     reason: str
     permanent: bool
@@ -34,7 +35,7 @@ class Group(Struct, frozen=True):
     #: How many died in the last hour, and in the 24 hours before that.
     recent: int
     before: int
-    #: "new" (none before), "rising", "steady", "falling", or "quiet" (none of late)
+    #: "new" (the first of its kind died in this hour), "rising", "steady", "falling", or "quiet" (none of late)
     trend: str
     queues: tuple[str, ...]
     #: Of the newest letters of each queue, the most affected first.
@@ -42,10 +43,13 @@ class Group(Struct, frozen=True):
     tenants: tuple[str, ...]
 
 
-def grouping(app: Relevo, queue: str | None, limit: int) -> Generator[Call[Any], Any, list[Group]]:
+def grouping(
+    app: Relevo, queue: str | None, permanent: bool | None, limit: int
+) -> Generator[Call[Any], Any, list[Group]]:
     """The largest groups, of one queue or of all."""
     check_limit(limit, 1000)
-    names: list[str] = [queue] if queue is not None else (yield from app.listed_queues())
+    check_permanent(permanent)
+    names = yield from app.listed_queues(queue)
     found: dict[str, dict[str, letters.Alike]] = {}
     for name in names:
         keys = app.keys_of(name)
@@ -56,42 +60,47 @@ def grouping(app: Relevo, queue: str | None, limit: int) -> Generator[Call[Any],
             for kind, alike in zip(some, stands, strict=True):
                 if alike.count:
                     found.setdefault(kind, {})[name] = alike
-    groups = [_group(kind, by_queue) for kind, by_queue in found.items()]
+    now_ms = yield from app.now_ms()
+    groups = [_group(kind, by_queue, now_ms) for kind, by_queue in found.items()]
+    if permanent is not None:
+        groups = [group for group in groups if group.permanent is permanent]
     return sorted(groups, key=lambda group: (-group.count, -group.last_ms, group.fingerprint))[:limit]
 
 
-def _group(kind: str, by_queue: dict[str, letters.Alike]) -> Group:
+def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> Group:
     parts = by_queue.values()
     heads = [head for part in parts for head in part.newest]
     newest = max(heads, key=lambda head: head.ended_ms, default=None)
     shown = newest or next((part.head for part in parts if part.head), Record(State.DEAD))
     recent, before = sum(part.recent for part in parts), sum(part.before for part in parts)
+    first_ms = min(part.first_ms or part.last_ms for part in parts)
     return Group(
         kind,
         sum(part.count for part in parts),
         shown.error,
         shown.reason,
         is_permanent(shown.reason),
-        min(part.first_ms or part.last_ms for part in parts),
+        first_ms,
         max(part.last_ms for part in parts),
         recent,
         before,
-        trend(recent, before),
+        trend(recent, before, is_new=first_ms > now_ms - letters.RECENT_MS),
         tuple(sorted(by_queue)),
         _most(head.target for head in heads),
         _most(head.tenant for head in heads),
     )
 
 
-def trend(recent: int, before: int) -> str:
-    """The last hour against an hour of the day before it.
+def trend(recent: int, before: int, *, is_new: bool = False) -> str:
+    """The last hour against an hour of the day before it. What was retried and died again has no letters there, and is
+    not new for that.
 
-    >>> [trend(5, 0), trend(9, 48), trend(2, 48), trend(1, 48), trend(0, 48)]
+    >>> [trend(5, 0, is_new=True), trend(9, 48), trend(2, 48), trend(1, 48), trend(0, 48)]
     ['new', 'rising', 'steady', 'falling', 'quiet']
     """
     if not recent:
         return "quiet"
-    if not before:
+    if is_new and not before:
         return "new"
     hourly = before / 24
     return "rising" if recent > 1.5 * hourly else "falling" if recent < hourly / 1.5 else "steady"

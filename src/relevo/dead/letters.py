@@ -7,21 +7,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from relevo.dead.choosing import asked, check_limit, checked, named, up_to_now
+from relevo import finding
+from relevo.dead.choosing import Watch, asked, check_limit, checked, named, up_to_now
 from relevo.dead.deeds import discarding, restoring, retrying
 from relevo.dead.editing import editing
 from relevo.dead.groups import Group, grouping
 from relevo.dead.moving import Imported, exporting, loading
-from relevo.dead.paging import DeadPage, DeadRow, paging
+from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replaying import Leading, find, stopping
 from relevo.dead.walk import Walk
 from relevo.handle import Job, JobInfo
 from relevo.model.durations import Duration, milliseconds
 from relevo.model.ids import looks_like_id
-from relevo.model.replay import Replay
+from relevo.model.replay import SILENT_MS, Replay
 from relevo.model.wanted import Filters, Wanted
 from relevo.store import replays
-from relevo.store.plan import Call, Plan
+from relevo.store.plan import Call, Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -35,6 +36,8 @@ Watcher: TypeAlias = Callable[[Replay], None]
 
 #: How long canaries may take: longer than most jobs, retries included, and shorter than a shift.
 PATIENCE = "30m"
+#: Seconds that a replay waits for a server that is away: after that, another process may go on with it.
+OUTLASTS = SILENT_MS / 1000
 INTERRUPTED = "whoever led it was interrupted"
 
 
@@ -43,7 +46,8 @@ class DeadLetters:
 
     Letters are asked for by what they have in common, and all that is said must hold: `queue`, `task`, `reason`,
     `came_from` (the state), `tenant`, `group` (a fingerprint), `permanent`; `error` and `text` are parts of what is
-    looked for; `since` and `until` are datetimes, or how long ago ("2h").
+    looked for; `since` and `until` are datetimes, or how long ago ("2h"). Who acts on all of them, or on all of a
+    queue, says `all=True`.
     """
 
     def __init__(self, app: Relevo) -> None:
@@ -51,12 +55,17 @@ class DeadLetters:
 
     # looking
     def list(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
-        """Dead letters, newest first. For those far behind, `page` goes on where the last page ended."""
-        return self._app.run(self._page(limit, offset, "", filters)).rows
+        """Dead letters, newest first: as many as there are, up to `limit`.
+
+        Queue, time and group are found by an index. For anything else letters are looked at one after the other, some
+        at a time, until there are enough: all of them where few fit, which takes some seconds per 100,000. `page` looks
+        for a moment only, and goes on where the last page ended.
+        """
+        return self._app.run(paging(self._app, filters, limit=limit, offset=offset)).rows
 
     async def alist(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
         """`list` for async code."""
-        return (await self._app.arun(self._page(limit, offset, "", filters))).rows
+        return (await self._app.arun(paging(self._app, filters, limit=limit, offset=offset))).rows
 
     def page(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
         """A page of them, behind the page that gave this `after`; that of the last one is ''.
@@ -64,15 +73,11 @@ class DeadLetters:
         Queue, time and group are found by an index. For anything else a bounded number of letters is looked at per
         call, so a page may hold less than its limit, or nothing, while there is more behind it.
         """
-        return self._app.run(self._page(limit, 0, after, filters))
+        return self._app.run(paging(self._app, filters, limit=limit, after=after, looks=LOOKED_AT))
 
     async def apage(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
         """`page` for async code."""
-        return await self._app.arun(self._page(limit, 0, after, filters))
-
-    def _page(self, limit: int, offset: int, after: str, filters: Filters) -> Generator[Call[Any], Any, DeadPage]:
-        wanted = yield from asked(self._app, filters)
-        return (yield from paging(self._app, wanted, limit=limit, offset=offset, after=after))
+        return await self._app.arun(paging(self._app, filters, limit=limit, after=after, looks=LOOKED_AT))
 
     def show(self, id: str, *, queue: str | None = None) -> JobInfo:
         """One dead letter with its story."""
@@ -84,20 +89,23 @@ class DeadLetters:
         job: Job[Any] = await self._app.arun(self._find(id, queue))
         return await job.ainfo()
 
-    def _find(self, id: str, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+    def _find(self, id: str, queue: str | None) -> Steps[Job[Any]]:
         """An event has one id in the queues of all who subscribed: the dead one is meant."""
         if looks_like_id(id):
             for letter in (yield from named(self._app, checked([id]), queue)):
                 return Job(self._app, id, letter.queue)
-        return (yield from self._app.find_job(id, queue))
+        return (yield from finding.job(self._app, id, queue))
 
-    def groups(self, queue: str | None = None, *, limit: int = 50) -> Groups:
-        """Letters that died alike, the largest group first: of the same error, on the same way through the code."""
-        return self._app.run(grouping(self._app, queue, limit))
+    def groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
+        """Letters that died alike, the largest group first: of the same error, on the same way through the code.
 
-    async def agroups(self, queue: str | None = None, *, limit: int = 50) -> Groups:
+        `permanent`: only those that would fail again as they are, or (False) may go well once the cause is mended.
+        """
+        return self._app.run(grouping(self._app, queue, permanent, limit))
+
+    async def agroups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
         """`groups` for async code."""
-        return await self._app.arun(grouping(self._app, queue, limit))
+        return await self._app.arun(grouping(self._app, queue, permanent, limit))
 
     # acting
     def retry(
@@ -106,13 +114,15 @@ class DeadLetters:
         *,
         all: bool = False,
         limit: int | None = None,
+        watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """Run dead letters again: some, those that fit, or `all`. Each runs once however often this is asked.
 
-        How many will. `replay` does the same at a rate, behind canaries, and can be watched and resumed.
+        How many will. `watch` is called with how many do so far: that counts should an error end it half-way. `replay`
+        does the same at a rate, behind canaries, and can be resumed.
         """
-        return self._app.run(retrying(self._app, ids, all, limit, filters))
+        return self._app.run(retrying(self._app, ids, all, limit, watch, filters))
 
     async def aretry(
         self,
@@ -120,10 +130,11 @@ class DeadLetters:
         *,
         all: bool = False,
         limit: int | None = None,
+        watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """`retry` for async code."""
-        return await self._app.arun(retrying(self._app, ids, all, limit, filters))
+        return await self._app.arun(retrying(self._app, ids, all, limit, watch, filters))
 
     def discard(
         self,
@@ -132,13 +143,15 @@ class DeadLetters:
         all: bool = False,
         limit: int | None = None,
         undo: bool = True,
+        watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """Forget dead letters: some, those that fit, or `all`. How many there were.
 
         For ten minutes they can be restored; with `undo=False` they are gone at once, to make room on the server.
+        `watch` is called with how many are gone so far.
         """
-        return self._app.run(discarding(self._app, ids, all, limit, undo, filters))
+        return self._app.run(discarding(self._app, ids, all, limit, undo, watch, filters))
 
     async def adiscard(
         self,
@@ -147,18 +160,36 @@ class DeadLetters:
         all: bool = False,
         limit: int | None = None,
         undo: bool = True,
+        watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """`discard` for async code."""
-        return await self._app.arun(discarding(self._app, ids, all, limit, undo, filters))
+        return await self._app.arun(discarding(self._app, ids, all, limit, undo, watch, filters))
 
-    def restore(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
-        """Bring back letters that were discarded in the last ten minutes: some, or `all`. How many came back."""
-        return self._app.run(restoring(self._app, ids, all, queue))
+    def restore(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        queue: str | None = None,
+        all: bool = False,
+        watch: Watch | None = None,
+    ) -> int:
+        """Bring back letters that were discarded in the last ten minutes: some, or `all`. How many came back.
 
-    async def arestore(self, ids: Iterable[str] | None = None, *, queue: str | None = None, all: bool = False) -> int:
+        `watch` is called with how many are back so far.
+        """
+        return self._app.run(restoring(self._app, ids, all, queue, watch))
+
+    async def arestore(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        queue: str | None = None,
+        all: bool = False,
+        watch: Watch | None = None,
+    ) -> int:
         """`restore` for async code."""
-        return await self._app.arun(restoring(self._app, ids, all, queue))
+        return await self._app.arun(restoring(self._app, ids, all, queue, watch))
 
     def edit(
         self,
@@ -188,6 +219,7 @@ class DeadLetters:
     def replay(
         self,
         *,
+        all: bool = False,
         rate: str | float | None = None,
         canary: bool = False,
         patience: Duration = PATIENCE,
@@ -195,19 +227,20 @@ class DeadLetters:
         watch: Watcher | None = None,
         **filters: Unpack[Filters],
     ) -> Replay:
-        """Run letters again as a tracked run, the oldest first, and give how it ended.
+        """Run letters again, those that fit or `all`, as a tracked run, the oldest first, and give how it ended.
 
         At a `rate` ("100/m"); with `canary`, one, then ten, then the rest, and no more if one of these eleven fails or
         does not end within `patience`. Others see how it stands (`runs`) and can `stop` it; if this process dies,
         `resume` goes on. `watch` is called after each step.
         """
         leading = self._leading(patience)
-        self._app.run(leading.begin(filters, rate, canary, who))
+        self._app.run(leading.begin(filters, all, rate, canary, who))
         return self._lead(leading, watch)
 
     async def areplay(
         self,
         *,
+        all: bool = False,
         rate: str | float | None = None,
         canary: bool = False,
         patience: Duration = PATIENCE,
@@ -217,7 +250,7 @@ class DeadLetters:
     ) -> Replay:
         """`replay` for async code."""
         leading = self._leading(patience)
-        await self._app.arun(leading.begin(filters, rate, canary, who))
+        await self._app.arun(leading.begin(filters, all, rate, canary, who))
         return await self._alead(leading, watch)
 
     def resume(self, run: str, *, patience: Duration = PATIENCE, who: str = "", watch: Watcher | None = None) -> Replay:
@@ -240,7 +273,7 @@ class DeadLetters:
     def _lead(self, leading: Leading, watch: Watcher | None) -> Replay:
         try:
             while not leading.is_over:
-                rest = self._app.run(leading.step())
+                rest = self._app.client.run(leading.step(), patience=OUTLASTS)
                 if watch is not None:
                     watch(leading.run)
                 if rest:
@@ -253,7 +286,7 @@ class DeadLetters:
     async def _alead(self, leading: Leading, watch: Watcher | None) -> Replay:
         try:
             while not leading.is_over:
-                rest = await self._app.arun(leading.step())
+                rest = await self._app.client.arun(leading.step(), patience=OUTLASTS)
                 if watch is not None:
                     watch(leading.run)
                 await asyncio.sleep(rest)
@@ -294,29 +327,27 @@ class DeadLetters:
     def export(self, **filters: Unpack[Filters]) -> Iterator[bytes]:
         """Letters that fit and died before now as lines of JSON, the oldest first. They stay where they are."""
         plan, wanted = self._app.run(self._exporting(filters))
-        while (line := self._app.run(exporting(plan, wanted))) is not None:
+        while (line := self._app.run(exporting(self._app, plan, wanted))) is not None:
             yield line
 
     async def aexport(self, **filters: Unpack[Filters]) -> AsyncIterator[bytes]:
         """`export` for async code."""
         plan, wanted = await self._app.arun(self._exporting(filters))
-        while (line := await self._app.arun(exporting(plan, wanted))) is not None:
+        while (line := await self._app.arun(exporting(self._app, plan, wanted))) is not None:
             yield line
 
     def _exporting(self, filters: Filters) -> Generator[Call[Any], Any, tuple[Walk, Wanted]]:
         wanted = yield from asked(self._app, filters)
         return Walk(self._app, (yield from up_to_now(self._app, wanted)), oldest=True), wanted
 
-    def load(self, lines: Iterable[bytes | str]) -> Imported:
+    def load(self, lines: Iterable[bytes | str], *, watch: Watch | None = None) -> Imported:
         """File letters that `export` wrote, here or elsewhere. Letters that are here already stay as they are.
 
-        Lines that are no letters are named in the answer, with what is wrong with them; the others are filed.
+        Lines that are no letters are named in the answer, with what is wrong with them; the others are filed. `watch`
+        is called with how many are new so far.
         """
-        return self._app.run(self._loading(lines))
+        return self._app.run(loading(self._app, lines, watch))
 
-    async def aload(self, lines: Iterable[bytes | str]) -> Imported:
+    async def aload(self, lines: Iterable[bytes | str], *, watch: Watch | None = None) -> Imported:
         """`load` for async code."""
-        return await self._app.arun(self._loading(lines))
-
-    def _loading(self, lines: Iterable[bytes | str]) -> Plan[Imported]:
-        return loading(self._app, lines)
+        return await self._app.arun(loading(self._app, lines, watch))

@@ -9,12 +9,16 @@ import msgspec
 from msgspec import Raw, Struct
 
 from relevo import __version__
-from relevo.dead.walk import Letter, Walk
+from relevo.dead.choosing import Watch
+from relevo.dead.walk import Walk
 from relevo.errors import OptionError, PayloadError
 from relevo.model.ids import looks_like_id
 from relevo.model.job import State, read_record, write
+from relevo.model.names import is_pool_name, pool_of
 from relevo.model.wanted import Wanted, fits
-from relevo.store import letters
+from relevo.store import carried, letters
+from relevo.store.jobs import readable
+from relevo.store.letters import Arrival
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ TOKEN = 1000
 LONGEST = 64 * 1024 * 1024
 
 
-class _Line(Struct, frozen=True):
+class _Line(Struct, frozen=True, omit_defaults=True):
     """A letter in a line. Written by this relevo; of another one's fields those that are known here count."""
 
     relevo: str
@@ -36,6 +40,8 @@ class _Line(Struct, frozen=True):
     id: str
     died_ms: int
     record: Raw
+    #: What stood beside its body: large data of a message, results of jobs before it, its checkpoints.
+    carried: dict[str, str] = {}
 
 
 _read = msgspec.json.Decoder(_Line).decode
@@ -48,70 +54,69 @@ class Imported(Struct, frozen=True):
     known: int
     #: (number of the line, what is wrong with it)
     refused: tuple[tuple[int, str], ...] = ()
+    #: Letters, the oldest, that had to go because their queue had more than `dead_max` then.
+    dropped: int = 0
 
 
-class _Checked(Struct, frozen=True):
-    queue: str
-    id: str
-    died_ms: int
-    record: bytes
-
-
-def line_of(letter: Letter) -> bytes:
-    """A letter as a line, with its end."""
-    return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, Raw(write(letter.record)))) + b"\n"
-
-
-def exporting(walk: Walk, wanted: Wanted) -> Generator[Call[Any], Any, bytes | None]:
-    """The next letter of a walk as a line; None: that was all."""
+def exporting(app: Relevo, walk: Walk, wanted: Wanted) -> Generator[Call[Any], Any, bytes | None]:
+    """The next letter of a walk as a line, with its end; None: that was all."""
     while True:
         letter = yield from walk.next()
         if letter is None:
             return None
         if fits(wanted, letter.record, letter.envelope):
-            return line_of(letter)
+            beside = yield from carried.packed(app.keys_of(letter.queue), letter.id)
+            record = Raw(write(letter.record))
+            return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside)) + b"\n"
 
 
-def loading(app: Relevo, lines: Any) -> Generator[Call[Any], Any, Imported]:
+def loading(app: Relevo, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:
     """File the letters of lines; what is no letter is refused with its number, and the others go on."""
     if isinstance(lines, bytes | str) or not isinstance(lines, Iterable):
         raise OptionError("load: lines are needed: an open file, or what app.dead.export() gives")
     refused: list[tuple[int, str]] = []
-    held: dict[str, list[_Checked]] = {}
-    new = known = 0
+    held: dict[str, list[Arrival]] = {}
+    filed = _Filed(watch)
+    now_ms = yield from app.now_ms()
     for number, line in enumerate(lines, 1):
         if isinstance(line, bytes | str) and not line.strip():
             continue  # an empty line at the end
         try:
-            letter = _checked(app, line)
+            queue, letter = _checked(app, line, now_ms)
         except (OptionError, PayloadError) as error:
             refused.append((number, str(error)))
             continue
-        some = held.setdefault(letter.queue, [])
+        some = held.setdefault(queue, [])
         some.append(letter)
-        if len(some) == AT_ONCE or sum(len(one.record) for one in some) > AT_ONCE_BYTES:
-            filed, there = yield from _file(app, letter.queue, held.pop(letter.queue))
-            new, known = new + filed, known + there
+        if len(some) == AT_ONCE or sum(one.size for one in some) > AT_ONCE_BYTES:
+            yield from filed.put(app, queue, held.pop(queue))
     for queue, some in held.items():
-        filed, there = yield from _file(app, queue, some)
-        new, known = new + filed, known + there
-    return Imported(new, known, tuple(refused))
+        yield from filed.put(app, queue, some)
+    return Imported(filed.new, filed.known, tuple(refused), filed.dropped)
 
 
-def _file(app: Relevo, queue: str, some: list[_Checked]) -> Generator[Call[Any], Any, tuple[int, int]]:
-    yield from app.list_queue(queue)
-    said, posted = yield letters.bury(
-        app.keys_of(queue),
-        [(one.id, one.died_ms, one.record) for one in some],
-        ttl_ms=app.failure_ms(None),
-        dead_max=app.settings.dead_max,
-    )
-    if posted:
-        yield from app.relay(queue)
-    return sum(said), len(said) - sum(said)
+class _Filed:
+    """Files letters, and counts what became of them."""
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+        self.new = self.known = self.dropped = 0
+
+    def put(self, app: Relevo, queue: str, some: list[Arrival]) -> Generator[Call[Any], Any, None]:
+        yield from app.list_queue(queue)
+        said, dropped, posted = yield letters.bury(
+            app.keys_of(queue), some, ttl_ms=app.failure_ms(None), dead_max=app.settings.dead_max
+        )
+        self.new += sum(said)
+        self.known += len(said) - sum(said)
+        self.dropped += dropped
+        if self._watch is not None and self.new:
+            self._watch(self.new)
+        if posted:
+            yield from app.relay(queue)
 
 
-def _checked(app: Relevo, text: Any) -> _Checked:
+def _checked(app: Relevo, text: Any, now_ms: int) -> tuple[str, Arrival]:
     if not isinstance(text, bytes | str) or len(text) > LONGEST:
         raise OptionError(f"a line of JSON is needed, found {text!r:.60}")
     try:
@@ -126,5 +131,19 @@ def _checked(app: Relevo, text: Any) -> _Checked:
     if not 0 < line.died_ms < 2**47:
         raise OptionError(f"job {line.id}: died_ms is no time in milliseconds: {line.died_ms}")
     app.keys_of(line.queue)  # refuses a name that cannot be one
+    queue, beside = line.queue, carried.needed(line.carried)
+    if is_pool_name(queue):  # its name says whose pool it was, and this app may be another one
+        pool = app.pool(pool_of(queue))
+        pool.check_letter(record)
+        queue = pool.queue
+    envelope = readable(bytes(record.body))
+    if envelope is not None and not carried.is_complete(envelope.takes, beside):
+        raise OptionError(
+            f"job {line.id}: what it takes as arguments stood beside its body and is not in this line: it was gone "
+            "when the line was written, or an older relevo wrote it"
+        )
+    # Not later than now, whatever clock it comes from: whoever acts on all letters means those that died before.
+    died_ms = min(line.died_ms, now_ms)
+    record = msgspec.structs.replace(record, ended_ms=min(record.ended_ms, now_ms))
     # Without whoever waited for it there, and under a token above those that anybody may still hold.
-    return _Checked(line.queue, line.id, line.died_ms, b'{"token":%d,' % TOKEN + write(record)[1:])
+    return queue, Arrival(line.id, died_ms, b'{"token":%d,' % TOKEN + write(record)[1:], beside)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from relevo.dead.choosing import asked
 from relevo.dead.walk import Letter, Walk
 from relevo.model.fingerprint import is_permanent
 from relevo.model.ids import made_ms
-from relevo.model.job import Attempt, State
-from relevo.model.wanted import Wanted, fits
+from relevo.model.job import State
+from relevo.model.names import is_pool_name
+from relevo.model.wanted import Filters, fits
 from relevo.queue import JobRow, check_page
-from relevo.store import letters
+from relevo.store import letters, pools
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -46,15 +49,19 @@ class DeadPage(Struct, frozen=True):
 
 
 def paging(
-    app: Relevo, wanted: Wanted, *, limit: int, offset: int = 0, after: str = ""
+    app: Relevo, filters: Filters, *, limit: int, offset: int = 0, after: str = "", looks: float = math.inf
 ) -> Generator[Call[Any], Any, DeadPage]:
-    """A page, newest first. No more is looked at than a page takes, or where no index helps, than a moment allows."""
+    """A page of what fits, newest first: full, if there are as many.
+
+    `looks`: so many letters may be looked at besides those of the page, and it is given as it is then.
+    """
+    wanted = yield from asked(app, filters)
     check_page(offset, limit)
     most = offset + limit
     walk = Walk(app, wanted, after=after, most=min(most, letters.CHUNK) if wanted.is_in_index else letters.CHUNK)
     found: list[Letter] = []
     looked = 0
-    while len(found) < most and looked < most + LOOKED_AT:
+    while len(found) < most and looked < most + looks:
         letter = yield from walk.next()
         if letter is None:
             return DeadPage([row_of(one) for one in found[offset:]], "", looked)
@@ -68,19 +75,19 @@ def paging(
 def row_of(letter: Letter) -> DeadRow:
     """A letter in a line."""
     record, envelope = letter.record, letter.envelope
-    last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+    given_up = pools.dead_of(letter.id, record) if is_pool_name(letter.queue) else None
     return DeadRow(
         letter.id,
         State.DEAD,
         envelope.target if envelope else record.target,
         envelope.priority if envelope else 0,
         made_ms(letter.id),
-        envelope.name if envelope else "",
+        envelope.name if envelope else given_up.entity if given_up else "",
         envelope.group if envelope else "",
         None,
         record.worker,
         record.reason,
-        f"{last.error}: {last.message}" if last.error else last.message,
+        record.story.last.words,
         letter.at_ms,
         queue=letter.queue,
         came_from=record.queue_from,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.dead.choosing import asked, up_to_now
-from relevo.dead.deeds import revive
+from relevo.dead.choosing import asked, refuse_everything, up_to_now
+from relevo.dead.deeds import Revival
 from relevo.dead.walk import Walk
 from relevo.errors import JobError, OptionError, UnknownJob
 from relevo.model.ids import looks_like_id
 from relevo.model.job import State
 from relevo.model.limits import rate_of
-from relevo.model.replay import Canary, Replay
+from relevo.model.replay import SILENT_MS, Canary, Replay
 from relevo.model.wanted import Filters, fits
 from relevo.store import jobs, letters, replays
 from relevo.store.plan import Call
@@ -41,20 +41,19 @@ class Leading:
         self._owner = app.new_id()
         self._patience_ms = patience_ms
         self._walk: Walk | None = None
-        self._began = time.monotonic()
-        self._sent = 0
+        self._due = 0.0  # when the next letter may go
         self._signed = 0.0
         self.run = Replay("")
 
-    def begin(self, filters: Filters, rate: Any, canary: bool, who: str) -> Generator[Call[Any], Any, None]:
+    def begin(self, filters: Filters, all: bool, rate: Any, canary: bool, who: str) -> Generator[Call[Any], Any, None]:
         """Note a new replay, of letters that died before now."""
         app = self._app
         wanted = yield from asked(app, filters)
+        refuse_everything(all, wanted)
         now_ms = yield from app.now_ms()
         wanted = yield from up_to_now(app, wanted)
-        names: list[str] = [wanted.queue] if wanted.queue is not None else (yield from app.listed_queues())
         total = 0
-        for name in names:
+        for name in (yield from app.listed_queues(wanted.queue)):
             total += yield letters.count_between(
                 app.keys_of(name), wanted.group or "", wanted.since_ms, wanted.until_ms
             )
@@ -72,10 +71,9 @@ class Leading:
     def resume(self, id: str, who: str) -> Generator[Call[Any], Any, None]:
         """Go on with a replay whose leader died, or that was stopped."""
         found = yield from find(self._app, id)
-        if found.state == "done":
-            self.run = found
-            return
         self.run = found
+        if found.state == "done":
+            return
         yield from self._note("take")  # refused if somebody leads it; what was noted meanwhile counts
         self.run = msgspec.structs.replace(
             self.run, state="running", why="", ended_ms=0, waits_since_ms=0, who=who or self.run.who
@@ -93,6 +91,9 @@ class Leading:
             self._walk = Walk(self._app, self.run.wanted, after=self.run.place, oldest=True)
         if not self.run.may_send:
             return (yield from self._watch())
+        if self._rest():
+            yield from self._sign()
+            return self._rest()
         letter = yield from self._walk.next()
         if letter is None:
             if self.run.watched:
@@ -103,24 +104,23 @@ class Leading:
             return 0.0
         run = msgspec.structs.replace(self.run, place=letter.place, looked=self.run.looked + 1)
         if fits(run.wanted, letter.record, letter.envelope):
-            said = yield from revive(self._app, letter)
-            if said > 0:
+            revival = Revival()
+            if (yield from revival.of(self._app, letter)):
                 run = run.went(Canary(letter.queue, letter.id))
-                self._sent += 1
+                if run.rate:
+                    # From this one on, and not by a plan made at the start: what waited for canaries, or for a server
+                    # that was away, would catch up at once with all that it had missed.
+                    self._due = time.monotonic() + 1 / rate_of(run.rate).per_second
             else:
-                run = msgspec.structs.replace(run, left=run.left + 1)
+                run = msgspec.structs.replace(run, left=run.left + 1, why=revival.refusal or run.why)
         went = run.retried > self.run.retried
         self.run = run
-        if went or time.monotonic() - self._signed > SIGN_EVERY:
-            yield from self._note("note")
-        return self._rest() if went else 0.0
+        yield from self._note("note") if went else self._sign()
+        return self._rest()
 
     def _rest(self) -> float:
-        """Until the next letter may go at the rate that was asked for."""
-        if not self.run.rate or self.is_over:
-            return 0.0
-        due = self._began + self._sent / rate_of(self.run.rate).per_second
-        return max(0.0, due - time.monotonic())
+        """Until the next letter may go, or until a sign of life is due: a slow replay must not be taken for dead."""
+        return 0.0 if self.is_over else min(max(0.0, self._due - time.monotonic()), SIGN_EVERY)
 
     def _watch(self) -> Generator[Call[Any], Any, float]:
         """See whether canaries have ended."""
@@ -131,15 +131,14 @@ class Leading:
         for canary in before.watched:
             seen: jobs.Seen = yield jobs.look(self._app.keys_of(canary.queue), canary.id)
             match seen.state:
-                case State.DONE | State.UNKNOWN:  # unknown: done, and no result was kept
+                case State.DONE | State.UNKNOWN:  # unknown: done, and no result was kept; or an entity, which is back
                     self.run = self.run.ended_well(canary)
                 case State.DEAD | State.CANCELLED | State.EXPIRED:
                     why = seen.record.reason if seen.record else ""
                     return (yield from self._stop(f"canary {canary.id} is {seen.state.value} again: {why}", now_ms))
         if self.run.watched and now_ms - self.run.waits_since_ms > self._patience_ms:
             return (yield from self._stop(f"canary {self.run.watched[0].id} has not ended in time: no worker?", now_ms))
-        if self.run != before or time.monotonic() - self._signed > SIGN_EVERY:
-            yield from self._note("note")
+        yield from self._note("note") if self.run != before else self._sign()
         return LOOK_EVERY if self.run.watched else 0.0
 
     def _stop(self, why: str, now_ms: int) -> Generator[Call[Any], Any, float]:
@@ -155,11 +154,19 @@ class Leading:
             self.run = self.run.stopped(why, now_ms)
             yield from self._note("end")
 
+    def _sign(self) -> Generator[Call[Any], Any, None]:
+        """Say that we are still there, unless that was said just now."""
+        if time.monotonic() - self._signed >= SIGN_EVERY:
+            yield from self._note("note")
+
     def _note(self, verb: replays.Verb) -> Generator[Call[Any], Any, None]:
         self._signed = time.monotonic()
         counts, is_unwanted, before = yield replays.lead(self._app.own_keys, verb, self.run, self._owner)
         if not counts:
-            raise JobError(f"replay {self.run.id} is led by another process; `relevo dead runs` shows how far it is")
+            raise JobError(
+                f"replay {self.run.id} is led by another process, or was less than {SILENT_MS // 1000} seconds ago; "
+                "`relevo dead runs` shows how far it is"
+            )
         if verb == "take" and before is not None:
             self.run = before
         elif is_unwanted and not self.is_over:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from relevo.errors import OptionError
@@ -48,7 +49,7 @@ class _Stream(Struct):
 
     queue: str
     place: letters.Place | None = None
-    found: deque[Letter] = deque()
+    found: deque[Letter] = msgspec.field(default_factory=deque)
     is_over: bool = False
 
 
@@ -82,14 +83,11 @@ class Walk:
 
     def _rank(self, letter: Letter) -> tuple[int, list[int]]:
         sign = 1 if self._oldest else -1
-        return sign * letter.at_ms, [sign * ord(sign_of) for sign_of in letter.id]
+        return sign * letter.at_ms, [sign * ord(digit) for digit in letter.id]
 
     def _begin(self) -> Generator[Call[Any], Any, list[_Stream]]:
-        if self._wanted.queue is not None:
-            names = [self._wanted.queue]
-        else:
-            names = yield from self._app.listed_queues()
-        return [_Stream(name, self._from(name), deque()) for name in names]
+        names = yield from self._app.listed_queues(self._wanted.queue)
+        return [_Stream(name, self._from(name)) for name in names]
 
     def _from(self, queue: str) -> letters.Place | None:
         if self._after is None:
@@ -119,6 +117,6 @@ def _read(after: Any) -> tuple[int, str, str] | None:
         return None
     at, _, rest = after.partition("-") if isinstance(after, str) else ("", "", "")
     id, _, queue = rest.partition("-")
-    if not (at.isascii() and at.isdigit() and looks_like_id(id) and queue):
+    if not (at.isascii() and at.isdigit() and len(at) <= 15 and looks_like_id(id) and queue):
         raise OptionError(f"after: the `after` of a page is needed, found {after!r:.80}")
     return int(at), id, queue

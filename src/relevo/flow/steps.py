@@ -21,6 +21,7 @@ from relevo.store.plan import Call
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
+    from relevo.flow.storing import Rows
     from relevo.flow.workflow import Workflow
     from relevo.task import Task
 
@@ -77,21 +78,24 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
 
     def enqueue(self) -> Workflow[Gives]:
         """Put all of it on the queues. When this returns, the server has all of it; else nothing of it will run."""
-        app, plan = self._storing()
-        return app.run(plan)
+        rows, plan = self._storing()
+        with rows.making():
+            return rows.app.run(plan)
 
     async def aenqueue(self) -> Workflow[Gives]:
         """`enqueue` for async code."""
-        app, plan = self._storing()
-        return await app.arun(plan)
+        rows, plan = self._storing()
+        with rows.making():
+            return await rows.app.arun(plan)
 
-    def _storing(self) -> tuple[Relevo, Generator[Call[Any], Any, Workflow[Gives]]]:
-        from relevo.flow.storing import stored  # which compiles what is written here
+    def _storing(self) -> tuple[Rows, Generator[Call[Any], Any, Workflow[Gives]]]:
+        from relevo.flow.storing import Rows, stored  # which compile what is written here
 
         app = self.app
         if app is None:
             raise OptionError("this flow has no step at all, so there is nothing to enqueue and no app to do it")
-        return app, stored(app, self)
+        rows = Rows(app, self)
+        return rows, stored(rows)
 
     @property
     def app(self) -> Relevo | None:

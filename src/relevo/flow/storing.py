@@ -7,11 +7,12 @@ nothing can start until the last call founds the workflow, and should its maker 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from relevo.errors import OptionError, ServerUnavailable
 from relevo.flow import graph as graphs
-from relevo.flow.graph import Graph, Node
+from relevo.flow.graph import Node
 from relevo.flow.steps import Flow, Step
 from relevo.flow.workflow import Workflow
 from relevo.model.job import Envelope, write
@@ -22,28 +23,26 @@ from relevo.store.flows import Plan, founding
 from relevo.store.plan import Call
 from relevo.store.push import CHUNK, NewJob, chunks, push_rich
 from relevo.store.relay import hear, opened, start_letter
+from relevo.telemetry import making
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
-
-R = TypeVar("R")
 
 #: The built-in task that gives the list it gets.
 GATHER = "relevo.gather"
 _WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure": "f"}
 
 
-def stored(app: Relevo, flow: Flow[Any, R]) -> Generator[Call[Any], Any, Workflow[R]]:
+def stored(rows: Rows) -> Generator[Call[Any], Any, Workflow[Any]]:
     """Store a flow: all of it, or nothing that would ever run."""
-    graph = graphs.compile(flow, limit=app.settings.max_payload)
-    rows = _Rows(app, graph)
+    app = rows.app
     for queue in rows.queues:
         yield from app.list_queue(queue)
     if any(step.task.options.expires is not None for step in rows.steps):
         rows.now_ms = yield from app.now_ms()
-    workflow: Workflow[R] = Workflow(app, rows.id, rows.home)
+    workflow: Workflow[Any] = Workflow(app, rows.id, rows.home)
     home = app.keys_of(rows.home)
-    if rows.queues == [rows.home] and len(graph.nodes) < CHUNK:
+    if rows.queues == [rows.home] and len(rows.graph.nodes) < CHUNK:
         whole = [rows.founder(gated=False), *rows.make(gated=False)[rows.home]]
         if len(list(chunks(len(row.body) + len(row.edges) for row in whole))) == 1:
             yield push_rich(home, whole)
@@ -61,12 +60,12 @@ def stored(app: Relevo, flow: Flow[Any, R]) -> Generator[Call[Any], Any, Workflo
     return workflow
 
 
-class _Rows:
+class Rows:
     """The rows of one flow."""
 
-    def __init__(self, app: Relevo, graph: Graph) -> None:
-        self._app = app
-        self._graph = graph
+    def __init__(self, app: Relevo, flow: Flow[Any, Any]) -> None:
+        self.app = app
+        self.graph = graph = graphs.compile(flow, limit=app.settings.max_payload)
         self.now_ms = 0
         ids = app.new_id.many(len(graph.nodes) + len(graph.callbacks) + 1)
         self._ids, self._callback_ids, self.id = ids[: len(graph.nodes)], ids[len(graph.nodes) : -1], ids[-1]
@@ -86,11 +85,21 @@ class _Rows:
         self._flow = b',"wf":' + write(self.id + self.home)
         self._edges = self._all_edges()
 
+    def making(self) -> AbstractContextManager[object]:
+        """A span around storing them, to which all of them are linked, where traces are on."""
+        jobs = len(self._ids) + len(self._callback_ids)
+        return making(
+            self.app.telemetry,
+            "enqueue",
+            self.home,
+            **{"messaging.batch.message_count": jobs, "relevo.workflow": self.id},
+        )
+
     def _queue(self, node: Node) -> str:
         return self.home if node.step is None else node.step.task.options.queue
 
     def _all_edges(self) -> list[list[Edge]]:
-        graph, ids = self._graph, self._ids
+        graph, ids = self.graph, self._ids
         edges: list[list[Edge]] = [[] for _ in graph.nodes]
         for i, node in enumerate(graph.nodes):
             for place, parent in enumerate(node.parents):
@@ -103,9 +112,9 @@ class _Rows:
     def make(self, *, gated: bool) -> dict[str, list[NewJob]]:
         """All jobs, by queue."""
         made: dict[str, list[NewJob]] = {}
-        for i, node in enumerate(self._graph.nodes):
+        for i, node in enumerate(self.graph.nodes):
             made.setdefault(self._queue(node), []).append(self._row(i, node, gated))
-        for id, callback in zip(self._callback_ids, self._graph.callbacks, strict=True):
+        for id, callback in zip(self._callback_ids, self.graph.callbacks, strict=True):
             task = callback.step.task
             needs = needs_of(1, task.failure_ms, gated=gated)
             job = task.member(id, callback.fragment, self.now_ms, self._flow, needs, "")
@@ -125,17 +134,19 @@ class _Rows:
             task = node.step.task
             keep_ms = task.failure_ms
         else:
-            keep_ms = self._app.failure_ms(None)
+            keep_ms = self.app.failure_ms(None)
         needs = needs_of(len(node.parents), keep_ms, takes=takes, gated=gated) if gated or node.parents else ""
         if node.step is not None:
             return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, told)
         head = write(Envelope(GATHER, priority=self._gather_priority, result_ttl=0.0))[:-1] + extra
+        if self.app.telemetry is not None:
+            head += self.app.telemetry.field()
         body = head + (b"," + node.fragment if node.fragment else b"") + b"}"
         return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
 
     def founder(self, *, gated: bool) -> NewJob:
         """The row of the workflow itself."""
-        graph = self._graph
+        graph = self.graph
         named = [(self._queue(node), GATHER if node.step is None else node.step.task.target) for node in graph.nodes]
         queues, targets = (list(dict.fromkeys(column)) for column in zip(*named, strict=True))
         at, what = ({name: i for i, name in enumerate(names)} for names in (queues, targets))
@@ -153,8 +164,8 @@ class _Rows:
         )
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
-        return founding(self.id, plan, edges, self._app.failure_ms(None), kept, gated=gated)
+        return founding(self.id, plan, edges, self.app.failure_ms(None), kept, gated=gated)
 
     def _kept_ms(self, node: Node) -> int:
-        ttl = self._app.settings.result_ttl if node.step is None else node.step.task.options.result_ttl
+        ttl = self.app.settings.result_ttl if node.step is None else node.step.task.options.result_ttl
         return round(ttl * 1000)

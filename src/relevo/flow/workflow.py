@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -21,13 +22,14 @@ from relevo.flow.joining import join
 from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
-from relevo.model.job import Record, State
+from relevo.model.job import Attempt, Record, State
 from relevo.store import flows, jobs
 from relevo.store.carried import results
 from relevo.store.edges import LACKING, Report
 from relevo.store.plan import Call, Steps
 from relevo.store.relay import REPORTS, hear_all
 from relevo.store.whereabouts import Whereabouts, of_done, of_ended, of_living
+from relevo.telemetry import making
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -173,12 +175,10 @@ class Workflow(Generic[R]):
             return JobCancelled(text)
         if state is State.EXPIRED:
             return JobExpired(text)
-        last = record.story.attempts[-1] if record and record.story.attempts else None
-        if last is not None and last.error:
-            text += f": {last.error}: {last.message}"
-        reason = record.reason if record else ""
-        error, trace = (last.error, last.traceback) if last else ("", "")
-        return JobFailed(text, reason=reason, error=error, traceback=trace)
+        last = record.story.last if record else Attempt("")
+        if last.error:
+            text += f": {last.words}"
+        return JobFailed(text, reason=record.reason if record else "", error=last.error, traceback=last.traceback)
 
     def _blamed(self, flow: flows.Flow | None, state: State) -> Member | None:
         """The member that failed first in the way that the workflow did."""
@@ -302,11 +302,17 @@ class Workflow(Generic[R]):
 
         The workflow ends, and whatever waits for the job that calls this starts, only when they have ended, too.
         """
-        return self._app.run(join(self._app, self.id, steps))
+        with self._adding(steps):
+            return self._app.run(join(self._app, self.id, steps))
 
     async def aadd(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
         """`add` for async code."""
-        return await self._app.arun(join(self._app, self.id, steps))
+        with self._adding(steps):
+            return await self._app.arun(join(self._app, self.id, steps))
+
+    def _adding(self, steps: Sequence[Step[Any, Any]]) -> AbstractContextManager[object]:
+        about = {"messaging.batch.message_count": len(steps), "relevo.workflow": self.id}
+        return making(self._app.telemetry, "enqueue", self.queue, **about)
 
     def retry(self) -> int:
         """Run the failed part again: jobs that died, expired or were cancelled; what waits for them waits again.
@@ -374,7 +380,7 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
 
 def recent(app: Relevo, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
     """The newest workflows that are still there, newest first: of a queue, or of all."""
-    names: list[str] = [queue] if queue is not None else (yield from app.listed_queues())
+    names = yield from app.listed_queues(queue)
     rows: list[WorkflowRow] = []
     for name in names:
         for id, flow in (yield from flows.listed(app.keys_of(name), limit)):

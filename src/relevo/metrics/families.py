@@ -6,12 +6,13 @@ labels come from code and settings (apps, queues, tasks), never from jobs, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import relevo
 from relevo.metrics.snapshot import Snapshot
 from relevo.metrics.text import Family, Kind, Sample, number
 from relevo.model.health import Status
+from relevo.model.purging import POOL_RULES, QUEUE_RULES
 from relevo.model.timings import BOUNDS, Histogram
 
 #: name -> kind, labels, meaning. The table of docs/metrics.md says the same.
@@ -23,6 +24,9 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
         ("app",),
         "0 healthy, 1 degraded, 2 unhealthy; left out while nothing is known of the app.",
     ),
+    "relevo_server_memory_bytes": ("gauge", ("app",), "Memory that the server uses, for all its data."),
+    "relevo_server_memory_max_bytes": ("gauge", ("app",), "Memory that it may use; 0: it has no limit of its own."),
+    "relevo_server_commands_total": ("counter", ("app",), "Commands that it carried out, for everybody."),
     "relevo_scrape_seconds": ("gauge", ("app",), "How long it took to read all of this."),
     "relevo_left_out": (
         "gauge",
@@ -43,18 +47,24 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_queue_mean_age_seconds": (
         "gauge",
         ("app", "queue", "kind", "state"),
-        "The same of all jobs of the state on the average; beyond a hundred it is estimated.",
+        "The same of all jobs of the state on the average; beyond 64 it is estimated.",
     ),
     "relevo_queue_stuck_jobs": (
         "gauge",
         ("app", "queue", "kind", "state"),
-        "Jobs that are in a state for longer than health_limits allows; beyond a hundred it is estimated.",
+        "Jobs that are in a state for longer than health_limits allows; beyond 64 it is estimated.",
     ),
     "relevo_queue_overdue_jobs": (
         "gauge",
         ("app", "queue", "kind"),
         "Scheduled jobs whose time has come, and which no worker has taken.",
     ),
+    "relevo_queue_parked_jobs": (
+        "gauge",
+        ("app", "queue", "kind"),
+        "Jobs that a limit, a pause or a breaker holds back; beyond 64 it is estimated.",
+    ),
+    "relevo_queue_breakers_open": ("gauge", ("app", "queue", "kind"), "Tasks whose attempts failed too often."),
     "relevo_queue_health_status": (
         "gauge",
         ("app", "queue", "kind"),
@@ -82,7 +92,7 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_purged_total": (
         "counter",
         ("app", "queue", "kind", "state"),
-        "What was purged because it was in a state for too long.",
+        'What was purged because it was in a state for too long; kind="pool": from a pool.',
     ),
     "relevo_dead_letters_dropped_total": (
         "counter",
@@ -110,15 +120,15 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_workers": ("gauge", ("app",), "Living workers."),
     "relevo_workers_lost": ("gauge", ("app",), "Workers that fell silent without a goodbye in the last 15 minutes."),
     "relevo_worker_slots": ("gauge", ("app",), "Jobs that all living workers may run at once."),
-    "relevo_worker_slots_busy": ("gauge", ("app",), "Jobs that they have in hand, as they said within 20 s."),
+    "relevo_worker_slots_busy": ("gauge", ("app",), "Jobs that they have in hand, as they said within 5 s."),
     "relevo_schedules": ("gauge", ("app", "state"), "Schedules, active or paused."),
     "relevo_schedules_late": ("gauge", ("app",), "Active schedules whose tick is due for more than 30 s."),
     "relevo_schedule_late_seconds": ("gauge", ("app",), "How late the latest of them is; 0: none is."),
     "relevo_bus_messages": (
         "gauge",
-        ("kind", "what"),
-        "How many messages came and went: created, living, done, dead, expired, cleaned, swept. A gauge, because sums "
-        "of queues that were idle for a week are forgotten.",
+        ("app", "kind", "what"),
+        "How many messages of the app's services came and went: created, living, done, dead, expired, cleaned. "
+        "A gauge, because sums of queues that ended or were idle for a week are forgotten.",
     ),
     "relevo_task_wait_seconds": (
         "histogram",
@@ -147,6 +157,8 @@ _COUNTERS = {
 }
 #: How the store calls what was purged, before the state it was in.
 _PURGED = "purged_"
+#: What is told of messages; what was swept belonged to subscriptions that ended, of whichever app.
+_MESSAGES = ("created", "living", "done", "dead", "expired", "cleaned")
 _REMOVED = ("cleared", "discarded", "cleaned", "overflow", "orphans")
 
 
@@ -182,13 +194,16 @@ def families(seen: Snapshot, *, scrape_seconds: float) -> Iterable[Family]:
         found.add("relevo_health_status", seen.health.number, app=seen.app)
     for what, left_out in seen.left_out.items():
         found.add("relevo_left_out", left_out, app=seen.app, what=what)
+    found.add("relevo_server_memory_bytes", seen.server.used_memory, app=seen.app)
+    found.add("relevo_server_memory_max_bytes", seen.server.maxmemory, app=seen.app)
+    found.add("relevo_server_commands_total", seen.server.commands, app=seen.app)
     _queues(found, seen)
     _pools(found, seen)
     _workers(found, seen)
     _schedules(found, seen)
     for kind, tally in sorted(seen.tallies.items()):
-        for what in tally.__struct_fields__:
-            found.add("relevo_bus_messages", getattr(tally, what), kind=kind, what=what)
+        for what in _MESSAGES:
+            found.add("relevo_bus_messages", getattr(tally, what), app=seen.app, kind=kind, what=what)
     for (app, queue, task), timings in seen.timings.items():
         of_task = {"app": app, "queue": queue, "task": task}
         _histogram(found, "relevo_task_wait_seconds", timings.waited, of_task)
@@ -207,9 +222,15 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
         for state, ages in queue.ages.items():
             found.add("relevo_queue_oldest_seconds", ages.oldest_ms / 1000, **of_queue, state=state)
             found.add("relevo_queue_mean_age_seconds", ages.mean_ms / 1000, **of_queue, state=state)
-            found.add("relevo_queue_stuck_jobs", ages.stuck, **of_queue, state=state)
-        if queue.overdue is not None:
-            found.add("relevo_queue_overdue_jobs", queue.overdue, **of_queue)
+        for state, stuck in queue.stuck.items():
+            found.add("relevo_queue_stuck_jobs", stuck, **of_queue, state=state)
+        for name, count in (
+            ("overdue_jobs", queue.overdue),
+            ("parked_jobs", queue.parked),
+            ("breakers_open", queue.breakers),
+        ):
+            if count is not None:
+                found.add(f"relevo_queue_{name}", count, **of_queue)
         if queue.status is not None:
             found.add("relevo_queue_health_status", queue.status.number, **of_queue)
         found.add("relevo_queue_paused", queue.paused, **of_queue)
@@ -221,11 +242,17 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
             found.add(name, queue.totals.get(field, 0), **of_queue)
         for state in _ENDED:
             found.add("relevo_jobs_ended_total", queue.totals.get(state, 0), **of_queue, state=state)
-        for field, n in queue.totals.items():
-            if field.startswith(_PURGED):
-                found.add("relevo_purged_total", n, **of_queue, state=field.removeprefix(_PURGED))
+        _purged(found, queue.totals, QUEUE_RULES, of_queue)
         for how in _REMOVED:
             found.add("relevo_jobs_removed_total", queue.totals.get(how, 0), **of_queue, how=how)
+
+
+def _purged(found: _Gathered, totals: Mapping[str, int], usual: Iterable[str], of_queue: dict[str, str]) -> None:
+    """From 0 on, where something may be purged: what comes into being with its first value has no increase."""
+    counts = dict.fromkeys(usual, 0)
+    counts |= {field.removeprefix(_PURGED): n for field, n in totals.items() if field.startswith(_PURGED)}
+    for state, n in counts.items():
+        found.add("relevo_purged_total", n, **of_queue, state=state)
 
 
 def _pools(found: _Gathered, seen: Snapshot) -> None:
@@ -237,6 +264,7 @@ def _pools(found: _Gathered, seen: Snapshot) -> None:
             found.add("relevo_pool_stuck_entities", one.stuck, **of_pool, state=state)
         found.add("relevo_pool_dead_letters", pool.vitals.dead, **of_pool)
         found.add("relevo_pool_health_status", pool.status.number, **of_pool)
+        _purged(found, pool.vitals.totals, POOL_RULES, {"app": seen.app, "queue": pool.vitals.queue, "kind": "pool"})
 
 
 def _workers(found: _Gathered, seen: Snapshot) -> None:

@@ -9,19 +9,18 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
-from relevo.bus.events import known_as
 from relevo.bus.lifecycle import Tally, tallied
-from relevo.health import cached, gathering
-from relevo.model.health import Health, PoolHealth, QueueHealth, Status, worst
-from relevo.model.names import is_bus_name, parse
+from relevo.health import cached, gathering, judged_pools, look_at
+from relevo.model.health import Health, PoolHealth, QueueHealth, Status, measures, worst
+from relevo.model.names import is_bus_name, is_pool_name, known_as, parse
 from relevo.model.timings import TaskTimings
 from relevo.model.vitals import StateVitals, Vitals
 from relevo.store import schedules
+from relevo.store.facts import info
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.presence import instances
 from relevo.store.queues import QueueStats, count
 from relevo.store.timings import heard_since, timings
-from relevo.store.vitals import vitals
 from relevo.store.workers import WorkerInfo, roll
 
 #: Queues that are asked, in the order of their names. Beyond that one scrape would take too long, and Prometheus would
@@ -36,7 +35,9 @@ MOST_SCHEDULES = 1_000
 #: A tick is fired within milliseconds by any worker that lives: later than this, nobody does.
 LATE_MS = 30_000
 #: States whose ages are told; those of scheduled jobs are the times they were made for.
-AGED = ("ready", "running", "waiting", "dead")
+AGED = ("ready", "running", "waiting", "done", "dead")
+#: States in which a job can be for too long.
+STUCK = ("ready", "scheduled", "running", "waiting")
 
 
 class Ages(Struct, frozen=True):
@@ -44,7 +45,6 @@ class Ages(Struct, frozen=True):
 
     oldest_ms: int = 0
     mean_ms: int = 0
-    stuck: int = 0
 
 
 class QueueSeen(Struct, frozen=True):
@@ -58,7 +58,10 @@ class QueueSeen(Struct, frozen=True):
     sizes: dict[str, int]
     #: Empty, and None: there are so many queues that this one was not looked at.
     ages: dict[str, Ages]
+    stuck: dict[str, int]
     overdue: int | None
+    parked: int | None
+    breakers: int | None
     #: None of several in one: when one of them ends, their sum falls, which no counter may.
     totals: dict[str, int] | None
     paused: bool
@@ -78,12 +81,20 @@ class SchedulesSeen(Struct, frozen=True):
     late_ms: int = 0
 
 
+class ServerSeen(Struct, frozen=True):
+    """What the server says of itself; of a cluster, one of its nodes."""
+
+    used_memory: int
+    maxmemory: int
+    commands: int
+
+
 class Snapshot(Struct, frozen=True):
     """Everything that is told."""
 
     app: str
     env: str
-    now_ms: int
+    server: ServerSeen
     queues: list[QueueSeen]
     left_out: dict[str, int]
     workers: list[WorkerInfo]
@@ -102,7 +113,9 @@ _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelle
 
 def reading(app: Relevo) -> Steps[Snapshot]:
     """Read it all."""
-    listed = yield from app.listed_queues()
+    about: dict[str, str] = yield info()
+    # A pool stands among the queues once it has dead letters; it is told of as a pool.
+    listed = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
     names = listed[:MOST_QUEUES]
     now_ms = yield from app.now_ms()
     health = yield from _health(app, may_look=len(listed) <= MOST_LOOKED)
@@ -110,19 +123,18 @@ def reading(app: Relevo) -> Steps[Snapshot]:
     # One that a worker judged minutes ago is looked at now.
     look_of = {name: one.vitals for name, one in judged.items() if one.vitals.now_ms >= now_ms}
     unseen = [name for name in names[:MOST_LOOKED] if name not in look_of]
-    looks: list[Vitals] = yield Ahead(vitals(app.keys_of(name), name) for name in unseen)
+    looks: list[Vitals] = yield Ahead(look_at(app, name) for name in unseen)
     look_of |= {one.name: one for one in looks}
     stats: list[QueueStats] = yield Ahead(count(app.keys_of(name), name) for name in names)
     alive, silent = yield from roll(app.keys, now_ms)
     serving = yield from _serving(app, names, alive, now_ms)
-    past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
     clock, unscheduled = yield from _schedules(app, now_ms)
     measured, untold = yield from _timings(app, names, now_ms)
     parts = [_Part(one, look_of.get(one.name), serving.get(one.name, 0), judged.get(one.name)) for one in stats]
     return Snapshot(
         app.name,
         app.settings.env,
-        now_ms,
+        ServerSeen(*(int(about.get(name, 0)) for name in ("used_memory", "maxmemory", "total_commands_processed"))),
         _seen(app.name, parts),
         {
             "queues": len(listed) - len(names),
@@ -133,7 +145,7 @@ def reading(app: Relevo) -> Steps[Snapshot]:
         alive,
         len(silent),
         health.status,
-        tallied(past, [one for one in stats if is_bus_name(one.name)]),
+        tallied([], [one for one in stats if is_bus_name(one.name)]),
         clock,
         measured,
         health.pools,
@@ -141,12 +153,14 @@ def reading(app: Relevo) -> Steps[Snapshot]:
 
 
 def _health(app: Relevo, *, may_look: bool) -> Steps[Health]:
-    """What is found now; but the word of a worker that looked of late counts, which knows all settings of the app."""
+    """What is found now; of queues that are too many for that, what a worker found of late."""
+    if may_look:
+        return (yield from gathering(app))
     kept = yield from cached(app)
-    if not may_look:
-        return kept
-    found = yield from gathering(app)
-    return found if kept.status is Status.UNKNOWN else msgspec.structs.replace(found, status=kept.status)
+    if kept.status is Status.UNKNOWN:
+        kept = Health(app.name, app.settings.env, Status.UNKNOWN, 0)
+    pools = yield from judged_pools(app, measures(kept))
+    return msgspec.structs.replace(kept, pools=tuple(pools))
 
 
 def _serving(app: Relevo, names: Sequence[str], alive: Sequence[WorkerInfo], now_ms: int) -> Steps[dict[str, int]]:
@@ -185,7 +199,10 @@ def _one(app: str, name: str, parts: Sequence[_Part]) -> QueueSeen:
         parse(name, prefix=False, env=False).kind if is_bus else "",
         {state: sum(getattr(part.stats, state) for part in parts) for state in _STATES},
         {state: _ages([look.states[state] for look in looks]) for state in AGED} if looks else {},
+        {state: sum(look.states[state].stuck for look in looks) for state in STUCK} if looks else {},
         sum(look.overdue for look in looks) if looks else None,
+        sum(look.parked for look in looks) if looks else None,
+        sum(len(look.breakers) for look in looks) if looks else None,
         first.totals if first.name == name else None,
         any(part.stats.paused for part in parts),
         sum(part.workers for part in parts),
@@ -199,7 +216,6 @@ def _ages(states: Sequence[StateVitals]) -> Ages:
     return Ages(
         max(one.oldest_age_ms or 0 for one in states),
         sum((one.mean_age_ms or 0) * one.size for one in states) // size if size else 0,
-        sum(one.stuck for one in states),
     )
 
 

@@ -24,6 +24,8 @@ _FORM = "each token is role:name:secret"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 #: What may stand behind `Authorization: Bearer`, RFC 6750.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+#: A `Host` header: a name or an address, perhaps a port, and nothing else that a URL may have.
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -120,10 +122,8 @@ def is_loopback(host: str) -> bool:
 
 def host_of(header: str) -> str:
     """The name in a `Host` header, without the port; '': there is none that can be read."""
-    try:
-        return urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return ""
+    found = _HOST.fullmatch(header)
+    return found[1].strip("[]").lower() if found else ""
 
 
 def is_same_origin(origin: str, host: str) -> bool:

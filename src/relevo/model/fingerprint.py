@@ -58,7 +58,7 @@ def looks_like_fingerprint(text: object) -> bool:
 
 def error_line(last: Attempt) -> str:
     """The error of an attempt in one line, as listings show it."""
-    return (f"{last.error}: {last.message}" if last.error else last.message)[:LINE]
+    return last.words[:LINE]
 
 
 def is_permanent(reason: str) -> bool:

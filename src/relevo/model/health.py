@@ -48,7 +48,7 @@ class Reason(Struct, frozen=True):
 
     #: '': the app as a whole.
     queue: str
-    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, workers, or snapshot
+    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, breaker TASK, workers, or snapshot
     measure: str
     status: Status
     #: A sentence for people.
@@ -95,6 +95,8 @@ class Health(Struct, frozen=True):
     #: Entries without a job, met so far.
     orphans: int = 0
     pools: tuple[PoolHealth, ...] = ()
+    #: Seconds between two looks of those who keep them; 0: it was looked for whoever asked.
+    every_s: float = 0.0
 
     @property
     def is_healthy(self) -> bool:
@@ -130,6 +132,9 @@ def judge(
     """Why a queue is not healthy; nothing: it is. `before`: how each measure stood at the last look."""
     before = before or {}
     due = vitals.size("ready") + vitals.overdue
+    states = [
+        f"{'' if one.exact else 'about '}{one.stuck:,} {state}" for state, one in vitals.states.items() if one.stuck
+    ]
     found = [
         _sized(vitals.name, "ready", vitals.size("ready"), (limits.ready_max, limits.ready_critical), before, "ready"),
         _sized(
@@ -138,17 +143,20 @@ def judge(
             vitals.size("waiting"),
             (limits.waiting_max, limits.waiting_critical),
             before,
-            "waiting for others",
+            _waiting(vitals.size("waiting"), vitals.parked),
         ),
         _dead(vitals.name, vitals.size("dead"), vitals.dead_recently, limits, before),
-        _stuck(vitals, limits, before),
+        _stuck(vitals.name, vitals.stuck, states, limits, before),
         _slo(vitals, limits, before),
     ]
+    for one in vitals.breakers:
+        age = spoken(max(0, round((vitals.now_ms - one.since_ms) / 1000)))
+        text = f"the breaker of task {one.name!r} has been open for {age}: {one.reason}"
+        found.append(_reason(vitals.name, f"breaker {one.name}", Status.DEGRADED, text))
     if vitals.paused:
         if due:
             found.append(_reason(vitals.name, "paused", Status.DEGRADED, f"paused, and {_many(due, 'job')} due"))
-    elif due and not workers and not vitals.idle_workers and vitals.size("running") <= vitals.silent:
-        # what runs under a lease is in somebody's hands: a loop of one's own is no worker, and works all the same
+    elif due and limits.unserved_age and not _is_served(vitals, workers):
         status = Status.UNHEALTHY if _waited_ms(vitals) >= limits.unserved_age * 1000 else Status.DEGRADED
         found.append(_reason(vitals.name, "unserved", status, f"{_many(due, 'job')} due and no worker serves it"))
     if vitals.silent:
@@ -161,18 +169,13 @@ def judge_pool(vitals: PoolVitals, limits: Limits, *, before: Mapping[str, Statu
     """Why a pool is not healthy; nothing: it is. Entities are pending as jobs wait, and ready as jobs are."""
     before, name = before or {}, vitals.queue
     sizes = {state: vitals.size(state) for state in ("ready", "pending")}
+    states = [f"{one.stuck:,} {state}" for state, one in vitals.states.items() if one.stuck and state not in AT_REST]
     found = [
         _sized(name, "ready", sizes["ready"], (limits.ready_max, limits.ready_critical), before, "ready"),
         _sized(name, "waiting", sizes["pending"], (limits.waiting_max, limits.waiting_critical), before, "pending"),
         _dead(name, vitals.dead, vitals.dead_recently, limits, before),
-        _sized(name, "stuck", vitals.stuck, (limits.stuck_warning, limits.stuck_critical), before, "stuck"),
+        _stuck(name, vitals.stuck, states, limits, before),
     ]
-    states = ", ".join(
-        f"{one.stuck:,} {state}" for state, one in vitals.states.items() if one.stuck and state not in AT_REST
-    )
-    if found[-1] is not None:
-        text = f"{found[-1].text} ({states}, for {spoken(limits.stuck_age)} or longer)"
-        found[-1] = msgspec.structs.replace(found[-1], text=text)
     return tuple(reason for reason in found if reason is not None)
 
 
@@ -185,12 +188,16 @@ def judge_workers(lost: Sequence[str], limit: int, *, before: Mapping[str, Statu
     return (Reason("", "workers", status, text),)
 
 
-def stale(health: Health, now_ms: int, every: float) -> Health:
-    """The same, or `unknown` if it was gathered more than two intervals of `every` seconds ago."""
+def stale(health: Health, now_ms: int) -> Health:
+    """What was kept, or `unknown` if that was more than two of its intervals ago.
+
+    It says itself how long it is good for: a monitor does not know what the workers' settings are.
+    """
     age = (now_ms - health.checked_at_ms) / 1000
-    if age <= STALE * every:
+    if abs(age) <= STALE * health.every_s:
         return health
-    text = f"the last look was {spoken(round(age))} ago, one every {spoken(every)} is expected: is no worker alive?"
+    when = f"{spoken(round(age))} ago" if age >= 0 else f"{spoken(round(-age))} from now, by a clock that was set back"
+    text = f"the last look was {when}, one every {spoken(health.every_s)} is expected: is no worker alive?"
     reason = Reason("", "snapshot", Status.UNKNOWN, text)
     return msgspec.structs.replace(health, status=Status.UNKNOWN, reasons=(reason, *health.reasons))
 
@@ -229,6 +236,13 @@ def _sized(
     return _reason(queue, measure, status, f"{value:,} {words}, its limit is {border:,}{calm}")
 
 
+def _waiting(size: int, parked: int) -> str:
+    """What holds them back: other jobs, or lines in which they stand because of limits, pauses and breakers."""
+    if not parked:
+        return "waiting for others"
+    return "parked" if parked >= size else f"waiting, {parked:,} of them parked"
+
+
 def _dead(name: str, count: int, recently: int, limits: Limits, before: Mapping[str, Status]) -> Reason | None:
     borders = limits.dead_warning, limits.dead_critical
     reason = _sized(name, "dead", count, borders, before, "dead letter" if count == 1 else "dead letters")
@@ -237,15 +251,17 @@ def _dead(name: str, count: int, recently: int, limits: Limits, before: Mapping[
     return msgspec.structs.replace(reason, text=f"{reason.text} (+{recently:,} in 15 minutes)")
 
 
-def _stuck(vitals: Vitals, limits: Limits, before: Mapping[str, Status]) -> Reason | None:
-    borders = limits.stuck_warning, limits.stuck_critical
-    reason = _sized(vitals.name, "stuck", vitals.stuck, borders, before, "stuck")
+def _stuck(name: str, count: int, states: Sequence[str], limits: Limits, before: Mapping[str, Status]) -> Reason | None:
+    reason = _sized(name, "stuck", count, (limits.stuck_warning, limits.stuck_critical), before, "stuck")
     if reason is None:
         return None
-    states = ", ".join(
-        f"{'' if one.exact else 'about '}{one.stuck:,} {name}" for name, one in vitals.states.items() if one.stuck
-    )
-    return msgspec.structs.replace(reason, text=f"{reason.text} ({states}, for {spoken(limits.stuck_age)} or longer)")
+    where = f"{', '.join(states)}, for {spoken(limits.stuck_age)} or longer"
+    return msgspec.structs.replace(reason, text=f"{reason.text} ({where})")
+
+
+def _is_served(vitals: Vitals, workers: int) -> bool:
+    # What runs under a lease is in somebody's hands: a loop of one's own is no worker, and works all the same.
+    return bool(workers or vitals.idle_workers or vitals.size("running") > vitals.silent)
 
 
 def _waited_ms(vitals: Vitals) -> int:
@@ -259,9 +275,9 @@ def _slo(vitals: Vitals, limits: Limits, before: Mapping[str, Status]) -> Reason
     status = graded(waited, limits.slo, critical, before.get("slo", Status.HEALTHY))
     if status is Status.HEALTHY:
         return None
-    oldest = spoken(round(waited) if waited >= 1 else waited)
-    if waited < limits.slo:
-        text = f"oldest {oldest}, its target is {spoken(limits.slo)}; well again below {spoken(limits.slo * CALM)}"
+    oldest, target = spoken(round(waited) if waited >= 1 else waited), limits.slo or critical
+    if waited < target:
+        text = f"oldest {oldest}, its target is {spoken(target)}; well again below {spoken(target * CALM)}"
     else:
-        text = f"oldest {oldest} over its {spoken(limits.slo)} target"
+        text = f"oldest {oldest} over its {spoken(target)} target"
     return _reason(vitals.name, "slo", status, text)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from relevo.errors import OptionError
-from relevo.model.durations import seconds, spoken
+from relevo.model.durations import LONGEST, seconds, spoken
 from relevo.model.names import queue_address
 from relevo.model.nearest import did_you_mean
 
@@ -23,7 +22,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Jobs that are ready and nobody runs yet. What is much differs from queue to queue: a target (`slo`) says more.
     ready_max: int = 500
     ready_critical: int = 1_000
-    # Jobs that wait for others, or for a place of their group.
+    # Jobs that wait for others, or are parked by a limit, a pause or a breaker.
     waiting_max: int = 100
     waiting_critical: int = 200
     # Dead letters: some are everyday, a hundred is something that somebody should look at.
@@ -44,6 +43,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     unserved_age: float = 60.0
     # Workers of the app that fell silent without a goodbye in the last 15 minutes.
     lost_workers: int = 1
+
+    @property
+    def stuck_ms(self) -> int:
+        """`stuck_age` for the store; where it is not judged, longer than anything can be there."""
+        return round((self.stuck_age or LONGEST) * 1000)
+
+    @property
+    def waiting_ms(self) -> int:
+        """`waiting_age` for the store."""
+        return round((self.waiting_age or LONGEST) * 1000)
 
 
 _DURATIONS = {"stuck_age", "waiting_age", "slo", "slo_critical", "unserved_age"}
@@ -78,11 +87,6 @@ def limits_of(table: Mapping[str, Any], queue: str) -> Limits:
 
 def read_limits(what: str, given: Any) -> dict[str, Any]:
     """Check a table of limits: those for all queues, and a table for each queue that has its own."""
-    if isinstance(given, str):  # a variable holds nothing but text
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            raise OptionError(f"{what}: JSON is needed in a variable, found {given!r:.80}: {error}") from error
     if not isinstance(given, dict):
         raise OptionError(f"{what}: a table of limits is needed, found {given!r:.80}.")
     found: dict[str, Any] = {}

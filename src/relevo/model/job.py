@@ -99,6 +99,11 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     traceback: str = ""
 
+    @property
+    def words(self) -> str:
+        """What went wrong, as people read it."""
+        return f"{self.error}: {self.message}" if self.error else self.message
+
 
 #: Attempts told in full, the newest. The counts beside them never forget.
 ATTEMPTS_TOLD = 20
@@ -114,6 +119,11 @@ class Story(Struct, frozen=True, omit_defaults=True):
     crashes: int = 0
     #: Since when workers have been asked that do not know its task; 0: none was.
     unknown_since_ms: int = 0
+
+    @property
+    def last(self) -> Attempt:
+        """The last attempt; one that says nothing where there was none."""
+        return self.attempts[-1] if self.attempts else Attempt("")
 
     def told(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0) -> Story:
         """The story with one more attempt."""
@@ -133,7 +143,7 @@ NO_JSON = Raw(b"")
 class Record(Struct, frozen=True, omit_defaults=True):
     """What is left of a job that has ended, until its time limit.
 
-    What is short comes first: scripts read a dead letter's head, all before its story (`include/alike.lua`).
+    What is short comes first: scripts read a dead letter's head, all before its story (`include/head.lua`).
     """
 
     state: State

@@ -163,4 +163,4 @@ def read_limit(text: str, now_ms: int = 0) -> Limit:
 
 def _check_whole(what: str, value: Any, most: int, hint: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise OptionError(f"{what}: a whole number from 1 to {most} is needed, found {value!r:.60}{hint}")
+        raise OptionError(f"{what}: a whole number from 1 to {most:,} is needed, found {value!r:.60}{hint}")

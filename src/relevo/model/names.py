@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -37,6 +37,7 @@ LONGEST_SEGMENT = 200  # bytes, encoded: room for any sane name, while every key
 _ENCODED = re.compile(
     "[:{}%\u0000-\u0020\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]"
 )
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,49}")
 _BROKEN_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
@@ -126,9 +127,24 @@ def pool_name(app: str, pool: str) -> str:
     return str(Address("", "", app, (), "actions", ("pool", pool)))
 
 
+def state_word(state: Any, what: str = "") -> str:
+    """A state of a pool, which is part of a key: refused if it is not a word."""
+    if not isinstance(state, str) or not _WORD.fullmatch(state):
+        start = f"{what}: " if what else ""
+        raise OptionError(
+            f"{start}a state is a word of letters, digits, _, - and dots, like 'pending', found {state!r:.60}"
+        )
+    return state
+
+
 def is_pool_name(queue: str) -> bool:
     """Whether this is the name of a pool among the queues."""
     return ":actions:pool:" in queue
+
+
+def pool_of(queue: str) -> str:
+    """The pool that has this name among the queues."""
+    return parse(queue, prefix=False, env=False).detail[1]
 
 
 def queue_address(prefix: str, env: str, app: str, queue: str) -> Address:
@@ -151,6 +167,20 @@ def queue_address(prefix: str, env: str, app: str, queue: str) -> Address:
 def is_bus_name(queue: str) -> bool:
     """Whether this names a queue of the bus: it has one of the reserved words as a part."""
     return ":" in queue and any(part in KINDS for part in queue.split(":"))
+
+
+def shared_queue(queue: str) -> str:
+    """The queue by which a subscription is known in the code: that of an instance is the service's."""
+    address = parse(queue, prefix=False, env=False)
+    return str(Address("", "", address.service, (), address.kind, address.detail)) if address.context else queue
+
+
+@lru_cache(maxsize=4096)  # asked for every queue of the bus, by every look and scrape
+def known_as(queue: str) -> str:
+    """The name of any queue to those who count: that of a broadcast is not that of one process, gone after a start."""
+    if is_bus_name(queue) and parse(queue, prefix=False, env=False).kind == "notifications":
+        return shared_queue(queue)
+    return queue
 
 
 def parse(text: str, *, prefix: bool = True, env: bool = True) -> Address:

@@ -65,7 +65,7 @@ def ends_of(until: Any, now_ms: int) -> int:
     else:
         ends_ms = now_ms + milliseconds(until, what="until")
     if ends_ms <= now_ms:
-        raise OptionError(f"until: a time to come is needed, found {until!r:.60}, which has passed")
+        raise OptionError(f"until: a time to come is needed, found {str(until)!r:.60}, which has passed")
     return ends_ms
 
 

@@ -7,7 +7,7 @@
     request     24 h past its deadline  expired
     running     1 h past its lease      recovered, as by any worker that comes by
     done        1 h                     removed
-    orphaned    24 h since it was seen  removed: a body in no set
+    orphaned    24 h since it was seen  removed: what is kept under an id in no set
 
     pool        older than              becomes
     pending     2 h                     dead, `stale_pending`
@@ -16,13 +16,15 @@
     requested   24 h                    moved to expired
     orphaned    24 h                    expired: what is known of an entity in no state
 
-An age that nobody knows is no age: such an entry is counted and left alone. Limits include their border.
+An age that nobody knows is no age: such an entry is counted and left alone, and so is a job that a pause or a breaker
+holds back. A scheduled job that is due waits for a worker: while somebody serves the queue, it is judged as a ready
+one. Limits include their border.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +33,10 @@ from relevo.errors import OptionError
 from relevo.model.durations import milliseconds
 from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.job import Envelope
+from relevo.model.limits import GROUP, QUEUE, TASK
+from relevo.model.names import state_word
 from relevo.model.nearest import did_you_mean
+from relevo.model.pauses import Pause
 
 _HOUR = 3_600_000
 #: Says that nothing is ever too old for a state.
@@ -72,7 +77,7 @@ QUEUE_ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 QUEUE_RULES: dict[str, Rule] = {
-    # Two hours late: nobody works on this queue, and what it was to do at a time is of no use at another.
+    # Two hours late where nobody works on the queue: what it was to do at a time is of no use at another.
     "scheduled": Rule(2 * _HOUR, "dead"),
     # Longer than a parent may take that somebody still waits for.
     "waiting": Rule(24 * _HOUR, "dead"),
@@ -95,6 +100,15 @@ POOL_RULES: dict[str, Rule] = {
     "orphaned": Rule(24 * _HOUR, "expired"),
 }
 
+#: Names that other systems use for ages, and the state that is meant.
+AGES_ELSEWHERE = {
+    "max_pending_age": "pending",
+    "max_ready_age": "ready",
+    "max_completed_age": "completed",
+    "max_orphaned_age": "orphaned",
+    "max_request_age": "requested",
+}
+
 #: Ages that may be given for all queues and pools at once.
 _FLAT = tuple(dict.fromkeys((*QUEUE_RULES, *POOL_RULES)))
 
@@ -102,7 +116,8 @@ _FLAT = tuple(dict.fromkeys((*QUEUE_RULES, *POOL_RULES)))
 class Ages(Struct, frozen=True):
     """The whole table, as settings gave it."""
 
-    flat: dict[str, Rule | None] = {}
+    #: Ages for all queues and pools at once; None: nothing is too old there.
+    flat: dict[str, int | None] = {}
     queues: dict[str, dict[str, Any]] = {}
     pools: dict[str, dict[str, Any]] = {}
 
@@ -116,9 +131,9 @@ class Ages(Struct, frozen=True):
 
     def _of(self, defaults: Mapping[str, Rule], tables: dict[str, dict[str, Any]], name: str) -> dict[str, Rule]:
         rules = dict(defaults)
-        for state, given in self.flat.items():
-            if state in rules and given is not None:
-                rules[state] = msgspec.structs.replace(rules[state], age_ms=given.age_ms, classes={})
+        for state, age_ms in self.flat.items():
+            if state in rules:
+                rules[state] = msgspec.structs.replace(rules[state], age_ms=age_ms, classes={})
         for table in (tables.get("*", {}), tables.get(name, {})):
             for state, given in table.items():
                 rules[state] = _rule(given, rules.get(state, Rule(None, "dead")), "")
@@ -133,15 +148,15 @@ def ages_of(given: Any, *, what: str = "purge_ages") -> Ages:
     """
     if not isinstance(given, dict):
         raise OptionError(f"{what}: a table of states and ages is needed, found {given!r:.80}.")
-    flat: dict[str, Rule | None] = {}
+    flat: dict[str, int | None] = {}
     for name, value in given.items():
         if name in ("queues", "pools"):
             _check_tables(f"{what}.{name}", value, is_pool=name == "pools")
         elif name not in _FLAT:
-            near = did_you_mean(str(name), (*_FLAT, "queues", "pools")) or f": it is none of {', '.join(_FLAT)}"
+            near = _meant(name, (*_FLAT, "queues", "pools")) or f": it is none of {', '.join(_FLAT)}"
             raise OptionError(f"{what}: there is no state {name!r}{near}")
         else:
-            flat[name] = Rule(_age(value, f"{what}.{name}"), "")
+            flat[name] = _age(value, f"{what}.{name}")
     return Ages(flat, given.get("queues", {}), given.get("pools", {}))
 
 
@@ -153,15 +168,41 @@ def _check_tables(what: str, given: Any, *, is_pool: bool) -> None:
             raise OptionError(f"{what}.{name}: a table of states and ages is needed, found {table!r:.80}.")
         for state, value in table.items():
             where = f"{what}.{name}.{state}"
-            if not is_pool and state not in QUEUE_RULES:
-                known = ", ".join(QUEUE_RULES)
-                raise OptionError(f"{where}: there is no such state{did_you_mean(state, QUEUE_RULES) or f': {known}'}")
+            if state in AGES_ELSEWHERE if is_pool else state not in QUEUE_RULES:
+                near = _meant(state, POOL_RULES if is_pool else QUEUE_RULES) or f": {', '.join(QUEUE_RULES)}"
+                raise OptionError(f"{where}: there is no such state{near}")
             default = (POOL_RULES if is_pool else QUEUE_RULES).get(state, Rule(None, "dead"))
             rule = _rule(value, default, where)
+            if state == "orphaned" and rule.classes:
+                raise OptionError(f"{where}.classes: nobody knows the class of what is in no state")
             if not is_pool:
                 _check_actions(rule, QUEUE_ACTIONS[state], where)
             elif state == "orphaned":
                 _check_actions(rule, ("expired",), where)
+            else:
+                for word in (state, *(one.then for one in (rule, *rule.classes.values()))):
+                    state_word(word, what=where)
+                if any(one.then == state for one in (rule, *rule.classes.values())):
+                    raise OptionError(f"{where}.then: it is in that state already")
+
+
+def _meant(name: Any, known: Collection[str]) -> str:
+    """The end of a refusal: the name that is meant, if there is one."""
+    ours = AGES_ELSEWHERE.get(name)
+    return f", did you mean {ours!r}?" if ours in known else did_you_mean(str(name), known)
+
+
+def check_declared(given: Mapping[str, Any], pool: str, states: Sequence[str]) -> None:
+    """Refuse what a table says of states that the pool, which has declared its own, does not have."""
+    for state, value in given.get("pools", {}).get(pool, {}).items():
+        if state == "orphaned":
+            continue
+        said = value if isinstance(value, dict) else {}
+        rules = [one for one in (said, *said.get("classes", {}).values()) if isinstance(one, dict)]
+        for word in (state, *(one["then"] for one in rules if "then" in one)):
+            if word not in (*states, "dead", "removed"):
+                near = did_you_mean(word, states) or f": {', '.join(states)}"
+                raise OptionError(f"purge_ages.pools.{pool}.{state}: the pool has no state {word!r}{near}")
 
 
 def _check_actions(rule: Rule, allowed: Iterable[str], where: str) -> None:
@@ -171,13 +212,13 @@ def _check_actions(rule: Rule, allowed: Iterable[str], where: str) -> None:
             raise OptionError(f"{where}.then: {one.then!r} cannot be. There is: {known}.")
 
 
-def _rule(given: Any, default: Rule, where: str) -> Rule:
+def _rule(given: Any, default: Rule, where: str, known: Sequence[str] = ("age", "then", "classes")) -> Rule:
     """`"24h"`, `"never"`, or `{age = "24h", then = "dead", classes = {"shop.report" = "48h"}}`."""
     if not isinstance(given, dict):
         return msgspec.structs.replace(default, age_ms=_age(given, where), classes={})
     for name in given:
-        if name not in ("age", "then", "classes"):
-            raise OptionError(f"{where}: unknown name {name!r}{did_you_mean(name, ('age', 'then', 'classes'))}")
+        if name not in known:
+            raise OptionError(f"{where}: unknown name {name!r}{did_you_mean(name, known)}")
     age_ms = _age(given["age"], f"{where}.age") if "age" in given else default.age_ms
     then = given.get("then", default.then)
     if not isinstance(then, str) or not then:
@@ -186,11 +227,19 @@ def _rule(given: Any, default: Rule, where: str) -> Rule:
     if not isinstance(classes, dict):
         raise OptionError(f"{where}.classes: a table of ages is needed, found {classes!r:.80}.")
     own = Rule(age_ms, then)
-    return Rule(age_ms, then, {name: _rule(one, own, f"{where}.classes.{name}") for name, one in classes.items()})
+    of_classes = {name: _rule(one, own, f"{where}.classes.{name}", ("age", "then")) for name, one in classes.items()}
+    return Rule(age_ms, then, of_classes)
 
 
 def _age(given: Any, where: str) -> int | None:
-    return None if given == NEVER else max(1, milliseconds(given, what=where))
+    if given == NEVER:
+        return None
+    if isinstance(given, dict):
+        raise OptionError(f'{where}: an age such as "24h" is needed; a table may stand under queues."*" and pools."*"')
+    age_ms = milliseconds(given, what=where)
+    if not age_ms:
+        raise OptionError(f'{where}: everything is that old; "never" is no limit')
+    return age_ms
 
 
 # Decisions
@@ -205,6 +254,56 @@ class Verdict(Struct, frozen=True):
 
 class Unknown(Struct, frozen=True):
     """Nobody knows how long it has been there, so it is counted and left alone."""
+
+
+class HeldBack(Struct, frozen=True):
+    """It would be too old, but it only waits for the end of a pause or a breaker: it is counted and left alone."""
+
+    why: str
+
+
+class Standing(Struct, frozen=True):
+    """What is known of a queue besides its jobs."""
+
+    #: Workers live that serve it, or somebody runs a job of it.
+    is_served: bool = False
+    #: What holds its jobs back, in words, by the names of `model.limits.name_of`.
+    holds: dict[str, str] = {}
+    #: Until when, at least, jobs were held back by what has ended since, by the same names.
+    held_until_ms: dict[str, int] = {}
+
+    def holds_back(self, envelope: Envelope | None) -> str | None:
+        """What holds a job back; None: nothing does."""
+        return next((self.holds[name] for name in _holders(envelope) if name in self.holds), None)
+
+    def free_since_ms(self, envelope: Envelope | None) -> int:
+        """Since when nothing holds a job back, as far as anybody knows; 0: nothing ever did."""
+        return max(self.held_until_ms.get(name, 0) for name in _holders(envelope))
+
+
+def _holders(envelope: Envelope | None) -> list[str]:
+    """All that may hold a job back."""
+    return [QUEUE] if envelope is None else [QUEUE, GROUP + (envelope.group or ""), TASK + envelope.target]
+
+
+def standing_of(pauses: Iterable[Pause], held_until_ms: dict[str, int], *, is_served: bool) -> Standing:
+    """How a queue stands with what is, and was, paused in it."""
+    holds: dict[str, str] = {}
+    for one in pauses:
+        match one.kind:
+            case "queue":
+                holds[QUEUE] = "the queue is paused"
+            case "group":
+                holds[GROUP + one.name] = f"group {one.name} is paused"
+            case "task":
+                holds[TASK + one.name] = f"task {one.name} is paused"
+            case "breaker":
+                holds.setdefault(TASK + one.name, f"the breaker of task {one.name} is open")
+            case "schedule":  # jobs that it made go on
+                pass
+            case _:
+                assert_never(one.kind)
+    return Standing(is_served, holds, held_until_ms)
 
 
 def is_stale(since_ms: int, limit_ms: int, now_ms: int) -> bool:
@@ -229,19 +328,42 @@ def judge(
     return Verdict(rule.then, f"stale_{state}", since_ms, rule.age_ms)
 
 
+_ALONE = Standing()
+#: States in which a job may be held back from starting.
+_HELD_BACK = ("scheduled", "waiting", "ready")
+
+
 def judge_job(
-    rules: Mapping[str, Rule], state: str, id: str, score: float, seen: SeenJob, now_ms: int
-) -> Verdict | Unknown | None:
+    rules: Mapping[str, Rule],
+    state: str,
+    id: str,
+    score: float,
+    seen: SeenJob,
+    now_ms: int,
+    standing: Standing = _ALONE,
+) -> Verdict | Unknown | HeldBack | None:
     """What is to become of a job in a state of its queue."""
     envelope = seen.envelope
-    target = envelope.target if envelope else ""
-    if state == "ready" and envelope is not None and envelope.expires_ms is not None:
+    target = envelope.target if envelope else seen.task
+    rule = rule_of(state, standing)
+    if rule == "ready" and envelope is not None and envelope.expires_ms is not None:
         late = judge(rules, "request", target, envelope.expires_ms, now_ms)
         if late is not None:
             return late
     if state == "waiting" and envelope is not None and envelope.takes == "reply":
         return None  # a callback has a deadline of its own, which its sender chose
-    return judge(rules, state, target, _since(state, id, score, seen), now_ms)
+    since_ms, why = _since(state, id, score, seen), None
+    if state in _HELD_BACK:
+        why = standing.holds_back(envelope)
+        if why is None and since_ms is not None:
+            since_ms = max(since_ms, standing.free_since_ms(envelope))
+    verdict = judge(rules, rule, target, since_ms, now_ms)
+    return HeldBack(why) if why is not None and isinstance(verdict, Verdict) else verdict
+
+
+def rule_of(state: str, standing: Standing) -> str:
+    """The row of the table for jobs in a state. Workers that have no room leave what is due among the scheduled."""
+    return "ready" if state == "scheduled" and standing.is_served else state
 
 
 class SeenJob(Struct, frozen=True):
@@ -252,6 +374,8 @@ class SeenJob(Struct, frozen=True):
     was_handed_out: bool = False
     #: It stands in the line of a group that has a limit.
     is_in_line: bool = False
+    #: Of one that is done, of which there is no body any more.
+    task: str = ""
 
 
 def _since(state: str, id: str, score: float, seen: SeenJob) -> int | None:

@@ -28,7 +28,7 @@ class Canary(Struct, frozen=True):
     id: str
 
 
-class Replay(Struct, frozen=True, omit_defaults=True):
+class Replay(Struct, frozen=True):
     """How a replay stands."""
 
     id: str
@@ -38,7 +38,7 @@ class Replay(Struct, frozen=True, omit_defaults=True):
     rate: str = ""
     canary: bool = False
     state: Standing = "running"
-    #: Why it was stopped.
+    #: Why it was stopped, or else why the last of those that were left cannot come back.
     why: str = ""
     who: str = ""
     started_ms: int = 0

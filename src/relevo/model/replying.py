@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from relevo.model.job import Attempt, Record, State, write
+from relevo.model.job import Record, State, write
 from relevo.model.message import Fault, Reply, Status
 
 #: Reasons after which the same message may go well another time.
@@ -17,7 +17,7 @@ _STATUS: dict[State, Status] = {State.CANCELLED: "cancelled"}
 
 def fault_of(record: Record) -> Fault:
     """Why it failed. The last attempt tells; where there was none, the reason must do."""
-    last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+    last = record.story.last
     return Fault(
         last.error or record.reason or record.state.value,
         last.message,

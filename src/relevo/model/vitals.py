@@ -16,13 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from relevo.model.pauses import Pause
+
 #: Minutes over which rates are told.
 WINDOWS = {"1m": 1, "5m": 5, "15m": 15}
 #: A shorter time than this, in ms, says nothing about a rate.
 SHORTEST_MS = 5_000
-#: Counters that are sampled every minute, in the order in which samples hold them.
 #: States of entities in which they wait for somebody who wants them, or are in somebody's hands.
 AT_REST = ("ready", "running")
+#: Counters that are sampled every minute, in the order in which samples hold them.
 COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", "revived")
 
 
@@ -70,6 +72,8 @@ class PoolVitals(Struct, frozen=True):
     states: dict[str, StateVitals]
     dead: int = 0
     dead_recently: int = 0
+    #: Totals since the counters began.
+    totals: dict[str, int] = {}
 
     def size(self, state: str) -> int:
         """How many entities are in a state."""
@@ -126,6 +130,10 @@ class Vitals(Struct, frozen=True):
     silent: int = 0
     idle_workers: int = 0
     paused: bool = False
+    #: Of tasks whose attempts failed too often: open, or half open with jobs that wait for the end of a probe.
+    breakers: tuple[Pause, ...] = ()
+    #: Of those that wait: held back by a limit, a pause or a breaker, not by other jobs.
+    parked: int = 0
     #: Dead letters of the last 15 minutes that are still there.
     dead_recently: int = 0
     tasks: tuple[TaskLoad, ...] = ()
@@ -133,7 +141,8 @@ class Vitals(Struct, frozen=True):
     rates: dict[str, Rates | None] = {}
     #: Jobs that do not get on, in all states.
     stuck: int = 0
-    #: Seconds until nothing is ready if it goes on like the last five minutes; None: it never will, or nobody knows.
+    #: Seconds until nothing is ready if it goes on like the last five minutes, or else (a burst is over) like the last
+    #: one; None: it never will, or nobody knows.
     clears_in_s: float | None = None
     #: Totals since the counters began.
     totals: dict[str, int] = {}
@@ -253,11 +262,12 @@ def _grown(then: int, now: int) -> int:
     return now - then if now >= then else now  # the counters began anew meanwhile
 
 
-def clears_in(backlog: int, rates: Rates | None) -> float | None:
-    """Seconds until a backlog is worked off; None: it is not."""
+def clears_in(backlog: int, *rates: Rates | None) -> float | None:
+    """Seconds until a backlog is worked off, by the first of these rates at which it is; None: by none of them."""
     if not backlog:
         return 0.0
-    if rates is None:
-        return None
-    gain = rates.done + rates.dead - rates.enqueued
-    return round(backlog / gain * 60, 3) if gain > 0 else None
+    for one in rates:
+        gain = one.done + one.dead - one.enqueued if one is not None else 0.0
+        if gain > 0:
+            return round(backlog / gain * 60, 3)
+    return None

@@ -11,7 +11,7 @@ from msgspec import Struct
 from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.fingerprint import LENGTH, is_permanent, looks_like_fingerprint
-from relevo.model.job import Attempt, Envelope, Record
+from relevo.model.job import Envelope, Record
 from relevo.model.nearest import did_you_mean
 
 
@@ -97,12 +97,17 @@ def wanted_of(filters: Filters, now_ms: int) -> Wanted:
     if texts["group"] is not None and not looks_like_fingerprint(texts["group"]):
         raise OptionError(f"group: {_TEXTS['group']} is needed, found {texts['group']!r:.80}")
     permanent = filters.get("permanent")
-    if permanent is not None and not isinstance(permanent, bool):
-        raise OptionError(f"permanent: True or False is needed, found {permanent!r:.80}")
+    check_permanent(permanent)
     since, until = (_time(name, filters.get(name), now_ms) for name in ("since", "until"))
     if since is not None and until is not None and since > until:
         raise OptionError("since is later than until: nothing died between them")
     return Wanted(**texts, since_ms=since, until_ms=until, permanent=permanent)
+
+
+def check_permanent(permanent: Any) -> None:
+    """Refuse what is neither yes nor no; None: both."""
+    if permanent is not None and not isinstance(permanent, bool):
+        raise OptionError(f"permanent: True or False is needed, found {permanent!r:.80}")
 
 
 def _time(what: str, value: Any, now_ms: int) -> int | None:
@@ -129,11 +134,8 @@ def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:
     )
     if any(asked is not None and asked != found for asked, found in exact):
         return False
-    last = record.story.attempts[-1] if record.story.attempts else Attempt("")
-    if wanted.error is not None:
-        line = f"{last.error}: {last.message}" if last.error else last.message
-        if wanted.error.lower() not in f"{record.reason} {line}".lower():
-            return False
+    if wanted.error is not None and wanted.error.lower() not in f"{record.reason} {record.story.last.words}".lower():
+        return False
     return wanted.text is None or _holds(wanted.text.lower(), record)
 
 

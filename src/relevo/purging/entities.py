@@ -8,13 +8,14 @@ from typing import Any
 from relevo.model.durations import spoken
 from relevo.model.purging import CLASS_FIELD, Rule, Verdict, judge
 from relevo.pools import Pool
-from relevo.purging.run import MOST, Ask, Entry, LockLost, Part, Run
+from relevo.purging.asking import Asking
+from relevo.purging.run import MOST, Entry, LockLost, Part, Run
 from relevo.store import pools as store
 from relevo.store.plan import Call
 from relevo.store.pools import Entity, Only, Reason
 from relevo.store.purging import hold
 
-#: Entities of one step. Of each somebody may be asked, and all that must be over before the lock ends.
+#: Entities of one step.
 ENTITIES = 50
 
 
@@ -24,27 +25,28 @@ def purging_entities(run: Run, pool: Pool) -> Part:
     census: store.Census = yield store.census(pool.keys)
     if census.total and not run.dry_run:
         yield from run.app.list_pool(pool.name)  # as long as something is in it
+    asking = Asking(run, pool)
     for state in sorted(census.counts):
         rule = rules.get(state)
         if rule is not None and rule.earliest_ms is not None and state != "orphaned":
-            yield from _state(run, pool, state, rules, rule.earliest_ms)
+            yield from _state(run, pool, state, rules, asking)
     limit_ms = rules["orphaned"].age_ms
     if census.astray > 0 and limit_ms is not None:
         yield from _orphans(run, pool, limit_ms)
 
 
-def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], earliest_ms: int) -> Part:
+def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], asking: Asking) -> Part:
+    earliest_ms = rules[state].earliest_ms or 0
     offset = acted = 0
     while acted < MOST:
-        rows: list[Entity]
-        _, rows = yield store.roll(pool.keys, pool.name, state, earliest_ms, offset, ENTITIES)
+        rows: list[Entity] = yield store.roll(pool.keys, pool.name, state, earliest_ms, offset, ENTITIES)
         entries: list[tuple[Entity, Verdict]] = []
         for entity in rows:
             class_ = str(entity.metadata.get(CLASS_FIELD, ""))
             verdict = judge(rules, state, class_, entity.since_ms, run.now_ms)
             if not isinstance(verdict, Verdict):
                 continue
-            is_there = True if pool.still_there is None else (yield Ask(pool, entity))
+            is_there = yield from asking.is_there(entity)
             if is_there is None:
                 run.note_unknown("pool", pool.name, state, 1)
             else:

@@ -1,4 +1,4 @@
-"""The purge of a queue: its jobs by state, what is past its deadline, and bodies in no set."""
+"""The purge of a queue: its jobs by state, and what is past its deadline."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 from relevo.model.durations import spoken
 from relevo.model.job import Attempt, State
 from relevo.model.outcome import End
-from relevo.model.purging import Rule, SeenJob, Unknown, Verdict, judge_job
+from relevo.model.purging import HeldBack, Rule, SeenJob, Standing, Unknown, Verdict, judge_job, rule_of, standing_of
 from relevo.purging.run import MOST, Entry, LockLost, Part, Run
 from relevo.queue import Queue, held_of
 from relevo.store import purging as store
 from relevo.store.jobs import read_claim, readable, story_of
+from relevo.store.pauses import pauses, written
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
 from relevo.store.turns import Limits, Settled, fitting, turn
@@ -34,10 +35,28 @@ class JobEntry(Entry, frozen=True, kw_only=True):
 def purging_jobs(run: Run, name: str) -> Part:
     """All states of a queue."""
     rules = run.ages.of_queue(name)
+    standing = yield from _standing(run, name)
     for state in STATES:
-        before_ms = _border_ms(run, state, rules)
+        before_ms = _border_ms(run, rule_of(state, standing), rules)
         if before_ms is not None:
-            yield from _state(run, name, state, rules, before_ms)
+            yield from _state(run, name, state, rules, before_ms, standing)
+
+
+def _standing(run: Run, name: str) -> Generator[Call[Any], Any, Standing]:
+    """What is paused, and whether somebody works on the queue: asked once, and not for each job."""
+    keys = run.app.keys_of(name)
+    rows: list[bytes] = yield written(keys)
+    found = (yield from pauses(keys, name, run.now_ms, rows)) if rows else []
+    # A loop of one's own is no worker, and works all the same.
+    is_served = name in run.served or (yield Call([b"ZCOUNT", keys.key("running"), run.now_ms, b"+inf"])) > 0
+    before: dict[str, int] = yield store.held_until(keys)
+    standing = standing_of(found, before, is_served=is_served)
+    if not run.dry_run:
+        now = {name: at_ms for name, at_ms in before.items() if run.now_ms - at_ms < store.HELD_MS}
+        now.update(dict.fromkeys(standing.holds, run.now_ms))
+        if now != before:
+            yield store.hold_until(keys, now)
+    return standing
 
 
 def _border_ms(run: Run, state: str, rules: dict[str, Rule]) -> int | None:
@@ -47,20 +66,23 @@ def _border_ms(run: Run, state: str, rules: dict[str, Rule]) -> int | None:
     return run.now_ms - min(known) if known else None
 
 
-def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: int) -> Part:
+def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: int, standing: Standing) -> Part:
     keys = run.app.keys_of(name)
     offset: int = (yield store.walked(keys)) if state == "ready" else 0
     started, looked, acted, has_more = offset, 0, 0, True
     while has_more and acted < MOST and looked < WALK:
         part: store.Survey = yield store.survey(keys, state, before_ms, offset)
-        verdicts = [(one, _verdict(rules, state, one, run.now_ms)) for one in part.found]
+        verdicts = [(one, _verdict(rules, state, one, run.now_ms, standing)) for one in part.found]
         run.note_unknown("queue", name, state, sum(isinstance(verdict, Unknown) for _, verdict in verdicts))
+        for _, verdict in verdicts:
+            if isinstance(verdict, HeldBack):
+                run.note_held_back(name, state, verdict.why)
         entries = [
             JobEntry(one.id, state, verdict, one.bytes, seen=one)
             for one, verdict in verdicts
             if isinstance(verdict, Verdict)
         ]
-        done = yield from _act(run, name, state, entries)
+        done = yield from _act(run, name, entries)
         acted, looked, has_more = acted + len(entries), looked + part.looked, part.has_more
         offset += part.looked - done
     if has_more and acted >= MOST:
@@ -69,26 +91,27 @@ def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: i
         yield store.walk_on(keys, offset if has_more else 0)
 
 
-def _verdict(rules: dict[str, Rule], state: str, one: store.Candidate, now_ms: int) -> Verdict | Unknown | None:
+def _verdict(
+    rules: dict[str, Rule], state: str, one: store.Candidate, now_ms: int, standing: Standing
+) -> Verdict | Unknown | HeldBack | None:
     if state != "done" and not one.body:
-        # An entry whose body is gone is nobody's. Of one that runs, the next turn gives back the place of its group.
-        return Unknown() if state == "running" else Verdict("removed", "orphaned", now_ms, 0)
-    seen = SeenJob(readable(one.body) if one.body else None, bool(one.claim), one.is_in_line)
-    return judge_job(rules, state, one.id, float(one.score), seen, now_ms)
+        return Verdict("removed", "orphaned", now_ms, 0)  # an entry whose body is gone is nobody's
+    seen = SeenJob(readable(one.body) if one.body else None, bool(one.claim), one.is_in_line, one.task)
+    return judge_job(rules, state, one.id, float(one.score), seen, now_ms, standing)
 
 
-def _act(run: Run, name: str, state: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
+def _act(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
     """Make the verdicts true: how many have left their state."""
     if run.dry_run:
         for entry in entries:
             run.note("queue", name, entry)
         return 0
-    if state == "running":
-        count = 0
-        for at in range(0, len(entries), store.ACTS):
-            count += yield from _recover(run, name, entries[at : at + store.ACTS])
-        return count
-    return (yield from acting(run, name, [(entry, _act_of(run, name, entry)) for entry in entries]))
+    lost = [entry for entry in entries if entry.verdict.then == "recovered"]
+    others = [entry for entry in entries if entry.verdict.then != "recovered"]
+    count = yield from acting(run, name, [(entry, _act_of(run, name, entry)) for entry in others])
+    for at in range(0, len(lost), store.ACTS):
+        count += yield from _recover(run, name, lost[at : at + store.ACTS])
+    return count
 
 
 def acting(run: Run, name: str, rows: list[tuple[E, store.Act]]) -> Generator[Call[Any], Any, int]:
@@ -118,19 +141,19 @@ def _parts(rows: list[tuple[E, store.Act]]) -> Iterator[list[tuple[E, store.Act]
 
 
 def _act_of(run: Run, name: str, entry: JobEntry) -> store.Act:
-    seen, verdict = entry.seen, entry.verdict
-    act = store.Act(
-        entry.id, entry.state, seen.score, seen.claim, verdict.since_ms, verdict.limit_ms, store.Ending(verdict.then)
-    )
-    if verdict.then == "removed":
-        return act
+    seen, verdict, end = entry.seen, entry.verdict, _ending(run, name, entry)
+    return store.Act(entry.id, entry.state, seen.score, seen.claim, verdict.since_ms, verdict.limit_ms, end)
+
+
+def _ending(run: Run, name: str, entry: JobEntry) -> store.Ending:
+    if entry.verdict.then == "removed":
+        return store.Ending("removed")
+    seen = entry.seen
     claim = read_claim(seen.claim)
     held = Held(entry.id, claim.token if claim else 0, seen.body, readable(seen.body), story_of(seen.story))
     _, terms = run.app.terms_of(held.envelope, name)
     row = settle(held, _outcome(run, entry, held), terms, run.now_ms, queue_from=entry.state)
-    return act.ending(
-        store.Ending(row.verb, row.ms, row.text, row.name, row.follow_id, row.follow_priority, row.follow_body)
-    )
+    return store.Ending(row.verb, row.ms, row.text, row.name, row.follow_id, row.follow_priority, row.follow_body)
 
 
 def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
@@ -148,7 +171,7 @@ def _recover(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call
     app, keys, queue = run.app, run.app.keys_of(name), Queue(run.app, name)
     shortest_ms = min(entry.verdict.limit_ms for entry in entries)
     held = [(entry.id, entry.seen.score) for entry in entries]
-    taken = yield store.recover(keys, run.me, held, store.Recovery(app.lease_ms, shortest_ms))
+    taken = yield store.recover(keys, run.me, held, lease_ms=app.lease_ms, limit_ms=shortest_ms)
     if taken is None:
         raise LockLost
     settled = Settled()

@@ -29,11 +29,29 @@ class Purged(Struct, frozen=True):
 
 
 class Uncertain(Struct, frozen=True):
-    """How many in a state have an age that nobody knows. They are left alone."""
+    """How many in a state are left alone because something about them is not known."""
 
     kind: str
     name: str
     state: str
+    count: int
+
+    @property
+    def why(self) -> str:
+        """What is not known: of jobs their age, of entities whether they exist."""
+        if self.kind == "pool":
+            return "nobody knows whether they still exist"
+        return "noted not long enough ago" if self.state == "orphaned" else "of unknown age"
+
+
+class Held(Struct, frozen=True):
+    """How many jobs in a state are left alone because a pause or a breaker holds them back."""
+
+    #: Of the queue.
+    name: str
+    state: str
+    #: What holds them back: `group acme is paused`.
+    why: str
     count: int
 
 
@@ -55,7 +73,7 @@ class PurgeReport(Struct, frozen=True):
 
     purged: tuple[Purged, ...]
     dry_run: bool
-    #: Of unknown age: counted, and left alone.
+    #: Of unknown age, or nobody says whether they exist: counted, and left alone.
     unknown: tuple[Uncertain, ...] = ()
     #: Something happened to them between finding and acting.
     spared: int = 0
@@ -63,6 +81,8 @@ class PurgeReport(Struct, frozen=True):
     skipped: tuple[str, ...] = ()
     #: Those with more of it than one run acts on.
     unfinished: tuple[str, ...] = ()
+    #: Jobs that only wait for the end of a pause or a breaker: counted, and left alone.
+    held: tuple[Held, ...] = ()
 
     @property
     def count(self) -> int:
@@ -96,6 +116,9 @@ def tell(report: PurgeReport) -> None:
             one.bytes,
         )
     for some in report.unknown:
-        log.info("%s %s: %d of state %s are of unknown age: left alone", some.kind, some.name, some.count, some.state)
+        named = (some.kind, some.name, some.count, some.state, some.why)
+        log.info("%s %s: %d of state %s are left alone: %s", *named)
+    for held in report.held:
+        log.info("queue %s: %d of state %s are left alone: %s", held.name, held.count, held.state, held.why)
     for name in report.skipped:
         log.info("%s: somebody else is purging it", name)

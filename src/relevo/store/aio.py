@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from itertools import islice
 from typing import Any, TypeVar, cast
 
+from relevo.errors import ServerRefused
 from relevo.store.endpoint import Endpoint
 from relevo.store.plan import Ahead, Call, Plan, Steps
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
@@ -17,7 +18,8 @@ from relevo.store.wire import Wire, open_wire
 T = TypeVar("T")
 
 
-async def _landed(call: Call[T], reply: asyncio.Future[Any]) -> T:
+async def _landed(call: Call[T], reply: asyncio.Future[Any] | None) -> T:
+    assert reply is not None  # it was sent
     found = await reply
     if isinstance(found, Exception):
         raise refusal(str(found))
@@ -67,8 +69,12 @@ class AsyncDriver:
         try:
             step = next(steps)
             while True:
-                doing = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
-                step = steps.send(await doing)
+                try:
+                    done = await (self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience))
+                except ServerRefused as error:  # the plan may know how to go on
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
 
@@ -95,11 +101,12 @@ class AsyncDriver:
     async def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
         results = [await self._call(call, patience) for call in islice(calls, 1)]  # finds the server, loads the script
-        flying: deque[tuple[Call[T], asyncio.Future[Any]]] = deque()
+        flying: deque[tuple[Call[T], asyncio.Future[Any] | None]] = deque()
         try:
             for call in calls:
+                flying.append((call, None))  # so that it is made again if there is no way to send it now
                 wire = await self._wire(call.route)
-                flying.append((call, wire.send(call.command())))
+                flying[-1] = call, wire.send(call.command())
                 if len(flying) > 1:
                     results.append(await _landed(*flying[0]))
                     flying.popleft()

@@ -10,7 +10,7 @@ from collections import deque
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from relevo.errors import StoreError
+from relevo.errors import ServerRefused, StoreError
 from relevo.store.link import Link
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode
@@ -56,8 +56,12 @@ class BlockingDriver:
         try:
             step = next(steps)
             while True:
-                done = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
-                step = steps.send(done)
+                try:
+                    done = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
+                except ServerRefused as error:  # the plan may know how to go on
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
 

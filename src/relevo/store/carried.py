@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +31,11 @@ def bag(queue: QueueKeys, id: str) -> bytes:
     return queue.own("carried", id)
 
 
+def claimed(queue: QueueKeys, id: str) -> Call[bytes | None]:
+    """The data of a message that is too large to stand in its body; None: it is gone."""
+    return Call([b"HGET", bag(queue, id), b"claim"])
+
+
 def results(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, list[bytes]]:
     """The results of its parents, in order. Those of members that never came to be are left out."""
     key = bag(queue, id)
@@ -46,10 +52,44 @@ def results(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, list[bytes]]
     return found
 
 
+#: What of a bag a job needs wherever it runs: its inputs, and how far it came. All else is about where it was.
+_NEEDED = re.compile(r"claim|takes|late|#.+|[sp]:.+", re.DOTALL)
+
+
+def needed(known: Mapping[str, str]) -> dict[str, str]:
+    """What of a bag goes with its job to another place."""
+    return {name: value for name, value in known.items() if _NEEDED.fullmatch(name)}
+
+
+def packed(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, dict[str, str]]:
+    """What a job needs of its bag, to go elsewhere."""
+    found: dict[str, str] = {}
+    cursor = b"0"
+    while True:
+        cursor, flat = yield Call([b"HSCAN", bag(queue, id), cursor, b"COUNT", _PART])
+        texts = [part.decode(errors="replace") for part in flat]
+        found |= zip(texts[::2], texts[1::2], strict=True)
+        if cursor == b"0":
+            return needed(found)
+
+
+def is_complete(takes: str, known: Mapping[str, str]) -> bool:
+    """Whether all is there that a job takes which says so in its envelope."""
+    match takes:
+        case "claim":
+            return "claim" in known
+        case "reply" | "one":
+            return "#0" in known
+        case "list":
+            return "takes" in known or "late" in known
+        case _:
+            return True
+
+
 def with_inputs(queue: QueueKeys, id: str, envelope: Envelope) -> Generator[Call[Any], Any, Envelope]:
     """The envelope with the results of the job's parents as its first argument."""
     if envelope.takes == "claim":
-        data: bytes | None = yield Call([b"HGET", bag(queue, id), b"claim"])
+        data: bytes | None = yield claimed(queue, id)
         if data is None:
             raise InputLacking("the data that travelled beside the message is gone")
         return msgspec.structs.replace(envelope, kwargs=Raw(data), takes="claimed")

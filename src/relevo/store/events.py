@@ -28,7 +28,7 @@ from relevo.store.subscriptions import CLOSE_MS
 #: How a letter begins that says that a subscription ended; see include/subscription.lua.
 CLOSED = b"closed\n"
 #: Jobs of such a queue that one call removes.
-REMOVED = 500
+REMOVED = 100
 #: Sums of a queue that outlive it.
 _KEPT = ("done", "dead", "expired", "cleaned")
 #: Entries that are looked at, in each of a few places, to find the oldest job of a queue.

@@ -1,4 +1,4 @@
-"""The health of an app as somebody last found it, and who is to look next."""
+"""The health of an app as somebody last found it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from relevo.store.scripts import script
 
 #: A snapshot says nothing after two intervals; for two more it can be seen what was found last.
 KEPT = 4
-#: Whoever looks has the next interval, less what lies between two who ask: if it dies, the next one is not late.
-TURN = 0.9
 
 _read = msgspec.json.Decoder(Health).decode
 
 
-def take_turn(keys: AppKeys, worker: str, every: float) -> Call[bool]:
-    """Whether it is this worker's turn to look: nobody did in this interval."""
-    return Call([b"SET", keys.watching, worker, b"NX", b"PX", max(1, round(every * TURN * 1000))], bool)
-
-
-def keep_snapshot(keys: AppKeys, health: Health, every: float) -> Call[int]:
+def keep_snapshot(keys: AppKeys, health: Health) -> Call[int]:
     """Keep what was found."""
     reasons = "\n".join(reason.text for reason in health.reasons)
-    live_ms = round(KEPT * every * 1000)
+    live_ms = round(KEPT * health.every_s * 1000)
     args: list[Argument] = [live_ms, health.status, health.checked_at_ms, reasons, msgspec.json.encode(health)]
     return Call(args, int, script("snapshot"), (keys.health,))
 

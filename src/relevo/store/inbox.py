@@ -42,7 +42,9 @@ PING_EVERY = 5.0
 ID_LENGTH = 20
 #: Requests that leave together, at the most.
 TOGETHER = 100
-_CANCELLED = b'{"state":"cancelled"'
+#: Ends that no one waits for: who stopped waiting has the job cancelled, or its worker found as well that time was up.
+_NO_ANSWER = (b'{"state":"cancelled"', b'{"state":"expired"')
+_ANSWERS = (State.DONE, State.DEAD)
 
 
 class AsyncInbox:
@@ -204,7 +206,7 @@ class AsyncInbox:
             record = _readable(payload)
             if record is not None:
                 self._settle(id, record)
-        elif not payload.startswith(_CANCELLED, ID_LENGTH):  # who stopped waiting has it cancelled
+        elif not payload.startswith(_NO_ANSWER, ID_LENGTH):
             self.late += 1
 
     async def _open_within(self, timeout: float | None, id: str) -> None:
@@ -402,7 +404,7 @@ class BlockingInbox:
         if found is True:
             return
         with self._lock:
-            self.late += id not in self._waiting and isinstance(found, Record) and found.state is not State.CANCELLED
+            self.late += id not in self._waiting and isinstance(found, Record) and found.state in _ANSWERS
             for slot in self._waiting.get(id, []):
                 if not slot.event.is_set():
                     slot.record = found if isinstance(found, Record) else None

@@ -31,6 +31,14 @@ def read_claim(text: bytes) -> Claim | None:
     return None
 
 
+def record_of(text: bytes, state: State = State.DEAD) -> Record:
+    """The record of an ended job in a listing; one that nobody can read must not hide the others."""
+    try:
+        return read_record(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Record(state, reason="unreadable", unreadable=text)
+
+
 class Seen(Struct, frozen=True):
     """A job as one look found it."""
 
@@ -117,13 +125,18 @@ def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int
     return Call(args, lambda r: ([one.decode() for one in r[:-1]], bool(r[-1])), script, queue.of(script))
 
 
-def revive(queue: QueueKeys, id: str, envelope: Envelope, body: bytes) -> Call[tuple[int, int]]:
+def revive(
+    queue: QueueKeys, id: str, envelope: Envelope, body: bytes, ended_ms: int, *, died_ms: int | None = None
+) -> Call[tuple[int, int]]:
     """Put an ended job back in its queue: 0 if somebody else did so before, -1 if a parent forbids it, else 1, or 2 if
-    there is something to relay now; and the number under which those that depend on it hear of that."""
+    there is something to relay now; and the number under which those that depend on it hear of that.
+
+    `died_ms`: only if it is the dead letter that died then, and not again since.
+    """
     script = queue.script("revive")
     args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, envelope.name, KEEP_MS]
-    # A repeated call would answer 0 although the first one, whose reply was lost, did it.
-    return Call(args, tuple, script, queue.of(script), repeatable=False)
+    args += (ended_ms, "" if died_ms is None else died_ms, 0)
+    return Call(args, tuple, script, queue.of(script), again=len(args) - 1)
 
 
 def discard(queue: QueueKeys, ids: Sequence[str], *, undo_ms: int = 0) -> Call[tuple[int, bool]]:

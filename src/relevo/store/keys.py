@@ -27,9 +27,9 @@ QUEUE_KEYS = {
     "letters": "empties as letters are delivered",
     "schedules": "permanent until a schedule is removed",
     "ticks": "permanent until a schedule is removed",
-    "clock": "removed when nothing is queued",
+    "clock": "removed when nothing is ready",
     "idle": "time limit, renewed by idle workers",
-    "paused": "permanent until the queue is resumed",
+    "paused": "resuming, or the first turn after its end",
     "stats": "time limit, renewed by traffic",
     "timings": "time limit, renewed by traffic",
     "minutes": "two hours, renewed by those who look at rates",
@@ -43,15 +43,15 @@ QUEUE_KEYS = {
     "limits": "permanent until the limit is removed",
     "holding": "empties with the jobs",
     "buckets": "time limit: when all of them are full",
-    "parking": "empties with the jobs, and as pauses end",
+    "parking": "empties with the jobs, and as pauses and breakers end",
     "lines": "removed when nobody stands in a line",
-    "pauses": "permanent until it is resumed",
+    "pauses": "as the pause or the breaker",
     "breakers": "time limit: the longest window",
     "instances": "time limit, renewed by those who serve the queue",
     "offers": "time limit, renewed by those who serve the queue",
     "log": "time limit, renewed by traffic; the newest only",
     "strays": "time limit, renewed by the purge",
-    "walk": "a day, renewed by the purge",
+    "walk": "a day, renewed by the purge; walk:held 30 days",  # and walk:strays
     # of a pool, which is addressed as a queue: `{prefix:env:app:actions:pool:name}`
     "entities": "empties with the entities",
     "states": "empties with the entities",
@@ -118,28 +118,29 @@ class QueueKeys:
             return self._for_script.setdefault(script.name, keys)
 
 
+def _address(*parts: str) -> str:
+    return ":".join(encode(part, what="name") if part else "" for part in parts)
+
+
 def bus_keys(prefix: str, env: str, *, clock_key: str = "") -> QueueKeys:
     """The keys of the bus as a whole: what all services under one prefix and env share."""
-    parts = (encode(part, what="name") if part else "" for part in (prefix, env))
-    return QueueKeys(":".join(parts), clock_key=clock_key)
+    return QueueKeys(_address(prefix, env), clock_key=clock_key)
 
 
 def app_keys(prefix: str, env: str, app: str, *, clock_key: str = "") -> QueueKeys:
     """The keys of an app as a whole, for scripts."""
-    parts = (encode(part, what="name") if part else "" for part in (prefix, env, app))
-    return QueueKeys(":".join(parts), clock_key=clock_key)
+    return QueueKeys(_address(prefix, env, app), clock_key=clock_key)
 
 
 class AppKeys:
     """The keys of one app: where its queues and workers are listed."""
 
     def __init__(self, prefix: str, env: str, app: str) -> None:
-        parts = (encode(part, what="name") if part else "" for part in (prefix, env, app))
-        self._tag = "{" + ":".join(parts) + "}:"
+        self._tag = "{" + _address(prefix, env, app) + "}:"
 
     @property
     def queues(self) -> bytes:
-        """zset: queue name, when it was last used; time limit, renewed by use."""
+        """zset: a queue of the app, also of services it serves, when it was last used; a month unused and empty."""
         return (self._tag + "queues").encode()
 
     @property
@@ -149,7 +150,7 @@ class AppKeys:
 
     @property
     def pools(self) -> bytes:
-        """zset: name of a pool, when it was last used; time limit, renewed by use."""
+        """zset: name of a pool, when it was last used; a month unused and empty."""
         return (self._tag + "pools").encode()
 
     @property

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relevo.model.job import Envelope, Record, State, read_record
+from relevo.model.job import Envelope, Record, read_record
+from relevo.store.jobs import record_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
@@ -16,10 +17,9 @@ from relevo.store.push import KEEP_MS
 #: Letters and bytes in one call: enough for a page, few enough that others are answered meanwhile.
 CHUNK = 100
 CHUNK_BYTES = 1024 * 1024
-#: Kinds looked at in one call, heads of the newest of each, and old entries checked for whether their record lives.
+#: Kinds looked at in one call, and heads of the newest of each.
 KINDS_AT_ONCE = 10
 SAMPLE = 10
-SWEEP = 20
 #: The trend of a group: what died in the last hour, against the day before that.
 RECENT_MS = 3_600_000
 BEFORE_MS = 24 * 3_600_000
@@ -84,17 +84,10 @@ def part(
     def decode(reply: list[Any]) -> Part:
         ids, times, texts, at, id, behind = reply
         last = Place(_ms(at), id.decode()) if id else None
-        return Part([one.decode() for one in ids], [_ms(one) for one in times], list(map(_record, texts)), last, behind)
+        records = [record_of(text) for text in texts]
+        return Part([one.decode() for one in ids], [_ms(one) for one in times], records, last, behind)
 
     return Call(args, decode, script, queue.of(script))
-
-
-def _record(text: bytes) -> Record:
-    """A letter's record; one that somebody else wrote must not hide the others."""
-    try:
-        return read_record(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Record(State.DEAD, reason="unreadable", unreadable=text)
 
 
 def _ms(score: bytes) -> int:
@@ -108,11 +101,11 @@ def count_between(queue: QueueKeys, kind: str, since_ms: int | None, until_ms: i
     return Call([b"ZCOUNT", key, low, "+inf" if until_ms is None else until_ms], int)
 
 
-def are_dead(queue: QueueKeys, ids: Sequence[str]) -> Call[list[str]]:
-    """Which of these are dead letters of a queue."""
+def are_dead(queue: QueueKeys, ids: Sequence[str]) -> Call[dict[str, int]]:
+    """Which of these are dead letters of a queue, and when each died."""
 
-    def decode(scores: list[bytes | None]) -> list[str]:
-        return [id for id, score in zip(ids, scores, strict=True) if score is not None]
+    def decode(scores: list[bytes | None]) -> dict[str, int]:
+        return {id: _ms(score) for id, score in zip(ids, scores, strict=True) if score is not None}
 
     return Call([b"ZMSCORE", queue.key("dead"), *ids], decode)
 
@@ -125,7 +118,7 @@ def kinds(queue: QueueKeys) -> Call[list[str]]:
 def alike(queue: QueueKeys, fingerprints: Sequence[str]) -> Call[list[Alike]]:
     """How groups of letters that died alike stand."""
     script = queue.script("groups")
-    args: list[Argument] = [RECENT_MS, BEFORE_MS, SAMPLE, SWEEP, *fingerprints]
+    args: list[Argument] = [RECENT_MS, BEFORE_MS, SAMPLE, *fingerprints]
     return Call(args, lambda reply: [_alike(*row) for row in reply], script, queue.of(script))
 
 
@@ -142,12 +135,12 @@ def _head(text: bytes) -> Record | None:
         return None  # cut off: its edges alone are longer than a head
 
 
-def restore(queue: QueueKeys, ids: Sequence[str], dead_max: int) -> Call[tuple[int, bool]]:
-    """Bring back letters that were discarded a moment ago: how many; whether to relay."""
+def restore(queue: QueueKeys, ids: Sequence[str], dead_max: int) -> Call[tuple[int, bool, int]]:
+    """Bring back letters that were discarded a moment ago: how many; whether to relay; how many have no room."""
     script = queue.script("restore")
     # A repeated call would answer 0 although the first one, whose reply was lost, did it.
     args: list[Argument] = [KEEP_MS, dead_max, *ids]
-    return Call(args, lambda r: (r[0], bool(r[1])), script, queue.of(script), repeatable=False)
+    return Call(args, lambda r: (r[0], bool(r[1]), r[2]), script, queue.of(script), repeatable=False)
 
 
 def discarded(queue: QueueKeys) -> Call[list[str]]:
@@ -171,12 +164,28 @@ def replace(queue: QueueKeys, id: str, new_id: str, envelope: Envelope, body: by
     return Call(args, int, script, queue.of(script))
 
 
+class Arrival(Struct, frozen=True):
+    """A letter that comes from elsewhere."""
+
+    id: str
+    died_ms: int
+    record: bytes
+    #: What its job takes with it, see store/carried.py.
+    carried: dict[str, str] = {}
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it has."""
+        return len(self.record) + sum(map(len, self.carried.values()))
+
+
 def bury(
-    queue: QueueKeys, letters: Sequence[tuple[str, int, bytes]], *, ttl_ms: int, dead_max: int
-) -> Call[tuple[list[bool], bool]]:
-    """File letters (id, when it died, record) from elsewhere: of each whether it was new; whether to relay."""
+    queue: QueueKeys, letters: Sequence[Arrival], *, ttl_ms: int, dead_max: int
+) -> Call[tuple[list[bool], int, bool]]:
+    """File letters from elsewhere: of each whether it was new; how many old ones had to go; whether to relay."""
     script = queue.script("bury")
     args: list[Argument] = [KEEP_MS, dead_max, ttl_ms]
-    for letter in letters:
-        args += letter
-    return Call(args, lambda r: (list(map(bool, r[:-1])), bool(r[-1])), script, queue.of(script))
+    for one in letters:
+        args += [one.id, one.died_ms, one.record, len(one.carried)]
+        args += [part for pair in one.carried.items() for part in pair]
+    return Call(args, lambda r: (list(map(bool, r[:-2])), r[-2], bool(r[-1])), script, queue.of(script))

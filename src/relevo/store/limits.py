@@ -15,8 +15,10 @@ from relevo.model.limits import GROUP, QUEUE, TASK, Limit, read_limit
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
-#: Running jobs, or names, that one call looks at.
+#: Running jobs that one call looks at.
 CHUNK = 200
+#: Names that one call looks at: of each, the head of its line is read, and none takes longer than three milliseconds.
+NAMES = 50
 _ORDER = (QUEUE, TASK, GROUP)
 
 
@@ -106,8 +108,8 @@ def limits(queue: QueueKeys) -> Generator[Call[Any], Any, list[LimitInfo]]:
     found: list[bytes] = yield Call([b"HKEYS", queue.key("limits")])
     names = sorted((name.decode() for name in found), key=lambda name: (_ORDER.index(name[:2]), name))
     rows: list[LimitInfo] = []
-    for at in range(0, len(names), CHUNK):
-        rows += yield gauge(queue, names[at : at + CHUNK])
+    for at in range(0, len(names), NAMES):
+        rows += yield gauge(queue, names[at : at + NAMES])
     return rows
 
 

@@ -84,7 +84,9 @@ class Link:
                     raise TimeoutError(f"no whole reply within {limit:g} s")
         except (OSError, hiredis.HiredisError) as error:
             self.close()
-            raise ConnectionLost(f"connection to {self.endpoint} lost: {error}", sent=True) from error
+            # EAGAIN is how the kernel says that the time is up, and says nothing to anybody.
+            why = f"no answer for {limit:g} s" if isinstance(error, BlockingIOError) else error
+            raise ConnectionLost(f"connection to {self.endpoint} lost: {why}", sent=True) from error
 
     def wait(self, timeout: float) -> Any:
         """The next message, or TimeoutError after a quiet time, which leaves the connection as it is."""

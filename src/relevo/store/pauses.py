@@ -15,17 +15,34 @@ from relevo.store.plan import Call
 _ORDER = ("queue", "task", "breaker", "group", "schedule")
 
 
-def pauses(queue: QueueKeys, name: str, now_ms: int) -> Generator[Call[Any], Any, list[Pause]]:
-    """All that is paused in a queue: itself, tasks, breakers, groups, schedules. What has ended is left out."""
-    rows: list[bytes] = yield Call([b"HGETALL", queue.key("pauses")])
+def written(queue: QueueKeys) -> Call[list[bytes]]:
+    """What is written down about the pauses of a queue, for `pauses`."""
+    return Call([b"HGETALL", queue.key("pauses")])
+
+
+def pauses(queue: QueueKeys, name: str, now_ms: int, rows: list[bytes]) -> Generator[Call[Any], Any, list[Pause]]:
+    """All that is paused in a queue: itself, tasks, breakers, groups, schedules. What has ended is left out.
+
+    So is a breaker that would let a probe go and has none: it holds nothing back.
+    """
     read = (read_pause(name, rows[i].decode(), rows[i + 1].decode()) for i in range(0, len(rows), 2))
     found = [one for one in read if one is not None and (one.until_ms is None or one.until_ms > now_ms)]
-    open = [one.name for one in found if one.kind == "breaker"]
-    if open:
-        texts: list[bytes | None] = yield Call([b"HMGET", queue.key("limits"), *(TASK + task for task in open)])
-        probes = {task: read_limit(text.decode()).probe_ms for task, text in zip(open, texts, strict=True) if text}
-        found = [
-            msgspec.structs.replace(one, until_ms=probes.get(one.name)) if one.kind == "breaker" else one
-            for one in found
-        ]
+    breakers = [one for one in found if one.kind == "breaker"]
+    if breakers:
+        found = [one for one in found if one.kind != "breaker"]
+        found += yield from _open(queue, now_ms, breakers)
     return sorted(found, key=lambda one: (_ORDER.index(one.kind), one.name))
+
+
+def _open(queue: QueueKeys, now_ms: int, breakers: list[Pause]) -> Generator[Call[Any], Any, list[Pause]]:
+    """Those that hold something back, each with the time at which it lets a probe go."""
+    names = [TASK + one.name for one in breakers]
+    texts: list[bytes | None] = yield Call([b"HMGET", queue.key("limits"), *names])
+    found = []
+    for one, name, text in zip(breakers, names, texts, strict=True):
+        probe_ms = read_limit(text.decode()).probe_ms if text else None
+        if probe_ms is None:  # it has closed meanwhile
+            continue
+        if probe_ms > now_ms or (yield Call([b"EXISTS", queue.own("parked", name)])):
+            found.append(msgspec.structs.replace(one, until_ms=probe_ms))
+    return found

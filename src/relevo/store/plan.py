@@ -55,7 +55,7 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
 
 
 class Ahead(Struct, Generic[T], frozen=True):
-    """Many calls to one queue, of which the next is made while the server works on the one before.
+    """Many calls, to any queues, of which the next is made while the server works on the one before.
 
     Gives a list of their results. All of them must be repeatable: after a broken connection those under way are.
     """

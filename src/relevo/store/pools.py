@@ -13,8 +13,9 @@ from msgspec import Raw, Struct
 
 from relevo import __version__
 from relevo.model.fingerprint import error_line, fingerprint
-from relevo.model.job import Attempt, Record, State, read_record
+from relevo.model.job import Attempt, Record, State
 from relevo.model.vitals import PoolVitals, StateVitals
+from relevo.store.jobs import record_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
@@ -22,6 +23,8 @@ from relevo.store.vitals import RECENT_MS, SAMPLE
 
 #: States of one pool: free words, but a word for each entity would be a mistake.
 MOST_STATES = 100
+#: Fields of one entity's metadata: enough to describe it, too few to be a database.
+MOST_FIELDS = 100
 #: Entities that are looked at in one step of the orphan check.
 PART = 500
 
@@ -65,12 +68,9 @@ class Dead(Struct, frozen=True):
 class Census(Struct, frozen=True):
     """A pool in one snapshot."""
 
-    now_ms: int
     #: Entities of which something is known.
     total: int
     counts: dict[str, int]
-    #: Since when the oldest of each state is there.
-    oldest_ms: dict[str, int]
 
     @property
     def astray(self) -> int:
@@ -108,9 +108,9 @@ def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -
 def shift(
     pool: QueueKeys, id: str, from_: str, to: str, metadata: Mapping[str, bytes], only: Only | None = None
 ) -> Call[tuple[int, str]]:
-    """Move an entity: 1 done, 0 it is not there, -1 too many states; and where it is."""
+    """Move an entity: 1 done, 0 it is not there, -1 too many states, -3 too many fields; and where it is."""
     script = pool.script("shift")
-    args: list[Argument] = [KEEP_MS, id, from_, to, *_conditions(only), MOST_STATES, *_pairs(metadata)]
+    args: list[Argument] = [KEEP_MS, id, from_, to, *_conditions(only), MOST_STATES, MOST_FIELDS, *_pairs(metadata)]
     return Call(args, _said, script, pool.of(script), repeatable=False)
 
 
@@ -143,16 +143,21 @@ def expel(
     metadata: Mapping[str, bytes],
     only: Only | None = None,
 ) -> Call[tuple[int, str]]:
-    """Make an entity a dead letter: 1 done, 0 it is not there; and where it is."""
+    """Make an entity a dead letter: 1 done, 0 it is not there, -3 too many fields; and where it is."""
     script = pool.script("expel")
     write = msgspec.json.encode
-    told = {"how": why.how, "error": why.error, "message": why.message, "traceback": why.traceback}
-    attempt = write({key: value for key, value in told.items() if value})[:-1]
     args: list[Argument] = [KEEP_MS, 0, keeping.dead_max, id, from_, *_conditions(only), letter, keeping.letter_ms]
     last = Attempt(why.how, error=why.error, message=why.message, traceback=why.traceback)
     traits = {"fingerprint": fingerprint(why.reason, last), "error": error_line(last), "version": __version__}
-    args += [keeping.data_ms, write(name), write(f"pool:{name}"), write(traits)[1:-1], write(why.reason), attempt]
-    args += _pairs(metadata)
+    args += [
+        keeping.data_ms,
+        write(name),
+        write(f"pool:{name}"),
+        write(traits)[1:-1],
+        write(why.reason),
+        write(last)[:-1],
+    ]
+    args += [MOST_FIELDS, *_pairs(metadata)]
     return Call(args, _said, script, pool.of(script), repeatable=False)
 
 
@@ -163,10 +168,10 @@ def oust(pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None =
     return Call(args, _said, script, pool.of(script), repeatable=False)
 
 
-def amend(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[bool]:
-    """Change what is known of an entity: whether it is there."""
+def amend(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[int]:
+    """Change what is known of an entity: 1 done, 0 it is not there, -3 too many fields."""
     script = pool.script("amend")
-    return Call([id, *_pairs(metadata)], bool, script, pool.of(script))
+    return Call([id, MOST_FIELDS, *_pairs(metadata)], int, script, pool.of(script))
 
 
 def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
@@ -178,16 +183,13 @@ def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
     return Call([b"HGETALL", pool.own("entity", id)], decode)
 
 
-def roll(
-    pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int
-) -> Call[tuple[int, list[Entity]]]:
-    """The time, and a page of the entities in a state, those that are there longest first."""
+def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int) -> Call[list[Entity]]:
+    """A page of the entities in a state, those that are there longest first."""
     script = pool.script("roll")
 
-    def decode(reply: list[Any]) -> tuple[int, list[Entity]]:
-        now_ms, ids, since, known = reply
-        rows = zip(ids, since, known, strict=True)
-        return now_ms, [_entity(name, id.decode(), fields, state, int(float(at))) for id, at, fields in rows]
+    def decode(reply: list[Any]) -> list[Entity]:
+        rows = zip(*reply, strict=True)
+        return [_entity(name, id.decode(), fields, state, int(float(at))) for id, at, fields in rows]
 
     return Call([state, older_ms, offset, limit], decode, script, pool.of(script))
 
@@ -197,12 +199,15 @@ def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[Poo
     script = pool.script("muster")
 
     def decode(reply: list[Any]) -> PoolVitals:
-        now_ms, dead, recently, *rows = reply
+        now_ms, dead, recently, counters, *rows = reply
         states = {}
         for word, size, oldest, stuck, mean in zip(*(rows[n::5] for n in range(5)), strict=True):
             ages = (now_ms - int(float(oldest)), now_ms - int(float(mean)))
             states[word.decode(errors="replace")] = StateVitals(size, *ages, stuck, exact=size <= SAMPLE)
-        return PoolVitals(name, queue, now_ms, states, dead, recently)
+        totals = {
+            field.decode(errors="replace"): int(n) for field, n in zip(counters[::2], counters[1::2], strict=True)
+        }
+        return PoolVitals(name, queue, now_ms, states, dead, recently, totals)
 
     return Call([stuck_ms, RECENT_MS, SAMPLE, MOST_STATES], decode, script, pool.of(script))
 
@@ -212,14 +217,8 @@ def census(pool: QueueKeys) -> Call[Census]:
     script = pool.script("census")
 
     def decode(reply: list[Any]) -> Census:
-        words = [word.decode() for word in reply[2::3]]
-        oldest = [int(float(at)) for at in reply[4::3]]
-        return Census(
-            reply[0],
-            reply[1],
-            dict(zip(words, reply[3::3], strict=True)),
-            dict(zip(words, oldest, strict=True)),
-        )
+        total, *rows = reply
+        return Census(total, {word.decode(): size for word, size in zip(rows[::2], rows[1::2], strict=True)})
 
     return Call([MOST_STATES], decode, script, pool.of(script))
 
@@ -229,8 +228,14 @@ def readmit(
 ) -> Call[int]:
     """Bring an entity back from its dead letter: 1 done, 0 no such letter, -1 too many states, -2 it is there."""
     script = pool.script("readmit")
-    args: list[Argument] = [KEEP_MS, letter, id, state, retries, MOST_STATES, *_pairs(metadata)]
-    return Call(args, int, script, pool.of(script), repeatable=False)
+    args: list[Argument] = [KEEP_MS, letter, id, state, retries, MOST_STATES, 0, *_pairs(metadata)]
+    return Call(args, int, script, pool.of(script), again=6)
+
+
+def come_back(pool: QueueKeys, letter: str, record: Record, body: Body, to: str | None = None) -> Call[int]:
+    """`readmit` with all that a dead letter knows: to the state that the entity came from, or another."""
+    metadata = {name: bytes(value) for name, value in body.metadata.items()}
+    return readmit(pool, letter, body.entity, to or record.queue_from, record.runs + 1, metadata)
 
 
 class Stray(Struct, frozen=True):
@@ -273,25 +278,30 @@ def letter(pool: QueueKeys, id: str) -> Call[tuple[Record, Body] | None]:
     """A dead letter of a pool, by its id."""
 
     def decode(text: bytes | None) -> tuple[Record, Body] | None:
-        return None if text is None else as_letter(read_record(text))
+        record = None if text is None else record_of(text)
+        body = body_of(record) if record else None
+        return (record, body) if record and body else None
 
     return Call([b"GET", pool.own("ended", id)], decode)
 
 
-def as_letter(record: Record) -> tuple[Record, Body] | None:
-    """A record of a pool's dead letter; None for anything else."""
+def body_of(record: Record) -> Body | None:
+    """What a pool's dead letter holds; None for any other record, and for one that nobody can read."""
     if record.state is not State.DEAD:
         return None
     try:
-        return record, _read_body(record.body)
-    except msgspec.DecodeError:
+        return _read_body(record.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def dead_of(id: str, record: Record, body: Body) -> Dead:
-    """A dead letter as people see it."""
-    last = record.story.attempts[-1]
-    metadata = {name: msgspec.json.decode(value) for name, value in body.metadata.items()}
+def dead_of(id: str, record: Record) -> Dead | None:
+    """A dead letter of a pool as people see it; None for anything else."""
+    body = body_of(record)
+    if body is None:
+        return None
+    last = record.story.last
+    metadata = {name: _value(bytes(value)) for name, value in body.metadata.items()}
     counted = metadata.get("retry_count")
     return Dead(
         id,
@@ -328,5 +338,5 @@ def _number(text: bytes) -> int:
 def _value(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:  # written by somebody else's hand
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # written by somebody else's hand
         return text.decode(errors="replace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
-from relevo.store.workers import WorkerInfo
+from relevo.store.workers import WorkerInfo, read_worker
 
 #: A worker says that it serves three times in this span; silent for so long, it is gone.
 SERVE_MS = 30_000
@@ -50,12 +50,24 @@ def instances(queue: QueueKeys, now_ms: int) -> Call[int]:
     return Call([b"ZCOUNT", queue.key("instances"), now_ms, b"+inf"])
 
 
-def served(queue: QueueKeys, now_ms: int) -> Generator[Call[Any], Any, Served]:
-    """Who serves a queue, and what."""
-    alive: list[bytes] = yield Call([b"ZRANGEBYSCORE", queue.key("instances"), now_ms, b"+inf"])
-    found: list[bytes] = yield Call([b"HGETALL", queue.key("offers")])
-    offers = dict(zip(found[::2], found[1::2], strict=True))
-    instances = [msgspec.json.decode(offers[b"@" + id], type=WorkerInfo) for id in alive if b"@" + id in offers]
+def present_at(queue: QueueKeys, now_ms: int) -> Call[list[bytes]]:
+    """Ids of the workers that serve a queue."""
+    return Call([b"ZRANGEBYSCORE", queue.key("instances"), now_ms, b"+inf"])
+
+
+def offers(queue: QueueKeys) -> Call[dict[bytes, bytes]]:
+    """What the workers of a queue say of themselves and of its actions."""
+
+    def decode(reply: list[bytes]) -> dict[bytes, bytes]:
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+    return Call([b"HGETALL", queue.key("offers")], decode)
+
+
+def served(alive: list[bytes], offers: dict[bytes, bytes], now_ms: int) -> Served:
+    """Who serves a queue, and what, as `present_at` and `offers` told."""
+    said = [read_worker(offers[b"@" + id]) for id in alive if b"@" + id in offers]
+    instances = [one for one in said if one is not None]
     actions: dict[str, Any] = {}
     missing: dict[str, Any] = {}
     for name, text in offers.items():

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from relevo.store import subscriptions
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import CHUNK_BYTES, KEEP_MS
 from relevo.store.subscriptions import unlock as unlock
 
-#: Entries of one look: none takes longer than two milliseconds, however long the queue is.
+#: Entries of one look: none takes longer than some milliseconds, however long the queue is.
 PART = 250
-#: Of the ready only the ids are looked at first, which is quicker.
-PART_READY = 500
 #: Ended in one step.
 ACTS = 50
 #: One purge of a queue at a time; whoever dies in it holds up the next for so long.
 LOCK_MS = 60_000
 #: How long it is remembered where in a long queue the last purge stopped.
 WALK_MS = 86_400_000
+#: And what held jobs back: their ages count from then, and no limit that anybody sets is longer.
+HELD_MS = 30 * 86_400_000
+#: What is short comes first in a record: see model/job.py.
+_TARGET = re.compile(rb'{"state":"done","target":("(?:[^"\\]|\\.)*")')
 
 
 class Candidate(Struct, frozen=True):
@@ -36,6 +40,8 @@ class Candidate(Struct, frozen=True):
     story: bytes
     bytes: int
     is_in_line: bool
+    #: Of one that is done, of which there is no body any more.
+    task: str = ""
 
 
 class Survey(Struct, frozen=True):
@@ -53,14 +59,25 @@ def survey(queue: QueueKeys, state: str, before_ms: int, offset: int) -> Call[Su
     def decode(reply: list[Any]) -> Survey:
         looked, more, *flat = reply
         rows = zip(*(flat[i::7] for i in range(7)), strict=True)
-        return Survey(looked, bool(more), [_candidate(*row) for row in rows])
+        return Survey(looked, bool(more), [_candidate(state, *row) for row in rows])
 
-    args: list[Argument] = [state, before_ms, offset, PART_READY if state == "ready" else PART, CHUNK_BYTES]
+    args: list[Argument] = [state, before_ms, offset, PART, CHUNK_BYTES]
     return Call(args, decode, script, queue.of(script))
 
 
-def _candidate(id: bytes, score: bytes, body: bytes, claim: bytes, story: bytes, size: int, line: int) -> Candidate:
-    return Candidate(id.decode(errors="backslashreplace"), score, body, claim, story, size, bool(line))
+def _candidate(
+    state: str, id: bytes, score: bytes, body: bytes, claim: bytes, story: bytes, size: int, line: int
+) -> Candidate:
+    task = ""
+    if state == "done":
+        task, body = _task_of(body), b""
+    return Candidate(id.decode(errors="backslashreplace"), score, body, claim, story, size, bool(line), task)
+
+
+def _task_of(record: bytes) -> str:
+    """The task of a finished job, by the beginning of its record."""
+    found = _TARGET.match(record)
+    return msgspec.json.decode(found[1], type=str) if found else ""
 
 
 class Ending(Struct, frozen=True):
@@ -86,10 +103,6 @@ class Act(Struct, frozen=True):
     limit_ms: int
     end: Ending
 
-    def ending(self, end: Ending) -> Act:
-        """The same with another end."""
-        return msgspec.structs.replace(self, end=end)
-
     @property
     def size(self) -> int:
         """Bytes that it takes to say so."""
@@ -111,19 +124,12 @@ def purge(queue: QueueKeys, owner: str, acts: Sequence[Act], dead_max: int) -> C
     return Call(args, decode, script, queue.of(script), repeatable=False)
 
 
-class Recovery(Struct, frozen=True):
-    """How jobs are taken back."""
-
-    lease_ms: int
-    limit_ms: int
-
-
 def recover(
-    queue: QueueKeys, owner: str, held: Sequence[tuple[str, Argument]], terms: Recovery
+    queue: QueueKeys, owner: str, held: Sequence[tuple[str, Argument]], *, lease_ms: int, limit_ms: int
 ) -> Call[list[tuple[bytes, bytes, bytes] | None] | None]:
     """Take (id, end of its lease)s back: claim, body and story of each, or None; None: somebody else purges by now."""
     script = queue.script("recover")
-    args: list[Argument] = [KEEP_MS, owner, LOCK_MS, terms.lease_ms, terms.limit_ms]
+    args: list[Argument] = [KEEP_MS, owner, LOCK_MS, lease_ms, limit_ms]
     for pair in held:
         args += pair
 
@@ -134,42 +140,54 @@ def recover(
 
 
 class Stray(Struct, frozen=True):
-    """A body in no set."""
+    """Something is kept under an id that is in no set."""
 
     id: str
-    body: bytes
-    claim: bytes
+    #: A name that it holds, if that is how it was found.
+    name: str
     #: Since when that is known; 0: it is not.
     noted_ms: int
+    claim: bytes
+    body: bytes
+    bytes: int
 
 
-def bodies(queue: QueueKeys, cursor: bytes, count: int) -> Call[tuple[bytes, list[tuple[bytes, bytes]]]]:
-    """Where the next part begins (0: there is none), and about so many of all bodies. Only asked if some are astray."""
+class Place(Struct, frozen=True):
+    """Where in the search for strays: in which of the keys that `astray.lua` looks through, and where in it."""
 
-    def decode(reply: list[Any]) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-        cursor, flat = reply
-        return cursor, list(zip(flat[::2], flat[1::2], strict=True))
-
-    return Call([b"HSCAN", queue.key("jobs"), cursor, b"COUNT", count], decode)
+    key: int = 1
+    cursor: str = "0"
 
 
-def astray(queue: QueueKeys, jobs: Sequence[tuple[bytes, bytes]]) -> Call[list[Stray]]:
-    """Those of some (id, body)s that are in no set."""
+class Combed(Struct, frozen=True):
+    """A part of that search."""
+
+    #: None: that was all.
+    then: Place | None
+    looked: int
+    found: list[Stray]
+
+
+def astray(queue: QueueKeys, place: Place) -> Call[Combed]:
+    """What is kept under ids that are in no set, in a part of all that is kept."""
     script = queue.script("astray")
 
-    def decode(reply: list[Any]) -> list[Stray]:
-        found = []
-        for index, noted, claim in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
-            id, body = jobs[index]
-            found.append(Stray(id.decode(errors="backslashreplace"), body, claim, int(float(noted))))
-        return found
+    def decode(reply: list[Any]) -> Combed:
+        key, cursor, looked, *flat = reply
+        rows = zip(*(flat[i::6] for i in range(6)), strict=True)
+        return Combed(Place(key, cursor.decode()) if key else None, looked, [_stray(*row) for row in rows])
 
-    return Call([id for id, _ in jobs], decode, script, queue.of(script))
+    return Call([place.key, place.cursor, PART, CHUNK_BYTES], decode, script, queue.of(script))
+
+
+def _stray(id: bytes, name: bytes, noted: bytes, claim: bytes, body: bytes, size: int) -> Stray:
+    owner, held = (part.decode(errors="backslashreplace") for part in (id, name))
+    return Stray(owner, held, int(float(noted)), claim, body, size)
 
 
 def lock(queue: QueueKeys, owner: str) -> Call[bool]:
     """Be the one that purges this queue: whether nobody else is."""
-    return Call([b"SET", queue.key("sweeping"), owner, b"NX", b"PX", LOCK_MS], bool, repeatable=False)
+    return subscriptions.lock(queue, owner, LOCK_MS)
 
 
 def hold(queue: QueueKeys, owner: str) -> Call[bool]:
@@ -185,6 +203,41 @@ def walked(queue: QueueKeys) -> Call[int]:
 
 def walk_on(queue: QueueKeys, offset: int) -> Call[Any]:
     """The next purge begins there."""
-    if not offset:
-        return Call([b"DEL", queue.key("walk")])
-    return Call([b"SET", queue.key("walk"), offset, b"PX", WALK_MS])
+    return _remember(queue, "", str(offset) if offset else "")
+
+
+def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
+    """What paused jobs when a purge last looked, and when that was."""
+
+    def decode(text: bytes | None) -> dict[str, int]:
+        try:
+            return msgspec.json.decode(text or b"{}", type=dict[str, int])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+
+    return Call([b"GET", queue.own("walk", "held")], decode)
+
+
+def hold_until(queue: QueueKeys, names: dict[str, int]) -> Call[Any]:
+    """The next purges count the ages of their jobs from then."""
+    return _remember(queue, ":held", msgspec.json.encode(names).decode() if names else "", HELD_MS)
+
+
+def combed(queue: QueueKeys) -> Call[Place]:
+    """Where in its search for strays the last purge stopped."""
+
+    def decode(text: bytes | None) -> Place:
+        key, _, cursor = (text or b"1 0").decode().partition(" ")
+        return Place(int(key), cursor)
+
+    return Call([b"GET", queue.own("walk", "strays")], decode)
+
+
+def comb_on(queue: QueueKeys, place: Place | None) -> Call[Any]:
+    """The next purge begins there."""
+    return _remember(queue, ":strays", f"{place.key} {place.cursor}" if place else "")
+
+
+def _remember(queue: QueueKeys, part: str, text: str, ms: int = WALK_MS) -> Call[Any]:
+    script = queue.script("remember")
+    return Call([part, text, ms], int, script, queue.of(script))

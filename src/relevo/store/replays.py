@@ -30,7 +30,7 @@ def lead(app: QueueKeys, verb: Verb, run: Replay, owner: str) -> Call[tuple[bool
     args: list[Argument] = [run.id, verb, owner, LIVE_MS, SILENT_MS, MOST, msgspec.json.encode(run)]
 
     def decode(reply: list[Any]) -> tuple[bool, bool, Replay | None]:
-        counts, wish, text, _ = reply
+        counts, wish, text = reply
         return bool(counts), wish == b"stop", _replay(text) if text else None
 
     return Call(args, decode, script, app.of(script))

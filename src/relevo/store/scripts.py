@@ -14,7 +14,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 #: A script may be told to read the time with a shift that tests keep in a key; never used outside tests.
-_CLOCK = "local time = redis.call('TIME')"
 _SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
 
 

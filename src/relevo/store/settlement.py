@@ -106,7 +106,7 @@ def ended_record(held: Held, outcome: End, now_ms: int, queue_from: str = "runni
 
 def of_dead(record: Record, envelope: Envelope | None) -> Record:
     """The record of a dead letter, with the head by which it is found and grouped."""
-    last = record.story.attempts[-1] if record.story.attempts else Attempt("")
+    last = record.story.last
     return msgspec.structs.replace(
         record,
         fingerprint=fingerprint(record.reason, last),
@@ -199,7 +199,7 @@ def _signed(body: bytes, terms: Terms) -> bytes:
 
 def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
     assert held.envelope is not None
-    last = outcome.story.attempts[-1] if outcome.story.attempts else Attempt("")
+    last = outcome.story.last
     failure = Failure(
         held.id,
         held.envelope.target,

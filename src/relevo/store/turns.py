@@ -15,7 +15,7 @@ from relevo.store.push import CHUNK_BYTES, KEEP_MS
 MOST = 1000
 #: Jobs that are not simply done, in one turn: one that is given up is filed, grouped and told of, some 80 µs of the
 #: server's time.
-MOST_MOVED = 64
+MOST_MOVED = 32
 
 
 class Limits(Struct, frozen=True):

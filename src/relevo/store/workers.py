@@ -1,4 +1,4 @@
-"""Which workers live: each says so under a short time limit."""
+"""Which workers live: each says so under a short time limit. And whose turn it is to do what one of them is to do."""
 
 from __future__ import annotations
 
@@ -34,9 +34,17 @@ class WorkerInfo(Struct, frozen=True):
     version: str = ""
 
 
-def present(keys: AppKeys, info: WorkerInfo) -> Call[Any]:
+def read_worker(text: bytes) -> WorkerInfo | None:
+    """What a worker said; None: somebody else wrote it, or a version that is too far from ours."""
+    try:
+        return msgspec.json.decode(text, type=WorkerInfo)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def present(keys: AppKeys, info: WorkerInfo) -> Call[int]:
     """Say that the worker lives."""
-    return Call([b"SET", keys.worker(info.id), msgspec.json.encode(info), b"PX", PRESENT_MS])
+    return Call([PRESENT_MS, msgspec.json.encode(info)], int, script("present"), (keys.worker(info.id),))
 
 
 def listed(keys: AppKeys, worker: str) -> Call[int]:
@@ -50,29 +58,43 @@ def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:
     yield Call([b"ZREM", keys.workers, worker])
 
 
-def living(keys: AppKeys) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
-    """Workers that live, and ids of those that fell silent (which are then forgotten)."""
-    ids: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999])
-    if not ids:
-        return [], []
-    texts: list[bytes | None] = yield Call([b"MGET", *(keys.worker(id.decode()) for id in ids)])
-    alive = [msgspec.json.decode(text, type=WorkerInfo) for text in texts if text]
-    silent = [id.decode() for id, text in zip(ids, texts, strict=True) if text is None]
-    if silent:
-        yield Call([b"ZREM", keys.workers, *silent])
-    return alive, silent
+def silenced(keys: AppKeys, worker: str) -> Call[int]:
+    """A worker was seen dying: it is lost from now on, and not when its last sign of life ends."""
+    return Call([b"DEL", keys.worker(worker)])
+
+
+def take_turn(key: bytes, worker: str, seconds: float) -> Call[bool]:
+    """Whether it is this worker's turn: nobody took it within so many seconds."""
+    return Call([worker, max(1, round(seconds * 1000))], bool, script("lock"), (key,), repeatable=False)
+
+
+def queues_served(keys: AppKeys) -> Generator[Call[Any], Any, frozenset[str]]:
+    """Queues that living workers serve."""
+    alive, _ = yield from roll(keys, 0)
+    return frozenset(queue for worker in alive for queue in worker.queues)
 
 
 def roll(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
-    """Workers that live, and ids of those that fell silent in the last 15 minutes; who did so before is forgotten."""
-    rows: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999, b"WITHSCORES"])
-    heard = {id.decode(): int(float(at)) for id, at in zip(rows[::2], rows[1::2], strict=True)}
-    if not heard:
-        return [], []
-    texts: list[bytes | None] = yield Call([b"MGET", *(keys.worker(id) for id in heard)])
-    alive = [msgspec.json.decode(text, type=WorkerInfo) for text in texts if text]
-    silent = [id for id, text in zip(heard, texts, strict=True) if text is None]
-    gone = [id for id in silent if heard[id] < now_ms - LOST_MS]
+    """Workers that live, and ids of those that fell silent in the last 15 minutes. It changes nothing: who may only
+    look can ask, and what one who looks is told, the next one is told, too."""
+    known = yield from _known(keys)
+    alive = [one for _, _, text in known if text and (one := read_worker(text)) is not None]
+    return alive, [id for id, at_ms, text in known if text is None and at_ms >= now_ms - LOST_MS]
+
+
+def forget_lost(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, None]:
+    """Take workers off the list that fell silent longer ago than anybody is told; those that live do so."""
+    known = yield from _known(keys)
+    gone = [id for id, at_ms, text in known if text is None and at_ms < now_ms - LOST_MS]
     if gone:
         yield Call([b"ZREM", keys.workers, *gone])
-    return alive, [id for id in silent if id not in gone]
+
+
+def _known(keys: AppKeys) -> Generator[Call[Any], Any, list[tuple[str, int, bytes | None]]]:
+    """Of each on the list its id, when it was last put there, and what it says of itself, if it lives."""
+    rows: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999, b"WITHSCORES"])
+    ids = [id.decode(errors="replace") for id in rows[::2]]
+    if not ids:
+        return []
+    texts: list[bytes | None] = yield Call([b"MGET", *(keys.worker(id) for id in ids)])
+    return list(zip(ids, (int(float(at)) for at in rows[1::2]), texts, strict=True))

@@ -11,6 +11,7 @@ import msgspec
 from relevo.app import Relevo
 from relevo.errors import OptionError, PayloadError
 from relevo.handle import JobInfo
+from relevo.lists import known_queues
 from relevo.model.ids import made_ms
 from relevo.model.job import Envelope
 from relevo.model.nearest import did_you_mean
@@ -30,7 +31,7 @@ def waiting(app: Relevo, which: Which = None) -> list[JobInfo]:
     """All jobs that are ready, scheduled, or waiting for others."""
     target = None if which is None else _target(app, which)
     found = []
-    for queue in app.queues():
+    for queue in app.run(known_queues(app)):  # messages to services that this app does not serve, too
         for state in ("ready", "scheduled", "waiting"):
             offset = 0
             while page := app.run(queues.page(app.keys_of(queue), state, offset, 1000)):

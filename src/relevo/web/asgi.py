@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relevo.app import Relevo
-from relevo.errors import RelevoError, StoreError
+from relevo.audit import Doing
+from relevo.errors import RelevoError, told
 from relevo.model.access import token_of
-from relevo.web.asking import arguments
+from relevo.web.asking import JSON, LINES, SLASH, arguments
 from relevo.web.gate import Gate
 from relevo.web.problems import Problem, Refused, refusal_of
-from relevo.web.route import Desk, Did, Errands, Route
+from relevo.web.route import Desk, Did, Errands, Lines, Route
 
 log = logging.getLogger("relevo.web")
 
+#: Some lines, and how many.
+Piece = tuple[bytes, int]
+
 #: Bytes of a body besides the arguments of a job, which it may hold.
 ROOM = 2**16
+#: Bytes of lines that leave in one piece.
+PIECE = 2**16
 #: Answers tell how things stand now, to the one who asked.
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def answer(status: int, value: Any, headers: dict[str, str] | None = None) -> Response:
     """An answer in JSON."""
-    return Response(msgspec.json.encode(value), status, {**HEADERS, **(headers or {})}, "application/json")
+    return Response(msgspec.json.encode(value), status, {**HEADERS, **(headers or {})}, JSON)
 
 
 class Endpoint:
@@ -47,16 +54,17 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (await self._answer(Request(scope, receive)))(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> ASGIApp:
         try:
-            return answer(200, await self._perform(request))
+            found = await self._perform(request)
+            return found if isinstance(found, Streamed) else answer(200, found)
         except Refused as refused:
-            return answer(refused.status, refused.problem, refused.headers)
+            return answer(refused.status, Problem(refused.problem.error, told(refused)), refused.headers)
         except RelevoError as error:
-            told = refusal_of(error)
-            if told.status >= 500:
-                log.warning("%s %s: %s", request.method, request.url.path, error)
-            return answer(told.status, told.problem, told.headers)
+            refusal = refusal_of(error)
+            if refusal.status >= 500:
+                log.warning("%s %s: %s", request.method, request.url.path, told(error))
+            return answer(refusal.status, refusal.problem, refusal.headers)
         except Exception:
             log.exception("%s %s", request.method, request.url.path)
             return answer(500, Problem("InternalError", "something went wrong here; the log of relevo web tells what"))
@@ -70,19 +78,64 @@ class Endpoint:
         client = request.client.host if request.client else ""
         caller = self._gate.admit(request.headers, client, route.role, changes=route.changes)
         given = await arguments(request, route, self._app.settings.max_payload + ROOM)
-        desk = Desk(self._app, caller, request.scope.get("root_path", ""), self._errands)
-        found = await route.handler(desk, **given)
-        if not isinstance(found, Did):
-            return found
-        if not found.dry:
-            await self._note(caller.name, route.deed, found)
-        return found.answer
+        doing = self._app.audit.doing(route.deed, who=caller.name, via="http", later=self._errands.go)
+        desk = Desk(self._app, caller, doing, request.scope.get("root_path", ""), self._errands)
+        async with doing:
+            found = await route.handler(desk, **given)
+            if isinstance(found, Did) and not (found.dry or found.goes_on):
+                doing.what = found.deed or route.deed
+                doing.tell(found.count, **found.about)
+        if isinstance(found, Lines):
+            pieces = _pieces(found.lines)
+            first = await anext(pieces, None)  # what cannot be asked for so is refused before an answer begins
+            return Streamed(first, pieces, doing, found.about)
+        return found.answer if isinstance(found, Did) else found
 
-    async def _note(self, who: str, deed: str, did: Did[Any]) -> None:
+
+class Streamed:
+    """An answer of lines, which leave as fast as they are read: no more than a piece of them is held here."""
+
+    def __init__(self, first: Piece | None, pieces: AsyncIterator[Piece], doing: Doing, about: dict[str, Any]) -> None:
+        self._first = first
+        self._pieces = pieces
+        self._doing = doing
+        self._about = about
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {**HEADERS, "Content-Type": LINES}
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        reader = Request(scope, receive)
+        piece, count = self._first, 0
         try:
-            await self._app.audit.anote(deed, who=who, via="http", count=did.count, **did.about)
-        except StoreError as error:  # it is done all the same, and whoever asked must know that
-            log.error("%s did %s (%d, %s), which could not be written down: %s", who, deed, did.count, did.about, error)
+            async with self._doing as doing:
+                doing.tell(0, **self._about)
+                while piece is not None:
+                    await send({"type": "http.response.body", "body": piece[0], "more_body": True})
+                    count += piece[1]
+                    doing.tell(count)
+                    if await reader.is_disconnected():
+                        doing.tell(count, broken_off=True)
+                        break
+                    piece = await anext(self._pieces, None)
+        except RelevoError as error:
+            # Without its end, so that whoever reads knows that this is not all.
+            log.warning("%s %s: %s", scope["method"], scope["path"], told(error))
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _pieces(lines: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
+    """Lines in pieces of some size, each with how many there are in it."""
+    held, size = [], 0
+    async for line in lines:
+        held.append(line)
+        size += len(line)
+        if size >= PIECE:
+            yield b"".join(held), len(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held), len(held)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,21 +143,35 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1000})
         return
     base = scope.get("root_path", "")
-    message = f"there is nothing at {scope['path']!r:.80}; {base}/openapi.json says what there is"
+    message = f"there is nothing at {scope['path'].replace(SLASH, '/')!r:.80}; {base}/openapi.json says what there is"
     await answer(404, Problem("NotFound", message))(scope, receive, send)
 
 
-def api_of(app: Relevo, routes: Iterable[Route]) -> Router:
+def api_of(app: Relevo, routes: Iterable[Route]) -> ASGIApp:
     """The API of an app, to be mounted anywhere."""
     gate = Gate([token_of(text) for text in app.settings.web_tokens])
     errands = Errands()
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
-    # Names may hold slashes, so the longer paths are asked first: `/queues/a/jobs` is not the queue `a/jobs`.
+    # Names may hold slashes, so the longer paths are asked first: `/queues/a/jobs` is not the queue `a/jobs`, which is
+    # `/queues/a%2Fjobs`.
     order = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
     paths = [Path(_matched(path), Endpoint(app, gate, errands, by_path[path])) for path in order]
-    return Router(paths, redirect_slashes=False, default=_nowhere)
+    router = Router(paths, redirect_slashes=False, default=_nowhere)
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        await router(_with_marked_slashes(scope), receive, send)
+
+    return served
+
+
+def _with_marked_slashes(scope: Scope) -> Scope:
+    """Slashes that were percent-encoded are part of a name, and divide nothing."""
+    raw = scope.get("raw_path") or b""  # not every server gives it
+    if b"%2f" not in raw.lower() or unquote(raw.decode("latin-1")) != scope["path"]:
+        return scope
+    return {**scope, "path": unquote(re.sub("%2f", SLASH, raw.decode("latin-1"), flags=re.IGNORECASE))}
 
 
 def _matched(path: str) -> str:

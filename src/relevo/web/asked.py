@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from relevo.errors import OptionError
+from relevo.lists import known_queues
+from relevo.model.masking import HIDDEN
 from relevo.queue import Queue
-from relevo.web.problems import not_there
+from relevo.web.problems import invalid, not_there
 from relevo.web.route import Desk
 
 Limit = Annotated[int, Meta(ge=1, le=1000, description="at most so many")]
@@ -30,8 +34,45 @@ class Dry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def queue_in_use(desk: Desk, name: str) -> Queue:
-    """A queue that has been used; a misspelt one is refused, and nothing is left under its name."""
-    known = await desk.app.aqueues()
+    """A queue that is in use, or that a task of the code has; a misspelt one is refused, and nothing is left of it."""
+    known = await queues_in_use(desk)
     if name not in known:
         raise not_there("queue in use", name, known)
     return desk.app.queue(name)
+
+
+async def queues_in_use(desk: Desk) -> set[str]:
+    """Names of queues that are in use, or that a task of the code has."""
+    return {*await desk.app.arun(known_queues(desk.app)), *(task.options.queue for task in desk.app.tasks.values())}
+
+
+async def if_named(desk: Desk, name: str) -> str | None:
+    """The queue that was named, which must be in use; None: none was."""
+    return (await queue_in_use(desk, name)).name if name else None
+
+
+def time_of(name: str, text: str) -> datetime | str:
+    """A time with its zone, or a duration, which the Python API reads."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if found.tzinfo is None:
+        raise OptionError(f"{name}: a time with its zone is needed, such as 2030-01-01T02:30:00Z, found {text!r:.60}")
+    return found
+
+
+def refuse_hidden(*values: Any) -> None:
+    """What was shown as hidden is not sent back as if it were the value."""
+    if any(map(_holds_hidden, values)):
+        raise invalid(f"{HIDDEN!r} stands for something that was hidden, and is no value: give the value itself")
+
+
+def _holds_hidden(value: Any) -> bool:
+    match value:
+        case dict():
+            return any(map(_holds_hidden, value.values()))
+        case list():
+            return any(map(_holds_hidden, value))
+        case _:
+            return bool(value == HIDDEN)

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from relevo.web.problems import Refused, invalid, misfit
-from relevo.web.route import Route
+from relevo.web.route import Lines, Route
 
 T = TypeVar("T", bound=Struct)
+
+JSON = "application/json"
+#: Of lines of JSON. No form of a page can send it.
+LINES = "application/x-ndjson"
+#: A dead letter holds more than its arguments: each attempt, with its traceback.
+STORY = 4
+#: Stands for a slash inside of a name while a path is taken apart: no name holds it, for they are printable.
+SLASH = "\x1f"
+#: Bodies that clients send when they have nothing to say.
+_NOTHING = (b"", b"{}", b"null")
 
 
 async def arguments(request: Request, route: Route, most: int) -> dict[str, Any]:
     """What the handler is called with. `most`: bytes of a body."""
-    given: dict[str, Any] = {name: request.path_params[name] for name in route.names}
+    given: dict[str, Any] = {name: request.path_params[name].replace(SLASH, "/") for name in route.names}
     query = _query(request, route.query)
     if query is not None:
         given["query"] = query
-    if route.body is not None:
-        given["body"] = _body(await _bytes(request, most), request.headers.get("content-type", ""), route.body)
+    if route.body is Lines:
+        _check_media(request, LINES)
+        given["body"] = Lines(_lines(request, most * STORY))
+    elif route.body is not None:
+        given["body"] = _body(await _bytes(request, most), request, route.body)
+    elif route.changes and (await _bytes(request, most)).strip() not in _NOTHING:
+        # What was meant to narrow it would be lost, and more would be done than was asked for.
+        where = "; say it in the query" if route.query is not None else ""
+        raise invalid(f"nothing can be said in the body here{where}")
     return given
 
 
@@ -41,11 +59,16 @@ def _query(request: Request, kind: type[T] | None) -> T | None:
         raise misfit(error, kind.__struct_fields__) from None
 
 
-def _body(raw: bytes, media: str, kind: type[T]) -> T:
-    if raw and media.partition(";")[0].strip().lower() != "application/json":
-        raise Refused(
-            415, "UnsupportedMediaType", f"send JSON, with Content-Type: application/json, found {media!r:.60}"
-        )
+def _check_media(request: Request, media: str) -> None:
+    found = request.headers.get("content-type", "")
+    if found.partition(";")[0].strip().lower() != media:
+        what = "JSON" if media == JSON else "lines of JSON, as /dead/export gives them"
+        raise Refused(415, "UnsupportedMediaType", f"send {what}, with Content-Type: {media}, found {found!r:.60}")
+
+
+def _body(raw: bytes, request: Request, kind: type[T]) -> T:
+    if raw:
+        _check_media(request, JSON)
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
@@ -57,10 +80,34 @@ def _body(raw: bytes, media: str, kind: type[T]) -> T:
 async def _bytes(request: Request, most: int) -> bytes:
     """The body, and never more of it than is allowed."""
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            message = f"a body of {most:,} bytes at the most is read; this one is larger"
-            raise Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest of it would still come
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise _too_large(f"a body of {most:,} bytes at the most is read; this one is larger")
+            parts.append(part)
+    except ClientDisconnect:
+        raise invalid("the body ended too soon") from None  # told to nobody, but it is no fault of ours
     return b"".join(parts)
+
+
+async def _lines(request: Request, most: int) -> AsyncIterator[bytes]:
+    """The lines of a body as they come, none longer than `most`. A last one without its end did not come as a whole."""
+    line = bytearray()
+    try:
+        async for part in request.stream():
+            first, *others = part.split(b"\n")
+            line += first
+            for start in others:
+                yield bytes(line)
+                line = bytearray(start)
+            if len(line) > most:
+                raise _too_large(f"a line of {most:,} bytes at the most is read; one is longer")
+    except ClientDisconnect:
+        return
+    if line:
+        yield bytes(line)
+
+
+def _too_large(message: str) -> Refused:
+    return Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest of it would still come

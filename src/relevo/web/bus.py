@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
+from relevo.bus.asyncapi import document
 from relevo.bus.catalogue import ServiceInfo, catalogue, concerns
 from relevo.bus.lifecycle import Made, Tally
 from relevo.bus.sweeping import Orphan
@@ -74,6 +77,12 @@ async def service(desk: Desk, service: str) -> Services:
     return Services(found.prefix, found.env, found.now_ms, concerns(found), list(found.services))
 
 
+@get("/asyncapi.json")
+async def asyncapi(desk: Desk) -> dict[str, Any]:
+    """What all services offer, as an AsyncAPI 3.0 document."""
+    return document(await desk.app.arun(catalogue(desk.app)))
+
+
 @get("/tallies")
 async def tallies(desk: Desk) -> dict[str, Tally]:
     """How many actions, callbacks and notifications came and went on the bus."""
@@ -114,4 +123,4 @@ async def sweep(desk: Desk, query: Dry) -> Did[Swept]:
     return Did(told, report.removed, {}, report.dry_run)
 
 
-ROUTES = (services, service, tallies, trace, made_for, cleanup, sweep)
+ROUTES = (services, service, asyncapi, tallies, trace, made_for, cleanup, sweep)

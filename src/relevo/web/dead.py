@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, cast
 
+import msgspec
 from msgspec import Meta, Struct
 
 from relevo.dead import DeadRow, Group
 from relevo.dead.choosing import chosen, named
-from relevo.errors import OptionError
 from relevo.handle import JobInfo
 from relevo.model.access import Role
 from relevo.model.job import State
 from relevo.model.masking import HIDDEN
+from relevo.model.purging import POOL_RULES
 from relevo.model.wanted import Filters
-from relevo.web.asked import Dry, Ids, Limit, OfQueue, QueueName, queue_in_use
-from relevo.web.problems import Refused, invalid
+from relevo.web.asked import DryRun, Ids, Limit, OfQueue, QueueName, if_named, queues_in_use, refuse_hidden, time_of
+from relevo.web.problems import Refused
 from relevo.web.route import Desk, Did, get, post
 from relevo.web.schedules import Queued
 from relevo.web.shown import shown_job
@@ -51,9 +52,10 @@ class Page(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OfGroups(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many groups, of which queue."""
+    """How many groups, of which queue and kind."""
 
     queue: QueueName = ""
+    permanent: bool | None = None
     limit: Limit = 50
 
 
@@ -63,6 +65,13 @@ class Chosen(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ids: Ids | None = None
     all: bool = False
     limit: Annotated[int, Meta(ge=1, description="at most so many, the oldest first")] | None = None
+
+
+class Discard(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether to do it, and whether that can be undone."""
+
+    dry_run: DryRun = True
+    undo: Annotated[bool, Meta(description="false: gone at once, to make room on the server")] = True
 
 
 class Restore(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,31 +121,22 @@ async def filters(desk: Desk, which: Which) -> Filters:
     if which.text and not desk.sees_all:
         # Else one could guess, letter by letter, what the answer hides.
         raise Refused(403, "Forbidden", "text looks into arguments and tracebacks: that needs the role operator")
-    if which.queue:
-        await queue_in_use(desk, which.queue)
+    await if_named(desk, which.queue)
     said = {name: getattr(which, name) for name in Which.__struct_fields__}
     found: dict[str, Any] = {name: value for name, value in said.items() if value not in ("", None)}
     for name in ("since", "until"):
         if name in found:
-            found[name] = _time(name, found[name])
+            found[name] = time_of(name, found[name])
     return cast("Filters", found)
-
-
-def _time(name: str, text: str) -> datetime | str:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return text  # how long ago; the Python API refuses what is neither
-    if found.tzinfo is None:
-        raise OptionError(f"{name}: a time with its zone is needed, such as 2030-01-01T02:30:00Z, found {text!r:.60}")
-    return found
 
 
 def about(which: Which) -> dict[str, Any]:
     """What the audit trail is told; no part of a letter's text, which may be what is hidden elsewhere."""
-    said = {name: getattr(which, name) for name in which.__struct_fields__ if name != "text"}
-    shown = {name: value for name, value in said.items() if value not in ("", None, False)}
-    return {**shown, "ids": shown["ids"][:20]} if "ids" in shown else shown
+    nothing, names = type(which)(), which.__struct_fields__
+    said = {name: value for name in names if (value := getattr(which, name)) != getattr(nothing, name)}
+    if "text" in said:
+        said["text"] = HIDDEN
+    return {**said, "ids": said["ids"][:20]} if "ids" in said else said
 
 
 async def _page(desk: Desk, query: Page) -> Letters:
@@ -152,24 +152,28 @@ async def list_all(desk: Desk, query: Page) -> Letters:
 
 @get("/queue/dlq")
 async def dlq(desk: Desk, query: Page) -> Letters:
-    """Dead letters, newest first: the same as `/dead`, under the name that other systems use."""
+    """Dead letters, newest first: the same as `/dead`, under the name that other systems use.
+
+    VMPooler has a list for each state, so `queue` may be a state, too: those are meant that came from it.
+    """
+    declared = (state for pool in desk.app.declared_pools.values() for state in pool.states)
+    is_state = not query.came_from and query.queue in {*State, *POOL_RULES, *declared}
+    if is_state and query.queue not in await queues_in_use(desk):
+        query = msgspec.structs.replace(query, queue="", came_from=query.queue)
     return await _page(desk, query)
 
 
 @get("/dead/groups")
 async def groups(desk: Desk, query: OfGroups) -> list[Group]:
     """Letters that died alike, the largest group first: of the same error, on the same way through the code."""
-    if query.queue:
-        await queue_in_use(desk, query.queue)
-    return await desk.app.dead.agroups(query.queue or None, limit=query.limit)
+    queue = await if_named(desk, query.queue)
+    return await desk.app.dead.agroups(queue, permanent=query.permanent, limit=query.limit)
 
 
 @get("/dead/{id}")
 async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
     """One dead letter with its whole story."""
-    if query.queue:
-        await queue_in_use(desk, query.queue)
-    info = await desk.app.dead.ashow(id, queue=query.queue or None)
+    info = await desk.app.dead.ashow(id, queue=await if_named(desk, query.queue))
     if info.state is not State.DEAD:
         raise Refused(404, "UnknownJob", f"job {id} is {info.state.value}, not a dead letter: see /jobs/{id}")
     return shown_job(desk.app, info, all=desk.sees_all)
@@ -178,64 +182,51 @@ async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
 @post("/dead/retry", "dead.retry")
 async def retry(desk: Desk, body: Chosen) -> Did[Retried]:
     """Run dead letters again: some, those that fit, or all. Each runs once however often this is asked."""
-    wanted = await filters(desk, body)
-    count = await desk.app.dead.aretry(body.ids, all=body.all, limit=body.limit, **wanted)
-    return Did(Retried(count), count, about(body))
+    wanted, said = await filters(desk, body), about(body)
+    watch = partial(desk.doing.tell, **said)
+    count = await desk.app.dead.aretry(body.ids, all=body.all, limit=body.limit, watch=watch, **wanted)
+    return Did(Retried(count), count, said)
 
 
 @post("/dead/discard", "dead.discard", Role.ADMIN)
-async def discard(desk: Desk, query: Dry, body: Chosen) -> Did[Discarded]:
+async def discard(desk: Desk, query: Discard, body: Chosen) -> Did[Discarded]:
     """Forget dead letters: some, those that fit, or all. For ten minutes they can be restored."""
     wanted = await filters(desk, body)
     if query.dry_run:
         return Did(Discarded(await _how_many(desk, body, wanted), True), dry=True)
-    count = await desk.app.dead.adiscard(body.ids, all=body.all, limit=body.limit, **wanted)
-    return Did(Discarded(count, False), count, about(body))
+    said = {**about(body), "undo": None if query.undo else False}
+    watch = partial(desk.doing.tell, **said)
+    count = await desk.app.dead.adiscard(
+        body.ids, all=body.all, limit=body.limit, undo=query.undo, watch=watch, **wanted
+    )
+    return Did(Discarded(count, False), count, said)
 
 
 async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
     picked, _ = await desk.app.arun(chosen(desk.app, body.ids, body.all, wanted))
     if picked is not None:
         return len(await desk.app.arun(named(desk.app, picked, body.queue or None)))
-    most, found, after = min(body.limit or COUNTED, COUNTED), 0, ""
-    while found < most:
-        page = await desk.app.dead.apage(limit=most - found, after=after, **wanted)
-        found, after = found + len(page.rows), page.after
-        if not after:
-            break
-    return found
+    return len(await desk.app.dead.alist(limit=min(body.limit or COUNTED, COUNTED), **wanted))
 
 
 @post("/dead/restore", "dead.restore")
 async def restore(desk: Desk, body: Restore) -> Did[Restored]:
     """Bring back letters that were discarded in the last ten minutes: some, or all."""
-    if body.queue:
-        await queue_in_use(desk, body.queue)
-    count = await desk.app.dead.arestore(body.ids, queue=body.queue or None, all=body.all)
-    said = {"ids": body.ids and body.ids[:20], "queue": body.queue or None, "all": body.all or None}
+    queue = await if_named(desk, body.queue)
+    said = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
+    watch = partial(desk.doing.tell, **said)
+    count = await desk.app.dead.arestore(body.ids, queue=queue, all=body.all, watch=watch)
     return Did(Restored(count), count, said)
 
 
 @post("/dead/{id}/edit", "dead.edit")
 async def edit(desk: Desk, id: str, query: OfQueue, body: Edit) -> Did[Queued]:
     """Run a letter with other arguments, as a new job that says where it comes from."""
-    if query.queue:
-        await queue_in_use(desk, query.queue)
-    if _holds_hidden(body.args) or _holds_hidden(body.kwargs):
-        raise invalid(f"{HIDDEN!r} stands for something that was hidden, and is no value: give the value itself")
-    job = await desk.app.dead.aedit(id, args=body.args, kwargs=body.kwargs, queue=query.queue or None)
+    queue = await if_named(desk, query.queue)
+    refuse_hidden(body.args, body.kwargs)
+    job = await desk.app.dead.aedit(id, args=body.args, kwargs=body.kwargs, queue=queue)
     changed = [name for name in ("args", "kwargs") if getattr(body, name) is not None]
     return Did(Queued(job.id, job.queue), 1, {"id": id, "queue": job.queue, "job": job.id, "changed": changed})
-
-
-def _holds_hidden(value: Any) -> bool:
-    match value:
-        case dict():
-            return any(map(_holds_hidden, value.values()))
-        case list():
-            return any(map(_holds_hidden, value))
-        case _:
-            return bool(value == HIDDEN)
 
 
 ROUTES = (list_all, dlq, groups, show, retry, discard, restore, edit)

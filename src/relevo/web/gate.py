@@ -14,7 +14,7 @@ from relevo.web.problems import Refused
 
 _HOW = "set RELEVO_WEB_TOKENS=admin:NAME:SECRET and send it as `Authorization: Bearer SECRET`"
 #: Set by proxies: the request comes from elsewhere, whatever its socket says.
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 
 
 class Gate:

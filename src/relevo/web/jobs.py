@@ -10,7 +10,7 @@ from relevo.errors import UnknownJob
 from relevo.handle import Job, JobInfo
 from relevo.model.access import Role
 from relevo.model.job import State
-from relevo.web.asked import OfQueue, QueueName, queue_in_use
+from relevo.web.asked import OfQueue, QueueName, if_named
 from relevo.web.problems import Refused, conflict
 from relevo.web.route import Desk, Did, get, post
 from relevo.web.shown import shown_job
@@ -40,14 +40,13 @@ class JobState(Struct, frozen=True):
     cancel_asked: bool
 
 
-async def find(desk: Desk, id: str, queue: str) -> Job[Any]:
+async def find(desk: Desk, id: str, named: str) -> Job[Any]:
     """The job; whoever gives the id of a workflow is told what that is."""
-    if queue:
-        await queue_in_use(desk, queue)
+    queue = await if_named(desk, named)
     try:  # asked first: a workflow that has ended has a record as a job has
-        await desk.app.aworkflow(id, queue=queue or None)
+        await desk.app.aworkflow(id, queue=queue)
     except UnknownJob:
-        return await desk.app.ajob(id, queue=queue or None)
+        return await desk.app.ajob(id, queue=queue)
     raise Refused(404, "UnknownJob", f"{id} is a workflow, not a job: see /workflows/{id}")
 
 

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from relevo import __version__
 from relevo.model.access import Role
+from relevo.web.asking import JSON, LINES
 from relevo.web.problems import Problem
-from relevo.web.route import Route
+from relevo.web.route import Lines, Route
 
 Schema = Callable[[Any], dict[str, Any]]
 
@@ -35,7 +36,8 @@ _PROBLEMS = {
 
 def document(routes: Sequence[Route], *, base: str = "", app: str = "relevo") -> dict[str, Any]:
     """Describe the API. `base`: where it is mounted."""
-    kinds = [Problem, *(kind for route in routes for kind in (route.answers, route.query, route.body) if kind)]
+    asked = (kind for route in routes for kind in (route.answers, route.query, route.body))
+    kinds = [Problem, *(kind for kind in asked if kind and kind is not Lines)]
     schemas, parts = msgspec.json.schema_components(kinds, ref_template=_REFS)
     known = list(zip(kinds, schemas, strict=True))
 
@@ -82,13 +84,13 @@ def _operation(route: Route, schema: Schema, part: Schema) -> dict[str, Any]:
         "description": route.about + needs,
         "parameters": [*map(_in_path, route.names), *_in_query(route.query, part)],
         "responses": {
-            "200": {"description": "done", "content": _json(schema(route.answers))},
-            **{status: _problem(schema(Problem), status) for status in _statuses(route)},
+            "200": {"description": "done", "content": _content(route.answers, schema)},
+            **{status: _problem(schema, status) for status in _statuses(route)},
         },
     }
     if route.body is not None:
-        needed = bool(part(route.body).get("required"))
-        found["requestBody"] = {"required": needed, "content": _json(schema(route.body))}
+        needed = route.body is Lines or bool(part(route.body).get("required"))
+        found["requestBody"] = {"required": needed, "content": _content(route.body, schema)}
     return found
 
 
@@ -97,9 +99,9 @@ def _statuses(route: Route) -> list[str]:
     if not route.names and route.query is None and route.body is None:
         left_out |= {"404"}
     if not route.changes:
-        left_out |= {"409"}
+        left_out |= {"409", "413"}
     if route.body is None:
-        left_out |= {"413", "415"}
+        left_out |= {"415"}
     return [status for status in _PROBLEMS if status not in left_out]
 
 
@@ -114,9 +116,9 @@ def _in_query(kind: type[Struct] | None, part: Schema) -> list[dict[str, Any]]:
     return [{"name": name, "in": "query", "required": False, "schema": about} for name, about in fields.items()]
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
+def _content(kind: Any, schema: Schema) -> dict[str, Any]:
+    return {LINES: {}} if kind is Lines else {JSON: {"schema": schema(kind)}}
 
 
-def _problem(schema: dict[str, Any], status: str) -> dict[str, Any]:
-    return {"description": _PROBLEMS[status], "content": _json(schema)}
+def _problem(schema: Schema, status: str) -> dict[str, Any]:
+    return {"description": _PROBLEMS[status], "content": _content(Problem, schema)}

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from relevo.audit import Deed
 from relevo.model.access import Role
 from relevo.model.health import Health
-from relevo.store.workers import WorkerInfo, living
+from relevo.store.workers import WorkerInfo, roll
 from relevo.web.asked import Limit
 from relevo.web.route import Desk, get
 
@@ -30,7 +30,7 @@ class Cached(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workers(Struct, frozen=True):
-    """Workers that live, and ids of those that fell silent without a goodbye since somebody last looked."""
+    """Workers that live, and ids of those that fell silent without a goodbye in the last 15 minutes."""
 
     workers: list[WorkerInfo]
     silent: list[str]
@@ -57,7 +57,8 @@ async def health(desk: Desk, query: Cached) -> Health:
 @get("/workers")
 async def workers(desk: Desk) -> Workers:
     """The workers of the app."""
-    alive, silent = await desk.app.arun(living(desk.app.keys))
+    now_ms = await desk.app.arun(desk.app.now_ms())
+    alive, silent = await desk.app.arun(roll(desk.app.keys, now_ms))
     return Workers(alive, silent)
 
 

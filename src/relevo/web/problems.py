@@ -17,6 +17,7 @@ from relevo.errors import (
     StoreError,
     UnknownJob,
     UnknownSchedule,
+    told,
 )
 from relevo.model.nearest import did_you_mean
 
@@ -59,7 +60,7 @@ def refusal_of(error: RelevoError) -> Refused:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     # The name under which it is documented, not that of a finer one inside the store.
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
-    return Refused(status, name, str(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
+    return Refused(status, name, told(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
 
 
 def misfit(error: ValidationError, known: Iterable[str]) -> Refused:

@@ -6,18 +6,24 @@ The process that answers leads it. If that ends, the run is left as it stands, a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from relevo.dead import Replay
+from relevo.errors import RelevoError, told
 from relevo.model.access import Role
-from relevo.web.asked import Limit
+from relevo.store.replays import MOST
+from relevo.web.controls import Changed
 from relevo.web.dead import Which, about, filters
-from relevo.web.problems import conflict, invalid
-from relevo.web.queues import Changed
+from relevo.web.problems import conflict
 from relevo.web.route import Desk, Did, get, post
+
+log = logging.getLogger("relevo.web")
+
+START, RESUME = "dead.replay", "dead.replay_resume"
 
 Lead = Callable[[Callable[[Replay], None]], Coroutine[Any, Any, Replay]]
 
@@ -32,39 +38,66 @@ class NewReplay(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
     patience: Annotated[str, Meta(description="how long canaries may take")] = "30m"
 
 
+class Patience(Struct, frozen=True, forbid_unknown_fields=True):
+    """How carefully it goes on."""
+
+    patience: Annotated[str, Meta(description="how long canaries may take")] = "30m"
+
+
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
     """How many."""
 
-    limit: Limit = 50
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="at most so many")] = 50
 
 
-async def _lead(desk: Desk, lead: Lead) -> Replay:
-    """Begin to lead a run: how it stands after its first step."""
+async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, said: dict[str, Any]) -> Replay:
+    """Begin to lead a run of which so many were retried before: how it stands after its first step.
+
+    The audit trail is told when this process leads it no longer: what it did is not known before.
+    """
     first: asyncio.Future[Replay] = asyncio.get_running_loop().create_future()
+    doing = desk.app.audit.doing(deed, who=desk.caller.name, via="http", later=desk.errands.go, **said)
 
     def seen(run: Replay) -> None:
+        doing.tell(run.retried - retried, id=run.id)
         if not first.done():
             first.set_result(run)
 
-    leading = desk.errands.go(lead(seen))
+    async def led() -> Replay:
+        try:
+            async with doing:
+                return await lead(seen)
+        except RelevoError as error:
+            if first.done():  # else whoever asked is told
+                log.warning("replay %s, which went on after its answer: %s", first.result().id, told(error))
+            raise
+
+    leading = desk.errands.go(led())
     await asyncio.wait({leading, first}, return_when=asyncio.FIRST_COMPLETED)
     return first.result() if first.done() else leading.result()
 
 
-@post("/dead/replays", "dead.replay")
+@post("/dead/replays", START)
 async def start(desk: Desk, body: NewReplay) -> Did[Replay]:
     """Run letters again as a tracked run, the oldest first: at a rate, behind canaries. It goes on by itself."""
     wanted = await filters(desk, body)
-    if not body.all and not wanted:
-        raise invalid('which dead letters? Say what they have in common, or "all": true')
     dead, who = desk.app.dead, desk.caller.name
     run = await _lead(
         desk,
         lambda seen: dead.areplay(
-            rate=body.rate, canary=body.canary, patience=body.patience, who=who, watch=seen, **wanted
+            all=body.all,
+            rate=body.rate,
+            canary=body.canary,
+            patience=body.patience,
+            who=who,
+            watch=seen,
+            **wanted,
         ),
+        START,
+        0,
+        about(body),
     )
-    return Did(run, run.total, {**about(body), "id": run.id})
+    return Did(run, goes_on=True)
 
 
 @get("/dead/replays", Role.OPERATOR)
@@ -87,12 +120,19 @@ async def stop(desk: Desk, id: str) -> Did[Changed]:
     return Did(Changed(True), 1, {"id": id})
 
 
-@post("/dead/replays/{id}/resume", "dead.replay_resume")
-async def resume(desk: Desk, id: str) -> Did[Replay]:
+@post("/dead/replays/{id}/resume", RESUME)
+async def resume(desk: Desk, id: str, query: Patience) -> Did[Replay]:
     """Go on with a replay that was stopped, or whose process died."""
     dead, who = desk.app.dead, desk.caller.name
-    run = await _lead(desk, lambda seen: dead.aresume(id, who=who, watch=seen))
-    return Did(run, 1, {"id": id})
+    before = await dead.arun(id)
+    run = await _lead(
+        desk,
+        lambda seen: dead.aresume(id, patience=query.patience, who=who, watch=seen),
+        RESUME,
+        before.retried,
+        {"id": id},
+    )
+    return Did(run, goes_on=True)
 
 
 ROUTES = (start, list_newest, show, stop, resume)

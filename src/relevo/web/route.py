@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
+from relevo.audit import Doing
 from relevo.model.access import Caller, Role
-
-log = logging.getLogger("relevo.web")
 
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
@@ -44,8 +42,8 @@ class Errands:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("something that went on after its answer failed: %s", error)
+        if not task.cancelled():
+            task.exception()  # whoever began it has told of it
 
 
 class Desk(Struct, frozen=True):
@@ -53,6 +51,8 @@ class Desk(Struct, frozen=True):
 
     app: Relevo
     caller: Caller
+    #: What a handler whose deed has many steps tells how far it is.
+    doing: Doing
     #: Where the API is mounted.
     base: str = ""
     #: Where a handler leaves what goes on after its answer.
@@ -73,6 +73,19 @@ class Did(Struct, Generic[T], frozen=True):
     about: dict[str, Any] = {}
     #: It only told what it would do: nothing is written down.
     dry: bool = False
+    #: It goes on after the answer, and is written down by what goes on when that ends.
+    goes_on: bool = False
+    #: What the audit trail calls it, where that depends on what was asked; '': as its route says.
+    deed: str = ""
+
+
+class Lines(Struct, frozen=True):
+    """Lines of JSON that are neither read nor made all at once: a body, or an answer that the audit trail is told of
+    when its last line has left.
+    """
+
+    lines: AsyncIterator[bytes]
+    about: dict[str, Any] = {}
 
 
 class Page(Struct, Generic[T], frozen=True):
@@ -96,9 +109,10 @@ class Route(Struct, frozen=True):
     path: str
     role: Role
     handler: Handler
-    #: What the audit trail calls it; '': it changes nothing.
+    #: What the audit trail calls it, unless its `Did` says otherwise; '': it changes nothing.
     deed: str
     query: type[Struct] | None
+    #: A struct, or `Lines`.
     body: type[Struct] | None
     answers: Any
     #: The first sentence of the handler, and all it says.
@@ -127,14 +141,16 @@ def get(path: str, role: Role = Role.VIEWER) -> Callable[[Handler], Route]:
 
 
 def post(path: str, deed: str, role: Role = Role.OPERATOR) -> Callable[[Handler], Route]:
-    """Make a route of a handler that changes something, and gives `Did`; `deed` is what the audit trail calls it."""
+    """Make a route of a handler that changes something, and gives `Did` (or `Lines`, which are taken out);
+    `deed` is what the audit trail calls it.
+    """
     return lambda handler: _route("POST", path, role, handler, deed)
 
 
 def _route(method: str, path: str, role: Role, handler: Handler, deed: str) -> Route:
     hints = get_type_hints(handler)
     answers = hints["return"]
-    if deed:
+    if deed and answers is not Lines:
         assert get_origin(answers) is Did, f"{handler.__name__}: what changes something gives Did[…]"
         (answers,) = get_args(answers)
     about = inspect.cleandoc(handler.__doc__ or "")

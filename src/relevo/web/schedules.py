@@ -7,10 +7,12 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from relevo.audit import of_control
 from relevo.model.access import Role
 from relevo.schedules import ScheduleInfo
 from relevo.store.schedules import RUNS_MAX
-from relevo.web.queues import Changed, Why
+from relevo.web.asked import Dry
+from relevo.web.controls import Changed, Why
 from relevo.web.route import Desk, Did, get, post
 from relevo.web.shown import shown_schedule
 
@@ -53,9 +55,10 @@ class Edit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Removed(Struct, frozen=True):
-    """Names of the schedules that are gone."""
+    """Names of the schedules that are gone, or would be."""
 
     removed: list[str]
+    dry_run: bool
     #: A decorator or the settings name it: it comes back with the next worker.
     comes_back: bool = False
 
@@ -83,15 +86,17 @@ async def history(desk: Desk, name: str, query: Last) -> list[Ran]:
 async def pause(desk: Desk, name: str, body: Why) -> Did[Changed]:
     """Fire no more ticks, until an end if it has one."""
     schedule = desk.app.schedules.get(name)
-    changed = await schedule.apause(reason=body.reason, by=desk.caller.name, until=body.until)
-    return Did(Changed(changed), int(changed), {"name": name, "reason": body.reason or None, "until": body.until})
+    changed = await schedule.apause(reason=body.reason, by=desk.caller.name, until=body.ends)
+    deed, said = of_control("pause", schedule=name, reason=body.reason, until=body.ends)
+    return Did(Changed(changed), int(changed), said, deed=deed)
 
 
 @post("/schedules/{name}/resume", "schedule.resume")
 async def resume(desk: Desk, name: str) -> Did[Changed]:
     """Go on with the next tick; those of the pause are not made up for."""
     changed = await desk.app.schedules.get(name).aresume()
-    return Did(Changed(changed), int(changed), {"name": name})
+    deed, said = of_control("resume", schedule=name)
+    return Did(Changed(changed), int(changed), said, deed=deed)
 
 
 @post("/schedules/{name}/run", "schedule.run")
@@ -110,19 +115,25 @@ async def edit(desk: Desk, name: str, body: Edit) -> Did[ScheduleInfo]:
 
 
 @post("/schedules/{name}/remove", "schedule.remove", Role.ADMIN)
-async def remove(desk: Desk, name: str) -> Did[Removed]:
+async def remove(desk: Desk, name: str, query: Dry) -> Did[Removed]:
     """Remove a schedule and its history; jobs that it queued stay."""
     schedule = desk.app.schedules.get(name)
     info = await schedule.ainfo()
-    await schedule.aremove()
-    return Did(Removed([name], info.origin != "call" and not info.stale), 1, {"name": name})
+    if not query.dry_run:
+        await schedule.aremove()
+    told = Removed([name], query.dry_run, info.origin != "call" and not info.stale)
+    return Did(told, 1, {"name": name}, query.dry_run)
 
 
 @post("/schedules/remove_stale", "schedule.remove_stale", Role.ADMIN)
-async def remove_stale(desk: Desk) -> Did[Removed]:
+async def remove_stale(desk: Desk, query: Dry) -> Did[Removed]:
     """Remove those that a decorator or the settings once named and none does any more."""
-    removed = await desk.app.schedules.aremove_stale()
-    return Did(Removed(removed), len(removed), {"names": removed[:20]})
+    schedules = desk.app.schedules
+    if query.dry_run:
+        removed = [info.name for info in await schedules.alist() if info.stale]
+    else:
+        removed = await schedules.aremove_stale()
+    return Did(Removed(removed, query.dry_run), len(removed), {"names": removed[:20]}, query.dry_run)
 
 
 ROUTES = (list_all, remove_stale, history, show, pause, resume, run, edit, remove)

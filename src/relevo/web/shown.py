@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,27 +10,33 @@ import msgspec
 from relevo.app import Relevo
 from relevo.handle import JobInfo
 from relevo.model.job import Attempt
-from relevo.model.masking import HIDDEN, masked, masked_call
+from relevo.model.masking import DEEPEST, HIDDEN, masked, masked_call
 from relevo.schedules import ScheduleInfo
+from relevo.store.settlement import Failure
+
+#: What every `Failure` says. Whatever says all of it is taken for one, wherever a handler passed it on to.
+_OF_FAILURES = [field.name for field in msgspec.structs.fields(Failure) if field.required]
 
 
 def shown_job(app: Relevo, info: JobInfo, *, all: bool = True) -> JobInfo:
     """The job as it may be shown. Without `all`, to one who may not see tracebacks either."""
     # What a job gets from those before it comes first, and is not among its arguments yet.
     is_fed = bool(info.workflow) or ":" in info.queue
-    args, kwargs = _arguments(app, info.queue, info.task, info.args, info.kwargs, is_fed=is_fed, all=all)
+    given, named = _opened(app, info.args, all), _opened(app, info.kwargs, all)
+    args, kwargs = _arguments(app, info.queue, info.task, given, named, is_fed=is_fed, all=all)
     return msgspec.structs.replace(
         info,
         args=args,
         kwargs=kwargs,
-        result=masked(info.result, _marked(app, info.queue, info.task)),
+        result=masked(_opened(app, info.result, all), _marked(app, info.queue, info.task)),
         attempts=info.attempts if all else tuple(map(_without_traceback, info.attempts)),
     )
 
 
 def shown_schedule(app: Relevo, info: ScheduleInfo, *, all: bool = True) -> ScheduleInfo:
     """The schedule as it may be shown."""
-    args, kwargs = _arguments(app, info.queue, info.task, info.args, info.kwargs, is_fed=False, all=all)
+    given, named = _opened(app, info.args, all), _opened(app, info.kwargs, all)
+    args, kwargs = _arguments(app, info.queue, info.task, given, named, is_fed=False, all=all)
     return msgspec.structs.replace(info, args=args, kwargs=kwargs)
 
 
@@ -56,3 +63,48 @@ def _arguments(
 
 def _without_traceback(attempt: Attempt) -> Attempt:
     return msgspec.structs.replace(attempt, traceback=HIDDEN) if attempt.traceback else attempt
+
+
+def _opened(app: Relevo, value: Any, all: bool, deeper: int = DEEPEST) -> Any:
+    """A value in which failures tell no more of a job than may be shown of the job itself."""
+    match value:
+        case Mapping() | list() | tuple() if deeper == 0:
+            return HIDDEN
+        case Mapping():
+            found = {name: _opened(app, one, all, deeper - 1) for name, one in value.items()}
+            return _shown_failure(app, found, all) if _is_failure(found) else found
+        case list() | tuple():
+            return [_opened(app, one, all, deeper - 1) for one in value]
+        case _:
+            return value
+
+
+def _is_failure(value: dict[str, Any]) -> bool:
+    return all(isinstance(value.get(name), str) for name in _OF_FAILURES)
+
+
+def _shown_failure(app: Relevo, failure: dict[str, Any], all: bool) -> dict[str, Any]:
+    """What a failure handler is given, with what it tells of the failed job hidden as that job's task wants it."""
+    args, kwargs = failure.get("args"), failure.get("kwargs")
+    # It does not say whether the job was fed by others, so its arguments may stand one place further on. Of an unknown
+    # task nobody sees any: whoever may see more looks at the failed job.
+    shown = _arguments(
+        app,
+        failure["queue"],
+        failure["task"],
+        args if isinstance(args, list) else None,
+        kwargs if isinstance(kwargs, dict) else None,
+        is_fed=True,
+        all=False,
+    )
+    told = {**failure, **{name: one for name, one in zip(("args", "kwargs"), shown, strict=True) if name in failure}}
+    if all:
+        return told
+    attempts = failure.get("attempts")
+    if isinstance(attempts, list):
+        told["attempts"] = [_silenced(one) if isinstance(one, dict) else one for one in attempts]
+    return _silenced(told)
+
+
+def _silenced(told: dict[str, Any]) -> dict[str, Any]:
+    return {**told, "traceback": HIDDEN} if told.get("traceback") else told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relevo.web import bus, dead, jobs, overview, queues, replays, schedules, upkeep, workflows
+from relevo.web import bus, controls, dead, jobs, moving, overview, pools, queues, replays, schedules, upkeep, workflows
 from relevo.web.openapi import document
 from relevo.web.route import Desk, get
 
@@ -17,13 +17,16 @@ async def openapi(desk: Desk) -> dict[str, Any]:
 
 ROUTES = (
     *queues.ROUTES,
+    *controls.ROUTES,
     *jobs.ROUTES,
     *dead.ROUTES,
+    *moving.ROUTES,
     *replays.ROUTES,
     *schedules.ROUTES,
     *workflows.ROUTES,
     *bus.ROUTES,
     *overview.ROUTES,
     *upkeep.ROUTES,
+    *pools.ROUTES,
     openapi,
 )

@@ -1,20 +1,16 @@
-"""The purge and the pools over HTTP: what is in its state for too long, and entities that are no jobs."""
+"""The purge over HTTP: what is in its state for too long."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from relevo.errors import OptionError
 from relevo.model.access import Role
-from relevo.model.masking import masked
-from relevo.pools import Entity, Pool
-from relevo.purging import Purged, PurgeGroup, Uncertain
-from relevo.web.asked import DryRun, Limit, Offset, QueueName
+from relevo.purging import Held, Purged, PurgeGroup, Uncertain, purgeable
+from relevo.web.asked import DryRun, QueueName
 from relevo.web.problems import not_there
-from relevo.web.route import Desk, Did, Page, get, post
+from relevo.web.route import Desk, Did, post
 
 #: Entries of a purge that are told one by one; the groups count all.
 TOLD = 1_000
@@ -37,8 +33,10 @@ class Purging(Struct, frozen=True):
     groups: list[PurgeGroup]
     #: One by one, the first thousand.
     purged: list[Purged]
-    #: Of unknown age: counted, and left alone.
+    #: Of unknown age, or nobody says whether they exist: counted, and left alone.
     unknown: list[Uncertain]
+    #: Jobs that only wait for the end of a pause or a breaker: counted, and left alone.
+    held: list[Held]
     #: Something happened to them meanwhile.
     spared: int
     #: Queues and pools that somebody else was purging.
@@ -47,29 +45,16 @@ class Purging(Struct, frozen=True):
     unfinished: list[str]
 
 
-class PoolInfo(Struct, frozen=True):
-    """A pool, and how many entities are in which state."""
-
-    name: str
-    #: Its name among the queues, under which its dead letters are.
-    queue: str
-    counts: dict[str, int]
-
-
-class InState(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the entities in one state."""
-
-    state: Annotated[str, Meta(min_length=1, max_length=50)] = "pending"
-    offset: Offset = 0
-    limit: Limit = 50
-
-
 @post("/queue/purge", "purge.run", Role.ADMIN)
 async def purge(desk: Desk, query: Purge) -> Did[Purging]:
     """Find what is in its state for too long, and end, move or remove it; a dry run gives exactly the same list."""
-    if query.queue and query.queue not in (known := [*await desk.app.aqueues(), *await desk.app.apools()]):
-        raise not_there("queue or pool in use", query.queue, known)
-    found = await desk.app.apurge(dry_run=query.dry_run, queue=query.queue or None)
+    if query.queue:
+        known = await desk.app.arun(purgeable(desk.app))
+        if query.queue not in known:
+            raise not_there("queue or pool in use", query.queue, known)
+    said = {"queue": query.queue or None}
+    watch = partial(desk.doing.tell, **said)
+    found = await desk.app.apurge(dry_run=query.dry_run, queue=query.queue or None, watch=watch)
     told = Purging(
         found.dry_run,
         found.count,
@@ -77,38 +62,12 @@ async def purge(desk: Desk, query: Purge) -> Did[Purging]:
         found.groups(),
         list(found.purged[:TOLD]),
         list(found.unknown),
+        list(found.held),
         found.spared,
         list(found.skipped),
         list(found.unfinished),
     )
-    return Did(told, found.count, {"queue": query.queue or None}, found.dry_run)
+    return Did(told, found.count, said, found.dry_run)
 
 
-@get("/pools")
-async def pools(desk: Desk) -> list[PoolInfo]:
-    """All pools, with how many entities are in which state."""
-    found = [desk.app.pool(name) for name in await desk.app.apools()]
-    return [PoolInfo(pool.name, pool.queue, await pool.acounts()) for pool in found]
-
-
-@get("/pools/{pool}/items")
-async def items(desk: Desk, pool: str, query: InState) -> Page[Entity]:
-    """Entities in one state of a pool, those that are there longest first."""
-    found = await _in_use(desk, pool)
-    try:
-        rows = await found.aitems(query.state, limit=query.limit, offset=query.offset)
-    except OptionError as error:
-        raise not_there("state", query.state, list(await found.acounts())) from error
-    marked = desk.app.settings.mask
-    shown = [msgspec.structs.replace(row, metadata=masked(row.metadata, marked)) for row in rows]
-    return Page.of(shown, query.offset, query.limit)
-
-
-async def _in_use(desk: Desk, name: str) -> Pool:
-    known = await desk.app.apools()
-    if name not in known:
-        raise not_there("pool in use", name, known)
-    return desk.app.pool(name)
-
-
-ROUTES = (purge, pools, items)
+ROUTES = (purge,)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from relevo.errors import UnknownJob
 from relevo.flow.workflow import Workflow, WorkflowInfo, WorkflowRow, recent
 from relevo.model.job import State
-from relevo.web.asked import Limit, OfQueue, QueueName, queue_in_use
+from relevo.web.asked import Limit, OfQueue, QueueName, if_named
 from relevo.web.problems import Refused, conflict
 from relevo.web.route import Desk, Did, get, post
 
@@ -29,14 +29,13 @@ class WorkflowState(Struct, frozen=True):
     jobs: int
 
 
-async def _find(desk: Desk, id: str, queue: str) -> Workflow[Any]:
-    if queue:
-        await queue_in_use(desk, queue)
+async def _find(desk: Desk, id: str, named: str) -> Workflow[Any]:
+    queue = await if_named(desk, named)
     try:
-        return await desk.app.aworkflow(id, queue=queue or None)
+        return await desk.app.aworkflow(id, queue=queue)
     except UnknownJob as unknown:
         try:
-            await desk.app.ajob(id, queue=queue or None)
+            await desk.app.ajob(id, queue=queue)
         except UnknownJob:
             raise unknown from None
         raise Refused(404, "UnknownJob", f"{id} is a job, not a workflow: see /jobs/{id}") from None
@@ -45,9 +44,7 @@ async def _find(desk: Desk, id: str, queue: str) -> Workflow[Any]:
 @get("/workflows")
 async def list_newest(desk: Desk, query: Newest) -> list[WorkflowRow]:
     """The newest workflows that are still there, newest first."""
-    if query.queue:
-        await queue_in_use(desk, query.queue)
-    return await desk.app.arun(recent(desk.app, query.limit, query.queue or None))
+    return await desk.app.arun(recent(desk.app, query.limit, await if_named(desk, query.queue)))
 
 
 @get("/workflows/{id}")

@@ -111,9 +111,8 @@ def _words(outcome: Outcome) -> tuple[str, str]:
         case Finish():
             return "done", ""
         case TryAgain(_, story):
-            return "retry", story.attempts[-1].error if story.attempts else ""
+            return "retry", story.last.error
         case GiveBack():
             return "back", ""
         case End(state, reason, story):
-            last = story.attempts[-1].error if story.attempts else ""
-            return state.value, ": ".join(part for part in (reason, last) if part)
+            return state.value, ": ".join(part for part in (reason, story.last.error) if part)

@@ -25,9 +25,10 @@ class Bell:
     """Listens for some lanes on a connection of its own: a blocked read would hold up everybody else's calls."""
 
     def __init__(
-        self, driver: AsyncDriver, worker: str, lanes: Sequence[Lane], on_open: Callable[[], None] = lambda: None
+        self, driver: AsyncDriver, worker: str, lanes: Sequence[Lane], on_open: Callable[[bool], None] = lambda _: None
     ) -> None:
         self._driver = driver
+        #: Called with whether there was a connection before.
         self._on_open = on_open
         self._lanes = {lane.keys.bell(worker): lane for lane in lanes}
         self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._lanes, BLOCK)
@@ -52,12 +53,12 @@ class Bell:
 
     async def _listen(self) -> None:
         """Until the connection breaks."""
-        hung_up = asyncio.Event()
+        hung_up, was_open = asyncio.Event(), self._wire is not None
         wire = self._wire = await self._driver.open(next(iter(self._lanes)), timeout=BLOCK + MARGIN)
         wire.on_reply = self._rung
         wire.on_closed = hung_up.set
         wire.post(self._read)
-        self._on_open()
+        self._on_open(was_open)
         for lane in self._lanes.values():
             lane.wake()  # what was rung while nobody listened
         if wire.closed is None:

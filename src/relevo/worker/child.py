@@ -67,6 +67,8 @@ class Contact(Struct, frozen=True):
     app: str = ""
     prefix: str = ""
     env: str = ""
+    #: By which they judge its health: limits may stand in its code.
+    health_limits: dict[str, Any] = {}
 
 
 def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
@@ -94,6 +96,7 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
         app.name,
         settings.prefix,
         settings.env,
+        settings.health_limits,
     )
 
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relevo.bus.events import known_as
 from relevo.errors import OutOfMemory, StoreError
 from relevo.model.job import Attempt, Envelope, Record, State, Story, write
 from relevo.model.message import Headers
+from relevo.model.names import known_as
 from relevo.model.outcome import (
     Finish,
     GiveBack,

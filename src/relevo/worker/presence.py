@@ -15,19 +15,22 @@ from typing import TYPE_CHECKING, Any
 from relevo.bus.serving import offered
 from relevo.bus.sweeping import sweeping
 from relevo.errors import StoreError
+from relevo.lists import tidying
 from relevo.store.events import relay_events
 from relevo.store.presence import SERVE_EVERY, retire, serve
 from relevo.store.subscriptions import subscribe, unsubscribe
-from relevo.store.workers import WorkerInfo, gone, listed, present
+from relevo.store.workers import WorkerInfo, forget_lost, gone, listed, present
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between signs of life, and after how many of them the worker is listed anew, should the list have been lost.
+#: Seconds between signs of life of an idle worker; of one whose numbers change, so that people see what it does.
 PRESENT_EVERY = 20.0
-LISTED_EVERY = 6
+BUSY_EVERY = 5.0
+#: Seconds after which the worker is listed anew, should the list have been lost.
+LISTED_EVERY = 120.0
 #: Seconds between two looks for orphans, about; nothing waits for it.
 SWEEP_EVERY = 300.0
 
@@ -47,21 +50,29 @@ class Presence:
             if (one := subscribed.registered(worker.id)).queue in worker.queues
         ]
         self._sweep_at = 0.0
+        self._list_at = 0.0
         self._forgotten = asyncio.Event()
         self._is_serving = True
 
     async def run(self) -> None:
         """Say that the worker lives, for ever."""
-        app, unlisted = self._app, LISTED_EVERY
+        app = self._app
         while True:
+            said = self._about()
             with contextlib.suppress(StoreError):
-                await self._driver.perform(present(app.keys, self._about()), patience=0)
-                unlisted += 1
-                if unlisted > LISTED_EVERY:
-                    await self._worker.register_schedules()
+                await self._driver.perform(present(app.keys, said), patience=0)
+                if time.monotonic() >= self._list_at:
+                    await self._worker.register()
                     await self._driver.perform(listed(app.keys, self._worker.id), patience=0)
-                    unlisted = 1
-            await asyncio.sleep(PRESENT_EVERY)
+                    await self._driver.perform(tidying(app), patience=0)
+                    now_ms = await self._driver.perform(app.now_ms(), patience=0)
+                    await self._driver.perform(forget_lost(app.keys, now_ms), patience=0)
+                    self._list_at = time.monotonic() + LISTED_EVERY
+            say_at = time.monotonic() + PRESENT_EVERY
+            while time.monotonic() < say_at:
+                await asyncio.sleep(BUSY_EVERY)
+                if self._about() != said or time.monotonic() >= self._list_at:
+                    break
 
     def on_the_bus(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """What is said of services, by name; nothing where none is served."""
@@ -84,9 +95,12 @@ class Presence:
                 async with asyncio.timeout(SERVE_EVERY):
                     await self._forgotten.wait()
 
-    def say_again(self) -> None:
-        """The connection was lost: the server may be another one, which knows nothing of us."""
+    def say_again(self, was_open: bool) -> None:
+        """There is a connection; if there was one before, the server may be another one, which knows nothing of us."""
         self._forgotten.set()
+        if was_open:
+            self._app.forget_lists()
+            self._list_at = 0.0
 
     async def _look_after(self) -> None:
         """What must be done for the bus as a whole, by whoever comes by: events of publishers that died, orphans."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import random
 from typing import TYPE_CHECKING
 
 from relevo.errors import StoreError
 from relevo.purging import PurgeReport, aperformed, purging
-from relevo.store.plan import Call
+from relevo.store.workers import take_turn
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
+
+log = logging.getLogger("relevo.purge")
 
 
 class Purger:
@@ -24,16 +26,21 @@ class Purger:
 
     async def run(self) -> None:
         """Purge when it is time, for ever. Looks more often than that, for whoever was to do it may have died."""
-        every = self._app.settings.purge_every
+        every, is_told = self._app.settings.purge_every, False
         while True:
             await asyncio.sleep(min(60.0, every / 4) * random.uniform(0.5, 1.0))
-            with contextlib.suppress(StoreError):
+            try:
                 await self.run_once()
+            except StoreError as error:
+                if not is_told:  # nobody misses what is not purged until it is too late
+                    log.warning("the purge broke off: %s", error)
+                is_told = True
+            else:
+                is_told = False
 
     async def run_once(self) -> PurgeReport | None:
         """Purge, or only tell what would be; None if somebody did so in this interval already."""
         settings = self._app.settings
-        lock: list[bytes | str | int] = [b"SET", self._app.keys.purged, self._worker, b"NX"]
-        if not await self._app.arun(Call([*lock, b"PX", max(1, round(settings.purge_every * 1000))])):
+        if not await self._app.arun(take_turn(self._app.keys.purged, self._worker, settings.purge_every)):
             return None
         return await aperformed(self._app, purging(self._app, dry_run=settings.purge == "observe"))

@@ -1,11 +1,12 @@
 """The port at which the supervisor serves metrics: once for all its processes, and also while they are blocked.
 
-The supervisor imports nothing of the app. The metrics need no more of it than its name and where its server is, which
-the first worker process tells.
+The supervisor imports nothing of the app. The metrics need no more of it than its name, where its server is and
+what its health is judged by, which the first worker process tells.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -38,9 +39,10 @@ class Scraped:
         try:
             self._server = _Server((host, port), _Handler)
         except (OSError, OverflowError) as error:
+            is_taken = getattr(error, "errno", None) == errno.EADDRINUSE
+            hint = "Is another worker there? Give another --metrics-port" if is_taken else "Give another --metrics-host"
             raise ConfigurationError(
-                f"metrics cannot be served at {host}:{port}: {getattr(error, 'strerror', None) or error}. "
-                "Is another worker there? Give another --metrics-port"
+                f"metrics cannot be served at {host}:{port}: {getattr(error, 'strerror', None) or error}. {hint}"
             ) from error
         self._server.scraped = self
         self._thread = threading.Thread(target=self._server.serve_forever, name="relevo metrics", daemon=True)
@@ -68,7 +70,12 @@ class Scraped:
         """A worker process said how its app is reached."""
         if self._app is None:
             self._app = Relevo(
-                contact.app, url=contact.url, data_dir=contact.data_dir, prefix=contact.prefix, env=contact.env
+                contact.app,
+                url=contact.url,
+                data_dir=contact.data_dir,
+                prefix=contact.prefix,
+                env=contact.env,
+                health_limits=contact.health_limits,
             )
 
     def text(self) -> bytes | None:

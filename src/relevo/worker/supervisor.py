@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ import msgspec
 from relevo.errors import StoreError
 from relevo.settings import Settings
 from relevo.store.blocking import BlockingDriver
-from relevo.store.keys import QueueKeys
+from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Call
 from relevo.store.source import Source
 from relevo.store.turns import MOST, abandon, renew
+from relevo.store.workers import silenced
 from relevo.worker.child import CANNOT_START, START_ANEW, STOPPED, Contact, Order
 from relevo.worker.ledger import Entry, Ledger
 from relevo.worker.notify import notify, watchdog_every
@@ -149,7 +150,7 @@ class Supervisor:
             if self._stop_by and now > self._stop_by:
                 for child in self._children.values():
                     child.process.kill()
-            while self._again and self._again[0][0] <= now and not self._signals:
+            while self._again and self._again[0][0] <= now:
                 self._start(self._again.pop(0)[1])
         signal.set_wakeup_fd(-1)
         if self._alive_file is not None:
@@ -166,8 +167,12 @@ class Supervisor:
         return min(0.2 if self._again or self._stop_by else 1.0, self._settings.lease / 8)
 
     def _start(self, number: int) -> None:
+        if self._signals:
+            return
         child = Child(self._order, number)
         self._children[child.process.pid] = child
+        if self._signals:  # it came while the process was made, which nobody told: it was not among the children yet
+            _tell_to_stop(child)
 
     def _stop(self, number: int, _frame: object) -> None:
         self._signals += 1
@@ -179,8 +184,7 @@ class Supervisor:
         elif self._signals == 2:
             self._stop_by = time.monotonic() + KILL_AFTER
         for child in self._children.values():
-            with contextlib.suppress(ProcessLookupError):
-                child.process.send_signal(signal.SIGTERM)
+            _tell_to_stop(child)
 
     def _reap(self) -> None:
         for pid, child in list(self._children.items()):
@@ -214,7 +218,8 @@ class Supervisor:
             if contact is None or now - child.ledger.last_beat < contact.lease_ms / 2000 or child.is_stopped:
                 continue
             in_time = [entry for entry in child.ledger.entries() if not entry.deadline or now < entry.deadline]
-            if self._tell(contact, in_time, partial(renew, lease_ms=contact.lease_ms)):
+            calls = _of_jobs(contact, in_time, partial(renew, lease_ms=contact.lease_ms))
+            if in_time and self._tell(contact, calls):
                 log.info("%d leases renewed for a process that is busy", len(in_time))
 
     def _end_hanging(self, now: float) -> None:
@@ -226,27 +231,26 @@ class Supervisor:
                 child.process.kill()
 
     def _free_jobs(self, child: Child) -> None:
-        """It died before our eyes: what it was running need not wait for its leases to run out."""
-        entries = list(child.ledger.entries())
-        if child.contact is not None and entries and self._tell(child.contact, entries, abandon):
+        """It died before our eyes: neither what it was running need wait for that, nor those who list workers."""
+        contact, entries = child.contact, list(child.ledger.entries())
+        if contact is None:
+            return
+        silence = silenced(AppKeys(contact.prefix, contact.env, contact.app), contact.worker)
+        if self._tell(contact, [*_of_jobs(contact, entries, abandon), silence]) and entries:
             log.warning("%d jobs of process %d are free to run again", len(entries), child.process.pid)
 
-    def _tell(
-        self, contact: Contact, entries: list[Entry], plan: Callable[[QueueKeys, list[tuple[str, int]]], Call[Any]]
-    ) -> bool:
+    def _tell(self, contact: Contact, calls: Iterable[Call[Any]]) -> bool:
         if self._driver is None:
             self._driver = BlockingDriver(
                 Source(contact.url, data_dir=Path(contact.data_dir), connect_timeout=2.0, call_timeout=2.0)
             )
         try:
-            for lane, address in enumerate(contact.queues):
-                jobs = [(entry.id, entry.token) for entry in entries if entry.lane == lane]
-                for start in range(0, len(jobs), MOST):
-                    self._driver.perform(plan(QueueKeys(address), jobs[start : start + MOST]), patience=0.5)
+            for call in calls:
+                self._driver.perform(call, patience=0.5)
         except StoreError as error:
             log.debug("the server is away: %s", error)
             return False
-        return bool(entries)
+        return True
 
     def _show_life(self, now: float) -> None:
         """Touch the file that probes look at, while the loop of every process runs and the server answers it."""
@@ -264,3 +268,18 @@ class Supervisor:
             now - max(child.started, child.ledger.last_beat) < self._settings.lease * 3 or any(child.ledger.entries())
             for child in self._children.values()
         )
+
+
+def _tell_to_stop(child: Child) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.process.send_signal(signal.SIGTERM)
+
+
+def _of_jobs(
+    contact: Contact, entries: Sequence[Entry], plan: Callable[[QueueKeys, list[tuple[str, int]]], Call[Any]]
+) -> Iterator[Call[Any]]:
+    """The same call for all these jobs, queue by queue."""
+    for lane, address in enumerate(contact.queues):
+        jobs = [(entry.id, entry.token) for entry in entries if entry.lane == lane]
+        for start in range(0, len(jobs), MOST):
+            yield plan(QueueKeys(address), jobs[start : start + MOST])

@@ -9,6 +9,7 @@ from typing import Any
 
 from relevo.errors import PayloadError
 from relevo.model.job import Attempt
+from relevo.model.legible import short, words_of
 from relevo.model.outcome import End, Failed, Happened, LeaseLost, Outcome, Raised, TimedOut, TryAgain, Unrunnable
 from relevo.model.verdicts import Verdict
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
@@ -18,6 +19,8 @@ log = logging.getLogger("relevo.worker")
 #: Characters of a traceback that are kept: where it was raised matters most, and where it began.
 TRACEBACK_MOST = 8_000
 MESSAGE_MOST = 2_000
+#: Of its message, in the worker's log.
+LOGGED = 300
 #: What happened with a story to it.
 TOLD = (Raised, Failed, TimedOut, LeaseLost, Unrunnable)
 
@@ -29,7 +32,7 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
     else:
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        text, trace = _words(error), ""
+        text, trace = words_of(error), ""
         if not (isinstance(error, Verdict | ProcessDied) or run.stopped):
             frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own
             trace = "".join(traceback.format_exception(kind, error, frames))
@@ -42,13 +45,6 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
     return Attempt(
         how, run.context.worker, began, now_ms, name, _storable((message or text)[:MESSAGE_MOST]), _storable(trace)
     )
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as second:  # noqa: BLE001  # an exception of the user's that cannot even be printed
-        return f"(its text could not be had: {type(second).__name__})"
 
 
 def _storable(text: str) -> str:
@@ -70,12 +66,13 @@ def report(run: Run, outcome: Outcome) -> None:
     target, id = run.task.target, run.held.id
     match outcome:
         case TryAgain(delay, story):
-            last = story.attempts[-1]
-            log.info("%s %s: %s %s; again in %.1f s", target, id, last.error, last.message, delay)
+            last = story.last
+            log.info("%s %s: %s %s; again in %.1f s", target, id, last.error, short(last.message, LOGGED), delay)
         case End(state, reason, story):
-            last = story.attempts[-1] if story.attempts else Attempt("")
+            last = story.last
             level = logging.ERROR if state == "dead" else logging.INFO
-            log.log(level, "%s %s is %s (%s): %s %s", target, id, state, reason, last.error, last.message)
+            said = short(last.message, LOGGED)
+            log.log(level, "%s %s is %s (%s): %s %s", target, id, state, reason, last.error, said)
         case _:
             pass
 

@@ -29,18 +29,25 @@ class Trips:
 
     def count(self, task: str, breaker: Breaker, outcome: Outcome) -> None:
         """An attempt failed."""
-        attempts = outcome.story.attempts if isinstance(outcome, TryAgain | End) else ()
+        last = outcome.story.last if isinstance(outcome, TryAgain | End) else Attempt("")
+        self._add(task, breaker, 1, last)
+
+    def _add(self, task: str, breaker: Breaker, count: int, last: Attempt) -> None:
         before = self.failed[task][1] if task in self.failed else 0
-        self.failed[task] = (breaker, before + 1, attempts[-1] if attempts else Attempt(""))
+        self.failed[task] = (breaker, before + count, last)
 
     async def tell(self) -> None:
         """Tell the server; what cannot be told is told with the next turn."""
         while self.failed:
-            task, (breaker, count, last) = next(iter(self.failed.items()))
+            # Taken out first: what fails while this is told is told next.
+            task, (breaker, count, last) = self.failed.popitem()
             why = "".join(c if c.isprintable() else " " for c in f"{breaker} failed, last {last.error}: {last.message}")
             note = note_of(why[:LONGEST_TEXT], "breaker")
-            probe_ms = await self._driver.perform(trip(self._keys, task, count, breaker, note), patience=0)
-            del self.failed[task]
+            try:
+                probe_ms = await self._driver.perform(trip(self._keys, task, count, breaker, note), patience=0)
+            except BaseException:
+                self._add(task, breaker, count, last)
+                raise
             if probe_ms:
                 log.warning(
                     "%s: the breaker of %s opens for %s or more: %s", self._queue, task, spoken(breaker.rest), why

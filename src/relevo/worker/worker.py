@@ -146,7 +146,10 @@ class Worker:
         watch = self._watch = Watch(hands, self.lanes, self._on_hanging)
         keeper = Keeper(self.app, hands, self.lanes, watch, self._from_keeper)
         with capture.Installed(forward=True):
-            await self._list_queues()
+            try:
+                await self.register()
+            except StoreError as error:
+                log.warning("the server is away at the start: %s", error)  # the lanes go on trying
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
             presence = self._presence = Presence(self)
@@ -183,19 +186,20 @@ class Worker:
                 try:
                     await duty()
                     return
-                except Exception:
+                except (Exception, asyncio.CancelledError):
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():  # by us; else it comes from what the duty waited for
+                        raise
                     log.exception("%s failed; it starts anew", name)
                     await asyncio.sleep(1)
 
         return asyncio.create_task(go_on(), name=f"relevo {name}")
 
-    async def _list_queues(self) -> None:
-        try:
-            for queue in self.queues:
-                await self.app.client.arun(self.app.list_queue(queue), patience=0)
-            await self.register_schedules()
-        except StoreError as error:
-            log.warning("the server is away at the start: %s", error)  # the lanes go on trying
+    async def register(self) -> None:
+        """Put its queues and schedules on the lists by which they are found."""
+        for queue in self.queues:
+            await self.app.client.arun(self.app.list_served(queue), patience=0)
+        await self.register_schedules()
 
     async def _wind_down(self, lanes: list[asyncio.Task[None]]) -> None:
         """Leave the lists, finish or hand back what is in hand, and tell what became of it."""

@@ -9,7 +9,8 @@ from contextlib import closing
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.dead import deeds, looking, moving, runs
-from relevo.cli.dead.filters import add_filters
+from relevo.cli.dead.filters import add_filters, add_permanence
+from relevo.cli.ending import as_ctrl_c
 from relevo.cli.options import Subparsers, add_app, add_json, command, whole
 from relevo.cli.screen import Screen
 
@@ -40,6 +41,7 @@ def add(subparsers: Subparsers) -> None:
         about="Dead letters are jobs that were given up, kept with their whole story.",
         examples=f"""
         relevo dead groups -A shop:app                              what is wrong, the largest problem first
+        relevo dead groups -A shop:app --permanent                  what no retry will mend
         relevo dead list -A shop:app --error Timeout --since 2h
         relevo dead show {ID} --name shop
         relevo dead retry {ID} --name shop
@@ -66,6 +68,7 @@ def _of_looking(actions: Subparsers) -> list[argparse.ArgumentParser]:
     )
     groups.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
     groups.add_argument("--queue", metavar="NAME", help="only of this queue")
+    add_permanence(groups)
     return [listing, show, groups]
 
 
@@ -95,7 +98,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         deed.add_argument("ids", metavar="ID", nargs="*")
         deed.add_argument("--all", action="store_true", help="all that the filters and --limit leave")
         deed.add_argument("--yes", action="store_true", help="with --all: do not ask")
-        deed.add_argument("--limit", type=whole, metavar="N", help="with --all: at most so many, newest first")
+        deed.add_argument("--limit", type=int, metavar="N", help="with --all: at most so many, the oldest first")
         add_filters(deed)
     restore = command(
         actions,
@@ -158,5 +161,5 @@ def _of_runs(actions: Subparsers) -> list[argparse.ArgumentParser]:
 
 def run(args: argparse.Namespace) -> int:
     """Do what is asked."""
-    with closing(target.find(args)) as app:
+    with closing(target.find(args)) as app, as_ctrl_c():
         return _ACTIONS[args.action](Screen(), app, args)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
 
 import msgspec
 
 from relevo.app import Relevo
 from relevo.cli.dead import runs
-from relevo.cli.dead.filters import is_filtered, refuse_unknown_queue, said
-from relevo.cli.dead.looking import matching
+from relevo.cli.dead.filters import filters_of, is_filtered, refuse_unknown_queue, said
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, plural
-from relevo.dead import DeadRow
-from relevo.errors import ConfigurationError
+from relevo.dead.choosing import asked, checked, each_that_fits
+from relevo.dead.walk import Letter
+from relevo.errors import ConfigurationError, JobError
+from relevo.store.plan import Call
+
+#: Ids, and the queue of each where it is known.
+Wanted: TypeAlias = list[tuple[str, str | None]]
 
 _DONE = {"retry": "retried", "discard": "discarded", "restore": "restored"}
 
@@ -25,28 +29,40 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Retry or discard: some by their ids, or all that fit."""
     if bool(args.ids) == args.all:
         raise ConfigurationError("which dead letters? Give their ids, or --all; not both")
-    if args.ids and (is_filtered(args) or args.limit or args.yes):
+    if args.ids and (is_filtered(args) or args.limit is not None or args.yes):
         raise ConfigurationError("filters, --limit and --yes go with --all; ids name the dead letters already")
     is_run = args.action == "retry" and bool(args.rate or args.canary)
-    if is_run and (args.ids or args.limit):
+    if is_run and (args.ids or args.limit is not None):
         raise ConfigurationError("--rate and --canary go with --all, and without --limit")
     if is_run and args.yes:  # nobody need be told how many: they are looked at on the way
         refuse_unknown_queue(app, args.queue)
         return runs.begin(screen, app, args)
     if args.ids:
-        wanted = [(id, args.queue) for id in dict.fromkeys(args.ids)]
+        wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all of them, before the first is touched
     else:
-        rows = matching(app, args)
-        if not rows:
+        wanted = app.run(_gathered(app, args))
+        if not wanted:
             refuse_unknown_queue(app, args.queue)
-        elif not args.yes and not _confirmed(args.action, rows):
+        elif not args.yes and not _confirmed(args.action, wanted):
             print("nothing was done", file=sys.stderr)
             return Exit.WARNING
-        if is_run and rows:
+        if is_run and wanted:
             return runs.begin(screen, app, args)
-        wanted = [(row.id, row.queue) for row in rows]
-    left = _perform(_deed(app, args), wanted)
-    return _report(screen, app, args, left, len(wanted))
+    left = _perform(app, args, wanted)
+    return _report(screen, args, left, len(wanted) - len(left))
+
+
+def _gathered(app: Relevo, args: argparse.Namespace) -> Generator[Call[Any], Any, Wanted]:
+    """All that fit, the oldest first, so that it can be said how many before any is touched."""
+    found: Wanted = []
+
+    def note(_: Relevo, letter: Letter) -> Generator[Call[Any], Any, int]:
+        found.append((letter.id, letter.queue))
+        yield from ()
+        return 1
+
+    yield from each_that_fits(app, (yield from asked(app, filters_of(args))), note, args.limit)
+    return found
 
 
 def _deed(app: Relevo, args: argparse.Namespace) -> Callable[[str, str | None], int]:
@@ -55,36 +71,39 @@ def _deed(app: Relevo, args: argparse.Namespace) -> Callable[[str, str | None], 
     return lambda letter, queue: app.dead.discard([letter], queue=queue, undo=not args.no_undo)
 
 
-def _perform(deed: Callable[[str, str | None], int], wanted: list[tuple[str, str | None]]) -> list[str]:
-    """Do it to one after the other, and say how far it is; the ids it could not be done to."""
-    left = []
-    with runs.Progress() as progress:
+def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> dict[str, str]:
+    """Do it to one after the other, and say how far it is; the ids it could not be done to, and why."""
+    deed, left, done = _deed(app, args), {}, 0
+    with app.audit.doing(f"dead.{args.action}", via="cli", **said(args)) as doing, runs.Progress() as progress:
         for number, (id, queue) in enumerate(wanted, 1):
-            if not deed(id, queue):
-                left.append(id)
+            why = f"{id} is not a dead letter{'' if args.ids else ' any more'}"
+            try:
+                count = deed(id, queue)
+            except JobError as refused:
+                count, why = 0, str(refused)
+            if count:
+                done += 1
+                doing.tell(done)
+            else:
+                left[id] = why
             progress.tell(f"{number:,} of {len(wanted):,}")
     return left
 
 
-def _report(screen: Screen, app: Relevo, args: argparse.Namespace, left: list[str], asked: int) -> int:
-    count = asked - len(left)
-    if count:
-        app.audit.note(f"dead.{args.action}", via="cli", count=count, **said(args))
+def _report(screen: Screen, args: argparse.Namespace, left: dict[str, str], count: int) -> int:
     if args.json:
-        screen.json({_DONE[args.action]: count, "left": left})
+        screen.json({_DONE[args.action]: count, "left": [*left]})
     else:
         screen.line(f"{_DONE[args.action]} {plural(count, 'dead letter')}")
         if args.action == "discard" and count and not args.no_undo:
             print("for ten minutes `relevo dead restore` brings them back", file=sys.stderr)
-        for id in left:
-            screen.line(
-                f"left: {id} is not a dead letter{'' if args.ids else ' any more, or cannot run again'}", "yellow"
-            )
+        for why in left.values():
+            screen.line(f"left: {why}", "yellow")
     return Exit.WARNING if left else Exit.OK
 
 
-def _confirmed(action: str, rows: list[DeadRow]) -> bool:
-    queues = len({row.queue for row in rows})
+def _confirmed(action: str, rows: Wanted) -> bool:
+    queues = len({queue for _, queue in rows})
     if not sys.stdin.isatty():
         raise ConfigurationError(
             f"this would {action} {plural(len(rows), 'dead letter')} and there is nobody to ask: say --yes"
@@ -98,21 +117,29 @@ def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Bring back what was discarded."""
     if bool(args.ids) == args.all:
         raise ConfigurationError("which letters? Give their ids, or --all; not both")
-    if args.all:
-        count = app.dead.restore(all=True, queue=args.queue)
-        left: list[str] = []
-    else:
-        ids = list(dict.fromkeys(args.ids))
-        left = [id for id in ids if not app.dead.restore([id], queue=args.queue)]
-        count = len(ids) - len(left)
-    if count:
-        app.audit.note("dead.restore", via="cli", count=count, queue=args.queue)
+    left: dict[str, str] = {}
+    count = 0
+    about = {"ids": args.ids[:20] or None, "queue": args.queue, "all": args.all or None}
+    with app.audit.doing("dead.restore", via="cli", **about) as doing:
+        if args.all:
+            count = app.dead.restore(all=True, queue=args.queue, watch=doing.tell)
+        for id in dict.fromkeys(args.ids):
+            why = f"{id} was not discarded in the last ten minutes"
+            try:
+                back = app.dead.restore([id], queue=args.queue)
+            except JobError as full:
+                back, why = 0, f"{id}: {full}"
+            if back:
+                count += 1
+                doing.tell(count)
+            else:
+                left[id] = why
     if args.json:
-        screen.json({"restored": count, "left": left})
+        screen.json({"restored": count, "left": [*left]})
     else:
         screen.line(f"restored {plural(count, 'dead letter')}")
-        for id in left:
-            screen.line(f"left: {id} was not discarded in the last ten minutes", "yellow")
+        for why in left.values():
+            screen.line(f"left: {why}", "yellow")
     return Exit.WARNING if left or not count else Exit.OK
 
 
@@ -122,7 +149,8 @@ def edit(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if given["args"] is None and given["kwargs"] is None:
         raise ConfigurationError("give --args, --kwargs or both; `relevo dead retry` runs a letter as it is")
     job = app.dead.edit(args.id, args=given["args"], kwargs=given["kwargs"], queue=args.queue)
-    app.audit.note("dead.edit", via="cli", queue=job.queue, letter=args.id, job=job.id)
+    changed = [name for name, value in given.items() if value is not None]
+    app.audit.note("dead.edit", via="cli", id=args.id, queue=job.queue, job=job.id, changed=changed)
     if args.json:
         screen.json({"job": job.id, "queue": job.queue, "origin": args.id})
     else:

@@ -8,6 +8,9 @@ from typing import Any
 
 from relevo.app import Relevo
 from relevo.errors import ConfigurationError
+from relevo.lists import known_queues
+from relevo.model.masking import HIDDEN
+from relevo.model.names import is_pool_name, pool_of
 from relevo.model.nearest import did_you_mean
 from relevo.model.wanted import Filters
 
@@ -28,7 +31,12 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--group", metavar="HEX", help="only those that died alike: see `relevo dead groups`")
     which.add_argument("--since", type=_time, metavar="TIME", help="died since: 2h (ago), or 2026-11-16T08:00")
     which.add_argument("--until", type=_time, metavar="TIME", help="died until then")
-    kind = which.add_mutually_exclusive_group()
+    add_permanence(which)
+
+
+def add_permanence(parser: argparse._ActionsContainer) -> None:
+    """Offer to tell what would fail again from what may go well."""
+    kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--permanent", action="store_true", default=None, help="only what would fail again as it is")
     kind.add_argument(
         "--transient", dest="permanent", action="store_false", default=None, help="only what may go well another time"
@@ -59,15 +67,18 @@ def is_filtered(args: argparse.Namespace) -> bool:
 
 
 def said(args: argparse.Namespace) -> dict[str, Any]:
-    """The filters that were given, for the audit trail."""
-    return {
-        name: value if isinstance(value, bool) else str(value)
-        for name, value in filters_of(args).items()
-        if value is not None
-    }
+    """What was asked for, for the audit trail; no part of a letter's text, which may be a secret."""
+    found: dict[str, Any] = {"ids": args.ids[:20]} if getattr(args, "ids", None) else {}
+    for name, value in filters_of(args).items():
+        if value is not None:
+            found[name] = value if isinstance(value, bool) else HIDDEN if name == "text" else str(value)
+    found |= {name: value for name in ("all", "limit") if (value := getattr(args, name, None))}
+    return found | ({"undo": False} if getattr(args, "no_undo", False) else {})
 
 
 def refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
     """A misspelt queue has no dead letters either; that must not look like good news."""
-    if queue is not None and queue not in (known := app.queues()):
-        raise ConfigurationError(f"app {app.name!r} has no queue {queue!r} in use{did_you_mean(queue, known)}")
+    if queue is not None and queue not in (known := app.run(known_queues(app))):
+        of_pool = [name for name in known if is_pool_name(name) and pool_of(name) == queue]
+        near = f"; the dead letters of that pool are those of {of_pool[0]!r}" if of_pool else did_you_mean(queue, known)
+        raise ConfigurationError(f"app {app.name!r} has no queue {queue!r} in use{near}")

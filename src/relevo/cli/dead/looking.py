@@ -4,69 +4,52 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 
 from relevo.app import Relevo
+from relevo.cli import target
 from relevo.cli.dead.filters import filters_of, refuse_unknown_queue
 from relevo.cli.exits import Exit
 from relevo.cli.job import describe
 from relevo.cli.screen import Screen, away, plural
 from relevo.dead import DeadRow
+from relevo.dead.paging import paging
 from relevo.errors import UnknownJob
 from relevo.model.job import State
+from relevo.model.names import is_pool_name
 from relevo.web.shown import shown_job
-
-PAGE = 1000
 
 
 def letters(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """List them."""
-    rows: list[DeadRow] = []
-    after = args.after
-    while True:
-        page = app.dead.page(limit=args.limit - len(rows), after=after, **filters_of(args))
-        rows += page.rows
-        after = page.after
-        if not after or len(rows) == args.limit:
-            break
+    page = app.run(paging(app, filters_of(args), limit=args.limit, after=args.after))
+    rows = page.rows
     if not rows:
         refuse_unknown_queue(app, args.queue)
     if args.json:
         screen.json(rows)
     elif rows:
-        screen.table(
-            ["id", "queue", "task", "ended", "reason", "error"],
-            [(row.id, row.queue, row.task, away(row.ended_ms), _reason(row), row.error) for row in rows],
+        screen.columns(
+            {
+                "id": [row.id for row in rows],
+                "queue": [row.queue for row in rows],
+                "task": [_task(row) for row in rows],
+                "ended": [away(row.ended_ms) for row in rows],
+                "reason": [row.reason for row in rows],
+                "permanent": [row.permanent for row in rows],
+                "error": [row.error for row in rows],
+            },
+            spare=["queue", "reason" if all(row.error for row in rows) else "error"],
         )
     else:
         screen.line("no dead letters")
-    if after:  # not on standard output, which has one table or one JSON value and nothing else
-        print(f"there may be more: --after {after}", file=sys.stderr)
-    return Exit.OK
+    if page.after:  # not on standard output, which has one table or one JSON value and nothing else
+        print(f"there may be more: --after {page.after}", file=sys.stderr)
+    return Exit.OK if rows else target.code_of_nothing(app)
 
 
-def _reason(row: DeadRow) -> str:
-    return f"{row.reason} (for good)" if row.permanent and row.reason != "permanent" else row.reason
-
-
-def matching(app: Relevo, args: argparse.Namespace) -> list[DeadRow]:
-    """All that fit, gathered before any is touched: what is retried leaves the list."""
-    rows: list[DeadRow] = []
-    for row in _each(app, args):
-        rows.append(row)
-        if len(rows) == args.limit:
-            break
-    return rows
-
-
-def _each(app: Relevo, args: argparse.Namespace) -> Iterator[DeadRow]:
-    after = ""
-    while True:
-        page = app.dead.page(limit=PAGE, after=after, **filters_of(args))
-        yield from page.rows
-        after = page.after
-        if not after:
-            return
+def _task(row: DeadRow) -> str:
+    """What it is: of a pool, which entity."""
+    return f"{row.task} {row.name}" if is_pool_name(row.queue) else row.task
 
 
 def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
@@ -83,33 +66,31 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 def groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Those that died alike, the largest group first."""
-    found = app.dead.groups(args.queue, limit=args.limit)
+    found = app.dead.groups(args.queue, permanent=args.permanent, limit=args.limit)
     if not found:
         refuse_unknown_queue(app, args.queue)
     if args.json:
         screen.json(found)
     elif found:
-        screen.table(
-            ["group", "count", "last hour", "trend", "first", "last", "tasks", "tenants", "error"],
-            [
-                (
-                    one.fingerprint,
-                    one.count,
-                    one.recent,
-                    one.trend,
-                    away(one.first_ms),
-                    away(one.last_ms),
-                    _some(one.tasks),
-                    _some(one.tenants),
-                    f"{one.error or one.reason}{' (for good)' if one.permanent else ''}",
-                )
-                for one in found
-            ],
+        screen.columns(
+            {
+                "group": [one.fingerprint for one in found],
+                "count": [one.count for one in found],
+                "last hour": [one.recent for one in found],
+                "trend": [one.trend for one in found],
+                "permanent": [one.permanent for one in found],
+                "first": [away(one.first_ms) for one in found],
+                "last": [away(one.last_ms) for one in found],
+                "tasks": [_some(one.tasks) for one in found],
+                "tenants": [_some(one.tenants) for one in found],
+                "error": [one.error or one.reason for one in found],
+            },
+            spare=["first", "last hour", "tenants", "tasks"],
         )
         screen.line(f"\n{plural(sum(one.count for one in found), 'dead letter')} of {plural(len(found), 'kind')}")
     else:
         screen.line("no dead letters")
-    return Exit.OK
+    return Exit.OK if found else target.code_of_nothing(app)
 
 
 def _some(names: tuple[str, ...]) -> str:

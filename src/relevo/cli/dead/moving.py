@@ -26,12 +26,14 @@ def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         )
     count = 0
     refuse_unknown_queue(app, args.queue)
-    with _written(args.output) as file, Progress() as progress:
+    doing = app.audit.doing("dead.export", via="cli", **said(args))
+    with doing, _written(args.output) as file, Progress() as progress:
         for line in app.dead.export(**filters_of(args)):
             file.write(line)
             count += 1
+            doing.tell(count)
             progress.tell(f"{count:,} letters")
-    app.audit.note("dead.export", via="cli", count=count, **said(args))
+        doing.tell(count)  # none is an answer, too
     if args.json:
         screen.json({"exported": count, "file": args.output})
     elif args.output != "-":
@@ -41,37 +43,47 @@ def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _written(name: str) -> Iterator[BinaryIO]:
-    """A file that is there as a whole or not at all, and that nobody else may read: it holds arguments."""
+    """Where to write. A pipe or a device is written to: a file in its place would take it away from all others."""
     if name == "-":
         yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        sys.stdout.buffer.flush()  # here, where the deed can still say that it broke off
         return
     path = Path(name)
+    try:
+        is_file = path.is_file() or not path.exists()
+        # A link stays one: the file that it leads to is replaced.
+        with _whole(Path(os.path.realpath(path))) if is_file else path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[BinaryIO]:
+    """A file that is there as a whole or not at all, and that nobody else may read: it holds arguments."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             yield file
         part.replace(path)
-    except OSError as error:
-        raise ConfigurationError(f"{name} cannot be written: {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)
 
 
 def load(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """File letters from lines."""
-    with Progress() as progress, _opened(args.file) as file:
-        done = app.dead.load(_counted(file, progress))
-    if done.new:
-        app.audit.note("dead.import", via="cli", count=done.new)
+    with app.audit.doing("dead.import", via="cli") as doing, Progress() as progress, _opened(args.file) as file:
+        done = app.dead.load(_counted(file, progress), watch=doing.tell)
     if args.json:
         refused = [{"line": number, "why": why} for number, why in done.refused]
-        screen.json({"new": done.new, "known": done.known, "refused": refused})
+        screen.json({"new": done.new, "known": done.known, "refused": refused, "dropped": done.dropped})
     else:
         screen.line(f"imported {plural(done.new, 'dead letter')}, {done.known:,} were there already")
+        if done.dropped:
+            screen.line(f"dropped: the oldest {done.dropped:,}: a queue keeps {app.settings.dead_max:,}", "yellow")
         for number, why in done.refused:
             screen.line(f"refused: line {number}: {why}", "yellow")
-    return Exit.WARNING if done.refused else Exit.OK
+    return Exit.WARNING if done.refused or done.dropped else Exit.OK
 
 
 @contextlib.contextmanager

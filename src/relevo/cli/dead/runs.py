@@ -10,6 +10,7 @@ from typing import Self
 
 from relevo.app import Relevo
 from relevo.audit import whoami
+from relevo.cli import target
 from relevo.cli.dead.filters import filters_of, said
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, away, plural
@@ -62,28 +63,35 @@ def how_far(run: Replay) -> str:
 
 def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Replay all that fit."""
-    told: set[str] = set()
+    run = Replay("")
 
-    def watch(run: Replay) -> None:
-        if not told:
-            told.add(run.id)
-            print(f"run {run.id}; if this ends, `relevo dead resume {run.id}` goes on", file=sys.stderr, flush=True)
+    def watch(now: Replay) -> None:
+        nonlocal run
+        is_first, run = not run.id, now
+        doing.tell(run.retried, id=run.id, rate=run.rate or None, canary=run.canary or None)
+        if is_first:
+            print(f"run {now.id}; if this ends, `relevo dead resume {now.id}` goes on", file=sys.stderr, flush=True)
         progress.watch(run)
 
-    with Progress() as progress:
-        run = app.dead.replay(rate=args.rate, canary=args.canary, who=whoami(), watch=watch, **filters_of(args))
-    app.audit.note(
-        "dead.replay", via="cli", count=run.retried, run=run.id, rate=run.rate, canary=run.canary, **said(args)
-    )
+    with app.audit.doing("dead.replay", via="cli", **said(args)) as doing, Progress() as progress:
+        run = app.dead.replay(
+            all=args.all, rate=args.rate, canary=args.canary, who=whoami(), watch=watch, **filters_of(args)
+        )
     return _report(screen, args, run)
 
 
 def resume(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Go on with one."""
-    before = app.dead.run(args.run).retried
-    with Progress() as progress:
-        run = app.dead.resume(args.run, who=whoami(), watch=progress.watch)
-    app.audit.note("dead.resume", via="cli", count=run.retried - before, run=run.id)
+    run = before = app.dead.run(args.run)
+
+    def watch(now: Replay) -> None:
+        nonlocal run
+        run = now
+        doing.tell(run.retried - before.retried)
+        progress.watch(run)
+
+    with app.audit.doing("dead.replay_resume", via="cli", id=args.run) as doing, Progress() as progress:
+        run = app.dead.resume(args.run, who=whoami(), watch=watch)
     return _report(screen, args, run)
 
 
@@ -93,7 +101,8 @@ def _report(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
     elif run.state == "done":
         screen.line(f"retried {plural(run.retried, 'dead letter')}")
         if run.left:
-            screen.line(f"left: {plural(run.left, 'dead letter')}: gone meanwhile, or cannot run again", "yellow")
+            why = run.why or "gone meanwhile"
+            screen.line(f"left: {plural(run.left, 'dead letter')}: {why}", "yellow")
     else:
         screen.line(f"stopped: {run.why}", "bold red")
         screen.line(f"{how_far(run)}; `relevo dead resume {run.id}` goes on")
@@ -103,7 +112,8 @@ def _report(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
 def stop(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Ask for the end of one."""
     is_led = app.dead.stop(args.run)
-    app.audit.note("dead.stop", via="cli", run=args.run)
+    if is_led:
+        app.audit.note("dead.replay_stop", via="cli", id=args.run)
     if args.json:
         screen.json({"run": args.run, "asked": is_led})
     else:
@@ -117,28 +127,25 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if args.json:
         screen.json(found)
     elif found:
-        screen.table(
-            ["run", "state", "began", "last heard", "by", "looked at", "of", "retried", "left", "rate", "why"],
-            [
-                (
-                    run.id,
-                    _state(run),
-                    away(run.started_ms),
-                    away(run.heard_ms),
-                    run.who,
-                    run.looked,
-                    run.total,
-                    run.retried,
-                    run.left,
-                    run.rate or "-",
-                    run.why,
-                )
-                for run in found
-            ],
+        screen.columns(
+            {
+                "run": [run.id for run in found],
+                "state": [_state(run) for run in found],
+                "began": [away(run.started_ms) for run in found],
+                "last heard": [away(run.heard_ms) for run in found],
+                "by": [run.who for run in found],
+                "looked at": [run.looked for run in found],
+                "of": [run.total for run in found],
+                "retried": [run.retried for run in found],
+                "left": [run.left for run in found],
+                "rate": [run.rate or "-" for run in found],
+                "why": [run.why for run in found],
+            },
+            spare=["looked at", "rate", "began", "by"],
         )
     else:
         screen.line("no tracked runs of late")
-    return Exit.OK
+    return Exit.OK if found else target.code_of_nothing(app)
 
 
 def _state(run: Replay) -> str:

@@ -14,7 +14,9 @@ GIVES 1 it is there now, 0 the pool has it already, -1 the pool has too many sta
 -- @include tally
 -- @include pool
 if redis.call('ZSCORE', entities, id) then return 0 end
-if not redis.call('ZSCORE', states, state) and redis.call('ZCARD', states) >= tonumber(most) then return -1 end
+if is_one_too_many(state, most) then return -1 end
+-- First what grows: a full server refuses a script by its first write, and would let all of this pass after a removal.
+redis.call('ZADD', entities, string.format('%d', now), id)
 redis.call('DEL', entity .. ':' .. id) -- what was left of one of this name
 enter(id, state)
 for i = 5, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end

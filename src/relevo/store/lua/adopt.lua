@@ -7,6 +7,7 @@ KEYS  jobs       hash  bodies of living jobs
 ARGV  name       text  as limits name it
                        then the ids
 GIVES how many were not counted before ]]
+-- @include afford
 -- @include group
 if redis.call('HEXISTS', limits, name) == 0 then return 0 end
 local adopted = 0

@@ -1,18 +1,49 @@
---[[ Which of these jobs have a body and are in no set: nobody will ever see them.
-KEYS  jobs ready scheduled running waiting claims
+--[[ Look through a part of all that is kept under ids for those that are in no set. Nothing is changed.
+KEYS  jobs names claims story groups waiters holding letters ready scheduled running waiting errands
+      carried    -     prefix of what jobs carry with them
       strays     zset  those that were found before, by when
-ARGV                   the ids
-GIVES per job that is so: its place among the ids, since when that is known (0: it is not), its claim ]]
-local placed, said = {}, {}
-for _, set in ipairs({ ready, scheduled, running, waiting }) do
-  for i, score in ipairs(redis.call('ZMSCORE', set, unpack(ARGV))) do placed[i] = placed[i] or score end
+ARGV  at         int   in which of the first eight keys to begin
+      cursor     int   where in it
+      most       int   about so many entries
+      bytes      int   of about so many bytes
+GIVES where to go on: in which key (0: that was all), where in it; how many entries were looked at; then per id that is astray:
+      id, the name it holds, since when it is known (0: it is not), claim, body, bytes ]]
+-- @include astray
+at, most, bytes = tonumber(at), tonumber(most), tonumber(bytes)
+-- Of bodies, which are many and large, the sizes tell whether one may be in no set.
+local function adds_up()
+  local placed = 0
+  for _, set in ipairs({ ready, scheduled, running, waiting }) do placed = placed + redis.call('ZCARD', set) end
+  return placed == redis.call('HLEN', jobs)
 end
-for i = 1, #ARGV do
-  local id = ARGV[i]
-  if not placed[i] and redis.call('HEXISTS', jobs, id) == 1 then
-    said[#said + 1] = i - 1
-    said[#said + 1] = redis.call('ZSCORE', strays, id) or '0'
-    said[#said + 1] = redis.call('HGET', claims, id) or ''
+local said, looked, size, count = { 0, '0', 0 }, 0, 0, 20 -- few at first: nobody knows how large they are
+while at <= #KEPT and looked < most and size < bytes do
+  local rows, ids, named, placed = {}, {}, {}, {}
+  if at > 1 or not adds_up() then
+    local found = redis.call('HSCAN', KEPT[at], cursor, 'COUNT', count)
+    cursor, rows = found[1], found[2]
   end
+  for i = 1, #rows, 2 do
+    local field, text = rows[i], rows[i + 1]
+    if at == NAMES then ids[#ids + 1], named[text] = text, field
+    elseif at ~= HOLDING or string.sub(field, 1, 1) ~= '#' then ids[#ids + 1] = field end
+    looked, size = looked + 1, size + #text
+  end
+  if #ids > 0 then
+    for _, set in ipairs(SETS) do
+      for i, score in ipairs(redis.call('ZMSCORE', set, unpack(ids))) do placed[i] = placed[i] or score end
+    end
+  end
+  for i, id in ipairs(ids) do
+    local left = not placed[i] and remains(id, named[id] or '')
+    if left then
+      local n = #said
+      said[n + 1], said[n + 2], said[n + 3] = id, named[id] or '', redis.call('ZSCORE', strays, id) or '0'
+      said[n + 4], said[n + 5], said[n + 6] = redis.call('HGET', claims, id) or '', redis.call('HGET', jobs, id) or '', left
+    end
+  end
+  if cursor == '0' then at, count = at + 1, 20
+  else count = string.format('%d', math.max(20, math.min(200, (bytes - size) * looked / (size + 1)))) end
 end
+said[1], said[2], said[3] = at <= #KEPT and at or 0, cursor, looked
 return said

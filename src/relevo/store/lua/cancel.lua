@@ -13,7 +13,7 @@ GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown';
 -- @include tally
 -- @include errand
 -- @include group
--- @include line
+-- @include forget
 local function cancel(id, ttl, name)
   local body = redis.call('HGET', jobs, id)
   if not body then return 'unknown' end
@@ -28,13 +28,8 @@ local function cancel(id, ttl, name)
   local from = redis.call('ZREM', ready, id) == 1 and 'ready' or redis.call('ZREM', scheduled, id) == 1 and 'scheduled'
     or redis.call('ZREM', waiting, id) == 1 and 'waiting' or ''
   local told = redis.call('HGET', story, id) or ''
-  leave_line(id)
-  redis.call('HDEL', jobs, id)
-  redis.call('HDEL', claims, id)
-  redis.call('HDEL', story, id)
-  redis.call('HDEL', groups, id)
+  forget(id, name)
   redis.call('PEXPIRE', carried .. ':' .. id, ttl)
-  release(name, id)
   file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim, '^%d+'))
   return 'cancelled'
 end

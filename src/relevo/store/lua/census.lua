@@ -3,12 +3,10 @@ KEYS  entities   zset  all entities of the pool
       states     zset  states that hold some
       placed     -     prefix of the entities in one state
 ARGV  most       int   states that are counted
-GIVES now, how many there are in all, then per state: word, how many, since when the oldest is there ]]
--- @include now
-local said = { now, redis.call('ZCARD', entities) }
+GIVES how many there are in all, then per state: word, how many ]]
+local said = { redis.call('ZCARD', entities) }
 for _, state in ipairs(redis.call('ZRANGE', states, 0, most - 1)) do
   said[#said + 1] = state
   said[#said + 1] = redis.call('ZCARD', placed .. ':' .. state)
-  said[#said + 1] = redis.call('ZRANGE', placed .. ':' .. state, 0, 0, 'WITHSCORES')[2] or '0'
 end
 return said

@@ -1,6 +1,8 @@
 --[[ Remove what is left of a task in this queue: records, logs and results of what has ended. What lives is in use and
 stays, and so do dead letters, unless asked for.
 KEYS  jobs carried ended notes done dead cancelled expired made stats alike kinds
+      binned     -     prefix of dead letters that can be restored
+      bin        zset  their ids
 ARGV  keep_ms    int   how long the counters live without traffic
       task       text  the task
       buried     flag  1: dead letters, too
@@ -8,7 +10,6 @@ ARGV  keep_ms    int   how long the counters live without traffic
       most       int   entries looked at in one call
       skip       int   entries to pass over: those that were found in use by the call before
 GIVES how many were removed, how many live, how many dead letters stay, 1 if there are more ]]
--- @include now
 -- @include tally
 -- @include alike
 local list = made .. ':' .. task
@@ -16,12 +17,14 @@ local ids = redis.call('ZRANGE', list, skip, skip + most - 1)
 local removed, living, dead_ones = 0, 0, 0
 for _, id in ipairs(ids) do
   if redis.call('HEXISTS', jobs, id) == 1 then living = living + 1
-  elseif buried ~= '1' and redis.call('ZSCORE', dead, id) and redis.call('EXISTS', ended .. ':' .. id) == 1 then dead_ones = dead_ones + 1
+  elseif buried ~= '1' and (redis.call('EXISTS', binned .. ':' .. id) == 1 or redis.call('ZSCORE', dead, id) and redis.call('EXISTS', ended .. ':' .. id) == 1) then
+    dead_ones = dead_ones + 1
   elseif observe == '1' then removed = removed + 1
   else
     if redis.call('ZREM', dead, id) == 1 then leave_alike(id, redis.call('GETRANGE', ended .. ':' .. id, 0, HEAD - 1)) end
     for _, index in ipairs({ done, cancelled, expired }) do redis.call('ZREM', index, id) end
-    redis.call('DEL', ended .. ':' .. id, notes .. ':' .. id, carried .. ':' .. id)
+    redis.call('DEL', ended .. ':' .. id, notes .. ':' .. id, carried .. ':' .. id, binned .. ':' .. id)
+    redis.call('ZREM', bin, id)
     redis.call('ZREM', list, id)
     removed = removed + 1
   end

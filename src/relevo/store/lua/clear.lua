@@ -12,19 +12,14 @@ GIVES how many were removed, 1 if there is something to relay ]]
 -- @include end
 -- @include errand
 -- @include group
--- @include line
+-- @include forget
 local removed = 0
 for i = 5, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
   if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
     local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+')
-    leave_line(id)
-    redis.call('HDEL', jobs, id)
-    redis.call('HDEL', claims, id)
-    redis.call('HDEL', story, id)
-    redis.call('HDEL', groups, id)
+    forget(id, name)
     redis.call('DEL', carried .. ':' .. id)
-    release(name, id)
     if state == 'lapsed' and redis.call('GET', unique .. ':' .. name) == id then redis.call('DEL', unique .. ':' .. name) end
     tell(id, state, '{"state":"cancelled","reason":"cleared"}', token)
     removed = removed + 1

@@ -11,6 +11,7 @@ GIVES how many were removed, how many are left, and of a queue that is empty now
 -- @include afford
 -- @include group
 -- @include line
+-- @include places
 most = tonumber(most)
 -- Somebody subscribed again and got something: what is here is that one's now.
 if tonumber(redis.call('HGET', closed, 'open') or 0) > tonumber(since) then return { 0, 0, {} } end
@@ -21,13 +22,7 @@ local function remove(set, ids)
   for _, id in ipairs(ids) do
     leave_line(id)
     redis.call('ZREM', set, id)
-    local held = redis.call('HGET', holding, id)
-    if held then
-      redis.call('HDEL', holding, id)
-      for name in string.gmatch(held, '[^\n]+') do
-        if redis.call('HINCRBY', holding, '#' .. name, -1) < 1 then redis.call('HDEL', holding, '#' .. name) end
-      end
-    end
+    free_places(id)
     for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, id) end
     redis.call('UNLINK', carried .. ':' .. id)
     removed = removed + 1

@@ -43,9 +43,8 @@ for i = 3, #ARGV do
     for _, key in ipairs({ binned .. ':' .. id, own, notes .. ':' .. id }) do shorten(key, undo_ms) end
     redis.call('ZADD', bin, now, id)
     redis.call('PEXPIRE', bin, undo_ms)
-  elseif head ~= '' or redis.call('EXISTS', binned .. ':' .. id) == 0 then -- else it is told again: what can be restored is kept
-    redis.call('DEL', notes .. ':' .. id)
-    if head ~= '' then redis.call('DEL', record, own) end
+  elseif head ~= '' then -- else somebody brought it back, or discarded it before: what belongs to it stays
+    redis.call('DEL', record, own, notes .. ':' .. id)
   end
 end
 if undo_ms > 0 then redis.call('ZREMRANGEBYSCORE', bin, '-inf', now - undo_ms) end

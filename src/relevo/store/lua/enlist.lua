@@ -4,6 +4,7 @@ ARGV  ttl        int   how long the list lives without use, ms
                        then the names
 GIVES how many are on the list ]]
 -- @include now
+redis.call('PEXPIRE', list, ttl) -- first, as in include/afford.lua: also for those who make room on a full server
 for i = 2, #ARGV do redis.call('ZADD', list, string.format('%d', now), ARGV[i]) end
 redis.call('PEXPIRE', list, ttl)
 return redis.call('ZCARD', list)

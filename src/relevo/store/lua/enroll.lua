@@ -8,14 +8,15 @@ ARGV  name       text  the schedule
 GIVES 'new', 'changed' or 'same' ]]
 -- @include now
 -- @include wake
+-- @include suspended
 local before = redis.call('HMGET', ticks, 'times:' .. name, 'due:' .. name, 'code:' .. name, 'paused:' .. name)
-local old = redis.call('HGET', schedules, name)
+local old, is_paused = redis.call('HGET', schedules, name), is_suspended(before[4])
 if code ~= '' then
   redis.call('HSET', ticks, 'seen:' .. name, string.format('%d', now))
   -- What somebody changed at run time stands until the code itself changes.
   if old and before[3] == code then
     -- The server's clock was set back by more than ten minutes: nobody shall wait for the time it showed before.
-    if not before[4] and before[1] == times and tonumber(before[2] or 0) > tonumber(due) + 600000 then
+    if not is_paused and before[1] == times and tonumber(before[2] or 0) > tonumber(due) + 600000 then
       redis.call('HSET', ticks, 'due:' .. name, due)
       redis.call('ZADD', errands, due, '@' .. name)
     end
@@ -27,7 +28,7 @@ if old == text then return 'same' end
 redis.call('HSET', schedules, name, text)
 if not old or before[1] ~= times or not before[2] then
   redis.call('HSET', ticks, 'times:' .. name, times, 'due:' .. name, due)
-  if not before[4] then -- not paused
+  if not is_paused then
     redis.call('ZADD', errands, due, '@' .. name)
     -- It may be the next thing due: one who sleeps must hear of it.
     if redis.call('ZRANGE', errands, 0, 0)[1] == '@' .. name then

@@ -16,21 +16,41 @@ ARGV  keep_ms    int   how long the counters live without traffic
       traits     json  by which it is found and grouped, without braces
       reason     json  why
       attempt    json  what went wrong, without its closing brace
+      fields     int   fields an entity may have
                        then metadata that changes: field, JSON ('': the field goes), …
-GIVES 1 it is a dead letter, 0 it is not there; and where it is ('': nowhere) ]]
+GIVES 1 it is a dead letter, 0 it is not there, -3 it would have too many fields; and where it is ('': nowhere) ]]
 -- @include now
 -- @include tally
 -- @include pool
+-- @include fields
 -- @include end
 local state, elsewhere = standing(id, from, since, older_ms)
 if not state then return { 0, elsewhere } end
+if is_too_much(id, 17, fields) then return { -3, state } end
+-- Metadata is there for other programs to read, and somebody may have written some: a letter must be JSON all the same.
+local json = cjson.new() -- one of our own: what it takes for a number must not change for others
+json.decode_invalid_numbers(false)
+local function is_whole(part) -- a character of UTF-8: its first byte, and those that go on
+  local first, second = string.byte(part, 1, 2)
+  if #part == 2 then return first >= 0xC2 and first <= 0xDF end
+  if #part == 3 then return first == 0xE0 and second >= 0xA0 or first == 0xED and second <= 0x9F or first > 0xE0 and first < 0xF0 and first ~= 0xED end
+  return #part == 4 and (first == 0xF0 and second >= 0x90 or first == 0xF4 and second <= 0x8F or first > 0xF0 and first < 0xF4)
+end
+local function as_text(bytes)
+  return (string.gsub(bytes, '[\128-\255][\128-\191]*', function(part) return is_whole(part) and part or '\239\191\189' end))
+end
+local function as_json(bytes)
+  local text = as_text(bytes)
+  local is_json, found = pcall(json.decode, '[' .. text .. ']')
+  return is_json and #found == 1 and text or cjson.encode(text)
+end
 local came = redis.call('ZSCORE', placed .. ':' .. state, id)
 quit(id, state)
-for i = 16, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
+for i = 17, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 local known, told, retries = redis.call('HGETALL', entity .. ':' .. id), {}, '0'
 for i = 1, #known, 2 do
   if known[i] == '@retries' then retries = known[i + 1]
-  elseif string.sub(known[i], 1, 1) ~= '@' then told[#told + 1] = cjson.encode(known[i]) .. ':' .. known[i + 1] end
+  elseif string.sub(known[i], 1, 1) ~= '@' then told[#told + 1] = cjson.encode(as_text(known[i])) .. ':' .. as_json(known[i + 1]) end
 end
 local at = string.format('%d', now)
 file(dead, 'dead', letter, '{"state":"dead","target":' .. target .. ',' .. traits .. ',"queue_from":"' .. state .. '","reason":' .. reason .. ',"started_ms":' .. came

@@ -43,8 +43,6 @@ while rows[at] and size < tonumber(bytes) do
   if text and (kind == '' or redis.call('ZSCORE', dead, one)) then
     ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = one, rows[at + 1], text
     size = size + #text
-  else
-    redis.call('ZREM', index, one) -- its record has ended
   end
   seen = at
   behind = behind - 1

@@ -24,7 +24,9 @@ GIVES 1 when that changed something ]]
 -- @include note
 local text = redis.call('HGET', limits, name)
 local concurrency, rate, burst, paused_for, open = terms_of(text)
-local before = concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o')
+-- By which people tell whether something changed: not by when a pause ends, or a probe goes.
+local function gist() return concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o') end
+local before = gist()
 if does == 'limit' then concurrency, rate, burst = string.match(terms, '^(%S+) (%S+) (%S+)$')
 elseif does == 'unlimit' then concurrency, rate, burst = '-', '-', '-'
 elseif does == 'pause' then
@@ -35,7 +37,6 @@ else
   redis.call('HDEL', pauses, 'b:' .. string.sub(name, 3))
   redis.call('HDEL', breakers, name)
 end
-local after = concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o')
 if keep_terms(name, concurrency, rate, burst, paused_for, open) == text then return 0 end
 local full_at = tonumber(redis.call('HGET', buckets, name))
 if full_at then
@@ -46,10 +47,11 @@ if full_at then
 end
 local has_line = redis.call('EXISTS', parked .. ':' .. name) == 1
 if has_line then redis.call('ZADD', parking, now, name)
-elseif tonumber(paused_for) > 1 then redis.call('ZADD', parking, paused_for, name) -- somebody will look, and forget it
+elseif tonumber(paused_for) > 1 or open ~= '' then -- somebody will look, and forget it
+  redis.call('ZADD', parking, tonumber(paused_for) > 1 and paused_for or string.match(open, '%d+'), name)
 elseif redis.call('ZREM', parking, name) == 1 and redis.call('EXISTS', parking) == 0 then redis.call('DEL', lines) end
 if has_line or name == 'q:' and redis.call('EXISTS', ready) == 1 then
   local worker = wake()
   if worker then ring(worker, '') end
 end
-return after == before and 0 or 1
+return gist() == before and 0 or 1

@@ -1,9 +1,30 @@
---[[ Keep the counters of a queue as they are in this minute, unless somebody did so before.
+--[[ Keep the counters of a queue as they are in this minute, unless somebody did so before; and take what has ended by itself
+off its lists.
 KEYS  stats      hash  counters
       minutes    hash  minute -> when, counters
+      ended      -     prefix of records of finished jobs
+      done dead cancelled expired kinds
+      alike      -     prefix of the lists of those that died alike
 ARGV  hour_ms    int   how long they live without a look
 GIVES now ]]
 -- @include now
 -- @include minute
-keep_minute()
+local PART = 500 -- entries of a list that are looked at
+-- Another part of each list every minute, for one whose record is kept for long may stand before many that have ended.
+local function sweep(index)
+  local parts = math.ceil(redis.call('ZCARD', index) / PART)
+  if parts == 0 then return end
+  local from = math.floor(now / 60000) % parts * PART
+  local ids, records, gone = redis.call('ZRANGE', index, from, from + PART - 1), {}, {}
+  for i, id in ipairs(ids) do records[i] = ended .. ':' .. id end
+  if redis.call('EXISTS', unpack(records)) == #ids then return end -- most often
+  for i, id in ipairs(ids) do
+    if redis.call('EXISTS', records[i]) == 0 then gone[#gone + 1] = id end
+  end
+  redis.call('ZREM', index, unpack(gone))
+end
+if keep_minute() then
+  for _, index in ipairs({ done, dead, cancelled, expired }) do sweep(index) end
+  for _, kind in ipairs(redis.call('HRANDFIELD', kinds, 3)) do sweep(alike .. ':' .. kind) end
+end
 return now

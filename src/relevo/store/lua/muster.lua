@@ -1,15 +1,17 @@
 --[[ How a pool is doing: how many entities are in each state, since when, and for too long; and its dead letters. Changes
 nothing, and costs the same however many there are: mean ages are those of a sample.
-KEYS  states placed dead
+KEYS  states placed dead stats
+      ended      -     prefix of dead letters
 ARGV  stuck_ms   int   in a state for so long, an entity may be stuck
       recent_ms  int   dead letters of this time are counted apart
       sample     int   entities of a state whose age is looked at
       most       int   states that are told
-GIVES now, dead letters, those of late, then per state: word, how many, since when the oldest is there, for too long, mean
+GIVES now, dead letters, those of late, counters as field, value, ...; then per state: word, how many, since when the oldest is there, for too long, mean
       time of entry of the sample ]]
 -- @include now
+-- @include gone
 local function before(ms) return string.format('%d', now - ms) end
-local said = { now, redis.call('ZCARD', dead), redis.call('ZCOUNT', dead, before(recent_ms), '+inf') }
+local said = { now, still_there(dead), redis.call('ZCOUNT', dead, before(recent_ms), '+inf'), redis.call('HGETALL', stats) }
 for _, state in ipairs(redis.call('ZRANGE', states, 0, most - 1)) do
   local set = placed .. ':' .. state
   local size, rows, sum = redis.call('ZCARD', set), redis.call('ZRANDMEMBER', set, sample, 'WITHSCORES'), 0

@@ -8,10 +8,10 @@ GIVES ids, scores, bodies or records, claims ]]
 local set = ({ ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done, dead = dead, cancelled = cancelled, expired = expired })[state]
 local living = state == 'ready' or state == 'scheduled' or state == 'running' or state == 'waiting'
 -- what waits is shown in the order in which it will run, what has ended newest first
-local ids, scores, texts, held = {}, {}, {}, {}
-for _ = 1, 10 do -- entries whose record has ended are dropped, and others come in their place
-  local from = offset + #ids
-  local rows = redis.call(living and 'ZRANGE' or 'ZREVRANGE', set, from, offset + limit - 1, 'WITHSCORES')
+local ids, scores, texts, held, passed = {}, {}, {}, {}, 0
+for _ = 1, 10 do -- entries whose record has ended are passed over, and others come in their place
+  local from = offset + passed + #ids
+  local rows = redis.call(living and 'ZRANGE' or 'ZREVRANGE', set, from, offset + passed + limit - 1, 'WITHSCORES')
   for i = 1, #rows, 2 do
     local id = rows[i]
     local text
@@ -19,10 +19,10 @@ for _ = 1, 10 do -- entries whose record has ended are dropped, and others come 
     if text then
       ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = id, rows[i + 1], text
       held[#held + 1] = living and redis.call('HGET', claims, id) or ''
-    elseif not living then
-      redis.call('ZREM', set, id)
+    else
+      passed = passed + 1
     end
   end
-  if living or #rows == 0 or #ids == tonumber(limit) then break end
+  if #rows == 0 or #ids == tonumber(limit) then break end
 end
 return { ids, scores, texts, held }

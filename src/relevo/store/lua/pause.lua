@@ -18,12 +18,13 @@ if pause == '1' then
   redis.call('HSET', paused, '', ends)
   note_pause('q:', ends, note)
   -- With nobody on the list, a push hands nothing over: it need not ask whether the queue is paused.
-  for _, worker in ipairs(redis.call('ZRANGE', idle, 0, -1)) do
-    redis.call('HSET', paused, worker, now)
-    -- Its alarm is set for what is due; it must hear when the pause ends.
-    if ends ~= '0' then ring(worker, '') end
-  end
+  for _, worker in ipairs(redis.call('ZRANGE', idle, 0, -1)) do redis.call('HSET', paused, worker, now) end
   redis.call('DEL', idle)
+  if ends ~= '0' then -- alarms are set for what is due, or for the end of the pause before: all must hear when this one ends
+    for _, worker in ipairs(redis.call('HKEYS', paused)) do
+      if worker ~= '' then ring(worker, '') end
+    end
+  end
   return was_halted and 0 or 1
 end
 -- @include resume

@@ -1,7 +1,7 @@
 --[[ End or remove what is in its state for too long, each entry only if nothing happened to it since it was looked at. Ends
 are told like all others.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats idle bell errands letters
-      parking parked limits lines ended notes done dead cancelled expired strays alike kinds
+      parking parked limits holding lines pauses ended notes done dead cancelled expired strays alike kinds
       sweeping   string  who purges this queue
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here
@@ -10,7 +10,7 @@ ARGV  keep_ms    int   how long the counters live without traffic
       lock_ms    int   how long nobody else may
                        then per entry: id, state, score, claim, since, limit_ms, verb, ms, text, name, follow id, priority, body
                        verb dead, cancelled, expired: ended with the record `text` for `ms` (as in turn.lua); removed: what is
-                       left of it goes; noted: a body in no set is written down with the time, and that note lives for `ms`
+                       left of it goes; noted: what is in no set is written down with the time, and that note lives for `ms`
 GIVES per entry 1 done, 0 something happened to it; last 1 if there is something to relay. Nothing at all: somebody else purges ]]
 -- @include now
 -- @include afford
@@ -22,31 +22,44 @@ redis.call('PEXPIRE', sweeping, lock_ms)
 -- @include end
 -- @include errand
 -- @include group
--- @include line
+-- @include forget
+-- @include places
+-- @include astray
+-- @include open
 local sets = { ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done }
 local index_of = { dead = dead, cancelled = cancelled, expired = expired }
-local function forget(id, name)
-  leave_line(id)
-  for _, key in ipairs({ jobs, claims, story, groups }) do redis.call('HDEL', key, id) end
-  release(name, id)
-end
-local function is_astray(id)
-  for _, set in ipairs({ ready, scheduled, running, waiting }) do
-    if redis.call('ZSCORE', set, id) then return false end
-  end
-  return redis.call('HEXISTS', jobs, id) == 1
+-- Nothing of it stays, and who waits for it is told.
+local function drop(id, name, claim)
+  forget(id, name)
+  free_places(id)
+  redis.call('HDEL', letters, id)
+  -- What a failed job or an ended workflow carries has a time limit, and is of use until then.
+  if redis.call('PTTL', carried .. ':' .. id) == -1 then redis.call('UNLINK', carried .. ':' .. id) end
+  tell(id, 'removed', '{"state":"cancelled","reason":"orphaned"}', string.match(claim, '^%d+') or 0)
 end
 -- An entry is the one that was looked at if its score and its claim are: both change whenever somebody moves it.
 local function is_the_same(id, state, score, claim)
   local found = redis.call('ZSCORE', sets[state], id)
   return found and tonumber(found) == tonumber(score) and (state == 'done' or (redis.call('HGET', claims, id) or '') == claim)
 end
+-- What a pause or a breaker holds back only waits for its end. Who looked has left that alone; it may have begun since.
+local has_pauses = redis.call('EXISTS', pauses) == 1
+local function is_held_back(id)
+  if not has_pauses then return false end
+  local body = redis.call('HGET', jobs, id) or ''
+  local task = task_of(body) or ''
+  for _, text in ipairs(redis.call('HMGET', pauses, 'q:', group_of(body) or '', task)) do
+    local ends = text and tonumber(string.match(text, '^%d+ (%d+)'))
+    if ends and (ends == 0 or ends > now) then return true end
+  end
+  return is_open(task)
+end
 local readied = 0
 local function act(row)
   local id, state, claim, since, limit, verb = ARGV[row], ARGV[row + 1], ARGV[row + 3], ARGV[row + 4], ARGV[row + 5], ARGV[row + 6]
   local ms, text, name, follow = tonumber(ARGV[row + 7]), ARGV[row + 8], ARGV[row + 9], ARGV[row + 10]
   if state == 'orphaned' then
-    if not is_astray(id) then
+    if not remains(id, name) then
       redis.call('ZREM', strays, id)
       return 0
     end
@@ -58,9 +71,7 @@ local function act(row)
     local noted = redis.call('ZSCORE', strays, id)
     if not noted or now - noted < tonumber(limit) then return 0 end
     redis.call('ZREM', strays, id)
-    forget(id, name)
-    redis.call('UNLINK', carried .. ':' .. id)
-    tell(id, 'removed', '{"state":"cancelled","reason":"orphaned"}', string.match(claim, '^%d+') or 0)
+    drop(id, name, claim)
     return 1
   end
   if not is_the_same(id, state, ARGV[row + 2], claim) or now - since < tonumber(limit) then return 0 end
@@ -72,9 +83,10 @@ local function act(row)
   if verb == 'removed' then -- an entry without a body: a turn would drop it as well
     if redis.call('HEXISTS', jobs, id) == 1 then return 0 end
     redis.call('ZREM', sets[state], id)
-    for _, key in ipairs({ claims, story, groups }) do redis.call('HDEL', key, id) end
+    drop(id, '', claim)
     return 1
   end
+  if verb ~= 'expired' and is_held_back(id) then return 0 end -- whoever is past its deadline would not run after it either
   redis.call('ZREM', sets[state], id)
   forget(id, name)
   redis.call('PEXPIRE', carried .. ':' .. id, math.max(1, ms)) -- what whoever revives it will need

@@ -1,5 +1,4 @@
---[[ Take jobs back whose lease ended long ago, as a turn does with those that ended just now: under a new token, for whoever
-asks to decide about. If that one dies, too, this lease ends, and the next turn takes them back.
+--[[ Take jobs back whose lease ended long ago, as a turn does with those that ended just now: for whoever asks to decide about.
 KEYS  jobs running claims story stats
       sweeping   string  who purges this queue
 ARGV  keep_ms    int   how long the counters live without traffic
@@ -12,6 +11,7 @@ GIVES per job [claim, body, story], or [] if somebody else has it or took it bac
 -- @include now
 -- @include afford
 -- @include tally
+-- @include lost
 if redis.call('GET', sweeping) ~= owner then return {} end
 redis.call('PEXPIRE', sweeping, lock_ms)
 local said, lost = {}, 0
@@ -20,12 +20,7 @@ for i = 6, #ARGV, 2 do
   local ends, body = redis.call('ZSCORE', running, id), redis.call('HGET', jobs, id)
   said[#said + 1] = {}
   if body and ends and tonumber(ends) == tonumber(ARGV[i + 1]) and now - ends >= tonumber(limit_ms) then
-    local token, rest = string.match(redis.call('HGET', claims, id) or '', '^(%d+)( %S+ %d+.*)$')
-    if not token then token, rest = 0, ' nobody 0' end
-    local claim = string.format('%d', token + 1) .. rest
-    redis.call('HSET', claims, id, claim)
-    redis.call('ZADD', running, string.format('%d', now + lease_ms), id)
-    said[#said] = { claim, body, redis.call('HGET', story, id) or '' }
+    said[#said] = { take_back(id, string.format('%d', now + lease_ms)), body, redis.call('HGET', story, id) or '' }
     lost = lost + 1
   end
 end

@@ -17,7 +17,7 @@ redis.call('PEXPIRE', idle, idle_ms * 2) -- the first write: a server at its mem
 local waits = redis.call('ZADD', idle, 'XX', 'CH', now + idle_ms, worker)
 if waits == 0 and redis.call('ZSCORE', idle, worker) then waits = 1 end -- said twice in one millisecond
 local errand_at = errand_first()
-if redis.call('EXISTS', jobs) == 0 then return { now, 0, waits, errand_at or 0 } end
+if redis.call('EXISTS', jobs, parking) == 0 then return { now, 0, waits, errand_at or 0 } end
 if waits == 1 and redis.call('EXISTS', ready) == 1 then
   -- Jobs wait although we are on the list: the call for them went to a worker that had died. Without this look, nobody
   -- would ask for them before the next push.

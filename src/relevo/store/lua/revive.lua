@@ -8,8 +8,11 @@ ARGV  id         id    the job
       body       json  its body, as its record keeps it
       name       text  the name it had, or '': it takes it again if nobody else has
       keep_ms    int   how long the counters live without traffic
-GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more, -1 a job it depends on
-      has failed, so that it could not run; and the number under which its revival is told ]]
+      ended_ms   int   when it ended, as its record says
+      died_ms    int   of a dead letter that was met in the list: its place there; '': wherever it is now
+      again      flag  1: the client lost the reply to this very call and repeats it
+GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more, or died again since it
+      was met, -1 a job it depends on has failed, so that it could not run; and the number under which its revival is told ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -17,6 +20,18 @@ GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among th
 -- @include post
 -- @include revival
 -- @include alike
+local function said(number) return { redis.call('HEXISTS', waiters, id) == 1 and 2 or 1, number } end
+if again == '1' then
+  -- It lives, or ended at another time: the call whose reply was lost brought it back, and that is to count once.
+  local claim, record = redis.call('HGET', claims, id), redis.call('GET', ended .. ':' .. id)
+  local token = claim and redis.call('HEXISTS', jobs, id) == 1 and string.match(claim, '^%d+')
+  if record and (string.match(record, '"ended_ms":(%d+)') or '0') ~= ended_ms then
+    token = string.match(record, '^{"token":(%d+)') or 1
+  end
+  if token then return said(tonumber(token) * 2 - 1) end
+end
+-- Who goes slowly through the letters must not bring back one that somebody else did, and that died again or was cancelled.
+if died_ms ~= '' and tonumber(redis.call('ZSCORE', dead, id) or 0) ~= tonumber(died_ms) then return { 0, 0 } end
 local bag = carried .. ':' .. id
 local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
 if known[1] and tonumber(known[3]) > 0 and redis.call('EXISTS', ended .. ':' .. id) == 1 then return { -1, 0 } end
@@ -37,4 +52,4 @@ keep_marks()
 tally('revived', 1)
 local worker = wake()
 if worker then ring(worker, '') end
-return { redis.call('HEXISTS', waiters, id) == 1 and 2 or 1, number }
+return said(number)

@@ -5,7 +5,7 @@ ARGV  state      word  which state
       older_ms   int   there for at least so long
       offset     int   from here
       limit      int   this many
-GIVES now, ids, since when each is there, metadata of each as field, JSON, … ]]
+GIVES ids, since when each is there, metadata of each as field, JSON, … ]]
 -- @include now
 -- by rank, not by score: an offset among scores would be walked to
 local rows = redis.call('ZRANGE', placed .. ':' .. state, offset, offset + limit - 1, 'WITHSCORES')
@@ -15,4 +15,4 @@ for i = 1, #rows, 2 do
   ids[#ids + 1], since[#since + 1] = rows[i], rows[i + 1]
   known[#known + 1] = redis.call('HGETALL', entity .. ':' .. rows[i])
 end
-return { now, ids, since, known }
+return { ids, since, known }

@@ -6,6 +6,7 @@ ARGV  live_ms    int   how long it is kept
       reasons    text  sentences, a line each
       report     json  all of it
 GIVES how many fields there are ]]
+redis.call('HDEL', health, '') -- as in include/afford.lua: a full server is when somebody wants to know
 redis.call('HSET', health, 'status', status, 'checked_at', at, 'reasons', reasons, 'report', report)
 redis.call('PEXPIRE', health, live_ms)
 return redis.call('HLEN', health)

@@ -8,8 +8,8 @@ ARGV  state      word  which set
       offset     int   from here
       most       int   how many are looked at
       bytes      int   about so many bytes of bodies
-GIVES how many were looked at, 1 if there are more that may be so old, then per job: id, score, body, claim, story, bytes,
-      1 if it stands in a line ]]
+GIVES how many were looked at, 1 if there are more that may be so old, then per job: id, score, body (of one that is done, how
+      its record begins), claim, story, bytes, 1 if it stands in a line ]]
 local sets = { ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done }
 local VALUES = {}
 for i = 1, 32 do VALUES[string.byte('0123456789abcdefghjkmnpqrstvwxyz', i)] = i - 1 end
@@ -43,7 +43,8 @@ for i = 1, #rows, 2 do
   elseif state == 'scheduled' then since = math.floor(score / 1024) end
   if since <= before_ms then
     local body, claim, told, length = '', '', '', 0
-    if state == 'done' then length = redis.call('STRLEN', ended .. ':' .. id)
+    if state == 'done' then
+      length, body = redis.call('STRLEN', ended .. ':' .. id), redis.call('GETRANGE', ended .. ':' .. id, 0, 1023)
     else
       body = redis.call('HGET', jobs, id) or ''
       claim, told = redis.call('HGET', claims, id) or '', redis.call('HGET', story, id) or ''

@@ -1,5 +1,5 @@
 --[[ Pause or resume a schedule.
-KEYS  schedules ticks errands idle bell
+KEYS  schedules ticks errands running idle bell
       pauses     hash  what is paused -> since when, until when, why and by whom
 ARGV  name       text  the schedule
       pause      flag  1: pause, 0: resume
@@ -8,12 +8,19 @@ ARGV  name       text  the schedule
       note       json  why, and by whom; '': as before
 GIVES 1 changed, 0 it was so already, -1 there is none ]]
 -- @include now
+-- @include afford
 -- @include wake
 -- @include note
 -- @include suspended
 if redis.call('HEXISTS', schedules, name) == 0 then return -1 end
 local before = redis.call('HGET', ticks, 'paused:' .. name)
 local was_suspended = is_suspended(before)
+local function await_tick()
+  redis.call('HSET', ticks, 'due:' .. name, due)
+  redis.call('ZADD', errands, due, '@' .. name)
+  local worker = wake() -- its alarm may be set for later
+  if worker then ring(worker, '') end
+end
 if pause == '1' then
   local since = was_suspended and string.match(before, '^%d+') or string.format('%d', now)
   if note == '' then note = string.match(redis.call('HGET', pauses, 's:' .. name) or '', '^%d+ %d+ (.*)$') or '{}' end
@@ -23,15 +30,11 @@ if pause == '1' then
     redis.call('ZREM', errands, '@' .. name)
   else
     -- It waits for the first tick after the pause: when that comes, the pause is over, and nobody need end it.
-    redis.call('HSET', ticks, 'due:' .. name, due)
-    redis.call('ZADD', errands, due, '@' .. name)
+    await_tick()
   end
   return was_suspended and 0 or 1
 end
 redis.call('HDEL', pauses, 's:' .. name)
 if redis.call('HDEL', ticks, 'paused:' .. name) == 0 then return 0 end
-redis.call('HSET', ticks, 'due:' .. name, due)
-redis.call('ZADD', errands, due, '@' .. name)
-local worker = wake()
-if worker then ring(worker, '') end
+await_tick()
 return was_suspended and 1 or 0

@@ -1,9 +1,11 @@
 --[[ Count failed attempts of a task that has a breaker. So many of them in a window open it: none of its jobs start until it
-has rested, then one at a time, until one goes well (see include/limits.lua). One that fails opens it again, for longer.
+has rested, then one at a time, until one goes well (see include/limits.lua). One that fails opens it again, for longer. With
+nothing to probe it closes after a while, as if it had been well.
 KEYS  limits     hash  name -> its limit, see include/terms.lua
       breakers   hash  task -> when its last attempts failed
       pauses     hash  what is paused -> since when, until when, why and by whom
       parking    zset  names in whose lines jobs stand, by when to look again
+      running    zset  lease deadline
 ARGV  name       text  the task, as limits name it
       failed     int   attempts that failed just now
       most       int   attempts that open it
@@ -13,15 +15,16 @@ ARGV  name       text  the task, as limits name it
       note       json  what failed, for people
 GIVES when it lets a probe go, if it has opened now; else 0 ]]
 -- @include now
+-- @include afford
 -- @include terms
 -- @include note
 local concurrency, rate, burst, paused_for, open = terms_of(redis.call('HGET', limits, name))
-local probe_at, trips = string.match(open, '^ (%d+)/(%d+)$')
+local probe_at, trips = string.match(open, '^ (%d+)/(%d+)')
 if probe_at then
   if tonumber(probe_at) > now then return 0 end -- of those that ran when it opened
   trips = trips + 1
 else
-  local times, kept = {}, {}
+  local times = {}
   for at in string.gmatch(redis.call('HGET', breakers, name) or '', '%d+') do
     if tonumber(at) > now - window_ms then times[#times + 1] = at end
   end
@@ -36,7 +39,7 @@ else
 end
 local rests = math.min(rest_ms * 2 ^ math.min(trips, 30), tonumber(longest_ms))
 probe_at = string.format('%d', now + rests)
-keep_terms(name, concurrency, rate, burst, paused_for, ' ' .. probe_at .. '/' .. string.format('%d', trips))
+keep_terms(name, concurrency, rate, burst, paused_for, ' ' .. probe_at .. '/' .. string.format('%d', trips) .. '/' .. longest_ms)
 note_pause('b:' .. string.sub(name, 3), '0', note)
-redis.call('ZADD', parking, 'XX', 'LT', probe_at, name) -- lines are looked at once a minute anyway
+redis.call('ZADD', parking, 'LT', probe_at, name) -- also without a line: somebody must close it if none comes
 return tonumber(probe_at)

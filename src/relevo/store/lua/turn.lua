@@ -222,23 +222,17 @@ if due_at and due_at <= now then
 end
 keep_marks()
 
+-- @include lost
 local lost = {}
 local overdue = lease_end and lease_end <= now and redis.call('ZRANGE', running, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, 20)
 for _, id in ipairs(overdue or lost) do
   local body = redis.call('HGET', jobs, id)
   if body then
-    -- A claim that is missing or that a stranger wrote must not stop the turn: what it did so far would stay half done.
-    local token, rest = string.match(redis.call('HGET', claims, id) or '', '^(%d+)( %S+ %d+.*)$')
-    if not token then token, rest = 0, ' nobody 0' end
-    -- Taken back under a new token: the old holder may still live, but its word no longer counts. Who decides what
-    -- becomes of the job is the caller; if the caller dies too, this lease ends and the next one is asked.
-    local claim = string.format('%d', token + 1) .. rest
-    redis.call('HSET', claims, id, claim)
-    redis.call('ZADD', running, lease_text, id)
-    lost[#lost + 1] = { id, claim, body, redis.call('HGET', story, id) or '' }
+    lost[#lost + 1] = { id, take_back(id, lease_text), body, redis.call('HGET', story, id) or '' }
   else
     redis.call('ZREM', running, id)
     redis.call('HDEL', claims, id)
+    redis.call('UNLINK', carried .. ':' .. id)
     if is_limited then give_up_places({ id }, 1, 1) end
     tally('orphans', 1)
   end
@@ -287,6 +281,7 @@ if n > 0 then
       end
       if m < i then ids[m], bodies[m] = id, bodies[i] end
       stamps[m * 2 - 1], stamps[m * 2] = id, claim
+    else redis.call('UNLINK', carried .. ':' .. ids[i]) -- the rest of it the purge finds; of this nobody else knows
     end
   end
   if m < n then -- an entry whose body is gone is dropped and counted; it must never stop the others

@@ -1,9 +1,9 @@
 --[[ How a queue is doing, at the same cost however many jobs are in it: sizes, what a score tells, and of each state some
 jobs at random, from which ages and shares are estimated. The first of those that are ready, of the level that runs
 first and of the one that runs last, and the first of the scheduled, are told besides: the oldest are there. It writes
-nothing, so that who may only look can call it; only what has ended by itself is taken off the lists.
+nothing, so that who may only look can call it.
 
-KEYS  jobs running ready scheduled waiting claims carried done dead idle paused stats minutes
+KEYS  jobs running ready scheduled waiting claims carried done dead idle paused pauses limits parked stats minutes
       ended      -     prefix of records of finished jobs
 ARGV  most       int   jobs of each state, at random
       ahead      int   jobs of each line, from its head
@@ -12,6 +12,7 @@ ARGV  most       int   jobs of each state, at random
       late_ms    int   a lease that ran out so long ago: nobody takes the job over
       recent_ms  int   dead letters since then
 GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, paused;
+      open breakers that hold something back, or will, as name, text, ...; of the jobs at random that wait, how many are parked;
       overdue, overdue for stuck_ms, first due time, leases that ran out, waiting for wait_ms, since when the first waits,
       dead since recent_ms, first death, first of the done;
       jobs as id, score, since when (handed out, revived, freed; 0: its making), task, how long after its making it was due,
@@ -20,16 +21,14 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       counters as field, value, ...; minutes as minute, text, ... ]]
 -- @include now
 -- @include halt
+-- @include group
+-- @include gone
+-- @include open
 local LEVEL = 8796093022208 -- as in place.lua
+local BREAKERS = 500 -- pauses among which open breakers are looked for: there may be one for each of many tenants
 local BODY, BODIES = 16384, 262144 -- bytes of one body, and of all of a state, that are read for the name of its task
 
--- as in count.lua: what has no record any more is not there
-for _, set in ipairs({ done, dead }) do
-  for _, id in ipairs(redis.call('ZRANGE', set, 0, most - 1)) do
-    if redis.call('EXISTS', ended .. ':' .. id) == 1 then break end
-    redis.call('ZREM', set, id)
-  end
-end
+local done_gone, dead_gone = gone(done), gone(dead)
 
 local function told(rows)
   local entries, ids, some, of, left = {}, {}, {}, {}, BODIES
@@ -49,7 +48,7 @@ local function told(rows)
   end
   for i, id in ipairs(ids) do
     local body = of[id] or ''
-    local task, later = string.match(body, '^{"t":"([^"\\]*)"') or '', tonumber(string.match(body, '"d":(%d+)'))
+    local task, later = string.sub(body ~= '' and task_of(body) or '', 3), tonumber(string.match(body, '"d":(%d+)'))
     local worker, since = string.match(held[i] or '', '^%d+ (%S+) (%d+)')
     since = tonumber(since) or 0
     local waits = later == 0 or string.find(body, '"wf":"', 1, true) or string.find(body, '"i":"', 1, true)
@@ -68,8 +67,21 @@ local function scores_of(set)
   for i = 2, #rows, 2 do scores[#scores + 1] = rows[i] end
   return scores
 end
-local function first_of(set) return redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2] or '0' end
+local function first_of(set, at) return redis.call('ZRANGE', set, at, at, 'WITHSCORES')[2] or '0' end
 local function until_ms(ms) return string.format('%d', now - ms) end
+local function open_breakers()
+  local found, rows = {}, redis.call('HSCAN', pauses, 0, 'MATCH', 'b:*', 'COUNT', BREAKERS)[2]
+  for i = 1, #rows, 2 do
+    if is_open('t:' .. string.sub(rows[i], 3)) then found[#found + 1], found[#found + 2] = rows[i], rows[i + 1] end
+  end
+  return found
+end
+
+-- What waits without waiting for others stands in a line: a limit, a pause or a breaker holds it back.
+local waits, in_lines = some_of(waiting), 0
+for i = 1, #waits, 2 do
+  if redis.call('HGET', carried .. ':' .. waits[i], 'life') ~= 'waits' then in_lines = in_lines + 1 end
+end
 
 local heads = heads_of(ready)
 local last = redis.call('ZRANGE', ready, -1, -1, 'WITHSCORES')[2]
@@ -79,15 +91,16 @@ if last then
 end
 return {
   now,
-  { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting), redis.call('ZCARD', done),
-    redis.call('ZCARD', dead) },
+  { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting),
+    redis.call('ZCARD', done) - done_gone, redis.call('ZCARD', dead) - dead_gone },
   redis.call('ZCOUNT', idle, now, '+inf'),
   is_halted() and 1 or 0,
+  open_breakers(), in_lines,
   { redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', now * 1024 + 1023)),
-    redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', (now - stuck_ms) * 1024 + 1023)), first_of(scheduled),
-    redis.call('ZCOUNT', running, '-inf', until_ms(late_ms)), redis.call('ZCOUNT', waiting, '-inf', until_ms(wait_ms)), first_of(waiting),
-    redis.call('ZCOUNT', dead, until_ms(recent_ms), '+inf'), first_of(dead), first_of(done) },
-  { told(some_of(ready)), told(heads), told(some_of(scheduled)), told(heads_of(scheduled)), told(some_of(running)), told(some_of(waiting)) },
+    redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', (now - stuck_ms) * 1024 + 1023)), first_of(scheduled, 0),
+    redis.call('ZCOUNT', running, '-inf', until_ms(late_ms)), redis.call('ZCOUNT', waiting, '-inf', until_ms(wait_ms)), first_of(waiting, 0),
+    redis.call('ZCOUNT', dead, until_ms(recent_ms), '+inf'), first_of(dead, dead_gone), first_of(done, done_gone) },
+  { told(some_of(ready)), told(heads), told(some_of(scheduled)), told(heads_of(scheduled)), told(some_of(running)), told(waits) },
   scores_of(dead), scores_of(done),
   redis.call('HGETALL', stats),
   redis.call('HGETALL', minutes),

@@ -1,6 +1,7 @@
 -- Dead letters that died alike: `alike:<fingerprint>` has their ids by time, `kinds` when the first of each kind was seen and
 -- what its head said. A kind outlives its letters for a while, so that what comes back after a retry is not taken for new.
 -- @include head
+-- @include tidy
 local KINDS = 500 -- of a queue: more is no help to anybody, and those that were seen last stay
 local function outlive(key, ttl) -- an index lives as long as its longest record
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
@@ -10,6 +11,7 @@ local function join_alike(id, record, ttl, at)
   local kind = kind_of(head)
   if not kind then return end
   local set = alike .. ':' .. kind
+  tidy(set, 10)
   redis.call('ZADD', set, at, id)
   outlive(set, ttl)
   local is_new = redis.call('HSETNX', kinds, kind, at .. ' ' .. head) == 1

@@ -1,11 +1,9 @@
--- How long an index of records that failed may become.
+-- How long an index of records that failed may become; gives how many had to go.
 -- @include alike
 local function cap(index, state)
-  for _, old in ipairs(redis.call('ZRANGE', index, 0, 2)) do -- entries whose record has ended leave with those that come
-    if redis.call('EXISTS', ended .. ':' .. old) == 0 then redis.call('ZREM', index, old) end
-  end
+  tidy(index, 10)
   local over = redis.call('ZCARD', index) - dead_max
-  if over <= 0 then return end
+  if over <= 0 then return 0 end
   local old = redis.call('ZPOPMIN', index, math.min(over, 100))
   for i = 1, #old, 2 do
     -- only the records that hold edges are read as a whole
@@ -15,4 +13,5 @@ local function cap(index, state)
     redis.call('DEL', ended .. ':' .. old[i])
   end
   redis.call('HINCRBY', stats, 'dropped', #old / 2)
+  return #old / 2
 end

@@ -11,7 +11,7 @@ local function new_rank(score, group, weight)
   local field = string.format('%d:%s', level, group)
   local last = ranks[field]
   if not last then
-    local seen = redis.call('HMGET', lines, string.format('%d', level), field)
+    local seen = ask('HMGET', lines, string.format('%d', level), field)
     last = math.max(tonumber(seen[1] or 0), tonumber(seen[2] or 0))
   end
   ranks[field] = math.min(last + math.max(1, math.floor(64 / weight)), LEVEL - 1)
@@ -21,13 +21,13 @@ end
 local function pass(rank)
   local level = math.floor(rank / LEVEL)
   local field = string.format('%d', level)
-  ranks[field] = ranks[field] or tonumber(redis.call('HGET', lines, field) or 0)
+  ranks[field] = ranks[field] or tonumber(ask('HGET', lines, field) or 0)
   ranks[field] = math.max(ranks[field], rank - level * LEVEL)
 end
 -- The rank it has in one of its lines, and in which; nil: it stands in none.
 local function rank_of(id, ones)
   for _, one in ipairs(ones) do
-    local rank = one.has_line and redis.call('ZSCORE', one.line, id)
+    local rank = one.has_line and ask('ZSCORE', one.line, id)
     if rank then return rank, one end
   end
 end
@@ -67,27 +67,30 @@ local function whose_turn(some, i, ones, group, weight)
     end
     local at, text, stood = some.at[before], nil, nil
     if at and at > i then text = some.texts[at] else at = nil end
-    if not at then text, stood = redis.call('HGET', jobs, before), redis.call('ZSCORE', ready, before) end
+    if not at then text, stood = ask('HGET', jobs, before), ask('ZSCORE', ready, before) end
     leaves(its_line, before)
-    if text and (at or stood or redis.call('ZSCORE', waiting, before)) then -- else somebody removed it who knew nothing of lines
+    if text and (at or stood or ask('ZSCORE', waiting, before)) then -- else somebody removed it who knew nothing of lines
       local its_ones, its_group, its_weight = limits_on(text)
       local lack = lacking(its_ones)
       if lack then -- it waits for something else now, without losing its rank
         stand(lack, string.format('%.0f', its_rank), before)
         moves = moves + 1
         stir(its_line)
-        if at then some.ids[at], some.at[before] = false, nil elseif stood then redis.call('ZREM', ready, before) end
-        if at or stood then redis.call('ZADD', waiting, now_text, before) end
+        if at then some.ids[at], some.at[before] = false, nil elseif stood then ask('ZREM', ready, before) end
+        if at or stood then ask('ZADD', waiting, now_text, before) end
         if moves > MOST_MOVES then break end -- no turn is long, at the price of this one's place in the order
       else
         if not stands then stand(its_line, is_new and new_rank(score, group, weight) or string.format('%.0f', rank), id) end
         if at then some.ids[at], some.texts[at], some.at[id], some.at[before] = id, body, at, nil
         elseif stood then
-          redis.call('ZREM', ready, before)
-          redis.call('ZADD', ready, stood, id)
+          ask('ZREM', ready, before)
+          ask('ZADD', ready, stood, id)
         else
-          redis.call('ZREM', waiting, before)
-          redis.call('ZADD', waiting, now_text, id)
+          ask('ZREM', waiting, before)
+          ask('ZADD', waiting, now_text, id)
+          -- It was let go, and waits again where there may be room: nobody else would look for it there.
+          its_line.is_pending = true
+          if stands then stands.is_pending = true end
         end
         id, body, ones, group, weight = before, text, its_ones, its_group, its_weight
         rank, stands, is_new = its_rank, nil, false
@@ -106,35 +109,47 @@ local function is_too_late(body)
   return is_json and type(read) == 'table' and type(read.x) == 'number' and read.x < now
 end
 
+-- Names whose time to be looked at has come. No line waits for longer than LOOK_MS: if that is said of one, the server's
+-- clock has stepped back since. (What has no line may wait for the end of a pause.)
+local function lines_due()
+  if not look_before or look_before > now and look_before <= now + LOOK_MS then return {} end
+  local due = ask('ZRANGE', parking, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)
+  local far = string.format('(%d', now + LOOK_MS)
+  for _, name in ipairs(ask('ZRANGE', parking, far, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)) do
+    if ask('EXISTS', parked .. ':' .. name) == 1 then due[#due + 1] = name end
+  end
+  return due
+end
+
 -- Look at the lines whose time has come. Then take up to `want` jobs that may start out of `ready`, and park those before
 -- them that may not: ids, bodies, and of each level the largest tag, as level, tag, …
 choose = function()
   local ids, bodies, holds, highest, tops = {}, {}, {}, {}, {}
   local most, all = want, limit_of('q:')
   if all and all.text then
-    local looks = redis.call('ZCARD', parking)
-    if looks == 1 and redis.call('ZSCORE', parking, 'q:') then looks = 0 end
-    is_only_queue = looks == 0 and redis.call('HLEN', limits) == 1
+    local looks = ask('ZCARD', parking)
+    if looks == 1 and ask('ZSCORE', parking, 'q:') then looks = 0 end
+    is_only_queue = looks == 0 and ask('HLEN', limits) == 1
     touched['q:'], most = all, math.min(room(all), want)
   end
   local orphans, count, bytes, size = 0, 0, 0, math.min(most, MOST_PARKED)
-  if look_before and look_before <= now then
-    for _, name in ipairs(redis.call('ZRANGE', parking, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)) do
-      local one = limit_of(name)
-      if one then one.is_due, one.is_looked_at, touched[name] = true, true, one else redis.call('ZREM', parking, name) end
-    end
+  for _, name in ipairs(lines_due()) do
+    local one = limit_of(name)
+    if one then one.is_due, one.is_looked_at, touched[name] = true, true, one else ask('ZREM', parking, name) end
   end
+  till = asked + MOST_ASKED
   let_on()
-  while #ids < most and count < MOST_PARKED and bytes < MOST_BYTES and heads < MOST_HEADS do
-    local rows, some, waits, parks = redis.call('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
+  till = asked + MOST_ASKED -- of its own: whatever there is to let go, some start
+  while #ids < most and count < MOST_PARKED and bytes < MOST_BYTES and heads < MOST_HEADS and asked < till do
+    local rows, some, waits, parks = ask('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
     local n, i, before = #rows / 2, 0, count
     if n == 0 and let_on(true) == 0 then break end
     if n > 0 then
       for j = 1, n do some.ids[j], some.scores[j] = rows[j * 2 - 1], rows[j * 2] end
-      redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
-      some.texts = redis.call('HMGET', jobs, unpack(some.ids))
+      ask('ZREMRANGEBYRANK', ready, 0, n - 1)
+      some.texts = ask('HMGET', jobs, unpack(some.ids))
     end
-    while i < n and #ids < most and heads < MOST_HEADS and not (is_stirred and stirs < MOST_STIRS) do
+    while i < n and #ids < most and heads < MOST_HEADS and asked < till and not (is_stirred and stirs < MOST_STIRS) do
       i = i + 1
       local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
       local ones, group, weight
@@ -143,6 +158,7 @@ choose = function()
       if not id then -- it stood before another one and waits for something else now
       elseif not body then
         orphans = orphans + 1
+        redis.call('UNLINK', carried .. ':' .. id)
         for _, one in pairs(touched) do one.is_pending = true end -- it may have stood in any line
       elseif lack then
         local rank, stands
@@ -182,16 +198,16 @@ choose = function()
         highest[level] = math.max(highest[level] or 0, score - level * LEVEL)
       end
     end
-    if #waits > 0 then redis.call('ZADD', waiting, unpack(waits)) end
+    if #waits > 0 then ask('ZADD', waiting, unpack(waits)) end
     for one, entries in pairs(parks) do
       settle_line(one)
-      redis.call('ZADD', one.line, 'NX', unpack(entries)) -- who was let go and cannot start after all keeps its place
+      ask('ZADD', one.line, 'NX', unpack(entries)) -- who was let go and cannot start after all keeps its place
     end
     local left = {}
     for j = i + 1, n do
       if some.ids[j] then left[#left + 1], left[#left + 2] = some.scores[j], some.ids[j] end
     end
-    if #left > 0 then redis.call('ZADD', ready, unpack(left)) end
+    if #left > 0 then ask('ZADD', ready, unpack(left)) end
     if is_stirred and stirs < MOST_STIRS then
       is_stirred, stirs = false, stirs + 1
       let_on()
@@ -202,7 +218,7 @@ choose = function()
     if count > 0 then size = math.min(size, math.ceil(MOST_BYTES * count / (bytes + 1))) end
   end
   if orphans > 0 then tally('orphans', orphans) end
-  if #holds > 0 then redis.call('HSET', holding, unpack(holds)) end
+  if #holds > 0 then ask('HSET', holding, unpack(holds)) end
   for level, tag in pairs(highest) do
     if tag > 0 then tops[#tops + 1], tops[#tops + 2] = level, string.format('%.0f', tag) end
   end

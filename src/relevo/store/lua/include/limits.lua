@@ -13,11 +13,14 @@
 -- a place at the head of their level have 0.
 --
 -- `parking` says when each line must be looked at although nothing happens: when a token comes, when a pause ends, or just
--- in case.
+-- in case; and when a pause or a breaker that nobody waits for can be forgotten.
 local LOOK_MS = 60000
 local MOST_LOOKS = 20 -- lines whose time has come, in one turn
 local MOST_LET_GO = 100 -- of one line, in one look
 local MOST_MOVES = 250 -- from line to line, in one turn, roughly
+-- Commands for letting go, and again for handing out, roughly: a millisecond or so each. Where every job is of another group
+-- each of them costs some, and so does each line; what is left over is for the next turn, which is due at once.
+local MOST_ASKED = 1000
 local is_limited = redis.call('EXISTS', limits, holding, parking) > 0
 local give_up_places, let_on, keep_limits, choose, look_before, is_full
 if is_limited then
@@ -26,16 +29,32 @@ if is_limited then
   local known, touched, now_us = {}, {}, now * 1000
   local ranks = {} -- as `marks` in place.lua
   local moves = 0 -- from one line to another, in this turn
+  local asked, till = 0, MOST_ASKED
+  local function ask(...)
+    asked = asked + 1
+    return redis.call(...)
+  end
   look_before = look_first()
+
+  -- What the server keeps of many names, asked for at once; else each is asked for by itself.
+  local seen = {}
+  local function meet(names)
+    local counts = {}
+    for i, name in ipairs(names) do counts[i] = '#' .. name end
+    local texts, helds = ask('HMGET', limits, unpack(names)), ask('HMGET', holding, unpack(counts))
+    local fulls = ask('HMGET', buckets, unpack(names))
+    for i, name in ipairs(names) do seen[name] = { texts[i], helds[i], fulls[i] } end
+  end
 
   -- What is known of a group, a task or the queue that has a limit, or a line that it had one for; else false.
   local function limit_of(name)
     local one = known[name]
     if one ~= nil then return one end
     one = { name = name, line = parked .. ':' .. name, begun = 0, is_pending = true }
-    one.has_line = redis.call('EXISTS', one.line) == 1
+    one.has_line = ask('EXISTS', one.line) == 1
     one.had_line = one.has_line
-    one.text = redis.call('HGET', limits, name)
+    local met = seen[name]
+    if met then one.text = met[1] else one.text = ask('HGET', limits, name) end
     if one.text then
       local concurrency, rate, burst, paused_for, open = terms_of(one.text)
       if paused_for == '0' and string.find(one.text, '^%S+ %S+ %S+ [^0]') then
@@ -43,10 +62,17 @@ if is_limited then
       end
       one.concurrency, one.every, one.burst, one.is_paused = tonumber(concurrency), every_of(rate), tonumber(burst), paused_for ~= '0'
       one.resumes_at = tonumber(paused_for) > 1 and tonumber(paused_for)
-      one.probe_at = tonumber(string.match(open, '^ (%d+)/'))
+      local probe_at, longest = string.match(open, '^ (%d+)/%d+/?(%d*)')
+      one.probe_at = tonumber(probe_at)
+      one.closes_at = probe_at and probe_at + (tonumber(longest) or 0)
       one.terms = { concurrency, rate, burst, paused_for }
-      one.held = tonumber(redis.call('HGET', holding, '#' .. name) or 0)
-      if one.every then one.full_at = math.max(now_us, tonumber(redis.call('HGET', buckets, name) or 0)) end
+      one.held = tonumber((met and met[2] or not met and ask('HGET', holding, '#' .. name)) or 0)
+      if one.every then
+        local full_at, latest = tonumber((met and met[3] or not met and ask('HGET', buckets, name)) or 0), now_us + one.burst * one.every
+        -- No bucket is emptier than empty: a later time was written before the server's clock stepped back.
+        one.is_turned_back = full_at > latest
+        one.full_at = math.min(math.max(now_us, full_at), latest)
+      end
     end
     if not one.text and not one.has_line then one = false end
     known[name] = one
@@ -98,14 +124,14 @@ if is_limited then
   -- Lines are read from their head, some at once; who leaves from there is removed together with others. Whoever changes a
   -- line in another way says so before.
   local function settle_line(one)
-    if one.left and #one.left > 0 then redis.call('ZREM', one.line, unpack(one.left)) end
+    if one.left and #one.left > 0 then ask('ZREM', one.line, unpack(one.left)) end
     one.left, one.head = nil, nil
   end
   local function head_of(one)
     if not one.has_line then return nil end
     if not one.head or one.at > #one.head then
       settle_line(one)
-      one.head, one.left, one.at = redis.call('ZRANGE', one.line, 0, 99, 'WITHSCORES'), {}, 1
+      one.head, one.left, one.at = ask('ZRANGE', one.line, 0, 99, 'WITHSCORES'), {}, 1
       one.has_line, one.had_line = #one.head > 0, true
     end
     return one.head[one.at], tonumber(one.head[one.at + 1])
@@ -114,12 +140,12 @@ if is_limited then
     if head_of(one) == id then one.left[#one.left + 1], one.at = id, one.at + 2
     else
       settle_line(one)
-      redis.call('ZREM', one.line, id)
+      ask('ZREM', one.line, id)
     end
   end
   local function stand(one, rank, id)
     settle_line(one)
-    redis.call('ZADD', one.line, rank, id)
+    ask('ZADD', one.line, rank, id)
     one.has_line = true
   end
 
@@ -134,25 +160,27 @@ if is_limited then
     one.is_due, one.is_pending = false, false
     settle_line(one)
     for _ = 1, 3 do
-      if moves > MOST_MOVES then -- the next turn goes on
+      if moves > MOST_MOVES or asked > till then -- the next turn goes on
         one.is_untidy, one.is_pending = true, true
         break
       end
-      local rows = redis.call('ZRANGE', one.line, 0, most - 1, 'WITHSCORES')
+      local rows = ask('ZRANGE', one.line, 0, most - 1, 'WITHSCORES')
       if #rows == 0 then break end
-      local ids, first, places, left, going, entries, moving, went_before = {}, {}, {}, {}, {}, {}, {}, {}
+      local ids, first, places, left, going, entries, moving, went_before, is_cut = {}, {}, {}, {}, {}, {}, {}, {}, false
       for i = 1, #rows / 2 do ids[i] = rows[i * 2 - 1] end
-      for i, since in ipairs(redis.call('ZMSCORE', waiting, unpack(ids))) do
+      for i, since in ipairs(ask('ZMSCORE', waiting, unpack(ids))) do
         if since and i <= free then first[#first + 1], places[#places + 1] = ids[i], rows[i * 2]
         elseif not since then went_before[#went_before + 1] = ids[i] end
       end
-      for i, stood in ipairs(#went_before > 0 and redis.call('ZMSCORE', ready, unpack(went_before)) or went_before) do
+      for i, stood in ipairs(#went_before > 0 and ask('ZMSCORE', ready, unpack(went_before)) or went_before) do
         if not stood then
           left[#left + 1] = went_before[i] -- removed by somebody who knew nothing of lines
           most = MOST_LET_GO
         end
       end
-      for i, body in ipairs(#first > 0 and redis.call('HMGET', jobs, unpack(first)) or first) do
+      for i, body in ipairs(#first > 0 and ask('HMGET', jobs, unpack(first)) or first) do
+        is_cut = asked > till
+        if is_cut then break end
         local ones, _, weight = limits_on(body or '')
         local lack = lacking(ones)
         if lack then
@@ -171,18 +199,18 @@ if is_limited then
         end
       end
       if #going > 0 then
-        redis.call('ZREM', waiting, unpack(going))
-        redis.call('ZADD', ready, unpack(entries))
+        ask('ZREM', waiting, unpack(going))
+        ask('ZADD', ready, unpack(entries))
         went = went + #going
       end
       for lack, others in pairs(moving) do
         settle_line(lack)
-        redis.call('ZADD', lack.line, unpack(others))
+        ask('ZADD', lack.line, unpack(others))
         lack.has_line = true
       end
-      one.is_untidy = #left > 0
-      if not one.is_untidy then break end
-      redis.call('ZREM', one.line, unpack(left))
+      if #left > 0 then ask('ZREM', one.line, unpack(left)) end
+      one.is_untidy, one.is_pending = is_cut or #left > 0, is_cut
+      if is_cut or #left == 0 then break end
     end
     return went
   end
@@ -192,23 +220,30 @@ if is_limited then
     local n, by_rate = room(one)
     local token_at = math.huge
     if by_rate and n < one.burst and n < MOST_LET_GO then token_at = math.ceil((one.full_at - (one.burst - n - 1) * one.every) / 1000) end
-    if one.name == 'q:' then return n < 1 and token_at < math.huge and redis.call('EXISTS', ready) == 1 and token_at or nil end
-    if not has_line then return one.resumes_at or nil end -- to forget the pause
-    if one.is_untidy then return now end
+    if one.name == 'q:' then return n < 1 and token_at < math.huge and ask('EXISTS', ready) == 1 and token_at or nil end
+    if not has_line then -- to forget the pause, or the breaker
+      local closes_at = one.closes_at
+      if closes_at and closes_at <= now then closes_at = now + LOOK_MS end -- its probe still runs
+      local first = math.min(one.resumes_at or math.huge, closes_at or math.huge)
+      return first < math.huge and first or nil
+    end
+    -- It was met while others were let go, and its own time may have come: that must not be put off.
+    if one.is_untidy or one.is_pending and n > 0 then return now end
     local probe_at = one.probe_at and one.probe_at > now and one.probe_at
     return math.min(token_at, one.resumes_at or math.huge, probe_at or math.huge, now + LOOK_MS)
   end
 
-  -- The dependency is back: a probe went well.
+  -- The dependency is back, for a probe went well; or nobody asked for it in so long that this is as likely as not.
   local function close_breaker(one)
-    one.probe_at = nil
+    one.probe_at, one.closes_at = nil, nil
+    one.is_looked_at, touched[one.name] = true, one -- `parking` need not know it any more
     one.text = keep_terms(one.name, one.terms[1], one.terms[2], one.terms[3], one.terms[4], '')
-    redis.call('HDEL', pauses, 'b:' .. string.sub(one.name, 3))
+    ask('HDEL', pauses, 'b:' .. string.sub(one.name, 3))
   end
 
   -- Jobs ran and do so no more; they may have gone well.
   give_up_places = function(ids, from, to, went_well)
-    local of, gone, left = redis.call('HMGET', holding, unpack(ids, from, to)), {}, {}
+    local of, gone, left = ask('HMGET', holding, unpack(ids, from, to)), {}, {}
     for i = 1, to - from + 1 do
       if of[i] then
         gone[#gone + 1] = ids[from + i - 1]
@@ -216,19 +251,23 @@ if is_limited then
       end
     end
     if #gone == 0 then return end
-    redis.call('HDEL', holding, unpack(gone))
+    local names, flat = {}, {}
+    for name in pairs(left) do names[#names + 1] = name end
+    meet(names)
     for name, n in pairs(left) do
       local one = limit_of(name)
       local was_full = one and one.text and room(one) < 1
-      local held = redis.call('HINCRBY', holding, '#' .. name, -n)
-      if held < 1 then redis.call('HDEL', holding, '#' .. name) end
+      local held = math.max((one and one.held or tonumber(seen[name][2] or 0)) - n, 0)
+      if held > 0 then flat[#flat + 1], flat[#flat + 2] = '#' .. name, string.format('%d', held) else gone[#gone + 1] = '#' .. name end
       if one then
-        one.held, one.is_pending = math.max(held, 0), true
+        one.held, one.is_pending = held, true
         if went_well and one.probe_at and one.probe_at <= now then close_breaker(one) end
         if name == 'q:' then one.is_freed = was_full end
         if one.has_line or name == 'q:' then touched[name] = one end
       end
     end
+    ask('HDEL', holding, unpack(gone))
+    if #flat > 0 then ask('HSET', holding, unpack(flat)) end
   end
 
   -- Where places were given up others go on: how many. Of long lines that may go, more only when `ready` is empty.
@@ -239,7 +278,7 @@ if is_limited then
       local one = touched[name]
       if is_empty and one.has_more then one.is_pending, one.has_more = true, false end
       went = went + let_go(one)
-      if one.is_freed and room(one) > 0 and redis.call('EXISTS', ready) == 1 then went = went + 1 end
+      if one.is_freed and room(one) > 0 and ask('EXISTS', ready) == 1 then went = went + 1 end
       one.is_freed = false
     end
     return went
@@ -247,31 +286,37 @@ if is_limited then
 
   -- Write down what has changed, and when to look at the lines again.
   keep_limits = function()
-    local longest, flat = 0, {}
+    local longest, flat, holders, fulls, looks, unlooked = 0, {}, {}, {}, {}, {}
     for name, one in pairs(touched) do
       if one.begun > 0 then
-        redis.call('HINCRBY', holding, '#' .. name, one.begun)
-        if one.every then
-          redis.call('HSET', buckets, name, string.format('%.0f', one.full_at))
-          longest = math.max(longest, one.full_at)
-        end
+        holders[#holders + 1], holders[#holders + 2] = '#' .. name, string.format('%d', one.held)
+      end
+      if one.every and (one.begun > 0 or one.is_turned_back) then
+        fulls[#fulls + 1], fulls[#fulls + 2] = name, string.format('%.0f', one.full_at)
+        longest = math.max(longest, one.full_at)
       end
       settle_line(one)
       local had_line = one.had_line or one.has_line
       if had_line or one.is_looked_at or name == 'q:' then
-        local at = look_at(one, had_line and redis.call('EXISTS', one.line) == 1)
-        if at then redis.call('ZADD', parking, string.format('%.0f', at), name) else redis.call('ZREM', parking, name) end
+        local has_line = had_line and ask('EXISTS', one.line) == 1
+        if one.closes_at and one.closes_at <= now and one.held == 0 and not has_line then close_breaker(one) end
+        local at = look_at(one, has_line)
+        if at then looks[#looks + 1], looks[#looks + 2] = string.format('%.0f', at), name else unlooked[#unlooked + 1] = name end
       end
     end
+    if #holders > 0 then ask('HSET', holding, unpack(holders)) end
+    if #fulls > 0 then ask('HSET', buckets, unpack(fulls)) end
+    if #looks > 0 then ask('ZADD', parking, unpack(looks)) end
+    if #unlooked > 0 then ask('ZREM', parking, unpack(unlooked)) end
     if longest > 0 then outlive(buckets, math.ceil(longest / 1000) - now + 1) end
-    if redis.call('EXISTS', parking) == 0 then
-      redis.call('DEL', lines) -- nobody stands in a line: their virtual time starts anew
+    if ask('EXISTS', parking) == 0 then
+      ask('DEL', lines) -- nobody stands in a line: their virtual time starts anew
       return
     end
     for field, last in pairs(ranks) do
       flat[#flat + 1], flat[#flat + 2] = field, string.format('%.0f', last)
     end
-    if #flat > 0 then redis.call('HSET', lines, unpack(flat)) end
+    if #flat > 0 then ask('HSET', lines, unpack(flat)) end
     forget_marks(lines)
   end
 

@@ -10,8 +10,9 @@ local function leave_line(id)
       -- It may have been let go already: then the next one goes in its place, as soon as somebody looks.
       if redis.call('EXISTS', line) == 1 then redis.call('ZADD', parking, now, name)
       else
-        -- A pause that ends by itself is tidied up then.
-        local ends = string.match(redis.call('HGET', limits, name) or '', '^%S+ %S+ %S+ (%d%d+)')
+        -- A pause that ends by itself is tidied up then, and a breaker that nobody probes after a while.
+        local text = redis.call('HGET', limits, name) or ''
+        local ends = string.match(text, '^%S+ %S+ %S+ (%d%d+)') or string.match(text, '^%S+ %S+ %S+ %d (%d+)/')
         if ends then redis.call('ZADD', parking, ends, name) else redis.call('ZREM', parking, name) end
         if redis.call('EXISTS', parking) == 0 then redis.call('UNLINK', lines) end
       end

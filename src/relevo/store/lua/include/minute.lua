@@ -1,10 +1,11 @@
 -- The counters at the first look of every minute, for an hour: rates are differences, and who counts pays nothing for them.
 local COUNTED = { 'enqueued', 'done', 'retry', 'dead', 'cancelled', 'expired', 'lost', 'revived' } -- as in model/vitals.py
-local function keep_minute()
+local function keep_minute() -- whether nobody did so before
   local minute = string.format('%d', math.floor(now / 60000))
-  if redis.call('HEXISTS', minutes, minute) == 1 then return end
+  if redis.call('HEXISTS', minutes, minute) == 1 then return false end
   local told = redis.call('HMGET', stats, unpack(COUNTED))
   for i = 1, #COUNTED do told[i] = told[i] or '0' end
+  redis.call('HDEL', minutes, '') -- as in afford.lua
   redis.call('HSET', minutes, minute, string.format('%d', now) .. ' ' .. table.concat(told, ' '))
   redis.call('PEXPIRE', minutes, hour_ms)
   if redis.call('HLEN', minutes) > 62 then
@@ -13,4 +14,5 @@ local function keep_minute()
       if not number or number < minute - 61 or number > minute + 1 then redis.call('HDEL', minutes, old) end
     end
   end
+  return true
 end

@@ -7,6 +7,9 @@ local function enter(id, state)
   redis.call('ZADD', entities, text, id)
   redis.call('HSET', entity .. ':' .. id, '@state', state, '@since', text)
 end
+local function is_one_too_many(state, most) -- a state that would be new
+  return not redis.call('ZSCORE', states, state) and redis.call('ZCARD', states) >= tonumber(most)
+end
 local function quit(id, state)
   redis.call('ZREM', placed .. ':' .. state, id)
   if redis.call('EXISTS', placed .. ':' .. state) == 0 then redis.call('ZREM', states, state) end

@@ -1,7 +1,7 @@
 -- A limit as it is kept: 'concurrency rate burst paused', such as '2 10/s 10 0', '-' for what is not limited. Paused is 0, 1,
--- or the time at which the pause ends; behind it stands, of a task whose breaker is open, ' time/n': when it lets a probe go,
--- and how many failed already. Times of buckets are whole microseconds, which are exact in a double: `every`, in which a
--- token comes.
+-- or the time at which the pause ends; behind it stands, of a task whose breaker is open, ' time/n/ms': when it lets a probe go,
+-- how many failed already, and how long it rests at the most. Times of buckets are whole microseconds, which are exact in a
+-- double: `every`, in which a token comes.
 local NO_LIMIT = '- - - 0'
 local SPANS = { s = 1000000, m = 60000000, h = 3600000000, d = 86400000000 }
 local function every_of(rate)

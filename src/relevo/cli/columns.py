@@ -1,0 +1,27 @@
+"""How the columns of a table share a line of a terminal that is too short for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+#: Between two columns.
+GAP = 2
+
+
+def fitted(widths: Mapping[str, int], room: int, gives_way: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """How wide each column is, of which those that are shown stand in `room`, if they can.
+
+    `gives_way`: which column shrinks next, and how far; at 0 it is left out.
+    """
+    found = dict(widths)
+    for name, least in gives_way:
+        over = sum(found.values()) + GAP * (len(found) - 1) - room
+        if over <= 0:
+            break
+        if name not in found or found[name] <= least:
+            continue
+        if least:
+            found[name] = max(least, found[name] - over)
+        else:
+            del found[name]
+    return found

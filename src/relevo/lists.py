@@ -1,0 +1,79 @@
+"""The lists by which queues are found: those that belong to an app, and those of the bus, whoever serves them.
+
+A queue belongs to an app if it is on the app's own list. Enqueuing puts an app's queues there, and workers those of the
+services that they serve, so that a monitor that knows only the app's name finds them, too. What acts for an app as a
+whole keeps to these: messages of other apps' services are others' business, and often out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from relevo.errors import OptionError, ServerRefused
+from relevo.model.names import is_bus_name, is_pool_name, known_as
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+from relevo.store.queues import LISTED_MS, holds_something, listed, register, unlist, unused
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: Names of each list that are looked at in one go; the next goes on with the others.
+AT_ONCE = 100
+
+
+def own_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+    """The queues that belong to the app: those on its list, and those of services that its code declares."""
+    on_list: list[str] = yield listed(app.keys.queues)
+    # A service's queue is in use if it is on the list of the bus. The app's own says whose it is, and a broadcast's by
+    # the name that its queues share: each process has one, and they come and go.
+    ours = {*on_list, *map(known_as, app.bus.queues("nobody"))}
+    names = {name for name in on_list if not is_bus_name(name) or is_pool_name(name)}
+    names.update(name for name in (yield from bus_queues(app)) if name in ours or known_as(name) in ours)
+    return sorted(filter(app.can_be_queue, names))
+
+
+def bus_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+    """All queues of the bus that were used of late, whoever serves them."""
+    names: list[str] = yield listed(app.bus_keys.key("queues"))
+    return sorted(name for name in names if is_bus_name(name) and app.can_be_queue(name))
+
+
+def others(app: Relevo, names: Iterable[str]) -> Generator[Call[Any], Any, list[str]]:
+    """The queues of the bus besides these, for what is named by its id; any of them may be out of reach."""
+    known = set(names)
+    return [name for name in (yield from bus_queues(app)) if name not in known]
+
+
+def known_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+    """All queues that can be named here: those of the app, and all of the bus."""
+    own = yield from own_queues(app)
+    return sorted({*own, *(yield from bus_queues(app))})
+
+
+def tidying(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+    """Take names off the app's lists that nobody used for a month and of which nothing is left: which.
+
+    Workers do so now and then. Without it, each queue that a tenant had for a day would be looked at for ever.
+    """
+    before_ms = (yield from app.now_ms()) - LISTED_MS
+    gone: list[str] = []
+    of_queue, of_pool = app.keys_of, lambda name: app.pool(name).keys
+    for key, keys_of in ((app.keys.queues, of_queue), (app.keys.pools, of_pool)):
+        for name, used_ms in (yield unused(key, AT_ONCE, before_ms)):
+            if (yield from _holds_something(keys_of, name.decode(errors="replace"))):
+                # As if it were used: it stays, and is looked at again in a month, not before all the others.
+                yield register(key, [name], app.bus_keys.script("enlist"))
+            elif (yield unlist(key, name, used_ms)):
+                gone.append(name.decode(errors="replace"))
+    return gone
+
+
+def _holds_something(keys_of: Callable[[str], QueueKeys], name: str) -> Generator[Call[Any], Any, bool]:
+    try:
+        return bool((yield holds_something(keys_of(name))))
+    except OptionError:
+        return False  # a stranger wrote it
+    except ServerRefused:
+        return True  # another process of the app may know

@@ -1,0 +1,20 @@
+-- What is kept under an id that is in no set: no turn will ever meet it, and no end remove it. A letter is in its place
+-- among the errands; an open workflow is in no set, and its bag says that it lives.
+local KEPT = { jobs, names, claims, story, groups, waiters, holding, letters }
+local NAMES, HOLDING = 2, 7
+local SETS = { ready, scheduled, running, waiting, errands }
+-- How many bytes are kept under an id (and a name that it holds); nil: nothing, or it is not astray.
+local function remains(id, name)
+  for _, set in ipairs(SETS) do
+    if redis.call('ZSCORE', set, id) then return nil end
+  end
+  if redis.call('HGET', carried .. ':' .. id, 'life') == 'open' then return nil end
+  local size
+  for i, key in ipairs(KEPT) do
+    local text
+    if i ~= NAMES then text = redis.call('HGET', key, id)
+    elseif name ~= '' and redis.call('HGET', names, name) == id then text = name .. id end
+    if text then size = (size or 0) + #text end
+  end
+  return size
+end

@@ -1,0 +1,6 @@
+-- Whether the breaker of a task ('t:shop.charge') holds something back. One that would let a probe go and has none does not:
+-- the next job is the probe.
+local function is_open(task)
+  local probe_at = string.match(redis.call('HGET', limits, task) or '', ' (%d+)/%d+[/%d]*$')
+  return probe_at and (tonumber(probe_at) > now or redis.call('EXISTS', parked .. ':' .. task) == 1)
+end

@@ -1,0 +1,10 @@
+-- An index outlives its records, each of which ends by itself. Its first entries without one are taken off when others come,
+-- and by workers once a minute (minute.lua); who only looks counts without them (see gone.lua).
+local function tidy(index, most)
+  local gone = 0
+  for _, id in ipairs(redis.call('ZRANGE', index, 0, most - 1)) do
+    if redis.call('EXISTS', ended .. ':' .. id) == 1 then break end
+    gone = gone + 1
+  end
+  if gone > 0 then redis.call('ZREMRANGEBYRANK', index, 0, gone - 1) end
+end

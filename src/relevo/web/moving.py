@@ -1,0 +1,85 @@
+"""Dead letters over HTTP as lines of JSON: taken out to be kept elsewhere, and put back, each once.
+
+What is taken out is what can be put back, so nothing in it is hidden: it is for operators, and the audit trail is told.
+Neither way holds more than some lines at once, however many there are.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from relevo.dead.moving import AT_ONCE, AT_ONCE_BYTES
+from relevo.model.access import Role
+from relevo.web.dead import Which, about, filters
+from relevo.web.route import Desk, Did, Lines, post
+
+#: Lines that were refused and are told one by one.
+TOLD = 100
+
+
+class NoLetter(Struct, frozen=True):
+    """A line that is no dead letter."""
+
+    line: int
+    why: str
+
+
+class Loaded(Struct, frozen=True):
+    """Letters that are new, and that were there already; lines that are no letters, the first hundred one by one."""
+
+    new: int
+    known: int
+    refused: int
+    why: list[NoLetter]
+    #: Letters, the oldest, that had to go because their queue had more than it keeps (`dead_max`).
+    dropped: int = 0
+
+
+@post("/dead/export", "dead.export")
+async def export(desk: Desk, body: Which) -> Lines:
+    """Dead letters that fit as lines of JSON, the oldest first: all, with all their arguments. They stay here."""
+    return Lines(desk.app.dead.aexport(**await filters(desk, body)), about(body))
+
+
+@post("/dead/import", "dead.import", Role.ADMIN)
+async def load(desk: Desk, body: Lines) -> Did[Loaded]:
+    """File letters that an export gave, here or elsewhere. Those that are here already stay as they are."""
+    filing = _Filing(desk)
+    async for line in body.lines:
+        await filing.add(line)
+    await filing.flush()
+    loaded = Loaded(filing.new, filing.known, filing.refused, filing.why, filing.dropped)
+    return Did(loaded, filing.new)
+
+
+class _Filing:
+    """Files lines some at a time, and counts what became of them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._held: list[bytes] = []
+        self._size = 0
+        self._read = 0
+        self.new = self.known = self.refused = self.dropped = 0
+        self.why: list[NoLetter] = []
+
+    async def add(self, line: bytes) -> None:
+        self._held.append(line)
+        self._size += len(line)
+        if len(self._held) >= AT_ONCE or self._size >= AT_ONCE_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        lines, self._held, self._size = self._held, [], 0
+        before, tell = self.new, self._desk.doing.tell
+        done = await self._desk.app.dead.aload(lines, watch=lambda new: tell(before + new))
+        self.new += done.new
+        self.known += done.known
+        self.refused += len(done.refused)
+        self.dropped += done.dropped
+        room = TOLD - len(self.why)
+        self.why += [NoLetter(self._read + number, why) for number, why in done.refused[:room]]
+        self._read += len(lines)
+
+
+ROUTES = (export, load)

@@ -1,0 +1,242 @@
+"""Which queues belong to an app: its own, and those of services that it serves. Those of others are left alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from relevo import Relevo, metrics
+from relevo.errors import UnknownJob
+from relevo.handle import Job
+from relevo.lists import AT_ONCE, tidying
+from tests.conftest import AppFactory
+from tests.eventually import aeventually
+from tests.servers import Server
+from tests.system.shell import relevo
+from tests.working import drain, drained, working
+
+MONTH_MS = 30 * 86_400_000
+PAY, SOLD = "invoices:actions", "invoices:notifications:shop.sold"
+
+
+def billing(bus_factory: AppFactory, name: str = "billing") -> Relevo:
+    """An app whose service fails at whatever it is asked for."""
+    app = bus_factory(name)
+    svc = app.service("invoices")
+
+    @svc.action("pay", retries=0)
+    async def pay(n: int) -> None:
+        raise ValueError("no money")
+
+    return app
+
+
+def asked(app: Relevo) -> Job[None]:
+    """A message to that service."""
+    return app.service("shop").send("invoices.pay", {"n": 1})
+
+
+@pytest.fixture
+def other(bus_factory: AppFactory) -> Relevo:
+    """An app that serves the bus, with a dead letter."""
+    app = billing(bus_factory)
+    asked(app)
+    drained(app)
+    return app
+
+
+@pytest.fixture
+def shop(bus_factory: AppFactory, other: Relevo) -> Relevo:
+    """An app on the same bus that serves nothing there, with a dead letter of its own."""
+    app = bus_factory("shop")
+
+    @app.task(name="charge", retries=0)
+    def charge() -> None:
+        raise ValueError("no money")
+
+    charge.enqueue()
+    drained(app)
+    return app
+
+
+def test_services_of_other_apps_are_not_the_apps_own(shop: Relevo, other: Relevo) -> None:
+    assert shop.queues() == ["default"]
+    assert PAY in other.queues()
+
+
+def test_deeds_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:
+    other.queue(PAY).pause()
+    assert [one.queue for one in shop.dead.list()] == ["default"]
+    assert sum(one.count for one in shop.dead.groups()) == 1
+    assert shop.pauses() == []
+    assert shop.dead.retry(all=True) == 1
+    drained(shop)
+    assert shop.dead.discard(all=True) == 1
+    assert shop.dead.restore(all=True) == 1
+    assert shop.dead.replay(all=True).total == 1
+    drained(shop)
+    assert other.dead.discard(all=True) == 1
+    assert shop.dead.restore(all=True) == 0
+    assert other.dead.restore(all=True) == 1
+    told = relevo(
+        *("dead", "discard", "--all", "--yes", "--name", "shop"), url=server.url, RELEVO_PREFIX=shop.settings.prefix
+    )
+    assert (told.code, shop.dead.list()) == (0, [])
+    assert [one.queue for one in other.dead.list()] == [PAY]
+    other.queue(PAY).resume()
+
+
+def test_a_queue_that_is_named_is_reached_whoever_serves_it(server: Server, shop: Relevo, other: Relevo) -> None:
+    assert [one.queue for one in shop.dead.list(queue=PAY)] == [PAY]
+    for words in ("dead list --queue", "purge --queue", "pause", "resume", "limits"):
+        told = relevo(*words.split(), PAY, "--name", "shop", url=server.url, RELEVO_PREFIX=shop.settings.prefix)
+        assert (told.code, told.err) == (0, ""), words
+    assert shop.dead.discard(all=True, queue=PAY) == 1
+    assert other.dead.list() == []
+
+
+def test_dead_letters_that_are_named_are_reached_whoever_serves_their_queue(shop: Relevo, other: Relevo) -> None:
+    ids = [one.id for one in (*shop.dead.list(), *other.dead.list())]
+    assert shop.dead.discard(ids=ids) == 2
+    assert shop.dead.restore(ids=ids) == 2
+    assert shop.dead.retry(ids=ids) == 2
+    drained(other)
+    assert [one.id for one in other.dead.list()] == ids[1:]
+    drained(shop)
+
+
+def test_services_of_code_are_the_apps_own_before_any_worker_ran(bus_factory: AppFactory) -> None:
+    app = billing(bus_factory)
+    asked(bus_factory("shop"))
+    assert app.queues() == [PAY]
+    assert [one.name for one in app.health().queues] == [PAY]
+
+
+def test_what_workers_served_is_known_by_the_apps_name_alone(bus_factory: AppFactory, other: Relevo) -> None:
+    """A monitor has neither the code nor a worker that lives."""
+    monitor = bus_factory("billing")
+    assert [one.queue for one in monitor.dead.list()] == [PAY]
+    assert PAY in [one.name for one in monitor.health().queues]
+
+
+async def test_queues_of_a_broadcast_are_listed_by_the_name_that_they_share(
+    server: Server, bus_factory: AppFactory
+) -> None:
+    """Each process has one, and after many starts nobody shall look at those of all that were before."""
+    app, monitor = bus_factory("billing"), bus_factory("billing")
+
+    @app.service("invoices").on("shop.sold", broadcast=True)
+    async def sold() -> None: ...
+
+    async def there() -> list[str]:
+        return [name for name in await monitor.aqueues() if ":notifications:" in name]
+
+    async with working(app) as worker:
+        await aeventually(there, what="its name is on the lists")
+        assert await there() == [f"invoices:{worker.id}:notifications:shop.sold"]
+    on_list = server.command("ZRANGE", monitor.keys.queues, 0, -1)
+    assert sorted(on_list) == [b"default", SOLD.encode()]
+    await monitor.aclose()
+
+
+def test_pauses_of_the_apps_services_are_told_and_a_tenant_is_paused_in_its_own_queues(
+    shop: Relevo, other: Relevo
+) -> None:
+    other.queue(PAY).pause(group="acme")
+    assert [one.queue for one in other.pauses()] == [PAY]
+    assert shop.pauses() == []
+    assert shop.pause(group="acme") == ["default"]
+    assert shop.resume(group="acme") == ["default"]
+    assert other.queue(PAY).resume(group="acme")
+
+
+def test_a_job_is_found_by_its_id_also_in_the_services_of_others(shop: Relevo, other: Relevo) -> None:
+    (dead,) = other.dead.list()
+    assert shop.job(dead.id).queue == PAY
+    with pytest.raises(UnknownJob, match="on any of"):
+        shop.job(shop.new_id())
+
+
+def test_metrics_tell_of_the_apps_own_services(shop: Relevo, other: Relevo) -> None:
+    assert PAY.encode() not in metrics.exposition(shop)
+    assert f'queue="{PAY}"'.encode() in metrics.exposition(other)
+
+
+# names that nobody uses any more
+
+
+def unused(server: Server, key: bytes, *names: str) -> None:
+    """Let it be more than a month ago that somebody used them."""
+    for name in names:
+        server.command("ZADD", key, "XX", int(time.time() * 1000) - MONTH_MS - 60_000, name)
+
+
+def tasks(app: Relevo) -> Relevo:
+    """The same app, with a task."""
+
+    @app.task(name="greet", retries=0)
+    async def greet() -> None: ...
+
+    return app
+
+
+def test_a_queue_leaves_the_list_a_month_after_its_last_use_when_nothing_is_left_of_it(
+    server: Server, app: Relevo
+) -> None:
+    greet = tasks(app).tasks["greet"]
+    names = ["tenant-1", "tenant-2", "kept", "waiting", "limited", "used"]
+    for name in names:
+        greet.using(queue=name, result_ttl="1h" if name == "kept" else 0).enqueue()
+    drained(app, queues=[name for name in names if name != "waiting"])
+    app.queue("limited").limit(concurrency=1)
+    unused(server, app.keys.queues, *names[:-1])
+    assert set(app.queues()) >= set(names)
+    assert sorted(app.run(tidying(app))) == ["tenant-1", "tenant-2"]
+    assert app.queues() == ["kept", "limited", "used", "waiting"]
+    assert app.run(tidying(app)) == [], "what stays is not looked at each time"
+    assert server.command("ZCOUNT", app.keys.queues, "-inf", int(time.time() * 1000) - MONTH_MS) == 0
+    app.queue("limited").unlimit()
+    app.queue("waiting").clear()
+
+
+def test_a_pool_leaves_the_list_when_it_has_no_entities(server: Server, app: Relevo) -> None:
+    app.pool("empty").add("vm-1")
+    app.pool("empty").remove("vm-1")
+    app.pool("full").add("vm-1")
+    unused(server, app.keys.pools, "empty", "full")
+    assert app.run(tidying(app)) == ["empty"]
+    assert app.pools() == ["full"]
+    app.pool("full").remove("vm-1")
+
+
+def test_what_a_stranger_wrote_on_the_list_leaves_it_too(server: Server, app: Relevo) -> None:
+    tasks(app).tasks["greet"].enqueue()
+    drained(app)
+    for name in ("a:responses", b"\xff"):
+        server.command("ZADD", app.keys.queues, 1, name)
+    assert len(app.run(tidying(app))) == 2
+    assert server.command("ZRANGE", app.keys.queues, 0, -1) == [b"default"]
+
+
+def test_many_names_leave_the_list_some_at_a_time(server: Server, app: Relevo) -> None:
+    tasks(app).tasks["greet"].enqueue()
+    drained(app)
+    names = [f"tenant-{n}" for n in range(AT_ONCE + 20)]
+    server.command("ZADD", app.keys.queues, *(word for name in names for word in (1, name)))
+    assert len(app.run(tidying(app))) == AT_ONCE
+    assert len(app.run(tidying(app))) == 20
+    assert app.queues() == ["default"]
+
+
+async def test_workers_take_unused_names_off_the_list(server: Server, app: Relevo) -> None:
+    greet = tasks(app).tasks["greet"]
+    await greet.using(queue="tenant-1", result_ttl=0).aenqueue()
+    await drain(app, queues=["tenant-1"])
+    unused(server, app.keys.queues, "tenant-1")
+
+    async def is_gone() -> bool:
+        return await app.aqueues() == ["default"]
+
+    async with working(app):
+        await aeventually(is_gone, what="only what is used is left")
