@@ -363,7 +363,9 @@ def test_whoever_means_all_letters_of_a_queue_says_so(desk: Desk) -> None:
         begun = here.do("/dead/replays", body={"queue": "default", "all": True})
         done = eventually(lambda: _unless_running(here, begun["id"]), what="it ends")
         assert done["retried"] == 1
-    assert [what for what, *_ in deeds(desk.app)] == ["dead.replay"]
+    # A run is written down after it has ended.
+    written = eventually(lambda: deeds(desk.app), what="it is written down")
+    assert [what for what, *_ in written] == ["dead.replay"]
 
 
 def test_a_replay_goes_on_after_the_request_that_began_it(desk: Desk) -> None:
