@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from relevo.errors import OptionError, StoreError
+from relevo.model.moments import Moment, stretch_ms
 from relevo.model.pauses import Until
 from relevo.store.audit import Deed, deeds, write_deed
 from relevo.store.plan import Call
@@ -90,18 +91,20 @@ class Audit:
         """
         return Doing(self._app, what, who, via, later, about)
 
-    def list(self, *, limit: int = 50) -> Deeds:
-        """The newest deeds, newest first."""
-        return self._app.run(self._list(limit))
+    def list(self, *, limit: int = 50, since: Moment | None = None, until: Moment | None = None) -> Deeds:
+        """The newest deeds, newest first; `since` and `until` are datetimes, or how long ago ("2h")."""
+        return self._app.run(self._list(limit, since, until))
 
-    async def alist(self, *, limit: int = 50) -> Deeds:
+    async def alist(self, *, limit: int = 50, since: Moment | None = None, until: Moment | None = None) -> Deeds:
         """`list` for async code."""
-        return await self._app.arun(self._list(limit))
+        return await self._app.arun(self._list(limit, since, until))
 
-    def _list(self, limit: Any) -> Call[Deeds]:
+    def _list(self, limit: Any, since: Any, until: Any) -> Generator[Call[Any], Any, Deeds]:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 1000:
             raise OptionError(f"limit: a whole number from 1 to 1000 is needed, found {limit!r:.80}")
-        return deeds(self._app.bus_keys, limit)
+        now_ms = yield from self._app.now_ms()
+        found: Deeds = yield deeds(self._app.bus_keys, limit, *stretch_ms(since, until, now_ms))
+        return found
 
 
 def _written(app: Relevo, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Call[int]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.errors import ServerRefused
 from relevo.model.health import (
     Health,
     PoolHealth,
@@ -20,6 +22,7 @@ from relevo.model.health import (
     Status,
     changed,
     judge,
+    judge_memory,
     judge_pool,
     judge_workers,
     measures,
@@ -29,6 +32,7 @@ from relevo.model.health import (
 from relevo.model.health_limits import limits_of
 from relevo.model.names import is_pool_name
 from relevo.model.vitals import PoolVitals, Vitals
+from relevo.store.facts import memory
 from relevo.store.health import keep_snapshot, snapshot
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.pools import muster
@@ -105,11 +109,13 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         reasons = judge(look, limits, workers=workers, before=before.get(look.name))
         status = worst(reason.status for reason in reasons)
         queues.append(QueueHealth(look.name, status, reasons, workers, limits.slo, look))
-    general = judge_workers(lost, limits_of(table, "").lost_workers, before=before.get(""))
+    general = limits_of(table, "")
+    of_the_app = judge_workers(lost, general.lost_workers, before=before.get(""))
+    of_the_server = judge_memory(*(yield from _memory()), general, before=before.get(""))
     of_queues = [reason for queue in queues for reason in queue.reasons]
     of_pools = [reason for pool in pools for reason in pool.reasons]
     all_reasons = sorted(
-        (*of_queues, *of_pools, *general),
+        (*of_queues, *of_pools, *of_the_app, *of_the_server),
         key=lambda reason: -reason.status.number,
     )
     return Health(
@@ -125,6 +131,14 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         sum(one.totals.get("orphans", 0) for one in looks),
         tuple(pools),
     )
+
+
+def _memory() -> Steps[tuple[int, int]]:
+    """What the server uses and may use; where it does not let us look, nothing."""
+    used, most = 0, 0
+    with suppress(ServerRefused):
+        used, most = yield memory()
+    return used, most
 
 
 def look_at(app: Relevo, queue: str) -> Call[Vitals]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from relevo.errors import OptionError
 from relevo.store.plan import Call
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.system.shell import relevo
+from tests.system.shell import Told, relevo
+from tests.system.timed import HOUR
 from tests.system.web import Here, served
 
 TIME = "2031-05-01T08:00+02:00"
@@ -206,3 +208,38 @@ def test_what_is_done_to_dead_letters_is_told_alike_by_both_roads(
                 told.append(newest(via))
             assert told[0] == told[1], words
     bus.queue().clear()
+
+
+def test_deeds_of_a_time_long_ago_are_found_by_every_road(server: Server, bus: Relevo) -> None:
+    """Ten thousand are kept, and a list has a thousand at the most."""
+    now_ms = bus.run(bus.now_ms())
+    for ago in (50, 26, 25, 3):  # as they were written then
+        deed = b'{"app":"shop","who":"ana","via":"cli","what":"queue.pause","about":{"hours":%d}}' % ago
+        bus.run(Call([b"XADD", bus.bus_keys.key("audit"), b"%d-0" % (now_ms - ago * HOUR), b"d", deed]))
+    bus.run(Call([b"EXPIRE", bus.bus_keys.key("audit"), 600]))
+
+    def hours(deeds: Any) -> list[int]:
+        return [deed["about"]["hours"] for deed in deeds]
+
+    def asked(**which: Any) -> list[int]:
+        return [deed.about["hours"] for deed in bus.audit.list(**which)]
+
+    assert asked() == [3, 25, 26, 50]
+    assert asked(until="24h") == [25, 26, 50] and asked(until="24h", limit=1) == [25]
+    assert asked(since="30h", until="24h") == [25, 26]
+    then = datetime.fromtimestamp((now_ms - 26 * HOUR) / 1000, UTC)
+    assert asked(since=then, until=then) == [26], "a border belongs to it"
+    assert asked(since="100w") == [3, 25, 26, 50]
+    with pytest.raises(OptionError, match="since is later than until"):
+        bus.audit.list(since="1h", until="2h")
+    with pytest.raises(OptionError, match="time zone"):
+        bus.audit.list(since=datetime(2030, 1, 1))
+
+    def command(*words: str) -> Told:
+        return relevo("audit", *words, url=server.url, RELEVO_PREFIX=bus.settings.prefix)
+
+    assert hours(command("--since", "30h", "--until", then.isoformat(), "--json").json) == [26]
+    assert "did anything then" in command("--since", "1h").out
+    with served(bus) as url, Here(url) as here:
+        assert hours(here.ask("/audit", since="30h", until="24h")) == [25, 26]
+        assert here.ask("/audit", 422, since="2030-01-01T00:00")["error"] == "OptionError"

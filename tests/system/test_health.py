@@ -424,11 +424,22 @@ async def test_on_a_full_server_workers_live_and_health_is_kept(engine: str, tmp
         full.command("CONFIG", "SET", "maxmemory", "1")
         alive(app)
         found = await looked(app)
-        assert (found.status, found.workers, found.lost_workers) == (Status.HEALTHY, 1, ())
+        assert (found.status, found.workers, found.lost_workers) == (Status.UNHEALTHY, 1, ())
+        assert [reason.measure for reason in found.reasons] == ["memory"], "and nothing else is wrong"
         assert (await app.ahealth(cached=True)).checked_at_ms == found.checked_at_ms
         assert full.command("HLEN", app.keys_of("default").key("minutes")), "so that rates can be told"
         full.command("CONFIG", "SET", "maxmemory", "0")
+        assert (await app.ahealth()).is_healthy, "without a limit of its own no server is full"
         await app.aclose()
+
+
+def test_where_the_server_does_not_tell_its_memory_the_rest_is_judged(engine: str, tmp_path: Path) -> None:
+    with Server(engine, directory=tmp_path / "shut") as shut:
+        shut.command("ACL", "SETUSER", "shy", "on", ">secret", "~*", "&*", "+@all", "-info")
+        app = Relevo("shut", url=shut.url.replace("127.", "shy:secret@127."), env="test")
+        push_old(app, MINUTE)
+        assert texts(app.health()) == ["default: 1 job due and no worker serves it"]
+        app.close()
 
 
 async def test_a_server_that_takes_no_changes_can_be_looked_at(engine: str, tmp_path: Path) -> None:

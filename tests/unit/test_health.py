@@ -13,6 +13,7 @@ from relevo.model.health import (
     Status,
     graded,
     judge,
+    judge_memory,
     judge_workers,
     measures,
     stale,
@@ -215,6 +216,31 @@ def test_lost_workers_are_a_reason_from_their_limit_on(lost: list[str], limit: i
 
 
 @pytest.mark.parametrize(
+    ("used", "most", "before", "status"),
+    [
+        (899, 1000, HEALTHY, HEALTHY),
+        (900, 1000, HEALTHY, DEGRADED),
+        (979, 1000, HEALTHY, DEGRADED),
+        (980, 1000, HEALTHY, UNHEALTHY),
+        (1030, 1000, HEALTHY, UNHEALTHY),
+        (720, 1000, DEGRADED, DEGRADED),
+        (719, 1000, DEGRADED, HEALTHY),
+        (10**12, 0, HEALTHY, HEALTHY),  # it has no limit of its own
+    ],
+)
+def test_a_server_that_is_nearly_full(used: int, most: int, before: Status, status: Status) -> None:
+    found = judge_memory(used, most, Limits(), before={"memory": before})
+    assert worst(reason.status for reason in found) is status
+    assert not judge_memory(used, most, Limits(memory_warning=0, memory_critical=0)), "0: not judged"
+
+
+def test_the_reason_of_a_full_server_is_of_no_queue() -> None:
+    (reason,) = judge_memory(93, 100, Limits())
+    assert (reason.queue, reason.measure) == ("", "memory")
+    assert reason.text == "the server: 93 % of its memory in use, its limit is 90"
+
+
+@pytest.mark.parametrize(
     ("age_s", "status"),
     [(0, HEALTHY), (599, HEALTHY), (600, HEALTHY), (600.001, UNKNOWN), (-5, HEALTHY), (-601, UNKNOWN)],
 )
@@ -277,6 +303,8 @@ def test_a_queue_has_its_own_limits_where_it_says_so() -> None:
         ({"mail": {"mail": {}}}, "health_limits.mail: unknown limit 'mail'"),
         ({"slo": {"mail": 3}}, "health_limits.slo: not a duration: {'mail': 3}"),
         ({"mail": {"lost_workers": 3}}, "that is for the whole app; write it under [health_limits]"),
+        ({"mail": {"memory_warning": 80}}, "that is for the whole app; write it under [health_limits]"),
+        ({"memory_critical": 50}, "health_limits: memory_critical (50) is below memory_warning (90)"),
         ({"slo": "30"}, "health_limits.slo: '30' has no unit"),
         ({"stuck_age": -1}, "health_limits.stuck_age: a duration is zero or more"),
         ({"ready_max": "many"}, "health_limits.ready_max: a whole number is needed, 0 for no limit, found 'many'"),

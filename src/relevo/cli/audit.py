@@ -7,7 +7,7 @@ from contextlib import closing
 
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, command, whole
+from relevo.cli.options import Subparsers, add_app, add_json, add_stretch, command, whole
 from relevo.cli.screen import Screen, away
 
 
@@ -21,9 +21,11 @@ def add(subparsers: Subparsers) -> None:
         examples="""
         relevo audit
         relevo audit --env prod --limit 200 --json
+        relevo audit --since 2026-11-16T08:00 --until 2h
         """,
     )
     parser.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
+    add_stretch(parser, "done")
     add_json(parser)
     add_app(parser)
 
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Look, and show it."""
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
-        found = app.audit.list(limit=args.limit)
+        found = app.audit.list(limit=args.limit, since=args.since, until=args.until)
     if args.json:
         screen.json(found)
     elif found:
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             [(away(one.at_ms), one.who, one.via, one.app, one.what, one.count, _about(one.about)) for one in found],
         )
     else:
-        screen.line("no operator did anything of late")
+        screen.line("no operator did anything " + ("then" if args.since or args.until else "of late"))
     return Exit.OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from datetime import datetime
 from typing import TypeAlias
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -37,6 +38,22 @@ def add_app(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument(
         "--url", metavar="URL", help="with --name: the server, without a password (default: RELEVO_URL, REDIS_URL)"
     )
+
+
+def add_stretch(parser: argparse._ActionsContainer, what: str) -> None:
+    """Offer `--since` and `--until`, for what was done or died between them."""
+    parser.add_argument("--since", type=_moment, metavar="TIME", help=f"{what} since: 2h (ago), or 2026-11-16T08:00")
+    parser.add_argument("--until", type=_moment, metavar="TIME", help=f"{what} until then")
+
+
+def _moment(text: str) -> datetime | str:
+    """A time of day in this machine's zone if it says none, or how long ago."""
+    if "-" not in text:
+        return text  # read, and refused, as a duration
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a time such as 2026-11-16T08:00, or 2h, is needed: {text[:40]!r}") from None
 
 
 def whole(text: str) -> int:

@@ -48,7 +48,7 @@ class Reason(Struct, frozen=True):
 
     #: '': the app as a whole.
     queue: str
-    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, breaker TASK, workers, or snapshot
+    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, breaker TASK, workers, memory, or snapshot
     measure: str
     status: Status
     #: A sentence for people.
@@ -186,6 +186,16 @@ def judge_workers(lost: Sequence[str], limit: int, *, before: Mapping[str, Statu
         return ()
     text = f"{_many(len(lost), 'worker')} fell silent without a goodbye in the last 15 minutes"
     return (Reason("", "workers", status, text),)
+
+
+def judge_memory(
+    used: int, most: int, limits: Limits, *, before: Mapping[str, Status] | None = None
+) -> tuple[Reason, ...]:
+    """Whether the server is nearly full. `most`: what it may use; 0: it has no limit, and nothing to be judged by."""
+    borders = limits.memory_warning, limits.memory_critical
+    part = used * 100 // most if most else 0
+    found = _sized("the server", "memory", part, borders, before or {}, "% of its memory in use")
+    return () if found is None else (msgspec.structs.replace(found, queue=""),)
 
 
 def stale(health: Health, now_ms: int) -> Health:

@@ -43,6 +43,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     unserved_age: float = 60.0
     # Workers of the app that fell silent without a goodbye in the last 15 minutes.
     lost_workers: int = 1
+    # Per cent of what the server may use: at the first there is time to act, at the second it soon takes no new jobs.
+    memory_warning: int = 90
+    memory_critical: int = 98
 
     @property
     def stuck_ms(self) -> int:
@@ -57,7 +60,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 _DURATIONS = {"stuck_age", "waiting_age", "slo", "slo_critical", "unserved_age"}
 #: Of the app, not of one queue.
-_OF_THE_APP = {"lost_workers"}
+_OF_THE_APP = {"lost_workers", "memory_warning", "memory_critical"}
 #: The lower border, and the upper one.
 _PAIRS = (
     ("ready_max", "ready_critical"),
@@ -65,6 +68,7 @@ _PAIRS = (
     ("dead_warning", "dead_critical"),
     ("stuck_warning", "stuck_critical"),
     ("slo", "slo_critical"),
+    ("memory_warning", "memory_critical"),
 )
 NAMES = Limits.__struct_fields__
 #: Names that other systems use for the same, so that a refusal can say the right one.

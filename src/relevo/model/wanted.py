@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, TypedDict
 
 import msgspec
 from msgspec import Struct
 
 from relevo.errors import OptionError
-from relevo.model.durations import Duration, seconds
 from relevo.model.fingerprint import LENGTH, is_permanent, looks_like_fingerprint
 from relevo.model.job import Envelope, Record
+from relevo.model.moments import Moment, stretch_ms
 from relevo.model.nearest import did_you_mean
 
 
@@ -33,9 +32,9 @@ class Filters(TypedDict, total=False):
     #: a part of anything in it: arguments, messages, tracebacks, name, tags
     text: str | None
     #: died at that time or later: a datetime, or how long ago
-    since: datetime | Duration | None
+    since: Moment | None
     #: died not after that time
-    until: datetime | Duration | None
+    until: Moment | None
     #: its fingerprint, which all that died alike share
     group: str | None
     #: True: it would fail again until it is changed; False: it may go well once the cause is mended
@@ -98,9 +97,7 @@ def wanted_of(filters: Filters, now_ms: int) -> Wanted:
         raise OptionError(f"group: {_TEXTS['group']} is needed, found {texts['group']!r:.80}")
     permanent = filters.get("permanent")
     check_permanent(permanent)
-    since, until = (_time(name, filters.get(name), now_ms) for name in ("since", "until"))
-    if since is not None and until is not None and since > until:
-        raise OptionError("since is later than until: nothing died between them")
+    since, until = stretch_ms(filters.get("since"), filters.get("until"), now_ms)
     return Wanted(**texts, since_ms=since, until_ms=until, permanent=permanent)
 
 
@@ -108,16 +105,6 @@ def check_permanent(permanent: Any) -> None:
     """Refuse what is neither yes nor no; None: both."""
     if permanent is not None and not isinstance(permanent, bool):
         raise OptionError(f"permanent: True or False is needed, found {permanent!r:.80}")
-
-
-def _time(what: str, value: Any, now_ms: int) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise OptionError(f"{what}: a datetime with a time zone is needed, found {value!r}")
-        return round(value.timestamp() * 1000)
-    return now_ms - round(seconds(value, what=f"{what} (a datetime, or how long ago)") * 1000)
 
 
 def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:

@@ -53,8 +53,8 @@ def write_deed(bus: QueueKeys, deed: Deed) -> Call[int]:
     return Call([MOST, LIVE_MS, msgspec.json.encode(row)], int, script, bus.of(script), repeatable=False)
 
 
-def deeds(bus: QueueKeys, limit: int) -> Call[list[Deed]]:
-    """The newest deeds, newest first."""
+def deeds(bus: QueueKeys, limit: int, since_ms: int | None = None, until_ms: int | None = None) -> Call[list[Deed]]:
+    """The newest deeds, newest first; of those since and until then."""
 
     def decode(rows: list[Any]) -> list[Deed]:
         found = []
@@ -67,4 +67,5 @@ def deeds(bus: QueueKeys, limit: int) -> Call[list[Deed]]:
             found.append(Deed(at_ms, row.app, row.who, row.via, row.what, row.count, row.about))
         return found
 
-    return Call([b"XREVRANGE", bus.key("audit"), b"+", b"-", b"COUNT", limit], decode)
+    last, first = (b"+" if until_ms is None else max(0, until_ms)), (b"-" if since_ms is None else max(0, since_ms))
+    return Call([b"XREVRANGE", bus.key("audit"), last, first, b"COUNT", limit], decode)

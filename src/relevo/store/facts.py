@@ -1,4 +1,4 @@
-"""What doctor asks a server and this machine. Nothing here changes the server.
+"""What is asked of a server itself, mostly by doctor, and of this machine. Nothing here changes the server.
 
 A server may forbid some of the questions (CONFIG on hosted ones); then the answer is None, and the checks say so
 instead of guessing.
@@ -47,6 +47,16 @@ def info() -> Call[dict[str, str]]:
 def _lines(reply: bytes) -> dict[str, str]:
     pairs = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in pairs if colon}
+
+
+def memory() -> Call[tuple[int, int]]:
+    """Bytes that the server uses, and may use; 0: it has no limit of its own."""
+
+    def decode(reply: bytes) -> tuple[int, int]:
+        said = _lines(reply)
+        return int(said.get("used_memory", 0)), int(said.get("maxmemory", 0))
+
+    return Call(["INFO", "memory"], decode)
 
 
 def setting(name: str) -> Call[str | None]:

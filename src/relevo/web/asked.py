@@ -18,6 +18,7 @@ Limit = Annotated[int, Meta(ge=1, le=1000, description="at most so many")]
 Offset = Annotated[int, Meta(ge=0, le=10**9, description="where to begin: `next` of the page before")]
 QueueName = Annotated[str, Meta(max_length=1000, description="only of this queue; without it, of all")]
 DryRun = Annotated[bool, Meta(description="only tell what would be done; say false to do it")]
+Time = Annotated[str, Meta(max_length=40, description='a time with its zone (ISO 8601), or how long ago: "2h"')]
 Ids = Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=1000)]
 
 

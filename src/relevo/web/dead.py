@@ -16,14 +16,24 @@ from relevo.model.job import State
 from relevo.model.masking import HIDDEN
 from relevo.model.purging import POOL_RULES
 from relevo.model.wanted import Filters
-from relevo.web.asked import DryRun, Ids, Limit, OfQueue, QueueName, if_named, queues_in_use, refuse_hidden, time_of
+from relevo.web.asked import (
+    DryRun,
+    Ids,
+    Limit,
+    OfQueue,
+    QueueName,
+    Time,
+    if_named,
+    queues_in_use,
+    refuse_hidden,
+    time_of,
+)
 from relevo.web.problems import Refused
 from relevo.web.route import Desk, Did, get, post
 from relevo.web.schedules import Queued
 from relevo.web.shown import shown_job
 
 Part = Annotated[str, Meta(max_length=200)]
-Time = Annotated[str, Meta(max_length=40, description='a time with its zone (ISO 8601), or how long ago: "2h"')]
 #: Letters looked at to tell how many would be discarded.
 COUNTED = 1000
 

@@ -10,7 +10,7 @@ from relevo.audit import Deed
 from relevo.model.access import Role
 from relevo.model.health import Health
 from relevo.store.workers import WorkerInfo, roll
-from relevo.web.asked import Limit
+from relevo.web.asked import Limit, Time, time_of
 from relevo.web.route import Desk, get
 
 
@@ -37,9 +37,11 @@ class Workers(Struct, frozen=True):
 
 
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many."""
+    """How many, and of which time."""
 
     limit: Limit = 50
+    since: Time = ""
+    until: Time = ""
 
 
 @get("/me")
@@ -65,7 +67,8 @@ async def workers(desk: Desk) -> Workers:
 @get("/audit", Role.OPERATOR)
 async def audit(desk: Desk, query: Newest) -> list[Deed]:
     """What operators did, newest first, by command line and by HTTP."""
-    return await desk.app.audit.alist(limit=query.limit)
+    since, until = time_of("since", query.since) or None, time_of("until", query.until) or None
+    return await desk.app.audit.alist(limit=query.limit, since=since, until=until)
 
 
 ROUTES = (me, health, workers, audit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from typing import Any
 
 from relevo.app import Relevo
+from relevo.cli.options import add_stretch
 from relevo.errors import ConfigurationError
 from relevo.lists import known_queues
 from relevo.model.masking import HIDDEN
@@ -29,8 +29,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--tenant", metavar="NAME", help="only of this tenant (group of jobs)")
     which.add_argument("--text", metavar="TEXT", help="only where this is in the arguments, messages or tracebacks")
     which.add_argument("--group", metavar="HEX", help="only those that died alike: see `relevo dead groups`")
-    which.add_argument("--since", type=_time, metavar="TIME", help="died since: 2h (ago), or 2026-11-16T08:00")
-    which.add_argument("--until", type=_time, metavar="TIME", help="died until then")
+    add_stretch(which, "died")
     add_permanence(which)
 
 
@@ -41,16 +40,6 @@ def add_permanence(parser: argparse._ActionsContainer) -> None:
     kind.add_argument(
         "--transient", dest="permanent", action="store_false", default=None, help="only what may go well another time"
     )
-
-
-def _time(text: str) -> Any:
-    """A time of day in this machine's zone if it says none, or how long ago."""
-    if "-" not in text:
-        return text  # read, and refused, as a duration
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a time such as 2026-11-16T08:00, or 2h, is needed: {text[:40]!r}") from None
 
 
 def filters_of(args: argparse.Namespace) -> Filters:
