@@ -298,7 +298,7 @@ class Site:
         recorded = self.queue.stats().totals.get("done", 0)
         assert len(done) <= recorded <= len(done) + len(self.unsure)
         # A worker that just began is about to give its place on the list an end.
-        eventually(lambda: not self._left(), timeout=3, what=f"nothing without an end: {self._left()}")
+        eventually(lambda: not self._left(), what=f"nothing without an end: {self._left()}")
         exited = [worker.pid for worker in self.workers if not worker.was_ended and not worker.is_running]
         assert not exited, f"workers that ended by themselves: {exited}"
 

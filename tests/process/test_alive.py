@@ -28,13 +28,12 @@ def test_a_worker_that_is_stopped_is_not_alive_and_one_that_goes_on_is(server: S
     with Site(server, tmp_path, lease="2s") as site:
         worker = site.start(supervised=True, wait=False, alive_file=path)
         eventually(lambda: not path.exists() or worker.ids, timeout=START, what="the old file is gone")
-        eventually(lambda: worker.ids and path.exists(), timeout=START, what="life")
-        assert is_alive(path)
+        eventually(lambda: worker.ids and is_alive(path), timeout=START, what="life")
         (child,) = children_of(worker.pid)
         subprocess.run(["kill", "-STOP", str(child)], check=True)
         eventually(lambda: not is_alive(path), timeout=FRESH + AGE + 10, what="a stopped process is noticed")
         subprocess.run(["kill", "-CONT", str(child)], check=True)
-        eventually(lambda: is_alive(path), what="it goes on")
+        eventually(lambda: is_alive(path), timeout=START, what="it goes on")
         subprocess.run(["kill", "-KILL", str(child)], check=True)
         eventually(lambda: len(worker.ids) == 2 and is_alive(path), timeout=START, what="another took its place")
         worker.stop()
@@ -45,7 +44,7 @@ def test_a_worker_that_is_killed_is_not_alive(server: Server, tmp_path: Path) ->
     path = tmp_path / "alive"
     with Site(server, tmp_path) as site:
         worker = site.start(supervised=True, alive_file=path)
-        eventually(lambda: path.exists() and is_alive(path), what="life")
+        eventually(lambda: is_alive(path), timeout=START, what="life")
         worker.kill()
         eventually(lambda: not is_alive(path), timeout=AGE + 10, what="a killed worker is noticed")
 
@@ -54,11 +53,11 @@ def test_a_worker_whose_server_does_not_answer_is_not_alive(engine: str, tmp_pat
     path = tmp_path / "alive"
     with Server(engine, directory=tmp_path / "server") as own, Site(own, tmp_path, call_timeout="1s") as site:
         site.start(supervised=True, alive_file=path)
-        eventually(lambda: path.exists() and is_alive(path), what="life")
+        eventually(lambda: is_alive(path), timeout=START, what="life")
         own.pause()
         eventually(lambda: not is_alive(path), timeout=FRESH + AGE + 10, what="silence is noticed")
         own.resume()
-        eventually(lambda: is_alive(path), what="it answers again")
+        eventually(lambda: is_alive(path), timeout=START, what="it answers again")
 
 
 def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:

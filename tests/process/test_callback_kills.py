@@ -116,8 +116,8 @@ class BusSite(Site):
             found = self.server.keys()
             return [key for key, ttl in found if self.name in key and ttl == -1]
 
-        eventually(lambda: not leaks(self.server, self.name), timeout=3, what="nothing is lost")
-        eventually(lambda: not eternal(), timeout=3, what=f"every key has a time limit: {eternal()}")
+        eventually(lambda: not leaks(self.server, self.name), what="nothing is lost")
+        eventually(lambda: not eternal(), what=f"every key has a time limit: {eternal()}")
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,6 @@ class BusSite(Site):
     def check_left(self) -> None:
         eventually(
             lambda: not leaks(self.server, self.prefix),
-            timeout=3,
             what=f"nothing without an end: {leaks(self.server, self.prefix)}",
         )
 

@@ -20,11 +20,11 @@ def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: S
     """R95 RB15"""
     with Site(server, tmp_path, lease="5s") as site:
         site.enqueue_many("nap", range(COUNT), 0.0)
-        for lease in site.queue.take(COUNT, worker="undertaker"):
+        for lease in site.queue.take(COUNT, worker="undertaker", lease="5m"):
             assert lease.bury("outage")
         site.start()
 
-        words = ("dead", "retry", "--all", "--yes", "--rate", "20/s", "--canary", "--name", site.name)
+        words = ("dead", "retry", "--all", "--yes", "--rate", "8/s", "--canary", "--name", site.name)
         victim = subprocess.Popen(
             command(*words), env=environment(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -66,7 +66,7 @@ def test_a_replay_outlasts_a_server_that_is_killed_and_comes_back(engine: str, t
         Site(mortal, tmp_path, lease="5s") as site,
     ):
         site.enqueue_many("nap", range(300), 0.0)
-        for lease in site.queue.take(300, worker="undertaker"):
+        for lease in site.queue.take(300, worker="undertaker", lease="5m"):  # each is a write to the disk
             assert lease.bury("outage")
         words = ("dead", "retry", "--all", "--yes", "--rate", "200/s", "--json", "--name", site.name)
         leader = subprocess.Popen(

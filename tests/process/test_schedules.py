@@ -67,7 +67,7 @@ class Beat:
         assert late[0] >= 0, "before its time"
         print(f"{len(fired)} ticks; fired {late[len(late) // 2]} ms late (median), {late[-1]} ms (worst)")
         self.handle.remove()
-        eventually(lambda: not leaks(self._site.server, self._site.name), timeout=3, what="nothing is left")
+        eventually(lambda: not leaks(self._site.server, self._site.name), what="nothing is left")
         return len(fired)
 
 

@@ -173,12 +173,12 @@ def test_wrong_clock_of_a_worker_changes_nothing(server: Server, tmp_path: Path,
         site.enqueue_many("nap", range(300, 306), 2.5)  # longer than a lease
         for n in (*range(10), *range(1100, 1110)):
             planted = site.wait_effect("start", n - 1000).when if n >= 1100 else began + n / 10
-            assert 1.0 <= site.wait_effect("end", n).when - planted < 2.5
+            assert 1.0 <= site.wait_effect("end", n).when - planted < 15
         for n in range(200, 210):
             first, second = site.wait_effect("start", n), site.wait_effect("start", n, times=2)
-            assert 0.8 <= second.when - first.when < 2.5
+            assert 0.8 <= second.when - first.when < 15
         site.unsure |= set(range(1100, 1110))  # acknowledged to a task
         site.check(duplicates=10)  # those that fail once
         assert all(len(site.effects("start", n)) == 1 for n in (*range(10), *range(300, 306), *range(1100, 1110)))
         started, ended = (getattr(site.acknowledged[300].info(), name) for name in ("started_ms", "ended_ms"))
-        assert 2000 < ended - started < 10_000
+        assert 2000 < ended - started < 20_000

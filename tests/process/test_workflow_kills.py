@@ -81,7 +81,7 @@ class FlowSite(Site):
         return again
 
     def check_left(self) -> None:
-        eventually(lambda: not leaks(self.server, self.name), timeout=3, what="nothing is left without an end")
+        eventually(lambda: not leaks(self.server, self.name), what="nothing is left without an end")
 
 
 @pytest.fixture(autouse=True)

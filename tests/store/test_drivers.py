@@ -139,13 +139,13 @@ def test_a_restart_between_two_calls_goes_unnoticed(line: OpenLine, own_server: 
 
 
 def test_a_server_that_is_away_is_waited_for_as_long_as_said(line: OpenLine, own_server: Server) -> None:
-    store = line(own_server.url)
+    store = line(own_server.url, call_timeout=60.0)  # for so long it would be waited for otherwise
     assert store.run(server_time()) > 0
     own_server.kill()
     began = time.monotonic()
     with pytest.raises(ServerUnavailable):
         store.run(server_time(), patience=0.2)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     starting = threading.Thread(target=own_server.start)
     starting.start()
     assert store.run(server_time(), patience=20) > 0
@@ -219,7 +219,7 @@ def test_a_black_holed_connection_is_noticed_and_the_call_repeated(
     proxy.black_hole()
     began = time.monotonic()
     assert store.run(one_job(keys)) == 1
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
     assert waiting(own_server, keys) == 2
 
 
@@ -231,7 +231,7 @@ def test_a_turn_in_a_black_hole_is_not_repeated(line: OpenLine, proxy: Proxy, ke
     began = time.monotonic()
     with pytest.raises(ConnectionLost, match=r"no answer for .* s") as lost:
         store.run(a_turn(keys))
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
     assert lost.value.sent
     assert len(store.run(a_turn(keys)).ids) == 1, "the next one finds a new connection"
 

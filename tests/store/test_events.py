@@ -172,12 +172,11 @@ def test_one_letter_holds_the_event_and_all_it_goes_to(bus: Bus) -> None:
 def test_published_twice_there_is_one_letter_that_goes_to_the_same_ones(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     first = bus.publish()
-    bus.advance(1500)
+    bus.advance(GONE)
     bus.subscribe("shop.sold", "b")
     second = bus.publish(id=first.id)
     assert second == first
     assert list(bus.letters()) == [letter_id(first.id)]
-    bus.advance(1500)
     assert bus.relay().delivered == 0, "who said it again has it for a while"
     bus.run(deliver_event(bus.keys, bus.app.keys_of, second))
     assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([first.id], [], {})
@@ -198,10 +197,10 @@ def test_a_broadcast_subscription_gets_events_while_its_lease_lives_and_is_remov
     bus.subscribe("shop.sold", "two", lease_ms=LEASE_MS)
     bus.subscribe("other", "three", lease_ms=LEASE_MS)
     assert len(bus.send().to) == 3
-    bus.advance(LEASE_MS - 1000)
+    bus.advance(LEASE_MS // 2)
     bus.subscribe("shop.sold", "two", lease_ms=LEASE_MS)
     assert len(bus.send().to) == 3
-    bus.advance(1000)
+    bus.advance(LEASE_MS // 2)
     event = bus.send()
     assert {to.queue for to in event.to} == {queue_of("durable"), queue_of("two")}
     assert set(bus.known()) == {"durable", "two", "three"}, "in passing, of those that match"
@@ -224,9 +223,12 @@ def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus
         bus.publish("shop.all.nothing")
         took.append(time.perf_counter() - began)
     assert min(took) < 0.005, "the others are not looked at"
-    began = time.perf_counter()
-    assert Counter(bus.run(subscribe(bus.keys, many))) == {"renewed": 1000}
-    assert time.perf_counter() - began < 0.5
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        assert Counter(bus.run(subscribe(bus.keys, many))) == {"renewed": 1000}
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.5
 
 
 # --- delivered

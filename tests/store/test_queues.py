@@ -51,10 +51,10 @@ def test_the_next_due_time_is_the_earliest(desk: Desk) -> None:
 
 
 def test_idle_workers_count_while_they_are_believed_alive(late_desk: Desk) -> None:
-    late_desk.wait("w1", idle_ms=1000)
-    late_desk.wait("w2", idle_ms=5000)
+    late_desk.wait("w1", idle_ms=60_000)
+    late_desk.wait("w2", idle_ms=180_000)
     assert late_desk.stats().idle_workers == 2
-    late_desk.advance(2000)
+    late_desk.advance(100_000)
     assert late_desk.stats().idle_workers == 1
 
 
@@ -94,6 +94,7 @@ def test_a_long_list_is_swept_part_by_part(late_desk: Desk) -> None:
     late_desk.ask("ZADD", "dead", *(value for n, id in enumerate(ids) for value in (n, id)))
     late_desk.ask("PEXPIRE", "dead", 600_000)
     late_desk.ask("SET", f"ended:{ids[0]}", "{}", "PX", 600_000)
+    late_desk.advance(60_000 - late_desk.turn().now_ms % 60_000)  # now a minute begins
     late_desk.run(keep_minute(late_desk.keys))
     left = late_desk.stats().dead
     assert 700 <= left <= 1_000

@@ -17,7 +17,9 @@ from relevo.store.limits import LimitInfo
 from relevo.worker.trips import Trips
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
-from tests.working import working
+from tests.servers import Server
+from tests.system.timed import MINUTE, Times
+from tests.working import drain, working
 
 #: Opens after five failures, rests for a fifth of a second at first.
 QUICK = Breaker.after(5, "10s", rest=0.2, longest=0.4)
@@ -64,6 +66,7 @@ async def test_a_dependency_that_is_down_makes_few_attempts_and_no_dead_letters(
     async with working(app, concurrency=4):
         await aeventually(lambda: is_(app, "open"))
         await aeventually(lambda: _is_parked(app, 150))
+        await aeventually(lambda: _is_idle(app), what="nothing is in hand")
         opened = bank.calls
         assert opened <= 5 + 2 * 4, "what was in hand when it opened, and no more"
         await aeventually(lambda: _has_called(bank, opened + 2))
@@ -97,6 +100,10 @@ async def test_a_dependency_that_is_down_makes_few_attempts_and_no_dead_letters(
 async def _is_parked(app: Relevo, least: int) -> bool:
     found = await of_charge(app)
     return found is not None and found.parked >= least
+
+
+async def _is_idle(app: Relevo) -> bool:
+    return not (await app.queue().astats()).running
 
 
 async def _has_called(bank: Bank, least: int) -> bool:
@@ -184,13 +191,14 @@ async def test_a_retry_that_a_task_asks_for_and_a_time_out_count(app_factory: Ap
         await aeventually(lambda: is_(app, "open"))
 
 
-async def test_failures_that_are_far_apart_open_nothing(app: Relevo) -> None:
-    bank = Bank(app, retries=0, breaker=Breaker.after(2, 0.05))
-    async with working(app):
-        for number in range(3):
-            await bank.charge.aenqueue(number)
-            await aeventually(lambda number=number: _has_called(bank, number + 1))  # type: ignore[misc]
-            await asyncio.sleep(0.1)  # longer than the window
+async def test_failures_that_are_far_apart_open_nothing(server: Server, app_factory: AppFactory) -> None:
+    times = Times(server, app_factory)
+    app, bank = times.app, Bank(times.app, retries=0, breaker="2 in 1m")
+    for number in range(3):
+        await bank.charge.aenqueue(number)
+        await drain(app)  # the failure is counted before the worker ends
+        times.move(2 * MINUTE)
+    assert bank.calls == 3
     assert await app.queue().alimits() == []
 
 
@@ -223,12 +231,13 @@ def test_a_breaker_is_of_a_task_and_not_of_a_job(app: Relevo) -> None:
 
 async def test_what_fails_while_failures_are_told_counts_as_well(app: Relevo) -> None:
     """When a dependency goes, many fail at once: most of them while the first is being told."""
+    breaker = Breaker.after(5, "10s")  # open for longer than it takes to look
     trips = Trips(app.keys_of("default"), "default", app.client.driver())
-    trips.count("shop.charge", QUICK, GiveBack())
+    trips.count("shop.charge", breaker, GiveBack())
     telling = asyncio.create_task(trips.tell())
     await asyncio.sleep(0)  # it waits for the server's answer now
     for _ in range(4):
-        trips.count("shop.charge", QUICK, GiveBack())
+        trips.count("shop.charge", breaker, GiveBack())
     await telling
     assert not trips.failed
     assert await is_(app, "open")

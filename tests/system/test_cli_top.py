@@ -252,8 +252,9 @@ def test_on_a_terminal_it_refreshes_until_q_is_pressed(server: Server, app: Rele
         assert b"\x1b[?1049h" in terminal.seen, "on a screen of its own"
         assert first.id.encode() in terminal.seen and b"no stock" in terminal.seen, "as much as there is room for"
         terminal.press(b"q")
+        # Read before it is waited for: a terminal that nobody reads is full after some seconds, and it could not end.
+        eventually(lambda: terminal.shows(b"\x1b[?1049l"), timeout=20, what="and the terminal is as it was")
         assert terminal.started.wait(20) == 0
-        eventually(lambda: terminal.shows(b"\x1b[?1049l"), what="and the terminal is as it was")
 
 
 @pytest.mark.parametrize("keys", [b" q", b"\x1b[Aq"], ids=["the space bar before it", "an arrow before it"])

@@ -46,7 +46,7 @@ async def test_a_pause_that_ends_wakes_a_worker_that_sleeps(app: Relevo) -> None
             job = await charge.using(tenant="acme").aenqueue(2)
             assert await job.aresult(timeout=10) == 2
             took = asyncio.get_running_loop().time() - began
-            assert 0.35 < took < 3, scope
+            assert 0.35 < took < 8, scope  # an idle worker asks every 12 s by itself
             assert await queue.apauses() == []
             assert await queue.aresume(**scope) is False
 
@@ -85,7 +85,7 @@ def test_a_task_is_paused_in_all_queues_of_the_app(app: Relevo) -> None:
     assert [job.status() for job in jobs] == [State.WAITING, State.WAITING]
     assert app.resume(task=charge) == ["default", "one", "two"]
     drained(app, queues=["one", "two"])
-    assert [job.result(timeout=1) for job in jobs] == [1, 1]
+    assert [job.result(timeout=10) for job in jobs] == [1, 1]
     assert app.pause(group="acme") == ["default", "one", "two"]
     assert app.resume(group="acme") == ["default", "one", "two"]
     with pytest.raises(OptionError, match="which task or group"):
@@ -138,6 +138,7 @@ def test_a_schedule_that_is_paused_for_a_while_goes_on_with_the_first_tick_after
     """Ticks of the pause are not made up for."""
     app = times.app
     ticks = noting(app, cron="0 * * * *", missed="all")
+    times.move_past(HOUR)  # else the next one could come by itself
     drained(app)
     times.move_past(HOUR)
     drained(app)
@@ -169,6 +170,7 @@ def test_a_schedule_that_is_paused_for_a_while_goes_on_with_the_first_tick_after
 def test_a_schedule_that_is_changed_while_it_is_paused_stays_so_until_the_end(times: Times) -> None:
     app = times.app
     ticks = noting(app, cron="0 * * * *")
+    times.move_past(HOUR)  # else the next one could come by itself
     drained(app)
     handle = app.schedules.get("note")
     times.move_past(HOUR, by=10 * MINUTE)

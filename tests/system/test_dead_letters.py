@@ -329,7 +329,7 @@ def test_what_has_something_in_common_is_run_again_together(site: Site) -> None:
     """R95"""
     ids = [site.step.enqueue(number).id for number in range(4)]
     keys = [site.step.enqueue(number, error="KeyError").id for number in range(4, 6)]
-    drained(site.app)
+    drained(site.app, threads=1)  # they die in their order
     site.good.update(range(6))
     assert site.app.dead.retry(error="no 3") == 1
     assert site.app.dead.retry(group=site.app.dead.show(ids[0]).fingerprint, limit=2) == 2
@@ -558,7 +558,7 @@ def test_letters_go_to_another_app_as_lines_and_run_there(site: Site, app_factor
 def test_nobody_dies_in_the_future(site: Site) -> None:
     """A clock that is wrong elsewhere must not hide a letter from whoever acts on all of them."""
     ids = [site.step.enqueue(number).id for number in range(3)]
-    drained(site.app)
+    drained(site.app, threads=1)  # they die in their order
     lines = list(site.app.dead.export())
     site.app.dead.discard(all=True, undo=False)
     hour = 3_600_000

@@ -155,7 +155,7 @@ class Shipped:
 
     def start(self) -> None:
         self._process = subprocess.Popen([self._binary, str(self._conf)])
-        eventually(self._answers, what="the server answers", errors=(redis.RedisError,))
+        eventually(self._answers, timeout=20, what="the server answers", errors=(redis.RedisError,))
 
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, "the server ended"
@@ -165,7 +165,7 @@ class Shipped:
     def end(self, how: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(how)
-        self._process.wait(10)
+        self._process.wait(30)
 
     def url(self, user: str) -> str:
         return f"redis://{user}:{quote(f'CHANGE-ME-{user}')}@127.0.0.1:{self.port}/0"
@@ -289,9 +289,13 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         assert (await ingestion.acleanup("t")).dry_run is False
         await aeventually(lambda: ingestion.atrace("t"), what="its way is written down")
         assert (await ingestion.asweep(dry_run=False)).removed == 0
-        assert b'relevo_queue_workers{queue="embedding:actions",kind="actions"} 1' in await metrics.aexposition(
-            embedding
-        )
+        for app in (ingestion, embedding):
+
+            async def is_listed(app: Relevo = app) -> bool:  # a worker says where it works beside its work
+                line = f'relevo_queue_workers{{queue="{app.name}:actions",kind="actions"}} 1'
+                return line.encode() in await metrics.aexposition(app)
+
+            await aeventually(is_listed, what=f"the worker of {app.name} is known")
         with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
             await ingestion.arun(Call([b"KEYS", b"*"]))
         for look in ("status", "health", "top --once", "dead list", "dead groups", "limits", "trace t", "audit"):

@@ -122,7 +122,7 @@ class Helper:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work()))
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     async def _work(self) -> None:
         self._loop, self._worker = asyncio.get_running_loop(), Worker(self._app)
@@ -132,7 +132,7 @@ class Helper:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._worker.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the worker does not stop"
 
 

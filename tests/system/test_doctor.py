@@ -21,11 +21,18 @@ PUBLIC = "127.0.0.1 -192.0.2.1"
 FIT = {"appendonly": "yes"}
 
 
-def examined(server: Server, url: str | None = None) -> tuple[Told, dict[str, dict[str, Any]]]:
-    """What doctor says in JSON, and its checks by name."""
-    told = relevo("doctor", "--json", url=url or server.url)
-    assert told.err == ""
-    return told, {check["name"]: check for check in told.json["checks"]}
+def examined(server: Server, url: str | None = None, *, is_far: bool = False) -> tuple[Told, dict[str, dict[str, Any]]]:
+    """What doctor says in JSON, and its checks by name.
+
+    A machine that is busy with other tests may be slow for a moment: only a way that is slow each time is so.
+    """
+    for _ in range(20):
+        told = relevo("doctor", "--json", url=url or server.url)
+        assert told.err == ""
+        checks = {check["name"]: check for check in told.json["checks"]}
+        if is_far or checks["latency"]["level"] == "ok":
+            break
+    return told, checks
 
 
 def ill(checks: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -40,8 +47,11 @@ def test_a_fit_server_gets_a_clean_bill(engine: str, tmp_path: Path) -> None:
         assert told.json["server"] == f"127.0.0.1:{server.port}"
         assert set(told.json) == {"server", "level", "checks"}
         assert set(checks["version"]) == {"name", "level", "found", "what_to_do"}
-        text = relevo("doctor", url=server.url)
-        assert (text.code, text.err) == (0, "")
+        text = eventually(
+            lambda: told if (told := relevo("doctor", url=server.url)).code == 0 else None,
+            what="no moment in which the machine is busy",
+        )
+        assert text.err == ""
         assert [line.split()[:2] for line in text.out.splitlines()[2:]] == [["ok", name] for name in checks]
 
 
@@ -142,7 +152,7 @@ def test_a_replica_is_critical(engine: str, tmp_path: Path) -> None:
 def test_a_slow_way_to_the_server_is_a_warning(engine: str, tmp_path: Path) -> None:
     with Server(engine, directory=tmp_path, config=FIT) as server, Proxy("127.0.0.1", server.port) as proxy:
         proxy.delay(0.02)
-        told, checks = examined(server, proxy.url)
+        told, checks = examined(server, proxy.url, is_far=True)
         assert (told.code, ill(checks)) == (1, {"latency": "warning"})
 
 

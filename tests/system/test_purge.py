@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import working
 
 DAY = 24 * HOUR
+#: Real time passes as well: an age that is told may be some seconds more.
+MORE = r"(\d+s)?"
 
 
 @pytest.fixture
@@ -83,21 +86,21 @@ def totals(app: Relevo, queue: str = "default") -> dict[str, int]:
 def test_ready_job_is_cancelled_at_its_limit_and_not_before(app: Relevo, times: Times) -> None:
     """R99 R111 R113 R114 RB16"""
     job = app.tasks["mail"].enqueue(1)
-    times.move(DAY - 2_000)
+    times.move(DAY - MINUTE)
     assert live(app).count == 0
     assert job.status() is State.READY
-    times.move(2_000)
+    times.move(MINUTE)
     report = live(app)
     (one,) = report.purged
     assert (one.kind, one.name, one.id, one.state) == ("queue", "default", job.id, "ready")
     assert (one.what, one.reason, one.limit_ms) == ("cancelled", "stale_ready", DAY)
-    assert DAY <= one.age_ms < DAY + 5_000 and one.bytes > 10
+    assert DAY <= one.age_ms < DAY + MINUTE and one.bytes > 10
     info = job.info()
     assert (info.state, info.reason) == (State.CANCELLED, "stale_ready")
-    assert info.attempts[-1].message == "ready for 1d, the limit is 1d"
+    assert re.fullmatch(f"ready for 1d{MORE}, the limit is 1d", info.attempts[-1].message)
     assert totals(app)["purged_ready"] == 1
     with pytest.raises(JobCancelled, match="stale_ready"):
-        job.result(timeout=1)
+        job.result(timeout=10)
     assert job.retry(), "as every other end, it can be undone"
     assert app.queue().clear() == 1
 
@@ -110,9 +113,10 @@ def test_scheduled_job_is_stale_when_it_is_late_not_when_it_is_old(app: Relevo, 
     times.move(HOUR)
     assert reasons(live(app)) == {"scheduled dead stale_scheduled": 1}
     with pytest.raises(JobFailed, match="stale_scheduled"):
-        job.result(timeout=1)
+        job.result(timeout=10)
     (letter,) = app.dead.list()
-    assert (letter.reason, letter.error) == ("stale_scheduled", "due 2h ago, the limit is 2h")
+    assert letter.reason == "stale_scheduled"
+    assert re.fullmatch(f"due 2h{MORE} ago, the limit is 2h", letter.error)
     assert totals(app)["purged_scheduled"] == 1
 
 
@@ -382,9 +386,9 @@ def test_done_job_is_removed_with_its_result_and_logs(app: Relevo, times: Times,
     job = app.tasks["mail"].using(result_ttl="9d").enqueue(5)
     (lease,) = app.queue().take(1)
     assert lease.done(5)
-    times.move(HOUR - 2_000)
+    times.move(HOUR - MINUTE)
     assert live(app).count == 0
-    times.move(2_000)
+    times.move(MINUTE)
     assert reasons(live(app)) == {"done removed stale_done": 1}
     assert job.status() is State.UNKNOWN
     assert totals(app)["purged_done"] == 1
@@ -521,10 +525,10 @@ def test_body_in_no_set_is_noted_and_removed_after_the_limit(app: Relevo, times:
     assert reasons(report) == {"orphaned noted orphaned": 2}
     assert report.bytes > 0
     assert server.command("TTL", keys.key("strays")) > 86_400
-    times.move(DAY - 5_000)
+    times.move(DAY - MINUTE)
     report = live(app)
     assert (report.count, report.unknown[0].state, report.unknown[0].count) == (0, "orphaned", 2)
-    times.move(5_000)
+    times.move(MINUTE)
     assert reasons(live(app)) == {"orphaned removed orphaned": 2}
     assert totals(app)["purged_orphaned"] == 2
     assert app.queue().stats().living == 1
@@ -559,9 +563,9 @@ def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
     report = live(app)
     assert reasons(report) == {"orphaned noted orphaned": 1}
     assert [one.id for one in report.purged] == ["lost"] and report.bytes >= 2
-    times.move(DAY - 5_000)
+    times.move(DAY - MINUTE)
     assert [one.count for one in live(app).unknown] == [1]
-    times.move(5_000)
+    times.move(MINUTE)
     assert reasons(live(app)) == {"orphaned removed orphaned": 1}
     assert leaks(server, app.name) == []
     assert kept.status() is State.SCHEDULED
@@ -865,16 +869,16 @@ def vms(app: Relevo) -> Pool:
 def test_pending_entity_becomes_a_dead_letter(app: Relevo, vms: Pool, times: Times) -> None:
     """R98 R105 R117"""
     vms.add("vm-1", template="centos-7")
-    times.move(2 * HOUR - 2_000)
+    times.move(2 * HOUR - MINUTE)
     assert live(app).count == 0
-    times.move(2_000)
+    times.move(MINUTE)
     report = live(app)
     (one,) = report.purged
     assert (one.kind, one.name, one.id, one.what, one.reason) == ("pool", "vms", "vm-1", "dead", "stale_pending")
     assert one.bytes > 20 and one.age_ms >= 2 * HOUR
     (dead,) = vms.dead()
     assert (dead.entity, dead.queue_from, dead.reason) == ("vm-1", "pending", "stale_pending")
-    assert dead.error_message == "pending for 2h, the limit is 2h"
+    assert re.fullmatch(f"pending for 2h{MORE}, the limit is 2h", dead.error_message)
     assert dead.metadata == {"template": "centos-7"}
     assert totals(app, vms.queue)["purged_pending"] == 1
 
@@ -925,9 +929,9 @@ def test_metadata_of_an_entity_in_no_state_gets_an_end(app: Relevo, vms: Pool, t
     vms.add("vm-2", "running")
     server.command("ZREM", vms.keys.own("placed", "pending"), "vm-1")
     server.command("ZREM", vms.keys.key("states"), "pending")
-    times.move(DAY - 2_000)
+    times.move(DAY - MINUTE)
     assert live(app).count == 0
-    times.move(2_000)
+    times.move(MINUTE)
     assert reasons(live(app)) == {"orphaned expired orphaned": 1}
     assert 604_000 < server.command("TTL", vms.keys.own("entity", "vm-1")) <= 604_800
     assert totals(app, vms.queue)["purged_orphaned"] == 1
@@ -961,7 +965,8 @@ def test_provider_is_asked_whether_an_entity_still_exists(app: Relevo, times: Ti
     ]
     assert [(one.id, one.metadata) for one in asked] == [("gone", {"ip": "gone"}), ("there", {"ip": "there"})]
     assert listed(live(app)) == listed(report)
-    assert pool.dead()[0].error_message == "ready for 1d, the limit is 1d, and it does not exist any more"
+    told = f"ready for 1d{MORE}, the limit is 1d, and it does not exist any more"
+    assert re.fullmatch(told, pool.dead()[0].error_message)
 
 
 async def _closing(app: Relevo) -> PurgeReport:
@@ -1238,7 +1243,8 @@ def test_report_and_log_tell_count_age_and_reason(app: Relevo, times: Times, cap
     (group,) = report.groups()
     assert (group.count, group.reason, group.what) == (3, "stale_ready", "cancelled")
     assert group.bytes == report.bytes > 0
-    assert "queue default: 3 of state ready would be cancelled: stale_ready, the oldest for 1d1h" in caplog.text
+    told = f"queue default: 3 of state ready would be cancelled: stale_ready, the oldest for 1d1h{MORE}, "
+    assert re.search(told, caplog.text)
     assert app.queue().stats().ready == 3, "a dry run changes nothing"
     app.purge(dry_run=False)
     assert "3 of state ready are cancelled" in caplog.text

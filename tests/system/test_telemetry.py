@@ -319,10 +319,10 @@ def test_a_process_of_its_own_knows_the_span_of_its_run(app_factory: AppFactory)
     drained(app)
     run = only("process")
     assert run.context is not None
-    assert job.result(timeout=1)[:-3] == f"00-{run.context.trace_id:032x}-{run.context.span_id:016x}"
+    assert job.result(timeout=10)[:-3] == f"00-{run.context.trace_id:032x}-{run.context.span_id:016x}"
     bare = plain.task(executor="process", name="traceparent")(process_tasks.traceparent).enqueue()
     drained(plain)
-    assert bare.result(timeout=1) == ""
+    assert bare.result(timeout=10) == ""
 
 
 # Off
@@ -360,7 +360,7 @@ def test_a_traced_body_is_read_by_those_who_do_not_trace(traced: Relevo, app_fac
         return invoice
 
     drained(plain)
-    assert job.result(timeout=1) == 7
+    assert job.result(timeout=10) == 7
 
 
 def test_a_traceparent_that_is_none_is_no_link(traced: Relevo) -> None:

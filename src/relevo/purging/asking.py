@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from relevo.errors import OptionError
@@ -56,9 +56,11 @@ def asked(ask: Ask) -> bool | None:
     """Ask, and block meanwhile."""
     future = _in_a_thread(_said, ask)
     try:
-        return _answer(future.result(ANSWER))
+        if not wait([future], ANSWER).done:
+            raise _no_answer()
+        return _answer(future.result())
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # somebody's code may raise anything
-        _tell(ask, error if future.done() else _no_answer())
+        _tell(ask, error)
         return None
 
 
