@@ -26,8 +26,8 @@ from tests.system.web import TOKENS, Here, served
 
 LETTERS = 250
 AGES = {"ready": "1ms"}
-#: Letters that are discarded, and jobs that are purged, in one call: so few that all of it takes some seconds, in which
-#: it can be broken off, with a network that takes its time.
+#: Letters and jobs that are dealt with at once; whoever did more has heard of these. So few that all of it takes some
+#: seconds, in which it can be broken off, with a network that takes its time.
 AT_ONCE, SLOW = 5, 0.05
 #: The command, with that.
 COMMAND = f"""\
@@ -49,8 +49,6 @@ class Deed(NamedTuple):
     query: dict[str, Any]
     #: To how many it is done.
     done: Callable[[Relevo], int]
-    #: In one call over HTTP. Whoever does more has heard that these are done.
-    at_once: int = 1
 
 
 DEEDS = [
@@ -69,7 +67,6 @@ DEEDS = [
         {"all": True},
         {"dry_run": False},
         lambda app: LETTERS - app.queue("many").stats().dead,
-        AT_ONCE,
     ),
     Deed(
         "purge.run",
@@ -78,7 +75,6 @@ DEEDS = [
         None,
         {"dry_run": False},
         lambda app: app.queue("old").stats().cancelled,
-        AT_ONCE,
     ),
 ]
 
@@ -137,11 +133,11 @@ def test_over_http_it_is_told_and_written_down_when_the_server_is_back(
         found: list[Any] = []
         asking = threading.Thread(target=lambda: found.append(here.do(deed.path, 503, deed.body, **deed.query)))
         asking.start()
-        eventually(lambda: deed.done(app) > deed.at_once, timeout=30, what="some are done")
+        eventually(lambda: deed.done(app) > AT_ONCE, timeout=30, what="some are done")
         proxy.black_hole_all()
         asking.join(30)
         count = how_far(found[0]["message"])
-        assert 0 < count <= deed.done(app) <= count + deed.at_once
+        assert 0 < count <= deed.done(app) <= count + AT_ONCE
         assert noted(app) == []
         proxy.heal()
         eventually(lambda: noted(app) == [(deed.what, count, True)], timeout=30, what="it is written down")
@@ -158,9 +154,8 @@ def test_a_command_that_is_interrupted_says_and_notes_how_far_it_came(
     app: Relevo, proxy: Proxy, deed: Deed, how: signal.Signals
 ) -> None:
     proxy.delay(SLOW)
-    at_once = deed.at_once if deed.what == "purge.run" else 1
     with running(app, proxy.url, *deed.words) as command:
-        eventually(lambda: deed.done(app) > at_once, timeout=30, what="some are done")
+        eventually(lambda: deed.done(app) > AT_ONCE, timeout=30, what="some are done")
         told = command.end(how)
     assert told.code == 130 and "Traceback" not in told.err, told
     assert noted(app) == [(deed.what, how_far(told.err), True)]
@@ -172,7 +167,7 @@ def test_a_command_that_loses_the_server_says_how_far_it_came_and_what_is_not_wr
     deed = DEEDS[0]
     proxy.delay(SLOW)
     with running(app, proxy.url, *deed.words, RELEVO_CALL_TIMEOUT="2s") as command:
-        eventually(lambda: deed.done(app) > 1, timeout=30, what="some are done")
+        eventually(lambda: deed.done(app) > AT_ONCE, timeout=30, what="some are done")
         proxy.close()
         told = command.end()
     assert told.code == 2 and how_far(told.err) > 0 and "could not be written down" in told.err, told

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import inspect
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -19,6 +22,7 @@ from relevo.model.job import Attempt, Record, Story, write
 from relevo.store import letters
 from relevo.store.settlement import of_dead
 from tests.conftest import AppFactory
+from tests.proxy import Proxy
 from tests.servers import Server
 from tests.system.timed import HOUR, Times
 from tests.working import drain, drained
@@ -714,3 +718,45 @@ def test_a_job_knows_that_it_takes_the_place_of_another(app: Relevo) -> None:
     new = app.dead.edit(job.id, args=[2])
     drained(app)
     assert seen == [job.id, new.id]
+
+
+@pytest.mark.parametrize("how", ["blocking", "async"])
+def test_over_a_network_that_loses_answers_each_letter_comes_back_once_and_counts_once(
+    app: Relevo, app_factory: AppFactory, server: Server, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many are asked for before the first answer is read: an answer that is lost takes others with it."""
+    count, is_over = 1_000, threading.Event()
+    for start in range(0, count, 500):
+        rows = [letter(number, app.run(app.now_ms()) - count + number) for number in range(start, start + 500)]
+        app.run(letters.bury(app.keys_of("default"), rows, ttl_ms=600_000, dead_max=count))
+    app.run(app.list_queue("default"))
+    with Proxy("127.0.0.1", server.port) as proxy:
+        far = app_factory(app.name, url=proxy.url)
+
+        def lose() -> None:
+            while not is_over.wait(0.02):
+                proxy.drop_replies(1)
+
+        losing = threading.Thread(target=lose)
+        losing.start()
+        try:
+            told: list[int] = []
+            if how == "blocking":
+                back = far.dead.retry(all=True, watch=told.append)
+            else:
+                back = asyncio.run(_aretried(far, told))
+        finally:
+            is_over.set()
+            losing.join()
+        assert proxy.accepted > 3, "some were lost"
+    stats = app.queue().stats()
+    assert (back, told[-1], stats.ready, stats.totals["revived"]) == (count,) * 4
+    gc.collect()
+    assert caplog.messages == [], "asyncio does not tell of answers that nobody read"
+    app.queue().clear()
+
+
+async def _aretried(app: Relevo, told: list[int]) -> int:
+    back = await app.dead.aretry(all=True, watch=told.append)
+    await app.aclose()
+    return back

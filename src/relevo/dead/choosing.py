@@ -14,15 +14,20 @@ from relevo.lists import others
 from relevo.model.ids import looks_like_id
 from relevo.model.wanted import Filters, Wanted, fits, wanted_of
 from relevo.store import jobs, letters
-from relevo.store.plan import Call
+from relevo.store.plan import Ahead, Call, Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
 Ids: TypeAlias = list[str]
+Letters: TypeAlias = list[Letter]
 #: Is told how many are done by now.
 Watch: TypeAlias = Callable[[int], None]
-Deed: TypeAlias = Callable[["Relevo", Letter], Generator[Call[Any], Any, int]]
+#: Is done to some letters at once: to how many it could be.
+Deed: TypeAlias = Callable[["Relevo", Letters], Steps[int]]
+
+#: Letters that are looked at before the first answer is read: each is some KB, and takes the server some microseconds.
+LOOKED_AHEAD = 20
 
 
 def asked(app: Relevo, filters: Filters) -> Generator[Call[Any], Any, Wanted]:
@@ -69,7 +74,7 @@ def checked(ids: Iterable[str]) -> Ids:
     return list(dict.fromkeys(found))
 
 
-def named(app: Relevo, ids: Ids, queue: str | None) -> Generator[Call[Any], Any, list[Letter]]:
+def named(app: Relevo, ids: Ids, queue: str | None) -> Steps[Letters]:
     """The letters with these ids: in the app's queues, and those that are not there in others of the bus.
 
     An event has one id in the queues of all who subscribed: each of them that is the app's is meant.
@@ -89,14 +94,14 @@ def missing(ids: Ids, found: Iterable[str]) -> Ids:
     return [id for id in ids if id not in there]
 
 
-def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Generator[Call[Any], Any, list[Letter]]:
-    found: list[Letter] = []
+def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Steps[Letters]:
+    found: Letters = []
     for name in names if ids else []:
         keys = app.keys_of(name)
         for start in range(0, len(ids), letters.CHUNK):
             died: dict[str, int] = yield letters.are_dead(keys, ids[start : start + letters.CHUNK])
-            for id, at_ms in died.items():
-                seen: jobs.Seen = yield jobs.look(keys, id)
+            looks: list[jobs.Seen] = yield Ahead((jobs.look(keys, id) for id in died), LOOKED_AHEAD)
+            for (id, at_ms), seen in zip(died.items(), looks, strict=True):
                 if seen.record is not None:
                     found.append(Letter(name, id, at_ms, seen.record))
     return found
@@ -104,19 +109,47 @@ def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Generator[Call[Any], 
 
 def each_that_fits(
     app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = None, watch: Watch | None = None
-) -> Generator[Call[Any], Any, int]:
+) -> Steps[int]:
     """Do something to all letters that fit and died before now, the oldest first: to how many it could be done."""
     check_limit(limit)
     walk = Walk(app, (yield from up_to_now(app, wanted)), oldest=True)
     done = 0
     while limit is None or done < limit:
+        some = yield from _next_that_fit(walk, wanted, letters.CHUNK if limit is None else limit - done)
+        if not some:
+            break
+        done += yield from telling(done, deed(app, some), watch)
+    return done
+
+
+def _next_that_fit(walk: Walk, wanted: Wanted, most: int) -> Generator[Call[Any], Any, Letters]:
+    """Some of them, and not more than are held in memory and done at once; none: that was all."""
+    some: Letters = []
+    size = 0
+    while len(some) < min(most, letters.CHUNK) and size < letters.CHUNK_BYTES:
         letter = yield from walk.next()
         if letter is None:
             break
-        if fits(wanted, letter.record, letter.envelope) and (yield from deed(app, letter)) > 0:
-            done += 1
-            if watch is not None:
-                watch(done)
+        if fits(wanted, letter.record, letter.envelope):
+            some.append(letter)
+            size += len(bytes(letter.record.body))
+    return some
+
+
+def each_of(app: Relevo, ids: Ids, queue: str | None, deed: Deed, watch: Watch | None = None) -> Steps[int]:
+    """Do something to the letters with these ids: to how many it could be done."""
+    done = 0
+    for start in range(0, len(ids), letters.CHUNK):
+        some = yield from named(app, ids[start : start + letters.CHUNK], queue)
+        done += yield from telling(done, deed(app, some), watch)
+    return done
+
+
+def telling(before: int, doing: Steps[int], watch: Watch | None) -> Steps[int]:
+    """Do it, and say how many are done by then."""
+    done = yield from doing
+    if watch is not None and done:
+        watch(before + done)
     return done
 
 

@@ -7,10 +7,11 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from relevo.dead.choosing import Ids, Watch, checked, chosen, each_that_fits, missing, named
+from relevo.dead.choosing import Deed, Ids, Letters, Watch, checked, chosen, each_of, each_that_fits, missing
 from relevo.dead.walk import Letter
 from relevo.errors import JobError, OptionError, ServerRefused
 from relevo.lists import others
+from relevo.model.job import Envelope
 from relevo.model.names import is_pool_name, pool_of
 from relevo.model.wanted import Filters
 from relevo.store import jobs, letters, pools
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: How long a discarded letter can be restored: whoever saw that it was the wrong one has seen it by then, and whoever
 #: discards to make room on the server need not wait longer.
 UNDO_MS = 600_000
+#: Letters that are brought back before the first answer is read: some milliseconds of the server's time.
+REVIVED_AHEAD = 20
 #: Letters restored in one call: each is copied as a whole.
 RESTORED_AT_ONCE = 20
 
@@ -30,60 +33,92 @@ class Revival:
     """Brings letters back, each to where it came from: a job to its queue, an entity to its state of a pool."""
 
     def __init__(self) -> None:
+        #: Ids of those that did not come back, and why.
+        self.left: dict[str, str] = {}
         #: Why the last one that cannot come back cannot.
         self.refusal = ""
 
-    def of(self, app: Relevo, letter: Letter) -> Generator[Call[Any], Any, int]:
-        """1: it is back; 0: somebody just brought it back, or it cannot be."""
-        keys = app.keys_of(letter.queue)
-        if is_pool_name(letter.queue):
-            body = pools.body_of(letter.record)
-            if body is None:
-                return self._refuse(letter, "what it holds is unreadable")
-            pool = pool_of(letter.queue)
-            yield from app.list_pool(pool)
-            said: int = yield pools.come_back(keys, letter.id, letter.record, body)
-            if said == -2:
-                return self._refuse(
-                    letter, f"pool {pool} has an entity {body.entity!r} already: remove that or discard this"
+    def of(self, app: Relevo, some: Letters) -> Steps[int]:
+        """Bring these back: how many came."""
+        back = 0
+        asked: list[tuple[Letter, Call[tuple[int, int]]]] = []
+        for letter in some:
+            if is_pool_name(letter.queue):
+                back += yield from self._entity(app, letter)
+            elif (envelope := letter.envelope) is None:
+                self._refuse(letter, "its body is unreadable")
+            else:
+                asked.append((letter, _revive(app, letter, envelope)))
+        answers: list[tuple[int, int]] = yield Ahead((call for _, call in asked), REVIVED_AHEAD)
+        posted: set[str] = set()
+        for (letter, _), (said, _) in zip(asked, answers, strict=True):
+            if said < 0:
+                self._refuse(
+                    letter,
+                    "a job that it depends on has failed. Retry that one (or its whole workflow), and this one comes "
+                    "back with it",
                 )
-            return self._refuse(letter, f"pool {pool} has too many states") if said < 0 else said
-        if letter.envelope is None:
-            return self._refuse(letter, "its body is unreadable")
-        record = letter.record
-        revived, _ = yield jobs.revive(
-            keys, letter.id, letter.envelope, bytes(record.body), record.ended_ms, died_ms=letter.at_ms
-        )
-        if revived < 0:
+            back += self._came(letter, min(1, said))
+            if said == 2:
+                posted.add(letter.queue)
+        for queue in sorted(posted):
+            yield from app.relay(queue)
+        return back
+
+    def _entity(self, app: Relevo, letter: Letter) -> Generator[Call[Any], Any, int]:
+        body = pools.body_of(letter.record)
+        if body is None:
+            return self._refuse(letter, "what it holds is unreadable")
+        pool = pool_of(letter.queue)
+        yield from app.list_pool(pool)
+        said: int = yield pools.come_back(app.keys_of(letter.queue), letter.id, letter.record, body)
+        if said == -2:
             return self._refuse(
-                letter,
-                "a job that it depends on has failed. Retry that one (or its whole workflow), and this one comes back "
-                "with it",
+                letter, f"pool {pool} has an entity {body.entity!r} already: remove that or discard this"
             )
-        if revived == 2:
-            yield from app.relay(letter.queue)
-        return min(1, int(revived))
+        return self._refuse(letter, f"pool {pool} has too many states") if said < 0 else self._came(letter, said)
+
+    def _came(self, letter: Letter, said: int) -> int:
+        if said == 0:
+            self.left[letter.id] = f"{letter.id} is not a dead letter any more"
+        return max(0, said)
 
     def _refuse(self, letter: Letter, why: str) -> int:
-        self.refusal = f"dead letter {letter.id} cannot come back: {why}"
+        self.refusal = self.left[letter.id] = f"dead letter {letter.id} cannot come back: {why}"
         return 0
+
+
+def _revive(app: Relevo, letter: Letter, envelope: Envelope) -> Call[tuple[int, int]]:
+    keys, record = app.keys_of(letter.queue), letter.record
+    return jobs.revive(keys, letter.id, envelope, bytes(record.body), record.ended_ms, died_ms=letter.at_ms)
+
+
+class Bin:
+    """Takes letters that are discarded, from which they can be restored for a while, or not."""
+
+    def __init__(self, *, undo: bool) -> None:
+        self._undo_ms = UNDO_MS if undo else 0
+
+    def of(self, app: Relevo, some: Letters) -> Steps[int]:
+        """Forget these: how many there were."""
+        ids: dict[str, Ids] = {}
+        for letter in some:
+            ids.setdefault(letter.queue, []).append(letter.id)
+        answers: list[tuple[int, bool]] = yield Ahead(
+            jobs.discard(app.keys_of(queue), part, undo_ms=self._undo_ms) for queue, part in ids.items()
+        )
+        for queue, (_, posted) in zip(ids, answers, strict=True):
+            if posted:
+                yield from app.relay(queue)
+        return sum(gone for gone, _ in answers)
 
 
 def retrying(
     app: Relevo, ids: Iterable[str] | None, all: bool, limit: int | None, watch: Watch | None, filters: Filters
-) -> Generator[Call[Any], Any, int]:
+) -> Steps[int]:
     """Run letters again: how many. If that is none because they cannot, it is an error that says why."""
-    picked, wanted = yield from chosen(app, ids, all, filters)
     revival = Revival()
-    if picked is None:
-        done = yield from each_that_fits(app, wanted, revival.of, limit, watch)
-    else:
-        done = 0
-        for letter in (yield from named(app, picked, wanted.queue)):
-            if (yield from revival.of(app, letter)):
-                done += 1
-                if watch is not None:
-                    watch(done)
+    done = yield from _to_chosen(app, revival.of, ids, all, limit, watch, filters)
     if not done and revival.refusal:
         raise JobError(revival.refusal)
     return done
@@ -97,48 +132,24 @@ def discarding(
     undo: bool,
     watch: Watch | None,
     filters: Filters,
-) -> Generator[Call[Any], Any, int]:
+) -> Steps[int]:
     """Forget letters: how many."""
+    return _to_chosen(app, Bin(undo=undo).of, ids, all, limit, watch, filters)
+
+
+def _to_chosen(
+    app: Relevo,
+    deed: Deed,
+    ids: Iterable[str] | None,
+    all: bool,
+    limit: int | None,
+    watch: Watch | None,
+    filters: Filters,
+) -> Steps[int]:
     picked, wanted = yield from chosen(app, ids, all, filters)
-    bin = _Bin(app, UNDO_MS if undo else 0, watch)
     if picked is None:
-        yield from each_that_fits(app, wanted, bin.put, limit)
-    else:
-        for letter in (yield from named(app, picked, wanted.queue)):
-            yield from bin.put(app, letter)
-    return (yield from bin.empty())
-
-
-class _Bin:
-    """Gathers letters to discard, so that many go in one call."""
-
-    def __init__(self, app: Relevo, undo_ms: int, watch: Watch | None) -> None:
-        self._app = app
-        self._undo_ms = undo_ms
-        self._watch = watch
-        self._held: dict[str, Ids] = {}
-        self._gone = 0
-
-    def put(self, _app: Relevo, letter: Letter) -> Generator[Call[Any], Any, int]:
-        held = self._held.setdefault(letter.queue, [])
-        held.append(letter.id)
-        if len(held) == letters.CHUNK:
-            yield from self._discard(letter.queue)
-        return 1
-
-    def empty(self) -> Generator[Call[Any], Any, int]:
-        for queue in list(self._held):
-            yield from self._discard(queue)
-        return self._gone
-
-    def _discard(self, queue: str) -> Generator[Call[Any], Any, None]:
-        ids = self._held.pop(queue)
-        gone, posted = yield jobs.discard(self._app.keys_of(queue), ids, undo_ms=self._undo_ms)
-        self._gone += gone
-        if self._watch is not None and gone:
-            self._watch(self._gone)
-        if posted:
-            yield from self._app.relay(queue)
+        return (yield from each_that_fits(app, wanted, deed, limit, watch))
+    return (yield from each_of(app, picked, wanted.queue, deed, watch))
 
 
 def restoring(app: Relevo, ids: Iterable[str] | None, all: bool, queue: str | None, watch: Watch | None) -> Steps[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,13 +13,13 @@ from relevo.handle import Job
 from relevo.model.job import Envelope, write
 from relevo.model.names import is_bus_name, is_pool_name
 from relevo.store import letters
-from relevo.store.plan import Call
+from relevo.store.plan import Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
 
-def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> Generator[Call[Any], Any, Job[Any]]:
+def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> Steps[Job[Any]]:
     """Queue the new job; what is not given stays as it was."""
     if args is None and kwargs is None:
         raise OptionError("edit: give args=[…], kwargs={…} or both; `retry` runs the letter as it is")

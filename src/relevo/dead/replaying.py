@@ -23,7 +23,7 @@ from relevo.model.limits import rate_of
 from relevo.model.replay import SILENT_MS, Canary, Replay
 from relevo.model.wanted import Filters, fits
 from relevo.store import jobs, letters, replays
-from relevo.store.plan import Call
+from relevo.store.plan import Call, Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -85,7 +85,7 @@ class Leading:
         """Whether there is nothing left to do, for now or at all."""
         return self.run.state != "running"
 
-    def step(self) -> Generator[Call[Any], Any, float]:
+    def step(self) -> Steps[float]:
         """The next step: how many seconds to rest after it."""
         if self._walk is None:
             self._walk = Walk(self._app, self.run.wanted, after=self.run.place, oldest=True)
@@ -105,7 +105,7 @@ class Leading:
         run = msgspec.structs.replace(self.run, place=letter.place, looked=self.run.looked + 1)
         if fits(run.wanted, letter.record, letter.envelope):
             revival = Revival()
-            if (yield from revival.of(self._app, letter)):
+            if (yield from revival.of(self._app, [letter])):
                 run = run.went(Canary(letter.queue, letter.id))
                 if run.rate:
                     # From this one on, and not by a plan made at the start: what waited for canaries, or for a server

@@ -26,6 +26,12 @@ async def _landed(call: Call[T], reply: asyncio.Future[Any] | None) -> T:
     return call.decode(found)
 
 
+def _unheard(reply: asyncio.Future[Any]) -> None:
+    """Nobody will read it; asyncio is not to complain that an error in it was never looked at."""
+    if not reply.cancelled():
+        reply.exception()
+
+
 class AsyncDriver:
     """For one event loop."""
 
@@ -107,13 +113,18 @@ class AsyncDriver:
                 flying.append((call, None))  # so that it is made again if there is no way to send it now
                 wire = await self._wire(call.route)
                 flying[-1] = call, wire.send(call.command())
-                if len(flying) > 1:
+                if len(flying) > ahead.depth:
                     results.append(await _landed(*flying[0]))
                     flying.popleft()
             while flying:
                 results.append(await _landed(*flying[0]))
                 flying.popleft()
-        except (ConnectionLost, NotNow, WrongNode, ScriptMissing):
+        except BaseException as error:
+            for _, unread in flying:
+                if unread is not None:
+                    unread.add_done_callback(_unheard)
+            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing):
+                raise
             results += [await self._call(call, patience, sent=True) for call, _ in flying]
             results += [await self._call(call, patience) for call in calls]
         return results

@@ -84,7 +84,7 @@ class BlockingDriver:
                 link = self.link(call.route)
                 flying[-1] = call, link
                 link.send(call.command())
-                if len(flying) > 1:
+                if len(flying) > ahead.depth:
                     results.append(_landed(*flying[0]))
                     flying.popleft()
             while flying:

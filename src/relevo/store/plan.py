@@ -61,6 +61,9 @@ class Ahead(Struct, Generic[T], frozen=True):
     """
 
     calls: Iterator[Call[T]]
+    #: Calls made before the answer to the first of them is read. Many where each is short, so that a server that is far
+    #: away is not waited for each time; one where each is long, since others wait for all that are under way.
+    depth: int = 1
 
 
 Steps: TypeAlias = Generator[Call[Any] | Ahead[Any], Any, T]

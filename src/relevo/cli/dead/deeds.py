@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Generator
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,10 +14,10 @@ from relevo.cli.dead import runs
 from relevo.cli.dead.filters import filters_of, is_filtered, refuse_unknown_queue, said
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, plural
-from relevo.dead.choosing import asked, checked, each_that_fits
-from relevo.dead.walk import Letter
+from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fits
+from relevo.dead.deeds import Bin, Revival
 from relevo.errors import ConfigurationError, JobError
-from relevo.store.plan import Call
+from relevo.store.plan import Steps
 
 #: Ids, and the queue of each where it is known.
 Wanted: TypeAlias = list[tuple[str, str | None]]
@@ -48,49 +48,52 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             return Exit.WARNING
         if is_run and wanted:
             return runs.begin(screen, app, args)
-    left = _perform(app, args, wanted)
-    return _report(screen, args, left, len(wanted) - len(left))
+    return _report(screen, args, *_perform(app, args, wanted))
 
 
-def _gathered(app: Relevo, args: argparse.Namespace) -> Generator[Call[Any], Any, Wanted]:
+def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
     """All that fit, the oldest first, so that it can be said how many before any is touched."""
     found: Wanted = []
 
-    def note(_: Relevo, letter: Letter) -> Generator[Call[Any], Any, int]:
-        found.append((letter.id, letter.queue))
+    def note(_: Relevo, some: Letters) -> Steps[int]:
+        found.extend((letter.id, letter.queue) for letter in some)
         yield from ()
-        return 1
+        return len(some)
 
     yield from each_that_fits(app, (yield from asked(app, filters_of(args))), note, args.limit)
     return found
 
 
-def _deed(app: Relevo, args: argparse.Namespace) -> Callable[[str, str | None], int]:
-    if args.action == "retry":
-        return lambda letter, queue: app.dead.retry([letter], queue=queue)
-    return lambda letter, queue: app.dead.discard([letter], queue=queue, undo=not args.no_undo)
+def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int, dict[str, str]]:
+    """Do it to some after the others, and say how far it is: to how many; the ids it could not be done to, and why."""
+    revival = Revival()
+    deed = revival.of if args.action == "retry" else Bin(undo=not args.no_undo).of
+    met: set[str] = set()
 
+    def noted(app: Relevo, some: Letters) -> Steps[int]:
+        met.update(letter.id for letter in some)
+        return deed(app, some)
 
-def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> dict[str, str]:
-    """Do it to one after the other, and say how far it is; the ids it could not be done to, and why."""
-    deed, left, done = _deed(app, args), {}, 0
+    done = 0
     with app.audit.doing(f"dead.{args.action}", via="cli", **said(args)) as doing, runs.Progress() as progress:
-        for number, (id, queue) in enumerate(wanted, 1):
-            why = f"{id} is not a dead letter{'' if args.ids else ' any more'}"
-            try:
-                count = deed(id, queue)
-            except JobError as refused:
-                count, why = 0, str(refused)
-            if count:
-                done += 1
-                doing.tell(done)
-            else:
-                left[id] = why
-            progress.tell(f"{number:,} of {len(wanted):,}")
-    return left
+
+        def watch(count: int) -> None:
+            doing.tell(before + count)
+            progress.tell(f"{before + count:,} of {len(wanted):,}")
+
+        for queue, rows in groupby(sorted(wanted, key=_queue_of), _queue_of):
+            before = done
+            done += app.run(each_of(app, [id for id, _ in rows], queue or None, noted, watch))
+    strange = f"is not a dead letter{'' if args.ids else ' any more'}"
+    whys = {id: revival.left.get(id) if id in met else f"{id} {strange}" for id, _ in wanted}
+    return done, {id: why for id, why in whys.items() if why}
 
 
-def _report(screen: Screen, args: argparse.Namespace, left: dict[str, str], count: int) -> int:
+def _queue_of(row: tuple[str, str | None]) -> str:
+    return row[1] or ""
+
+
+def _report(screen: Screen, args: argparse.Namespace, count: int, left: dict[str, str]) -> int:
     if args.json:
         screen.json({_DONE[args.action]: count, "left": [*left]})
     else:
