@@ -115,18 +115,18 @@ def each_that_fits(
     walk = Walk(app, (yield from up_to_now(app, wanted)), oldest=True)
     done = 0
     while limit is None or done < limit:
-        some = yield from _next_that_fit(walk, wanted, letters.CHUNK if limit is None else limit - done)
+        some = yield from next_that_fit(walk, wanted, None if limit is None else limit - done)
         if not some:
             break
         done += yield from telling(done, deed(app, some), watch)
     return done
 
 
-def _next_that_fit(walk: Walk, wanted: Wanted, most: int) -> Generator[Call[Any], Any, Letters]:
-    """Some of them, and not more than are held in memory and done at once; none: that was all."""
+def next_that_fit(walk: Walk, wanted: Wanted, most: int | None = None) -> Generator[Call[Any], Any, Letters]:
+    """The next ones that fit, as many as are held in memory and dealt with at once; none: that was all."""
     some: Letters = []
-    size = 0
-    while len(some) < min(most, letters.CHUNK) and size < letters.CHUNK_BYTES:
+    size, most = 0, letters.CHUNK if most is None else min(most, letters.CHUNK)
+    while len(some) < most and size < letters.CHUNK_BYTES:
         letter = yield from walk.next()
         if letter is None:
             break

@@ -8,19 +8,18 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from relevo import finding
-from relevo.dead.choosing import Watch, asked, check_limit, checked, named, up_to_now
+from relevo.dead.choosing import Watch, check_limit, checked, named
 from relevo.dead.deeds import discarding, restoring, retrying
 from relevo.dead.editing import editing
 from relevo.dead.groups import Group, grouping
-from relevo.dead.moving import Imported, exporting, loading
+from relevo.dead.moving import Export, Imported, loading
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replaying import Leading, find, stopping
-from relevo.dead.walk import Walk
 from relevo.handle import Job, JobInfo
 from relevo.model.durations import Duration, milliseconds
 from relevo.model.ids import looks_like_id
 from relevo.model.replay import SILENT_MS, Replay
-from relevo.model.wanted import Filters, Wanted
+from relevo.model.wanted import Filters
 from relevo.store import replays
 from relevo.store.plan import Call, Steps
 
@@ -326,19 +325,15 @@ class DeadLetters:
     # elsewhere
     def export(self, **filters: Unpack[Filters]) -> Iterator[bytes]:
         """Letters that fit and died before now as lines of JSON, the oldest first. They stay where they are."""
-        plan, wanted = self._app.run(self._exporting(filters))
-        while (line := self._app.run(exporting(self._app, plan, wanted))) is not None:
+        lines = Export(self._app, filters)
+        while (line := self._app.run(lines.next())) is not None:
             yield line
 
     async def aexport(self, **filters: Unpack[Filters]) -> AsyncIterator[bytes]:
         """`export` for async code."""
-        plan, wanted = await self._app.arun(self._exporting(filters))
-        while (line := await self._app.arun(exporting(self._app, plan, wanted))) is not None:
+        lines = Export(self._app, filters)
+        while (line := await self._app.arun(lines.next())) is not None:
             yield line
-
-    def _exporting(self, filters: Filters) -> Generator[Call[Any], Any, tuple[Walk, Wanted]]:
-        wanted = yield from asked(self._app, filters)
-        return Walk(self._app, (yield from up_to_now(self._app, wanted)), oldest=True), wanted
 
     def load(self, lines: Iterable[bytes | str], *, watch: Watch | None = None) -> Imported:
         """File letters that `export` wrote, here or elsewhere. Letters that are here already stay as they are.

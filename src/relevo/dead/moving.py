@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from relevo import __version__
-from relevo.dead.choosing import Watch
-from relevo.dead.walk import Walk
+from relevo.dead.choosing import LOOKED_AHEAD, Watch, asked, next_that_fit, up_to_now
+from relevo.dead.walk import Letter, Walk
 from relevo.errors import OptionError, PayloadError
 from relevo.model.ids import looks_like_id
 from relevo.model.job import State, read_record, write
 from relevo.model.names import is_pool_name, pool_of
-from relevo.model.wanted import Wanted, fits
+from relevo.model.wanted import Filters, Wanted
 from relevo.store import carried, letters
 from relevo.store.jobs import readable
 from relevo.store.letters import Arrival
-from relevo.store.plan import Call
+from relevo.store.plan import Ahead, Call, Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -58,16 +59,32 @@ class Imported(Struct, frozen=True):
     dropped: int = 0
 
 
-def exporting(app: Relevo, walk: Walk, wanted: Wanted) -> Generator[Call[Any], Any, bytes | None]:
-    """The next letter of a walk as a line, with its end; None: that was all."""
-    while True:
-        letter = yield from walk.next()
-        if letter is None:
+class Export:
+    """Letters as lines, one after the other; `next()` is a plan for one of them."""
+
+    def __init__(self, app: Relevo, filters: Filters) -> None:
+        self._app = app
+        self._filters = filters
+        self._walk: Walk | None = None
+        self._wanted = Wanted()
+        self._held: deque[tuple[Letter, int]] = deque()
+
+    def next(self) -> Steps[bytes | None]:
+        """The next letter as a line, with its end; None: that was all."""
+        if self._walk is None:
+            self._wanted = yield from asked(self._app, self._filters)
+            self._walk = Walk(self._app, (yield from up_to_now(self._app, self._wanted)), oldest=True)
+        if not self._held:
+            some = yield from next_that_fit(self._walk, self._wanted)
+            bags = (carried.exists(self._app.keys_of(letter.queue), letter.id) for letter in some)
+            self._held.extend(zip(some, (yield Ahead(bags, LOOKED_AHEAD)), strict=True))
+        if not self._held:
             return None
-        if fits(wanted, letter.record, letter.envelope):
-            beside = yield from carried.packed(app.keys_of(letter.queue), letter.id)
-            record = Raw(write(letter.record))
-            return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside)) + b"\n"
+        letter, has_bag = self._held.popleft()
+        # What it carries may be large: it is fetched in its turn, and of most letters there is nothing.
+        beside = (yield from carried.packed(self._app.keys_of(letter.queue), letter.id)) if has_bag else {}
+        record = Raw(write(letter.record))
+        return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside)) + b"\n"
 
 
 def loading(app: Relevo, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:

@@ -31,6 +31,11 @@ def bag(queue: QueueKeys, id: str) -> bytes:
     return queue.own("carried", id)
 
 
+def exists(queue: QueueKeys, id: str) -> Call[int]:
+    """1: it carries something; 0: nothing."""
+    return Call([b"EXISTS", bag(queue, id)])
+
+
 def claimed(queue: QueueKeys, id: str) -> Call[bytes | None]:
     """The data of a message that is too large to stand in its body; None: it is gone."""
     return Call([b"HGET", bag(queue, id), b"claim"])
