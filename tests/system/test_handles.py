@@ -9,14 +9,17 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from relevo import Cancel, Job, Relevo, State, current_job
-from relevo.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
+from relevo.errors import JobCancelled, JobFailed, ResultTimeout, StoreError, UnknownJob
+from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
+from tests.proxy import Proxy
 from tests.servers import Server
 from tests.working import drain, drained, working
 
@@ -575,3 +578,40 @@ async def test_a_job_that_was_waited_for_can_be_waited_for_again_after_a_retry(a
         good = True
         assert await job.aretry()
         assert await job.aresult(timeout=10) == "at last"
+
+
+async def test_who_waited_before_a_connection_was_cut_hears_of_the_end_whoever_opened_it_again(
+    app: Relevo, app_factory: AppFactory, server: Server
+) -> None:
+    """It is told on a channel, which keeps nothing: what was told while nobody listened must be asked for."""
+
+    @app.task
+    def work() -> int:
+        return 7
+
+    known = work.enqueue().id
+    await drain(app)
+    with Proxy("127.0.0.1", server.port) as proxy:
+        # Many, for it depends on who of its loop is quicker.
+        far = [app_factory(app.name, url=proxy.url, call_timeout=0.2, connect_timeout=0.2) for _ in range(10)]
+        jobs = [await one.ajob(work.enqueue().id) for one in far]
+        waiting = [asyncio.create_task(job.aresult(timeout=20)) for job in jobs]
+        attached = app.keys_of("default").key("waiters")
+        await aeventually(lambda: app.run(Call([b"HLEN", attached])) == len(far), what="all are known to wait")
+        proxy.black_hole_all()
+        proxy.reset_all()
+        await drain(app)
+
+        async def look(one: Relevo, until: asyncio.Task[int]) -> None:
+            while not until.done():
+                with suppress(StoreError, ResultTimeout):
+                    await (await one.ajob(known)).aresult(timeout=0.3)
+                await asyncio.sleep(0.002)
+
+        others = [asyncio.create_task(look(*pair)) for pair in zip(far, waiting, strict=True) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        proxy.heal()
+        assert await asyncio.gather(*waiting) == [7] * len(far)
+        await asyncio.gather(*others)
+        for one in far:
+            await one.aclose()

@@ -57,8 +57,9 @@ class AsyncInbox:
         self._loop = asyncio.get_running_loop()
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
-        #: How often the connection was opened.
+        #: How often the connection was opened, whoever did it; and up to which of these everybody was attached again.
         self._openings = 0
+        self._attached = 0
         self._broken = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         #: Requests that gather while others are being sent.
@@ -80,9 +81,7 @@ class AsyncInbox:
             if timeout is not None:
                 timer = self._loop.call_later(timeout, _too_late, future, id, timeout)
             await self._begin(queue, id, begin, future, timeout)
-            awaited.has_begun = True
-            if openings != self._openings and not future.done():  # the connection was away; nobody attached us again
-                self._settle(id, await self._driver.perform(attach(queue, id, self._channel), within=timeout))
+            await self._has_begun(id, awaited, openings, timeout)
             return await future
         finally:
             if timer is not None:
@@ -147,32 +146,32 @@ class AsyncInbox:
             return
         except StoreError as error:
             for row in rows:
-                if not row.future.done():
-                    row.future.set_exception(error)
+                row.fail(error)
             return
         for row, code in zip(rows, codes, strict=True):
             row.awaited.has_begun = True
             if not code and not row.future.done():
                 row.future.set_result(None)
-        if openings != self._openings:  # the connection was away meanwhile, and nobody attached them again
+        if openings != self._openings:
             for row in rows:
-                if not row.future.done():
-                    call_again = attach(queue, row.asked.id, self._channel)
-                    self._settle(row.asked.id, await self._driver.perform(call_again))
+                try:
+                    await self._has_begun(row.asked.id, row.awaited, openings)
+                except StoreError as error:
+                    row.fail(error)
 
     async def _send_alone(self, queue: QueueKeys, row: _Asking) -> None:
         """After a broken connection: first look whether it is there."""
         id, begin, future = row.asked.id, row.begin, row.future
+        openings = self._openings
         try:
             if not future.done():
                 found = await self._driver.perform(attach(queue, id, self._channel))
                 if found is None and not future.done():
                     found = await self._driver.perform(begin(queue, id, self._channel))
-                row.awaited.has_begun = True
                 self._settle(id, found)
+                await self._has_begun(id, row.awaited, openings)
         except RelevoError as error:
-            if not future.done():
-                future.set_exception(error)
+            row.fail(error)
 
     async def _begin(
         self, queue: QueueKeys, id: str, begin: Begin, future: asyncio.Future[Record], timeout: float | None
@@ -187,6 +186,15 @@ class AsyncInbox:
             if found is None and not future.done():
                 found = await self._driver.perform(begin(queue, id, self._channel), within=timeout)
             self._settle(id, found)
+
+    async def _has_begun(self, id: str, awaited: _Awaited, openings: int, timeout: float | None = None) -> None:
+        """Our name stands with the job. If the connection was opened since `openings`, what was told before that went
+        nowhere, and whoever attached the others passed this one over.
+        """
+        awaited.has_begun = True
+        if openings != self._openings and not all(future.done() for future in awaited.futures):
+            again = attach(awaited.queue, id, self._channel)
+            self._settle(id, await self._driver.perform(again, within=timeout))
 
     def _settle(self, id: str, found: Record | bool | None) -> None:
         """What attaching said: a record, True (wait), or None (no such job)."""
@@ -226,6 +234,8 @@ class AsyncInbox:
             await wire.request((b"SUBSCRIBE", self._channel))
             self._wire = wire
             self._openings += 1
+            if not any(awaited.has_begun for awaited in self._waiting.values()):
+                self._attached = self._openings  # nobody waited while it was away
             if self._keeper is None or self._keeper.done():
                 self._keeper = asyncio.create_task(self._keep(), name="relevo inbox")
 
@@ -239,15 +249,19 @@ class AsyncInbox:
             if not self._waiting:
                 continue
             try:
-                if self._wire is not None and self._wire.closed is None:
+                if self._wire is None or self._wire.closed is not None:
+                    self._driver.forget()
+                    await self._open()
+                elif self._attached == self._openings:
                     await self._wire.request((b"PING",))
                     continue
-                self._driver.forget()
-                await self._open()
+                # Also if it was somebody new who opened it: those who waited before do not know that it was away.
+                openings = self._openings
                 for id, awaited in list(self._waiting.items()):
                     if not awaited.has_begun:
                         continue  # its job may not be there yet
                     self._settle(id, await self._driver.perform(attach(awaited.queue, id, self._channel)))
+                self._attached = openings
             except StoreError as error:
                 log.debug("inbox: %s", error)
                 await asyncio.sleep(random.uniform(0.1, 0.3))
@@ -292,6 +306,10 @@ class _Asking(NamedTuple):
     future: asyncio.Future[Any]
     awaited: _Awaited
     begin: Begin
+
+    def fail(self, error: RelevoError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class _Crowd:
