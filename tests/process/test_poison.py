@@ -83,13 +83,13 @@ def test_job_that_blocks_the_event_loop_keeps_its_lease_and_gives_up_the_others(
 def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Server, tmp_path: Path) -> None:
     """RB22: nothing waits for a blocked loop longer than a lease, and nothing runs twice because of it."""
     with Site(server, tmp_path, lease="1.5s") as site:
-        site.enqueue_many("block", range(1), 5.0)
+        site.enqueue_many("block", range(1), 10.0)
         site.enqueue_many("nap", range(1, 10), 0.05)
         blocked = site.start(wait=False)  # takes them all at once, and stands still at the first
         began = site.wait_effect("start", 0).when
         free = site.start()
         ended = [site.wait_effect("end", n).when for n in range(1, 10)]
-        assert max(ended) - began < 4
+        assert max(ended) - began < 8
         site.check()
         assert [effect.pid for effect in site.effects("end", 0)] == [blocked.pid]
         assert {effect.pid for effect in site.effects("end") if effect.n} == {free.pid}
@@ -121,7 +121,7 @@ def test_hung_job_is_ended_at_its_time_limit_and_the_others_go_on(server: Server
         with site.load("work", first=100, pause=0.02):
             eventually(lambda: job.status() is State.DEAD, what="it is given up")
             took = time.monotonic() - began
-        assert took < 1 + 3
+        assert took < 1 + 7
         [attempt] = job.info().attempts
         assert (attempt.how, attempt.error) == ("timed_out", "TimeoutError")
         site.check(ended={1: State.DEAD})

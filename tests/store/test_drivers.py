@@ -450,8 +450,8 @@ def test_a_password_is_used_and_a_wrong_one_refused(line: OpenLine, engine: str,
         for url in (f"redis://:wrong@127.0.0.1:{server.port}/0", f"redis://127.0.0.1:{server.port}/0"):
             began = time.monotonic()
             with pytest.raises(ServerRefused, match="password"):
-                line(url).run(server_time())
-            assert time.monotonic() - began < 1, "there is nothing to wait for"
+                line(url, call_timeout=30.0).run(server_time())
+            assert time.monotonic() - began < 10, "there is nothing to wait for"
 
 
 def test_an_acl_user_is_let_in_and_held_to_its_rights(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
