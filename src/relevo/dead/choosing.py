@@ -118,7 +118,7 @@ def each_that_fits(
         some = yield from next_that_fit(walk, wanted, None if limit is None else limit - done)
         if not some:
             break
-        done += yield from telling(done, deed(app, some), watch)
+        done += yield from _telling(done, deed(app, some), watch)
     return done
 
 
@@ -141,11 +141,11 @@ def each_of(app: Relevo, ids: Ids, queue: str | None, deed: Deed, watch: Watch |
     done = 0
     for start in range(0, len(ids), letters.CHUNK):
         some = yield from named(app, ids[start : start + letters.CHUNK], queue)
-        done += yield from telling(done, deed(app, some), watch)
+        done += yield from _telling(done, deed(app, some), watch)
     return done
 
 
-def telling(before: int, doing: Steps[int], watch: Watch | None) -> Steps[int]:
+def _telling(before: int, doing: Steps[int], watch: Watch | None) -> Steps[int]:
     """Do it, and say how many are done by then."""
     done = yield from doing
     if watch is not None and done:
