@@ -108,6 +108,17 @@ def test_a_group_is_retried_and_noted(dead: Shell) -> None:
     assert dead.deeds() == [("dead.retry", 2, {"all": True, "group": group})]
 
 
+def test_of_many_that_are_left_the_first_are_told_one_by_one_and_json_has_all(dead: Shell) -> None:
+    ids = bury(dead.app, *["no stock"] * 130)
+    assert dead("retry", *ids).out == "retried 130 dead letters\n"
+    lines = dead("retry", *ids, code=1).out.splitlines()
+    assert lines[0] == "retried 0 dead letters"
+    assert lines[1:21] == [f"left: {id} is not a dead letter" for id in ids[:20]]
+    assert lines[21:] == ["left: 110 more; --json names all of them"]
+    assert dead("discard", *ids, "--json", code=1).json == {"discarded": 0, "left": ids}
+    assert [what for what, *_ in dead.deeds()] == ["dead.retry"], "what was done to none is no deed"
+
+
 def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: Shell) -> None:
     (job,) = bury(dead.app, "no stock")
     vms = dead.app.pool("vms")

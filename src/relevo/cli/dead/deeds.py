@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,6 +22,8 @@ from relevo.store.plan import Steps
 #: Ids, and the queue of each where it is known.
 Wanted: TypeAlias = list[tuple[str, str | None]]
 
+#: Letters that nothing could be done to and that are told one by one: more than fit on a screen help nobody.
+_TOLD = 20
 _DONE = {"retry": "retried", "discard": "discarded", "restore": "restored"}
 
 
@@ -48,7 +50,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             return Exit.WARNING
         if is_run and wanted:
             return runs.begin(screen, app, args)
-    return _report(screen, args, *_perform(app, args, wanted))
+    return _report(screen, args, len(wanted), *_perform(app, args, wanted))
 
 
 def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
@@ -93,16 +95,21 @@ def _queue_of(row: tuple[str, str | None]) -> str:
     return row[1] or ""
 
 
-def _report(screen: Screen, args: argparse.Namespace, count: int, left: dict[str, str]) -> int:
+def _report(screen: Screen, args: argparse.Namespace, wanted: int, count: int, left: dict[str, str]) -> int:
+    taken = wanted - len(left) - count  # by somebody who was quicker, between our look and our deed
     if args.json:
         screen.json({_DONE[args.action]: count, "left": [*left]})
     else:
         screen.line(f"{_DONE[args.action]} {plural(count, 'dead letter')}")
         if args.action == "discard" and count and not args.no_undo:
             print("for ten minutes `relevo dead restore` brings them back", file=sys.stderr)
-        for why in left.values():
+        for why in islice(left.values(), _TOLD):
             screen.line(f"left: {why}", "yellow")
-    return Exit.WARNING if left else Exit.OK
+        if len(left) > _TOLD:
+            screen.line(f"left: {len(left) - _TOLD:,} more; --json names all of them", "yellow")
+        if taken > 0:
+            screen.line(f"left: {plural(taken, 'dead letter')} that somebody else took meanwhile", "yellow")
+    return Exit.WARNING if left or taken > 0 else Exit.OK
 
 
 def _confirmed(action: str, rows: Wanted) -> bool:
