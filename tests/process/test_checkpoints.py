@@ -66,7 +66,7 @@ def test_after_sigterm_the_next_worker_goes_on_and_nothing_is_done_twice(
 def test_after_a_kill_no_item_is_left_out_and_few_come_again(server: Server, tmp_path: Path, task: str) -> None:
     """RB22"""
     total, every = 100, 0.2
-    with Site(server, tmp_path, lease="1.5s") as site:
+    with Site(server, tmp_path, lease="3s") as site:
         job = site.enqueue(task, 1, total, every)
         for at in (25, 60):
             worker = site.start()
@@ -105,7 +105,7 @@ def test_a_frozen_worker_that_comes_back_stops_at_its_next_checkpoint(
 ) -> None:
     """RB22, guarantee 2: and it does not overwrite how far the other one is."""
     total = 200
-    with Site(server, tmp_path, lease="1.5s") as site:
+    with Site(server, tmp_path, lease="3s") as site:
         zombie = site.start()
         site.enqueue(task, 1, total, 0)
         site.wait_effect("item", 20)
@@ -119,7 +119,7 @@ def test_a_frozen_worker_that_comes_back_stops_at_its_next_checkpoint(
         worked_on = items(site)
         assert set(worked_on) == set(range(total))
         assert sum(worked_on.values()) <= total + 2, "the item in hand when it was frozen, and the one after it"
-        assert all(one.when < back + 1 for one in site.effects("item") if one.pid == zombie.pid)
+        assert all(one.when < back + 5 for one in site.effects("item") if one.pid == zombie.pid)
 
 
 async def test_a_word_to_pause_that_comes_late_harms_no_later_attempt() -> None:

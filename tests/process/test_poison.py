@@ -66,10 +66,10 @@ def test_whatever_a_task_raises_is_a_failure_of_the_task(server: Server, tmp_pat
 
 def test_job_that_blocks_the_event_loop_keeps_its_lease_and_gives_up_the_others(server: Server, tmp_path: Path) -> None:
     """RB22: renewed off the loop, so nobody else starts it; what it cannot start is run by the other worker."""
-    with Site(server, tmp_path, lease="1.5s") as site:
+    with Site(server, tmp_path, lease="3s") as site:
         blocked = site.start()
         site.wait_idle(blocked)
-        site.enqueue_many("block", range(1), 5.0)
+        site.enqueue_many("block", range(1), 10.0)
         site.wait_effect("start", 0)
         free = site.start()
         site.wait_idle(free)
@@ -82,14 +82,14 @@ def test_job_that_blocks_the_event_loop_keeps_its_lease_and_gives_up_the_others(
 
 def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Server, tmp_path: Path) -> None:
     """RB22: nothing waits for a blocked loop longer than a lease, and nothing runs twice because of it."""
-    with Site(server, tmp_path, lease="1.5s") as site:
-        site.enqueue_many("block", range(1), 10.0)
+    with Site(server, tmp_path, lease="3s") as site:
+        site.enqueue_many("block", range(1), 12.0)
         site.enqueue_many("nap", range(1, 10), 0.05)
         blocked = site.start(wait=False)  # takes them all at once, and stands still at the first
         began = site.wait_effect("start", 0).when
         free = site.start()
         ended = [site.wait_effect("end", n).when for n in range(1, 10)]
-        assert max(ended) - began < 8
+        assert max(ended) - began < 11
         site.check()
         assert [effect.pid for effect in site.effects("end", 0)] == [blocked.pid]
         assert {effect.pid for effect in site.effects("end") if effect.n} == {free.pid}
@@ -98,15 +98,15 @@ def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Se
 
 def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(server: Server, tmp_path: Path) -> None:
     """RB22"""
-    with Site(server, tmp_path, lease="1.5s") as site:
+    with Site(server, tmp_path, lease="3s") as site:
         site.start(supervised=True)
-        site.enqueue("hold_python", 1, 5)
+        site.enqueue("hold_python", 1, 8)
         began = site.wait_effect("start", 1).when
         other = site.start()
         site.wait_idle(other)
         held = site.wait_effect("end", 1, timeout=60).when - began
         print(f"Python's lock was held for {held:.1f} s")
-        assert held > 2 * 1.5
+        assert held > 2 * 3
         site.check()
         assert site.acknowledged[1].info().attempts == ()
 
