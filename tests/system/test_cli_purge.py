@@ -9,6 +9,7 @@ import pytest
 
 from relevo import Relevo, State
 from relevo.store import purging as store
+from relevo.store.locks import unlock
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.system.shell import Told, relevo
@@ -111,7 +112,7 @@ def test_exit_code_says_that_somebody_should_look(app: Relevo, server: Server) -
     held = purge(app, server, "--yes")
     assert (held.code, "somebody else is purging default" in held.out) == (1, True)
     assert app.queue().clear() == 1
-    app.run(store.unlock(app.keys_of("default"), "other"))
+    app.run(unlock(app.keys_of("default"), "other"))
 
 
 def test_wrong_usage_and_no_server_are_critical(app: Relevo, server: Server, tmp_path: Path) -> None:

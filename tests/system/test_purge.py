@@ -21,6 +21,7 @@ from relevo.pools import Entity, Pool
 from relevo.purging import PurgeReport, asking
 from relevo.store import purging as store
 from relevo.store.limits import trip
+from relevo.store.locks import unlock
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.worker import Worker
 from relevo.worker.purger import Purger
@@ -794,7 +795,7 @@ def test_dry_run_is_not_held_up_by_a_purge_and_holds_none_up(app: Relevo, times:
     assert app.purge(dry_run=True).count == 1
     held = app.purge(dry_run=False)
     assert (held.count, held.skipped) == (0, ("default",))
-    app.run(store.unlock(app.keys_of("default"), "somebody"))
+    app.run(unlock(app.keys_of("default"), "somebody"))
     assert app.purge(dry_run=False).count == 1
 
 

@@ -16,8 +16,9 @@ from relevo.model.durations import spoken
 from relevo.model.names import is_bus_name
 from relevo.store import queues
 from relevo.store.events import relay_events
+from relevo.store.locks import lock, unlock
 from relevo.store.plan import Ahead, Call
-from relevo.store.subscriptions import SWEPT, Subscription, Swept, lock, subscriptions, sweep, unlock
+from relevo.store.subscriptions import SWEPT, Subscription, Swept, subscriptions, sweep
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

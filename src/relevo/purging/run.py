@@ -14,6 +14,7 @@ from relevo.pools import Pool, StillThere
 from relevo.purging.report import Held, Purged, PurgeReport, Uncertain
 from relevo.store import purging as store
 from relevo.store.keys import QueueKeys
+from relevo.store.locks import unlock
 from relevo.store.plan import Call
 from relevo.store.pools import Entity
 
@@ -112,9 +113,9 @@ class Run:
         except StoreError:  # nothing could be said to the server: the lock ends by itself
             raise
         except BaseException:  # somebody stops us: the next one need not wait for that
-            yield store.unlock(keys, self.me)
+            yield unlock(keys, self.me)
             raise
-        yield store.unlock(keys, self.me)
+        yield unlock(keys, self.me)
 
     def report(self) -> PurgeReport:
         """All of it."""

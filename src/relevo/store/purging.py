@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relevo.store import subscriptions
+from relevo.store import locks
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import CHUNK_BYTES, KEEP_MS
-from relevo.store.subscriptions import unlock as unlock
 
 #: Entries of one look: none takes longer than some milliseconds, however long the queue is.
 PART = 250
@@ -187,7 +186,7 @@ def _stray(id: bytes, name: bytes, noted: bytes, claim: bytes, body: bytes, size
 
 def lock(queue: QueueKeys, owner: str) -> Call[bool]:
     """Be the one that purges this queue: whether nobody else is."""
-    return subscriptions.lock(queue, owner, LOCK_MS)
+    return locks.lock(queue, owner, LOCK_MS)
 
 
 def hold(queue: QueueKeys, owner: str) -> Call[bool]:

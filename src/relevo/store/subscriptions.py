@@ -122,18 +122,6 @@ def sweep(bus: QueueKeys) -> Call[Swept]:
     return Call([CLOSE_MS, SWEPT], decode, script, bus.of(script))
 
 
-def lock(bus: QueueKeys, owner: str, lock_ms: int) -> Call[bool]:
-    """Be the one who sweeps, unless somebody else is: whether we are."""
-    script = bus.script("lock")
-    return Call([owner, lock_ms], bool, script, bus.of(script), repeatable=False)
-
-
-def unlock(bus: QueueKeys, owner: str) -> Call[bool]:
-    """Give the lock of sweepers back, unless somebody else has it by now: whether it was ours."""
-    script = bus.script("unlock")
-    return Call([owner], bool, script, bus.of(script))
-
-
 def _readable(texts: Sequence[bytes]) -> list[Subscription]:
     found = []
     for text in texts:
