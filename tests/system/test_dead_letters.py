@@ -725,6 +725,8 @@ def test_over_a_network_that_loses_answers_each_letter_comes_back_once_and_count
     app: Relevo, app_factory: AppFactory, server: Server, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Many are asked for before the first answer is read: an answer that is lost takes others with it."""
+    gc.collect()  # what tests before this one left
+    caplog.clear()
     count, is_over = 1_000, threading.Event()
     for start in range(0, count, 500):
         rows = [letter(number, app.run(app.now_ms()) - count + number) for number in range(start, start + 500)]
@@ -734,8 +736,10 @@ def test_over_a_network_that_loses_answers_each_letter_comes_back_once_and_count
         far = app_factory(app.name, url=proxy.url)
 
         def lose() -> None:
-            while not is_over.wait(0.02):
+            for _ in range(12):  # and no more: a call that is repeated must get through before its patience ends
                 proxy.drop_replies(1)
+                if is_over.wait(0.02):
+                    break
 
         losing = threading.Thread(target=lose)
         losing.start()
@@ -748,11 +752,12 @@ def test_over_a_network_that_loses_answers_each_letter_comes_back_once_and_count
         finally:
             is_over.set()
             losing.join()
-        assert proxy.accepted > 3, "some were lost"
+        assert proxy.accepted > 1, "some were lost"
     stats = app.queue().stats()
     assert (back, told[-1], stats.ready, stats.totals["revived"]) == (count,) * 4
     gc.collect()
-    assert caplog.messages == [], "asyncio does not tell of answers that nobody read"
+    said = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    assert said == [], "nothing of answers that nobody read"
     app.queue().clear()
 
 
