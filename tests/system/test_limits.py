@@ -179,10 +179,9 @@ async def test_a_tenant_that_floods_does_not_slow_the_others(app: Relevo) -> Non
         assert watched.most["big"] == 2
         assert (await queue.astats()).living > 90_000
         await queue.aclear()
-    # A machine that stands still for a moment is not a flood: that makes one or two of them wait, and not all.
-    assert beside[-3] < 2, "none of them waits for the flood, not even while it comes"
-    assert after[30] < alone[30] * 5 + 0.05, "once it is there, others do not notice"
-    assert after[-3] < 1
+    assert max(beside) < 2, "none of them waits for the flood, not even while it comes"
+    assert after[30] < alone[30] * 5 + 0.02, "once it is there, others do not notice"
+    assert max(after) < 1
 
 
 async def test_a_worker_that_ends_when_nothing_is_left_runs_all_of_a_limited_group(app: Relevo) -> None:
