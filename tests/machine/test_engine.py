@@ -179,14 +179,14 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.mark.timeout(7200 if IS_NIGHTLY else 900)  # finding the shortest story may take five minutes
 def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RB22, RB24, RB34, RB36, RB44: nothing lost, nothing settled twice, strict priority and FIFO, no key left."""
+    """Nothing lost, nothing settled twice, strict priority and FIFO, no key left."""
     monkeypatch.setattr(Machine, "client", client, raising=False)
     run_state_machine_as_test(Machine, settings=SETTINGS)
 
 
 # Stories the machine found, told again each time.
 def test_the_same_retry_told_twice_counts_once(client: Client) -> None:
-    """RB22: the first telling was carried out, only its reply was lost."""
+    """The first telling was carried out, only its reply was lost."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(0, 1)
@@ -200,7 +200,7 @@ def test_the_same_retry_told_twice_counts_once(client: Client) -> None:
 
 
 def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(client: Client) -> None:
-    """RB36: nobody may sleep for ever beside a ready job."""
+    """Nobody may sleep for ever beside a ready job."""
     engine = Engine(client, 0)
     engine.claim(0, 1)
     engine.claim(1, 1)
@@ -212,7 +212,7 @@ def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(client: 
 
 
 def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
-    """RB22: a dead job is revived while its first worker still waits for a reply."""
+    """A dead job is revived while its first worker still waits for a reply."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(0, 1)
@@ -225,7 +225,7 @@ def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
 
 
 def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead_one(client: Client) -> None:
-    """RB22: a job whose worker was seen dying waits for nobody's lease to end."""
+    """A job whose worker was seen dying waits for nobody's lease to end."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)
@@ -239,7 +239,7 @@ def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead
 
 
 def test_an_idle_worker_is_called_for_what_another_gives_back(client: Client) -> None:
-    """RB36: who gives back with a full house does not come for it again."""
+    """Who gives back with a full house does not come for it again."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)

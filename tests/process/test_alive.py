@@ -22,7 +22,7 @@ def is_alive(path: Path) -> bool:
 
 
 def test_a_worker_that_is_stopped_is_not_alive_and_one_that_goes_on_is(server: Server, tmp_path: Path) -> None:
-    """RB31: a stuck worker"""
+    """A stuck worker"""
     path = tmp_path / "alive"
     path.touch()  # of an earlier one
     with Site(server, tmp_path, lease="2s") as site:

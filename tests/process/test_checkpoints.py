@@ -42,7 +42,7 @@ def only_once(total: int) -> dict[int, int]:
 def test_after_sigterm_the_next_worker_goes_on_and_nothing_is_done_twice(
     server: Server, tmp_path: Path, task: str, supervised: bool
 ) -> None:
-    """RB32: twice in a row, at once although the grace time is long, and no attempt is spent."""
+    """Twice in a row, at once although the grace time is long, and no attempt is spent."""
     total = 150
     with Site(server, tmp_path, lease="10s", grace="60s") as site:
         job = site.enqueue(task, 1, total, 3600)
@@ -64,7 +64,6 @@ def test_after_sigterm_the_next_worker_goes_on_and_nothing_is_done_twice(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_after_a_kill_no_item_is_left_out_and_few_come_again(server: Server, tmp_path: Path, task: str) -> None:
-    """RB22"""
     total, every = 100, 0.2
     with Site(server, tmp_path, lease="3s") as site:
         job = site.enqueue(task, 1, total, every)
@@ -103,7 +102,7 @@ def test_a_job_goes_on_after_its_own_process_was_killed(server: Server, tmp_path
 def test_a_frozen_worker_that_comes_back_stops_at_its_next_checkpoint(
     server: Server, tmp_path: Path, task: str
 ) -> None:
-    """RB22, guarantee 2: and it does not overwrite how far the other one is."""
+    """And it does not overwrite how far the other one is."""
     total = 200
     with Site(server, tmp_path, lease="3s") as site:
         zombie = site.start()

@@ -84,7 +84,6 @@ def starter(
 
 
 def test_eight_processes_that_race_share_one_server(data: Path) -> None:
-    """RB20"""
     code = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nprint(ensure(data))\n"
     racers = [starter(code, data) for _ in range(8)]
     for racer in racers:
@@ -99,7 +98,6 @@ def test_eight_processes_that_race_share_one_server(data: Path) -> None:
 
 
 def test_killed_server_comes_back_with_every_acknowledged_write(data: Path) -> None:
-    """RB20"""
     url = ensure(data)
     acknowledged: list[int] = []
 
@@ -207,7 +205,7 @@ def test_data_moves_up_to_a_newer_engine_and_the_record_with_it(data: Path) -> N
 
 
 def test_status_and_stop_tell_the_truth_and_start_nothing(data: Path) -> None:
-    """RB19: append-only file on, nothing is evicted, only this user may connect."""
+    """Append-only file on, nothing is evicted, only this user may connect."""
     assert not status(data).running
     assert stop(data) is False
     assert not data.exists()

@@ -37,7 +37,6 @@ def test_every_point_has_its_test() -> None:
 
 @pytest.mark.parametrize("point", PASSES)
 def test_jobs_of_a_worker_killed_at_any_point_all_run(server: Server, tmp_path: Path, point: Point) -> None:
-    """RB22"""
     count = 10
     # Where nothing may run twice, a lease must outlast a machine that stands still for a moment.
     with Site(server, tmp_path, lease="4s" if point in BEFORE_ANY_START else "1.5s") as site:
@@ -59,7 +58,6 @@ def test_jobs_of_a_worker_killed_at_any_point_all_run(server: Server, tmp_path: 
 
 @pytest.mark.slow
 def test_job_of_a_killed_worker_runs_again_within_15_seconds_by_default(server: Server, tmp_path: Path) -> None:
-    """RB22, guarantee 3"""
     with Site(server, tmp_path) as site:
         other = site.start()
         site.wait_idle(other)
@@ -77,7 +75,7 @@ def test_job_of_a_killed_worker_runs_again_within_15_seconds_by_default(server: 
 
 
 def test_supervised_job_runs_again_within_3_seconds_by_default(server: Server, tmp_path: Path) -> None:
-    """RB22: whoever sees a worker die need not wait for its leases."""
+    """Whoever sees a worker die need not wait for its leases."""
     with Site(server, tmp_path) as site:
         site.start(supervised=True)
         site.enqueue("nap", 1, 0.5)
@@ -92,7 +90,6 @@ def test_supervised_job_runs_again_within_3_seconds_by_default(server: Server, t
 
 
 def test_frozen_worker_comes_back_and_its_word_is_refused(server: Server, tmp_path: Path) -> None:
-    """RB22, guarantee 2"""
     with Site(server, tmp_path, lease="1.5s") as site:
         zombie = site.start()
         job = site.enqueue("nap", 1, 1.0)
@@ -114,7 +111,7 @@ def test_frozen_worker_comes_back_and_its_word_is_refused(server: Server, tmp_pa
 
 
 def test_worker_frozen_under_its_supervisor_does_not_keep_its_job(server: Server, tmp_path: Path) -> None:
-    """RB22: a supervisor renews for a process that is busy, not for one that somebody stopped."""
+    """A supervisor renews for a process that is busy, not for one that somebody stopped."""
     with Site(server, tmp_path, lease="1.5s") as site:
         site.start(supervised=True)
         site.enqueue("nap", 1, 0.5)

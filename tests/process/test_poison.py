@@ -18,7 +18,6 @@ from tests.servers import Server
 
 @pytest.mark.parametrize("poison", ["segfault", "vanish"])
 def test_job_that_kills_its_worker_three_times_is_a_dead_letter(server: Server, tmp_path: Path, poison: str) -> None:
-    """RB38"""
     with Site(server, tmp_path, lease="3s") as site:
         site.enqueue_many("nap", range(20), 0.05)
         job = site.enqueue(poison, 100)
@@ -35,7 +34,7 @@ def test_job_that_kills_its_worker_three_times_is_a_dead_letter(server: Server, 
 
 
 def test_jobs_beside_a_poison_job_are_not_taken_for_poison(server: Server, tmp_path: Path) -> None:
-    """RB38: they die with it, again and again, and are not to blame."""
+    """They die with it, again and again, and are not to blame."""
     with Site(server, tmp_path, lease="3s") as site:
         site.enqueue_many("nap", range(10), 0.3)
         site.enqueue("segfault", 100)
@@ -45,7 +44,6 @@ def test_jobs_beside_a_poison_job_are_not_taken_for_poison(server: Server, tmp_p
 
 
 def test_whatever_a_task_raises_is_a_failure_of_the_task(server: Server, tmp_path: Path) -> None:
-    """RB38"""
     with Site(server, tmp_path, lease="3s") as site:
         worker = site.start()
         raised: dict[int, str] = {}
@@ -65,7 +63,7 @@ def test_whatever_a_task_raises_is_a_failure_of_the_task(server: Server, tmp_pat
 
 
 def test_job_that_blocks_the_event_loop_keeps_its_lease_and_gives_up_the_others(server: Server, tmp_path: Path) -> None:
-    """RB22: renewed off the loop, so nobody else starts it; what it cannot start is run by the other worker."""
+    """Renewed off the loop, so nobody else starts it; what it cannot start is run by the other worker."""
     with Site(server, tmp_path, lease="3s") as site:
         blocked = site.start()
         site.wait_idle(blocked)
@@ -81,7 +79,7 @@ def test_job_that_blocks_the_event_loop_keeps_its_lease_and_gives_up_the_others(
 
 
 def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Server, tmp_path: Path) -> None:
-    """RB22: nothing waits for a blocked loop longer than a lease, and nothing runs twice because of it."""
+    """Nothing waits for a blocked loop longer than a lease, and nothing runs twice because of it."""
     with Site(server, tmp_path, lease="3s") as site:
         site.enqueue_many("block", range(1), 12.0)
         site.enqueue_many("nap", range(1, 10), 0.05)
@@ -97,7 +95,6 @@ def test_jobs_claimed_together_with_one_that_blocks_are_run_by_others(server: Se
 
 
 def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(server: Server, tmp_path: Path) -> None:
-    """RB22"""
     with Site(server, tmp_path, lease="3s") as site:
         site.start(supervised=True)
         site.enqueue("hold_python", 1, 8)
@@ -113,7 +110,6 @@ def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(serv
 
 @pytest.mark.parametrize("task", ["wait_for_ever", "spin_for_ever", "sleep_for_ever", "spin_in_process"])
 def test_hung_job_is_ended_at_its_time_limit_and_the_others_go_on(server: Server, tmp_path: Path, task: str) -> None:
-    """RB41"""
     with Site(server, tmp_path, lease="3s") as site:
         worker = site.start(concurrency=4, threads=8)
         job = site.enqueue(task, 1)
@@ -130,7 +126,7 @@ def test_hung_job_is_ended_at_its_time_limit_and_the_others_go_on(server: Server
 
 @pytest.mark.slow
 def test_job_that_blocks_the_event_loop_beyond_its_limit_is_ended(server: Server, tmp_path: Path) -> None:
-    """RB41: nothing inside its process can stop it, so the supervisor ends the process."""
+    """Nothing inside its process can stop it, so the supervisor ends the process."""
     with Site(server, tmp_path, lease="2s") as site:
         supervisor = site.start(supervised=True)
         job = site.enqueue("block_for_ever", 1)
@@ -141,7 +137,7 @@ def test_job_that_blocks_the_event_loop_beyond_its_limit_is_ended(server: Server
 
 
 def test_worker_whose_threads_hang_starts_anew(server: Server, tmp_path: Path) -> None:
-    """RB41: threads cannot be killed, their process can."""
+    """Threads cannot be killed, their process can."""
     with Site(server, tmp_path, lease="3s", grace="1s") as site:
         supervisor = site.start(supervised=True, threads=4)
         for n in range(2):
@@ -182,7 +178,6 @@ _UNKNOWN = (b'{"t":"os.system","a":["touch FORGED"]}', b'{"t":"renamed_long_ago"
 
 
 def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_path: Path) -> None:
-    """RB23, RB29"""
     with Site(server, tmp_path, lease="3s") as site:
         keys, new_id = site.app.keys_of(site.queue.name), Ids()
         bad = {new_id(): _GARBAGE[n % len(_GARBAGE)] for n in range(300)}
@@ -210,7 +205,6 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
 
 @pytest.mark.parametrize("broken", ["claim", "lost claim", "story", "group", "id"])
 def test_broken_bookkeeping_of_one_job_does_not_touch_the_others(server: Server, tmp_path: Path, broken: str) -> None:
-    """RB23"""
     with Site(server, tmp_path, lease="1.5s") as site:
         keys, run = site.app.keys_of(site.queue.name), site.app.run
         id: str | bytes = b"\xff\xfe of a stranger" if broken == "id" else Ids()()

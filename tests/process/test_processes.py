@@ -121,7 +121,6 @@ def children_of(pid: int) -> set[int]:
 
 # what jobs do
 async def test_function_runs_in_another_process_with_its_arguments(pool: Pool) -> None:
-    """R228"""
     assert await pool.result(tasks.add, 2, 3, factor=10) == 50
     assert await pool.result(tasks.pid) != os.getpid()
 
@@ -157,7 +156,6 @@ async def test_runs_are_announced_when_they_begin(pool: Pool) -> None:
 
 
 async def test_two_children_compute_at_the_same_time(two: Pool) -> None:
-    """R228"""
     runs = [run_of(tasks.burn, 0.3) for _ in range(4)]
     for run in runs:
         two.submit(run)
@@ -202,7 +200,6 @@ async def test_error_comes_with_its_type_message_and_traceback(pool: Pool) -> No
     ],
 )
 async def test_whatever_a_task_raises_is_a_failure_and_its_child_goes_on(pool: Pool, kind: str, error: str) -> None:
-    """RB38"""
     before = await pool.result(tasks.pid)
     failure = await pool.failure(tasks.fail, kind)
     assert failure.error == error
@@ -211,7 +208,6 @@ async def test_whatever_a_task_raises_is_a_failure_and_its_child_goes_on(pool: P
 
 @pytest.mark.parametrize(("kind", "error"), [("system_exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
 async def test_async_task_cannot_end_its_child_either(pool: Pool, kind: str, error: str) -> None:
-    """RB38"""
     before = await pool.result(tasks.pid)
     assert (await pool.failure(tasks.fail_async, kind)).error == error
     assert await pool.result(tasks.pid) == before
@@ -303,7 +299,6 @@ async def test_thread_left_behind_does_not_talk_into_the_next_job(pool: Pool) ->
 
 # killed and crashed
 async def test_job_that_never_ends_is_killed_within_a_second_and_the_child_replaced(pool: Pool) -> None:
-    """RB41"""
     before = await pool.result(tasks.pid)
     run = run_of(tasks.talk_then_hang)
     pool.submit(run)
@@ -327,7 +322,6 @@ async def test_job_is_killed_while_its_child_is_starting(pool: Pool) -> None:
 
 
 async def test_other_child_goes_on_when_one_is_killed(two: Pool) -> None:
-    """RB41"""
     hangs, computes = run_of(tasks.talk_then_hang), run_of(tasks.burn, 0.5)
     two.submit(hangs)
     two.submit(computes)
@@ -371,7 +365,6 @@ async def test_run_that_was_given_back_while_it_waited_is_skipped(pool: Pool) ->
     ],
 )
 async def test_crash_costs_one_attempt_and_the_jobs_behind_it_run(pool: Pool, how: str, text: str) -> None:
-    """RB38"""
     crash, behind = run_of(tasks.crash, how), run_of(tasks.add, 1)
     pool.submit(crash)
     pool.submit(behind)
@@ -383,7 +376,6 @@ async def test_crash_costs_one_attempt_and_the_jobs_behind_it_run(pool: Pool, ho
 
 
 async def test_child_that_died_idle_costs_no_attempt(pool: Pool) -> None:
-    """RB38"""
     before = await pool.result(tasks.pid)
     os.kill(before, signal.SIGKILL)
     await aeventually(lambda: is_gone(before))
@@ -410,7 +402,6 @@ async def test_programs_and_forks_that_a_job_starts_can_be_terminated_by_it(pool
 
 @needs_linux
 async def test_programs_that_a_job_started_are_killed_with_it(pool: Pool, tmp_path: Path) -> None:
-    """RB41"""
     file = tmp_path / "pid"
     run = run_of(tasks.start_a_program, str(file))
     pool.submit(run)
@@ -423,7 +414,6 @@ async def test_programs_that_a_job_started_are_killed_with_it(pool: Pool, tmp_pa
 
 @needs_linux
 async def test_crash_is_noticed_although_a_fork_of_the_job_lives_on(pool: Pool, tmp_path: Path) -> None:
-    """RB38"""
     file = tmp_path / "pid"
     error = await pool.error(tasks.fork_and_crash, str(file))
     assert isinstance(error, ProcessDied)

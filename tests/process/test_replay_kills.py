@@ -17,7 +17,6 @@ COUNT = 40
 
 
 def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: Server, tmp_path: Path) -> None:
-    """R95 RB15"""
     with Site(server, tmp_path, lease="5s") as site:
         site.enqueue_many("nap", range(COUNT), 0.0)
         for lease in site.queue.take(COUNT, worker="undertaker", lease="5m"):
@@ -59,7 +58,6 @@ def _went(site: Site, count: int) -> bool:
 
 
 def test_a_replay_outlasts_a_server_that_is_killed_and_comes_back(engine: str, tmp_path: Path) -> None:
-    """R95 RB20"""
     config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
     with (
         Server(engine, directory=tmp_path / "mortal", config=config) as mortal,

@@ -216,7 +216,7 @@ def test_a_request_that_kills_every_worker_is_a_fault_in_the_end(server: Server,
 
 
 def test_a_frozen_responder_that_comes_back_does_not_answer_a_second_time(server: Server, tmp_path: Path) -> None:
-    """RB10: its word is refused, and who asked never hears it."""
+    """Its word is refused, and who asked never hears it."""
     with BusSite(server, tmp_path, lease="1.5s") as site:
         zombie = site.start()
         site.wait_served(zombie)
@@ -302,7 +302,7 @@ def asker(site: BusSite, count: int, seconds: float, timeout: float) -> subproce
 def test_nothing_is_left_of_the_requests_of_one_who_was_killed(
     server: Server, tmp_path: Path, concurrency: int
 ) -> None:
-    """RB10. Those that have not begun by their deadline never do."""
+    """Those that have not begun by their deadline never do."""
     count, seconds, timeout = 200, 0.8, 2.5
     with BusSite(server, tmp_path, trace_max="0") as site:
         worker = site.start(concurrency=concurrency)

@@ -105,7 +105,6 @@ class Crowd:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_second_fires_once_while_workers_are_killed(server: Server, tmp_path: Path) -> None:
-    """RB27, RB44"""
     processes, seconds = (20, 60.0) if IS_NIGHTLY else (6, 15.0)
     with Site(server, tmp_path, lease="2s") as site:
         crowd = Crowd(site, processes, random.Random())
@@ -132,7 +131,6 @@ POINTS: dict[Point, bool] = {"errand_taken": False, "errand_done": True}
 def test_a_worker_killed_while_it_fires_neither_loses_nor_repeats_the_tick(
     server: Server, tmp_path: Path, point: Point
 ) -> None:
-    """RB27"""
     with Site(server, tmp_path, lease="2s") as site:
         victim = site.start(fault=f"{point}:2")
         beat = Beat(site)
@@ -145,7 +143,7 @@ def test_a_worker_killed_while_it_fires_neither_loses_nor_repeats_the_tick(
 
 
 def test_a_tick_whose_worker_died_is_fired_by_another_within_seconds(server: Server, tmp_path: Path) -> None:
-    """RB27: it need not wait for its next tick, nor for a lease of a job."""
+    """It need not wait for its next tick, nor for a lease of a job."""
     with Site(server, tmp_path) as site:
         victim = site.start(fault="errand_taken:2")
         beat = Beat(site)
@@ -163,7 +161,6 @@ def test_a_tick_whose_worker_died_is_fired_by_another_within_seconds(server: Ser
 def test_each_second_fires_once_over_restarts_of_the_server(
     engine: str, server: Server, tmp_path: Path, how: str
 ) -> None:
-    """RB20, RB27"""
     config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
     with (
         Server(engine, directory=tmp_path / "mortal", config=config) as mortal,

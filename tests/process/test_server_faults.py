@@ -26,7 +26,6 @@ def mortal(engine: str, tmp_path: Path) -> Iterator[Server]:
 
 
 def test_idle_worker_outlives_a_restart_of_the_server(mortal: Server, tmp_path: Path) -> None:
-    """RB20"""
     with Site(mortal, tmp_path, lease="3s") as site:
         worker = site.start()
         site.wait_idle(worker)
@@ -40,7 +39,6 @@ def test_idle_worker_outlives_a_restart_of_the_server(mortal: Server, tmp_path: 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_no_acknowledged_job_is_lost_when_the_server_ends_under_load(mortal: Server, tmp_path: Path, how: str) -> None:
-    """RB20"""
     with Site(mortal, tmp_path, lease="2s") as site:
         worker = site.start()
         with site.load("nap", 0.01):
@@ -54,7 +52,6 @@ def test_no_acknowledged_job_is_lost_when_the_server_ends_under_load(mortal: Ser
 
 
 def test_worker_waits_quietly_for_a_server_that_is_away(mortal: Server, tmp_path: Path) -> None:
-    """RB20"""
     with Site(mortal, tmp_path, lease="2s") as site:
         worker = site.start()
         site.enqueue("nap", 1, 3.0)  # ends while nobody can be told
@@ -77,7 +74,6 @@ def test_worker_waits_quietly_for_a_server_that_is_away(mortal: Server, tmp_path
 
 
 def test_server_that_forgets_its_scripts_is_told_them_again(mortal: Server, tmp_path: Path) -> None:
-    """RB20"""
     with Site(mortal, tmp_path, lease="2s") as site:
         worker = site.start()
         with site.load("nap", 0.01):
@@ -91,7 +87,7 @@ def test_server_that_forgets_its_scripts_is_told_them_again(mortal: Server, tmp_
 
 @pytest.mark.slow
 def test_silent_connections_are_replaced_within_15_seconds_by_default(server: Server, tmp_path: Path) -> None:
-    """RB40: also the job that was handed over into the silence runs."""
+    """Also the job that was handed over into the silence runs."""
     with Proxy("127.0.0.1", server.port) as proxy, Site(server, tmp_path) as site:
         worker = site.start(url=proxy.url)
         site.wait_idle(worker)
@@ -106,7 +102,6 @@ def test_silent_connections_are_replaced_within_15_seconds_by_default(server: Se
 
 
 def test_connections_that_fall_silent_under_load_lose_nothing(server: Server, tmp_path: Path) -> None:
-    """RB40"""
     settings = {"lease": "2s", "call_timeout": "1s", "connect_timeout": "1s"}
     with Proxy("127.0.0.1", server.port) as proxy, Site(server, tmp_path, **settings) as site:
         site.start(url=proxy.url)
@@ -122,7 +117,6 @@ def test_connections_that_fall_silent_under_load_lose_nothing(server: Server, tm
 
 
 def test_network_that_is_gone_for_some_seconds_loses_nothing(server: Server, tmp_path: Path) -> None:
-    """RB40"""
     settings = {"lease": "2s", "call_timeout": "1s", "connect_timeout": "1s"}
     with Proxy("127.0.0.1", server.port) as proxy, Site(server, tmp_path, **settings) as site:
         worker = site.start(url=proxy.url)
@@ -139,7 +133,6 @@ def test_network_that_is_gone_for_some_seconds_loses_nothing(server: Server, tmp
 
 
 def test_full_server_refuses_new_jobs_and_records_the_running_ones(mortal: Server, tmp_path: Path) -> None:
-    """RB21"""
     with Site(mortal, tmp_path, lease="2s") as site:
         worker = site.start()
         site.enqueue("nap", 1, 1.5)
@@ -161,7 +154,6 @@ def test_full_server_refuses_new_jobs_and_records_the_running_ones(mortal: Serve
 
 @pytest.mark.parametrize("ahead", [3600, -3600])
 def test_wrong_clock_of_a_worker_changes_nothing(server: Server, tmp_path: Path, ahead: int) -> None:
-    """RB44"""
     with Site(server, tmp_path, lease="1.5s") as site:
         site.start(clock=ahead)
         site.start()  # that sees the leases of the other

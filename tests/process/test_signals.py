@@ -60,7 +60,6 @@ def test_a_supervisor_told_while_it_starts_processes_starts_no_more_and_tells_th
 
 @both
 def test_short_job_finishes_after_sigterm(server: Server, tmp_path: Path, supervised: bool) -> None:
-    """RB32"""
     with Site(server, tmp_path, lease="30s", grace="10s") as site:
         worker = site.start(supervised=supervised)
         site.enqueue("nap", 1, 0.7)
@@ -75,7 +74,6 @@ def test_short_job_finishes_after_sigterm(server: Server, tmp_path: Path, superv
 def test_job_longer_than_the_grace_time_runs_elsewhere_and_has_spent_no_attempt(
     server: Server, tmp_path: Path, stop: signal.Signals
 ) -> None:
-    """RB32, guarantee 3"""
     with Site(server, tmp_path, lease="60s", grace="1s") as site:
         worker = site.start()
         jobs = [site.enqueue("nap_once", 1, 60.0), site.enqueue("work_once", 2, 60.0)]
@@ -96,7 +94,6 @@ def test_job_longer_than_the_grace_time_runs_elsewhere_and_has_spent_no_attempt(
 
 
 def test_jobs_that_wait_for_a_slot_are_handed_back_at_once(server: Server, tmp_path: Path) -> None:
-    """RB32"""
     with Site(server, tmp_path, lease="30s", grace="30s") as site:
         worker = site.start(concurrency=100, threads=1)
         site.wait_idle(worker)
@@ -113,7 +110,6 @@ def test_jobs_that_wait_for_a_slot_are_handed_back_at_once(server: Server, tmp_p
 
 @both
 def test_second_sigterm_stops_at_once(server: Server, tmp_path: Path, supervised: bool) -> None:
-    """RB32"""
     with Site(server, tmp_path, lease="10s", grace="60s") as site:
         worker = site.start(supervised=supervised)
         site.enqueue("nap_once", 1, 60.0)
@@ -131,7 +127,6 @@ def test_second_sigterm_stops_at_once(server: Server, tmp_path: Path, supervised
 
 @both
 def test_hup_and_usr1_leave_a_worker_at_work(server: Server, tmp_path: Path, supervised: bool) -> None:
-    """RB32"""
     with Site(server, tmp_path, lease="30s") as site:
         worker = site.start(supervised=supervised)
         site.enqueue("nap", 1, 0.5)
@@ -146,7 +141,6 @@ def test_hup_and_usr1_leave_a_worker_at_work(server: Server, tmp_path: Path, sup
 
 
 def test_no_process_outlives_a_killed_supervisor(server: Server, tmp_path: Path) -> None:
-    """RB32"""
     with Site(server, tmp_path, lease="30s", grace="3s") as site:
         supervisor = site.start(supervised=True, processes=2)
         eventually(lambda: len(supervisor.ids) == 2, timeout=START, what="both processes begin")
@@ -165,7 +159,6 @@ def test_no_process_outlives_a_killed_supervisor(server: Server, tmp_path: Path)
 
 
 def test_worker_stops_while_the_server_is_away(engine: str, tmp_path: Path) -> None:
-    """RB32"""
     own = Server(engine, directory=tmp_path / "own", config={"appendonly": "yes"})
     with own, Site(own, tmp_path, lease="2s", grace="1s") as site:
         worker = site.start()

@@ -97,7 +97,6 @@ def test_reports_at_the_bounds(app: Relevo, sizes: list[int], calls: int) -> Non
 
 
 def test_large_results_reach_a_job_in_calls_of_bounded_size(desk: Desk) -> None:
-    """RB44"""
     size, parents = 200_000, [f"{n:020d}" for n in range(8)]
     child = waiting(desk, len(parents), takes=str(len(parents)))
     written = []

@@ -184,7 +184,7 @@ def own_desk(engine: str, tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_a_server_without_memory_still_keeps_how_far_running_jobs_are(own_desk: Desk) -> None:
-    """RB21: else an hour of work would be lost for the sake of some bytes."""
+    """Else an hour of work would be lost for the sake of some bytes."""
     (id,) = own_desk.push(BODY)
     own_desk.claim()
     own_desk.server.command("CONFIG", "SET", "maxmemory", 1)

@@ -105,7 +105,7 @@ def known(desk: Desk, task: str = TASK) -> list[str]:
 
 
 def test_what_is_made_for_a_task_is_noted_with_it_and_ends_with_the_last_of_it(desk: Desk) -> None:
-    """RB3: the message, its note and the note's end come in one step."""
+    """The message, its note and the note's end come in one step."""
     first = message(desk, ttl_ms=50_000)
     assert known(desk) == [first]
     assert 40_000 < desk.ask("PTTL", f"made:{TASK}") <= 50_000
@@ -165,7 +165,6 @@ def test_where_nothing_was_made_nothing_is_removed_and_nothing_written(desk: Des
 @pytest.mark.parametrize("state", LIVES)
 @pytest.mark.parametrize("dead", [False, True])
 def test_what_lives_is_counted_and_not_touched(desk: Desk, state: str, dead: bool) -> None:
-    """R24"""
     id = LIVES[state](desk)
     before = everything(desk)
     assert cleaned(desk, dead=dead) == cleaned(desk, dead=dead, dry_run=True) == Left(0, 1, 0)
@@ -422,7 +421,7 @@ class Story:
 def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """RB6, R24: about 1,500 steps of clean-ups among 4,500 others; none removes what waits, is due later or runs."""
+    """About 1,500 steps of clean-ups among 4,500 others; none removes what waits, is due later or runs."""
     monkeypatch.setattr(tasks, "PART", 3)
     chance = random.Random(seed)
     story = Story(desk, chance)
@@ -474,7 +473,7 @@ def test_a_queue_is_taken_off_the_list_once(desk: Desk) -> None:
 
 
 def test_a_queue_that_was_listed_again_meanwhile_stays(desk: Desk) -> None:
-    """RB4: in 2,000 random interleavings, one that was used after it was looked at is never taken off."""
+    """In 2,000 random interleavings, one that was used after it was looked at is never taken off."""
     key, chance = desk.keys.key("queues"), random.Random(7)
     used, seen = 0, 0
 

@@ -288,7 +288,6 @@ def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
 
 
 def test_a_flood_under_two_limits_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
-    """RB44."""
     limit(desk, "g:a", concurrency=2)
     desk.run(limits.pause(desk.keys, "t:charge"))
     flood(desk, "charge", "a", 5_000)

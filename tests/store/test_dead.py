@@ -90,7 +90,6 @@ def bury(desk: Desk, *rows: tuple[str, int, bytes], ttl_ms: int = DAY, dead_max:
 
 
 def test_letters_come_newest_first_or_oldest_first_from_any_place(desk: Desk) -> None:
-    """R94"""
     ids = sorted(new_id() for _ in range(7))
     bury(desk, *((id, 1000 + n, record_of()) for n, id in enumerate(ids)))
     assert ids_of(desk, oldest=True) == ids
@@ -137,7 +136,6 @@ def test_a_part_holds_no_more_bytes_than_a_call_should(desk: Desk) -> None:
 
 
 def test_letters_whose_record_has_ended_are_passed_over(desk: Desk) -> None:
-    """R92"""
     first, second, third = die(desk, "ValueError", "ValueError", "KeyError")
     desk.ask("DEL", f"ended:{first}")
     assert ids_of(desk, kind=VALUE) == [second]
@@ -199,7 +197,6 @@ def test_a_group_follows_what_becomes_of_its_letters(desk: Desk) -> None:
 
 
 def test_letters_that_are_dropped_for_newer_ones_leave_their_group(desk: Desk) -> None:
-    """R93, RB15"""
     ids = die(desk, *["ValueError", "KeyError"] * 3, dead_max=2)
     assert desk.members("dead") == ids[-2:]
     assert (in_group(desk, VALUE), in_group(desk, KEY)) == ([ids[-2]], [ids[-1]])
@@ -207,7 +204,6 @@ def test_letters_that_are_dropped_for_newer_ones_leave_their_group(desk: Desk) -
 
 
 def test_letters_whose_time_is_over_do_not_count_in_their_group_and_leave_it_with_the_next(desk: Desk) -> None:
-    """R92"""
     ids = die(desk, *["ValueError"] * 3)
     for id in ids[:2]:
         desk.ask("DEL", f"ended:{id}")

@@ -512,7 +512,6 @@ LIVES: list[list[tuple[str, int]]] = [
 
 @pytest.mark.parametrize("seed", range(25))
 def test_letters_in_any_order_and_any_number_lead_to_the_same(desk: Desk, seed: int) -> None:
-    """RB44"""
     chance = random.Random(seed)
     number = chance.randint(1, 4)
     parents = [f"{n:020d}" for n in range(number)]

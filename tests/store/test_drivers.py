@@ -153,7 +153,7 @@ def test_a_server_that_is_away_is_waited_for_as_long_as_said(line: OpenLine, own
 
 
 def test_jobs_acknowledged_while_the_server_is_killed_are_there_once(own_server: Server, keys: QueueKeys) -> None:
-    """RB20, in small: four threads enqueue through three kill -9."""
+    """In small: four threads enqueue through three kill -9."""
     driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=1, call_timeout=1))
     acknowledged: list[str] = []
     over = threading.Event()
@@ -213,7 +213,6 @@ def proxy(own_server: Server) -> Iterator[Proxy]:
 def test_a_black_holed_connection_is_noticed_and_the_call_repeated(
     line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
 ) -> None:
-    """RB40"""
     store = line(proxy.url)
     store.run(one_job(keys))
     proxy.black_hole()
@@ -224,7 +223,7 @@ def test_a_black_holed_connection_is_noticed_and_the_call_repeated(
 
 
 def test_a_turn_in_a_black_hole_is_not_repeated(line: OpenLine, proxy: Proxy, keys: QueueKeys) -> None:
-    """RB40: nobody can know whether jobs were handed out into it; their leases bring them back."""
+    """Nobody can know whether jobs were handed out into it; their leases bring them back."""
     store = line(proxy.url)
     store.run(one_job(keys))
     proxy.black_hole()
@@ -578,7 +577,7 @@ def test_50_threads_share_a_driver(own_server: Server, keys: QueueKeys) -> None:
 
 
 def test_a_forked_child_opens_its_own_connection(own_server: Server, keys: QueueKeys) -> None:
-    """RB45: parent and child go on talking, each on its own socket."""
+    """Parent and child go on talking, each on its own socket."""
     driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=3, call_timeout=5))
     assert driver.perform(one_job(keys)) == 1
     child = os.fork()
@@ -595,7 +594,7 @@ def test_a_forked_child_opens_its_own_connection(own_server: Server, keys: Queue
 
 
 def test_importing_relevo_opens_no_connection(own_server: Server) -> None:
-    """RB45: nor does making an app and its tasks."""
+    """Nor does making an app and its tasks."""
     code = """
 import socket
 def refuse(*a, **k): raise AssertionError("a socket was opened")
@@ -620,7 +619,6 @@ app.close()
 
 @pytest.mark.slow
 def test_a_cluster_serves_every_queue_and_survives_a_failover(engine: str, tmp_path: Path) -> None:
-    """RB35"""
     queues = [QueueKeys(f"relevo:test:shop:actions:q{n}") for n in range(12)]
     with Cluster(tmp_path / "cluster", engine) as cluster:
         source = Source(cluster.url, data_dir=tmp_path, connect_timeout=2, call_timeout=2)

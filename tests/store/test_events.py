@@ -137,7 +137,7 @@ def test_an_event_that_nobody_wants_is_no_error_and_leaves_nothing(bus: Bus) -> 
 
 
 def test_all_who_subscribed_get_an_event_once_and_others_do_not(bus: Bus) -> None:
-    """RB12: K subscriptions, K deliveries."""
+    """K subscriptions, K deliveries."""
     for pattern in ("shop.sold", "shop.*", "*.sold", "shop.>", ">", "*", "shop.bought", "shop.sold.twice", "mail.>"):
         bus.subscribe(pattern)
     event = bus.send("shop.sold")
@@ -364,7 +364,6 @@ def test_any_number_of_events_is_delivered_in_calls_of_bounded_length(bus: Bus) 
 
 
 def test_large_events_are_delivered_in_calls_of_bounded_size(bus: Bus) -> None:
-    """RB44"""
     to = Recipient(queue_of("a"), 100, "old", 0)
     bodies = [b'{"t":"x","d":"%b"' % (b"x" * (CHUNK_BYTES // 3)) for _ in range(7)]
     some = [Event(new_id(), "a", 1, body, (to,), ANYWHERE) for body in bodies]
@@ -416,7 +415,7 @@ def test_tiers_are_counted_and_what_a_task_caused_is_known(bus: Bus) -> None:
 
 
 def test_a_full_queue_takes_nothing_new_if_it_wants_to_keep_the_old(bus: Bus) -> None:
-    """RB12: memory is bounded, and what was lost is counted."""
+    """Memory is bounded, and what was lost is counted."""
     first, second, third = (new_id() for _ in range(3))
     assert put(bus, "a", first, second, third, most=2, discard="new") == [STORED, STORED, NO_ROOM]
     assert put(bus, "a", third, most=2, discard="new") == [NO_ROOM]
@@ -500,7 +499,6 @@ def test_where_nothing_can_give_way_nothing_comes_in(bus: Bus) -> None:
 
 
 def test_a_slow_subscriber_does_not_slow_the_publisher_nor_the_others(bus: Bus) -> None:
-    """RB12"""
     bus.subscribe("shop.sold", "slow", max_backlog=10)
     bus.subscribe("shop.sold", "quick")
     ids = [bus.send().id for _ in range(50)]
@@ -702,7 +700,7 @@ def test_a_queue_without_events_is_not_behind(bus: Bus) -> None:
 
 
 def test_the_lag_is_what_waits_and_how_old_it_is(bus: Bus) -> None:
-    """RB12: lag is a metric."""
+    """Lag is a metric."""
     ids = [new_id() for _ in range(20)]
     put(bus, "a", *ids)
     desk = bus.desk("a")
@@ -734,7 +732,6 @@ def test_strange_ids_do_not_stop_the_look_at_the_lag(bus: Bus) -> None:
 
 
 def test_without_memory_nothing_new_is_published_but_nothing_is_lost(engine: str, tmp_path: Path) -> None:
-    """RB21"""
     with Server(engine, directory=tmp_path) as server:
         app = Relevo("own", url=server.url, env="test", call_timeout=1, _clock_key="{own}:shift")
         bus = Bus(app, server)

@@ -44,7 +44,7 @@ def test_a_server_that_forgot_its_scripts_is_told_them_again(own_desk: Desk) -> 
 
 
 def test_without_memory_no_job_is_taken_but_work_goes_on(own_desk: Desk) -> None:
-    """RB21: enqueue raises, running jobs finish, what is queued is handed out."""
+    """Enqueue raises, running jobs finish, what is queued is handed out."""
     ids = own_desk.push(*['{"t":"x"}'] * 10)
     own_desk.push_one('{"t":"x"}', priority=150, group="g")
     held = own_desk.claim(4)
@@ -73,7 +73,7 @@ def test_without_memory_no_job_is_taken_but_work_goes_on(own_desk: Desk) -> None
 
 
 def test_without_memory_jobs_can_be_removed_and_cancelled(own_desk: Desk) -> None:
-    """RB21: whatever frees memory, or stops work, is still possible."""
+    """Whatever frees memory, or stops work, is still possible."""
     first, second, third, _ = own_desk.push(*['{"t":"x"}'] * 4)
     own_desk.claim(2)
     own_desk.turn(0, moved(first, "dead", text=b'{"state":"dead"}'))

@@ -80,7 +80,6 @@ def test_a_look_at_a_job_that_has_ended_gives_its_record(desk: Desk, verb: str) 
 
 
 def test_a_look_at_a_body_that_cannot_be_read(desk: Desk) -> None:
-    """RB23"""
     for body in (b"", b"not json", b"[]", b'{"a":1}', b"\xff\xfe", b"[" * 5000):
         assert readable(body) is None
     (id,) = desk.push("not json")
@@ -186,7 +185,6 @@ def test_the_record_of_a_cancelled_job_holds_its_body_to_the_byte(desk: Desk, bo
     "body", [b"", b"n", b"no", b"not", b"not json", b'{"t":"x"', b"\xff\xfe", b'{"t":"\xc3"}', bytes(range(256))]
 )
 def test_a_body_that_cannot_be_read_is_kept_as_bytes_when_its_job_is_cancelled(desk: Desk, body: bytes) -> None:
-    """RB23"""
     id = new_id()
     desk.run(push_plain(desk.keys, [(id, body)], 100, LEASE_MS))
     assert cancelling(desk, id) == "cancelled"
@@ -220,7 +218,6 @@ STRANGE = {
 def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to_the_byte(
     desk: Desk, strange: str, how: str
 ) -> None:
-    """RB23"""
     body, is_envelope = STRANGE[strange]
     if how == "cut":
         job = NewJob(new_id(), 100, body, needs=needs_of(1, 60_000))
@@ -381,7 +378,7 @@ def test_what_was_discarded_meanwhile_is_not_said_to_be_back(desk: Desk) -> None
 
 @pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
 def test_an_ended_job_is_revived_once_however_often_it_is_asked(desk: Desk, verb: str) -> None:
-    """RB15: replaying an entry twice runs it once."""
+    """Replaying an entry twice runs it once."""
     (id,) = desk.push(BODY)
     end(desk, id, verb)
     assert reviving(desk, id) == 1
@@ -435,7 +432,7 @@ def test_a_revived_job_calls_an_idle_worker(desk: Desk) -> None:
 
 
 def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk: Desk) -> None:
-    """RB22: tokens go on growing, also over an end."""
+    """Tokens go on growing, also over an end."""
     (id,) = late_desk.push(BODY)
     late_desk.claim(worker="zombie", lease_ms=1000)
     late_desk.advance(1001)
@@ -454,7 +451,7 @@ def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk
 
 
 def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:
-    """RB22: also when a job was cancelled while it waited, and however quickly lives follow each other."""
+    """Also when a job was cancelled while it waited, and however quickly lives follow each other."""
     (id,) = desk.push(BODY)
     tokens = []
     for life in range(6):

@@ -775,7 +775,7 @@ def commands(desk: Desk, call: Callable[[], Any]) -> int:
 
 
 def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
-    """RB44: each job is looked at a bounded number of times, and who finds nothing for himself is told to go on."""
+    """Each job is looked at a bounded number of times, and who finds nothing for himself is told to go on."""
     limit(desk, "a", concurrency=2)
     ids = flood(desk, "a", 20_000)
     assert desk.claim(2) == ids[:2]
@@ -840,7 +840,7 @@ def test_hundreds_of_groups_with_limits_are_served_in_few_turns(desk: Desk) -> N
 def test_two_limits_on_many_groups_cost_each_turn_a_bounded_number_of_commands(
     desk: Desk, groups: int, tasks: int, at_once: int
 ) -> None:
-    """RB44: the worst that is known: every job is under two limits, of another group and task than the one before."""
+    """The worst that is known: every job is under two limits, of another group and task than the one before."""
     chance = random.Random(7)
     for number in range(groups):
         limit(desk, f"g{number}", concurrency=1)

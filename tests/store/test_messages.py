@@ -642,7 +642,7 @@ def test_all_who_wait_for_one_message_are_told(desk: Desk, server: Server) -> No
 
 
 def test_the_word_of_one_who_lost_the_message_reaches_nobody(desk: Desk, server: Server) -> None:
-    """RB10: no double reply. The zombie's answer is refused, and only the heir's is told."""
+    """No double reply. The zombie's answer is refused, and only the heir's is told."""
     id = sent(desk, waiter=INBOX)
     assert desk.claim(worker="zombie", lease_ms=0) == [id]
     lost = desk.turn(1, worker="heir").lost

@@ -38,7 +38,6 @@ def test_a_plain_job_is_stored_and_counted(desk: Desk) -> None:
 
 
 def test_2500_plain_jobs_of_one_call_come_out_in_order(desk: Desk) -> None:
-    """RB34"""
     ids = desk.push(*[str(n) for n in range(2500)])
     found = desk.turn(1000)
     assert found.bodies == [str(n).encode() for n in range(1000)]
@@ -48,14 +47,13 @@ def test_2500_plain_jobs_of_one_call_come_out_in_order(desk: Desk) -> None:
 
 
 def test_10000_jobs_in_one_go_come_out_in_order(desk: Desk) -> None:
-    """RB34"""
     jobs = [NewJob(new_id(), 100, b"{}") for _ in range(10_000)]
     assert desk.run(push(desk.keys, jobs, LEASE_MS)) == [job.id for job in jobs]
     assert desk.drain(1000) == [job.id for job in jobs]
 
 
 def test_jobs_stay_in_order_when_ids_are_not(desk: Desk) -> None:
-    """RB34: the order is that of the calls, also between clients whose clocks differ."""
+    """The order is that of the calls, also between clients whose clocks differ."""
     ids = [new_id() for _ in range(50)]
     shuffled = random.sample(ids, len(ids))
     for id in shuffled:
@@ -201,7 +199,7 @@ def test_a_new_earliest_due_time_rings_one_idle_worker(desk: Desk) -> None:
 
 
 def test_a_delayed_job_waits_for_its_time(late_desk: Desk) -> None:
-    """RB44: after the server's clock, whatever the client's says."""
+    """After the server's clock, whatever the client's says."""
     id = late_desk.push_one(when="+60000", priority=7)
     assert late_desk.claim() == []
     late_desk.advance(30_000)
@@ -260,7 +258,7 @@ def test_scheduled_jobs_remember_their_group(late_desk: Desk) -> None:
 
 
 def test_a_name_gives_one_job_until_it_is_done(desk: Desk) -> None:
-    """RB24: waiting, running and retrying count as living."""
+    """Waiting, running and retrying count as living."""
     id = desk.push_one(name="n", scope="until_done")
     assert desk.push_one(name="n", scope="until_done") == id
     desk.claim()
@@ -317,7 +315,7 @@ def test_a_name_held_for_a_time_is_free_after_it(desk: Desk) -> None:
 
 
 def test_a_name_whose_job_has_gone_is_taken_over(desk: Desk) -> None:
-    """RB24: nothing that happened to a job may leave its name blocked."""
+    """Nothing that happened to a job may leave its name blocked."""
     desk.ask("HSET", "names", "n", "01gonegonegonegonego")
     id = desk.push_one(name="n", scope="until_done")
     assert desk.ask("HGET", "names", "n") == id.encode()
@@ -348,7 +346,6 @@ def test_names_of_one_call_are_seen_by_the_same_call(desk: Desk) -> None:
 
 
 def test_64_pushes_of_one_name_at_once_give_one_job(desk: Desk) -> None:
-    """RB24"""
     start = Barrier(64)
 
     def one(_: int) -> str:
@@ -366,7 +363,7 @@ def test_64_pushes_of_one_name_at_once_give_one_job(desk: Desk) -> None:
 
 
 def test_a_higher_priority_always_comes_first(desk: Desk) -> None:
-    """RB34: strict, for any interleaving of pushes and claims."""
+    """Strict, for any interleaving of pushes and claims."""
     chance = random.Random(7)
     waiting: list[tuple[int, int]] = []
     ids: dict[str, tuple[int, int]] = {}

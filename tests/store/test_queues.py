@@ -22,7 +22,7 @@ def body(n: int) -> str:
 
 
 def test_the_numbers_of_a_queue_add_up_in_every_state(desk: Desk) -> None:
-    """RB36: `Desk.stats` checks the sum each time."""
+    """`Desk.stats` checks the sum each time."""
     ids = desk.push(*[body(n) for n in range(10)])
     desk.push_one(when="+60000")
     assert (desk.stats().ready, desk.stats().scheduled) == (10, 1)

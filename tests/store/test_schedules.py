@@ -92,7 +92,6 @@ def test_a_new_schedule_waits_for_its_first_tick(desk: Desk) -> None:
 
 @pytest.mark.parametrize("code", ["", "digest"])
 def test_a_schedule_said_a_hundred_times_is_one_and_keeps_its_tick(late_desk: Desk, code: str) -> None:
-    """RB27"""
     schedule = made()
     assert enroll(late_desk, schedule, 5000, code) == "new"
     before = everything(late_desk)
@@ -150,7 +149,7 @@ def test_code_that_says_what_was_said_at_run_time_changes_nothing(desk: Desk) ->
 
 
 def test_a_clock_that_was_set_back_far_is_not_waited_for(desk: Desk) -> None:
-    """RB44: up to ten minutes, the ticks that come again were fired already; beyond that, the clock was wrong."""
+    """Up to ten minutes, the ticks that come again were fired already; beyond that, the clock was wrong."""
     hour = 3_600_000
     assert enroll(desk, made(origin="code"), 10 * hour, "one") == "new"
     assert enroll(desk, made(origin="code"), 10 * hour - 600_000, "one") == "same"
@@ -268,7 +267,7 @@ def test_a_removed_schedule_leaves_nothing_but_its_jobs(desk: Desk, app: Relevo,
 
 
 def test_the_tick_that_is_waited_for_fires_once_however_many_try(desk: Desk) -> None:
-    """RB27: each tick fires once."""
+    """Each tick fires once."""
     schedule = made()
     enroll(desk, schedule, 1000)
     id = one(desk, schedule, 1000, priority=7)

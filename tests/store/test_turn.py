@@ -51,13 +51,11 @@ def test_no_more_than_wanted_is_handed_out(desk: Desk) -> None:
 
 
 def test_at_most_1000_are_handed_out_at_once(desk: Desk) -> None:
-    """RB36"""
     desk.push(*["{}"] * 1200)
     assert len(desk.turn(5000).ids) == MOST == 1000
 
 
 def test_each_job_goes_to_one_worker_only(desk: Desk) -> None:
-    """RB22"""
     ids = desk.push(*["{}"] * 30)
     taken = [id for n in range(10) for id in desk.claim(4, worker=f"w{n}")]
     assert taken == ids
@@ -76,7 +74,7 @@ def test_a_job_handed_out_again_comes_with_its_claim_and_story(desk: Desk) -> No
 
 
 def test_an_entry_without_a_body_is_dropped_and_counted(desk: Desk) -> None:
-    """RB23: it never stops the others."""
+    """It never stops the others."""
     first, lost, last = desk.push("1", "2", "3")
     desk.claim(1)
     desk.turn(0, moved(first, "back", text=b"{}"))
@@ -89,7 +87,6 @@ def test_an_entry_without_a_body_is_dropped_and_counted(desk: Desk) -> None:
 
 
 def test_a_thousand_entries_without_a_body_do_not_stop_the_next(desk: Desk) -> None:
-    """RB23"""
     ids = desk.push(*["{}"] * 1000)
     desk.server.command("HDEL", desk.keys.key("jobs"), *ids)
     (good,) = desk.push()
@@ -223,7 +220,7 @@ def test_handing_back_keeps_the_story_that_was_there(desk: Desk) -> None:
 
 @pytest.mark.parametrize("verb", ["retry", "back", *ENDED])
 def test_a_wrong_token_is_refused_and_changes_nothing(desk: Desk, verb: str) -> None:
-    """RB22: a worker that lost its lease cannot commit."""
+    """A worker that lost its lease cannot commit."""
     (id,) = desk.push("body")
     desk.claim()
     before = (desk.score("running", id), desk.ask("HGET", "claims", id))
@@ -256,7 +253,6 @@ def test_one_refused_does_not_hold_up_the_others(desk: Desk) -> None:
 
 
 def test_a_thousand_of_each_kind_fit_in_one_turn(desk: Desk) -> None:
-    """RB36"""
     a, b, c = desk.push(*["{}"] * 1000), desk.push(*["{}"] * 1000), desk.push(*["{}"] * 1000)
     for _ in range(3):
         desk.claim(1000)
@@ -321,7 +317,7 @@ def test_an_index_of_no_done_jobs_is_possible(desk: Desk) -> None:
 
 
 def test_the_oldest_dead_letters_go_when_there_are_too_many(late_desk: Desk) -> None:
-    """RB15: record and entry go together, and are counted."""
+    """Record and entry go together, and are counted."""
     ids = late_desk.push(*["{}"] * 5)
     late_desk.claim(5)
     for id in ids:
@@ -349,7 +345,6 @@ def test_entries_whose_record_has_ended_leave_with_those_that_come(late_desk: De
 
 
 def test_a_follow_up_is_pushed_in_the_same_step(desk: Desk) -> None:
-    """RB28"""
     (id,) = desk.push()
     desk.claim()
     follow = new_id()
@@ -400,7 +395,6 @@ def test_those_who_wait_for_a_job_are_told_its_end(desk: Desk, server: Server, h
 
 
 def test_due_jobs_are_promoted_in_order_of_their_time(late_desk: Desk) -> None:
-    """RB36"""
     late = late_desk.push_one(when="+3000")
     soon = late_desk.push_one(when="+1000")
     mid = late_desk.push_one(when="+2000")
@@ -410,7 +404,6 @@ def test_due_jobs_are_promoted_in_order_of_their_time(late_desk: Desk) -> None:
 
 
 def test_at_most_250_are_promoted_per_turn_and_none_twice(late_desk: Desk) -> None:
-    """RB36"""
     jobs = [NewJob(new_id(), 100, b"{}", when="+1000") for _ in range(2500)]
     for start in range(0, 2500, 1000):
         late_desk.run(push_rich(late_desk.keys, jobs[start : start + 1000]))
@@ -438,7 +431,6 @@ def test_nothing_is_promoted_by_a_worker_without_room(late_desk: Desk) -> None:
 
 
 def test_a_lost_job_is_taken_back_under_a_higher_token(late_desk: Desk) -> None:
-    """RB22"""
     (id,) = late_desk.push("body")
     began = late_desk.turn(1, worker="gone", lease_ms=5000).now_ms
     late_desk.advance(4000)
@@ -453,7 +445,7 @@ def test_a_lost_job_is_taken_back_under_a_higher_token(late_desk: Desk) -> None:
 
 
 def test_a_stale_worker_can_neither_settle_nor_renew_after_its_lease_was_lost(late_desk: Desk) -> None:
-    """RB22: its late completion is refused."""
+    """Its late completion is refused."""
     (id,) = late_desk.push()
     late_desk.claim(worker="stale", lease_ms=1000)
     late_desk.advance(2000)
@@ -502,7 +494,6 @@ def test_a_wish_to_cancel_survives_being_handed_back(desk: Desk) -> None:
 
 
 def test_at_most_20_lost_jobs_are_taken_back_per_turn_and_the_rest_at_once_after(late_desk: Desk) -> None:
-    """RB36"""
     ids = late_desk.push(*["{}"] * 50)
     late_desk.claim(50, lease_ms=1000)
     late_desk.advance(1001)

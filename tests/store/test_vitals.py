@@ -64,7 +64,6 @@ def test_an_empty_queue_has_nothing_to_tell(desk: Desk) -> None:
 
 
 def test_what_is_ready_is_told_with_oldest_mean_and_stuck(desk: Desk) -> None:
-    """R124"""
     now = now_ms(desk)
     for hours in (1, 2, 3):
         desk.push_one(body("mail"), id=id_made(now - hours * HOUR))
@@ -149,7 +148,6 @@ def test_waiting_jobs_are_as_old_as_their_wait(late_desk: Desk) -> None:
 
 
 def test_dead_letters_are_as_old_as_their_death(late_desk: Desk) -> None:
-    """R124 R127"""
     late_desk.push("{}", "{}", "{}")
     first, second, third = late_desk.claim(3)
     ended: dict[str, Any] = {"ms": 10 * HOUR, "text": b'{"state":"dead"}'}
@@ -184,7 +182,6 @@ def test_idle_workers_and_a_pause_are_told(desk: Desk) -> None:
 
 
 def test_rates_are_differences_of_samples(late_desk: Desk) -> None:
-    """R126"""
     late_desk.run(keep_minute(late_desk.keys))
     late_desk.push(*["{}"] * 60)
     late_desk.advance(MINUTE)
@@ -250,7 +247,7 @@ def test_large_bodies_are_not_read(desk: Desk) -> None:
 
 
 def test_a_hundred_thousand_jobs_cost_as_much_as_a_hundred(desk: Desk, server: Server) -> None:
-    """R124: O(queues), never O(jobs); and no script over 10 ms."""
+    """O(queues), never O(jobs); and no script over 10 ms."""
     now, ids = now_ms(desk), Ids()
     old = [(_text(now - 3 * HOUR, 9) + id[9:], body("mail").encode()) for id in ids.many(20_000)]
     new = [(id, body("report").encode()) for id in ids.many(80_000)]

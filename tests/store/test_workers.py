@@ -27,7 +27,6 @@ def test_a_renewal_lengthens_the_leases_that_are_held(desk: Desk) -> None:
 
 
 def test_a_renewal_with_another_token_is_refused_and_changes_nothing(desk: Desk) -> None:
-    """RB22"""
     (id,) = desk.push()
     desk.claim(lease_ms=50_000)
     before = desk.score("running", id)
@@ -54,7 +53,6 @@ def test_a_renewal_says_what_somebody_wants_cancelled(desk: Desk) -> None:
 
 
 def test_a_thousand_leases_are_renewed_in_one_call(desk: Desk) -> None:
-    """RB36"""
     ids = desk.push(*["{}"] * MOST)
     desk.claim(MOST)
     assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000)) == ([], [])

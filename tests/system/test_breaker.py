@@ -60,7 +60,7 @@ async def is_(app: Relevo, breaker: str) -> bool:
 
 
 async def test_a_dependency_that_is_down_makes_few_attempts_and_no_dead_letters(app: Relevo) -> None:
-    """RB16: 200 jobs wait for it instead, and all end well when it is back."""
+    """200 jobs wait for it instead, and all end well when it is back."""
     bank = Bank(app)
     await bank.charge.aenqueue_many([((number,), {}) for number in range(200)])
     async with working(app, concurrency=4):

@@ -118,7 +118,6 @@ def keys_of(server: Server, app: Relevo) -> set[str]:
 
 @pytest.mark.slow
 async def test_after_thousands_of_tasks_the_server_is_as_it_was_before(bus_factory: AppFactory, server: Server) -> None:
-    """R29, R15"""
     load = Load(bus_factory)
     async with AsyncExitStack() as stack:
         for app in load.apps[1:]:

@@ -1,4 +1,4 @@
-"""Safety of the bus: addresses, signatures, forged messages and large data (R58, R60, RB9, RB11).
+"""Safety of the bus: addresses, signatures, forged messages and large data.
 
 Whoever can write to the server can put anything into a queue. What is forged runs nothing and tells nobody, it is a
 dead letter that says why, and the worker goes on.
@@ -168,7 +168,6 @@ WRONG: dict[str, Callable[[Relevo], str]] = {
 async def test_a_message_with_a_wrong_address_is_a_dead_letter_and_nobody_is_told(
     site: Site, listener: Any, wrong: str, intent: str
 ) -> None:
-    """RB11."""
     callback = site.promise()
     told = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
     headers = {"o": intent, "f": "shop", "r": WRONG[wrong](site.app), "b": callback}
@@ -195,7 +194,7 @@ async def test_an_address_belongs_to_the_sender(site: Site, source: str) -> None
 
 @pytest.mark.parametrize("rest", ["shop:callbacks", "shop:acme:s1:callbacks", "shop:callbacks:billing:task_9"])
 async def test_the_sender_s_own_addresses_are_right(site: Site, rest: str) -> None:
-    """R47, R49: also with a context, and with a detail behind."""
+    """Also with a context, and with a detail behind."""
     headers = {"o": "send", "f": "shop", "r": address(site.app, rest)}
     site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
     await drain(site.app)
@@ -204,7 +203,7 @@ async def test_the_sender_s_own_addresses_are_right(site: Site, rest: str) -> No
 
 @pytest.mark.parametrize("shape", ["no prefix", "no env", "neither"])
 async def test_where_names_go_without_prefix_or_env_addresses_do_too(bus_factory: AppFactory, shape: str) -> None:
-    """R35, R36. The service's name keeps the test apart where the prefix does not."""
+    """The service's name keeps the test apart where the prefix does not."""
     named = {"prefix": "" if shape != "no env" else None, "env": "" if shape != "no prefix" else None}
     app = bus_factory(**{name: value for name, value in named.items() if value is not None})
     own = f"b{app.new_id()}"

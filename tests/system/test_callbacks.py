@@ -1,4 +1,4 @@
-"""Callbacks: the end of a message is handled once by an action of its sender, whoever of it lives then (R57-R63, RB5).
+"""Callbacks: the end of a message is handled once by an action of its sender, whoever of it lives then.
 
 In these tests `ingestion` sends to `embedding` and is called back.
 """
@@ -155,7 +155,6 @@ async def test_what_came_of_a_message_is_handled_by_an_action_of_its_sender(
 
 
 async def test_a_fault_is_told_with_its_reason(ingestion: Ingestion, embedding: Embedding) -> None:
-    """R61."""
     job = await ingestion.asend(action="fail", context=[1])
     await handled(embedding, ingestion)
     ((action, reply),) = ingestion.calls
@@ -475,7 +474,6 @@ async def test_what_is_no_json_is_refused_and_nothing_is_sent(ingestion: Ingesti
 
 
 async def test_a_callback_belongs_to_the_operation_of_its_message(ingestion: Ingestion, embedding: Embedding) -> None:
-    """R59, R62, R64."""
     job = await ingestion.asend(
         {"reports": 1},
         action="think",
@@ -500,7 +498,7 @@ async def test_a_callback_belongs_to_the_operation_of_its_message(ingestion: Ing
 
 
 async def test_what_a_callback_sends_belongs_to_the_operation_too(bus: Relevo) -> None:
-    """Ingestion -> Embedding -> Ingestion -> Orchestrator, one operation from end to end (R64)."""
+    """Ingestion -> Embedding -> Ingestion -> Orchestrator, one operation from end to end."""
     seen: list[Message | None] = []
     embedding, ingestion, orchestrator = (bus.service(name) for name in ("embedding", "ingestion", "orchestrator"))
 
@@ -783,7 +781,7 @@ async def test_reports_of_a_sticky_callback_come_before_its_end(ingestion: Inges
 async def test_a_callback_handler_that_raises_is_tried_again_with_the_same_reply(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:
-    """RB5: never acknowledged as if it had gone well."""
+    """Never acknowledged as if it had gone well."""
     app, seen = bus_factory("ingestion"), list[tuple[int, Any]]()
     service = app.service("ingestion")
 
@@ -898,7 +896,7 @@ async def test_a_sender_that_died_between_the_promise_and_the_message_is_told_at
 
 
 async def test_a_session_has_callbacks_of_its_own(bus_factory: AppFactory, embedding: Embedding) -> None:
-    """R51, R49: `…:execution_service:tenant_abc:session_123:callbacks`."""
+    """`…:execution_service:tenant_abc:session_123:callbacks`."""
     context = ("tenant_abc", "session_123")
     mine, other = bus_factory("execution"), bus_factory("execution")
     got: list[str] = []
@@ -924,7 +922,7 @@ async def test_a_session_has_callbacks_of_its_own(bus_factory: AppFactory, embed
 
 
 async def test_callbacks_and_actions_are_in_queues_of_their_own(ingestion: Ingestion, embedding: Embedding) -> None:
-    """R32: a flood of actions does not keep callbacks from being handled."""
+    """A flood of actions does not keep callbacks from being handled."""
     await ingestion.asend()
     await drain(embedding.app)
     names = await ingestion.app.arun(known_queues(ingestion.app))

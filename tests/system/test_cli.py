@@ -101,7 +101,7 @@ def test_version_is_told() -> None:
     ],
 )
 def test_a_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], said: str) -> None:
-    """RB31: exit code 2."""
+    """Exit code 2."""
     told = relevo(*words, url=server.url)
     assert (told.code, told.out) == (2, "")
     assert said in told.err
@@ -229,7 +229,7 @@ def test_an_app_may_be_named_without_importing_it(server: Server, app: Relevo) -
 
 
 def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    """RB31: no password on a command line or in output."""
+    """No password on a command line or in output."""
     told = relevo("status", "--name", "x", "--url", "redis://:s3cret@127.0.0.1:1/0")
     assert told.code == 2
     assert "RELEVO_URL" in told.err
@@ -237,7 +237,6 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Pa
 
 
 def test_no_password_reaches_the_output(tmp_path: Path) -> None:
-    """RB31"""
     with Server(directory=tmp_path, config={"requirepass": "s3cret"}) as server:
         for words in (["status", "--name", "x"], ["doctor"], ["dead", "list", "--name", "x"]):
             for form in ([], ["--json"]):
@@ -307,7 +306,7 @@ def test_status_as_json_has_the_documented_fields(server: Server, app: Relevo) -
 
 
 def test_jobs_without_a_worker_are_a_warning(server: Server, app: Relevo) -> None:
-    """RB31: no worker."""
+    """No worker."""
     add_task(app).enqueue(1)
     live_worker(app, "mails")  # lives, but serves another queue
     told = relevo("status", "--name", app.name, "--json", url=server.url)
@@ -317,7 +316,7 @@ def test_jobs_without_a_worker_are_a_warning(server: Server, app: Relevo) -> Non
 
 
 def test_jobs_of_a_silent_worker_that_nobody_takes_back_are_a_warning(server: Server, app: Relevo) -> None:
-    """RB31: stuck worker."""
+    """Stuck worker."""
     add_task(app).enqueue(1)
     app.queue().take(1, lease=0.001)
     told = relevo("status", "--name", app.name, "--json", url=server.url)
@@ -348,7 +347,7 @@ def test_dead_letters_are_shown_and_alarm_nobody(server: Server, app: Relevo) ->
 
 
 def test_a_misspelt_app_is_not_good_news(server: Server, app: Relevo) -> None:
-    """RB31: never 0 where nothing was found out."""
+    """Never 0 where nothing was found out."""
     told = relevo("status", "--name", app.name + "x", url=server.url)
     assert told.code == 1
     assert "nothing is known of app" in told.out
@@ -367,7 +366,7 @@ def test_an_empty_list_of_a_misspelt_app_is_not_good_news(server: Server, app: R
 
 
 def test_a_server_that_is_down_is_critical(tmp_path: Path) -> None:
-    """RB31: server down, in text and JSON."""
+    """Server down, in text and JSON."""
     url = f"redis://127.0.0.1:{free_port()}/0"
     for words in (
         ["status", "--name", "x"],
@@ -383,7 +382,7 @@ def test_a_server_that_is_down_is_critical(tmp_path: Path) -> None:
 
 
 def test_next_shows_only_what_is_due_in_the_order_it_will_start(server: Server, app: Relevo) -> None:
-    """RB31: "next" only for due tasks."""
+    """ "next" only for due tasks."""
     charge = add_task(app)
     charge.using(delay="1h", priority=0).enqueue(1)
     charge.using(name="later").enqueue(2)
@@ -700,7 +699,7 @@ def test_the_embedded_server_is_started_described_and_stopped(tmp_path: Path) ->
 
 
 def test_an_embedded_server_that_no_app_will_use_is_pointed_out(tmp_path: Path) -> None:
-    """RB31: the other server's password is not in the output."""
+    """The other server's password is not in the output."""
     data = tmp_path / "data"
     try:
         told = relevo(

@@ -322,7 +322,6 @@ def test_a_name_that_no_service_has_is_not_found(server: Server, nooble: Relevo)
 
 
 def test_what_came_and_went_is_counted_by_kind(server: Server, nooble: Relevo) -> None:
-    """R26"""
     web = nooble.service("web")
     web.send("query.remember", {"id": "7"}, delay="1h")
     web.send("query.remember", {"id": "8"}).cancel()

@@ -76,7 +76,6 @@ def test_groups_are_shown_the_largest_first(dead: Shell) -> None:
 
 
 def test_what_would_fail_again_is_told_from_what_may_go_well(dead: Shell) -> None:
-    """R96"""
     first, second = bury(dead.app, "bad_arguments", "retries_exhausted")
     head, *rows = dead("list").out.splitlines()
     assert "  PERMANENT  " in head

@@ -35,7 +35,6 @@ def push_old(app: Relevo, ago_ms: int, count: int = 1, queue: str = "default") -
 
 
 def test_a_healthy_app_ends_with_0(server: Server, app: Relevo) -> None:
-    """RB31"""
     push_old(app, 0, 3)
     alive(app)
     told = ask(server, app)
@@ -46,7 +45,7 @@ def test_a_healthy_app_ends_with_0(server: Server, app: Relevo) -> None:
 
 
 def test_a_queue_without_a_worker_ends_with_1_and_after_a_minute_with_2(server: Server, app: Relevo) -> None:
-    """RB31: no worker"""
+    """No worker"""
     push_old(app, 1_000, 2)
     told = ask(server, app)
     assert told.code == 1, told
@@ -57,7 +56,7 @@ def test_a_queue_without_a_worker_ends_with_1_and_after_a_minute_with_2(server: 
 
 
 def test_a_worker_that_is_stuck_with_its_jobs_ends_with_1(server: Server, app: Relevo) -> None:
-    """RB31: a stuck worker"""
+    """A stuck worker"""
     push_old(app, 0)
     app.queue().take(1, worker="stuck", lease="1ms")
     keys = app.keys_of("default")
@@ -70,7 +69,7 @@ def test_a_worker_that_is_stuck_with_its_jobs_ends_with_1(server: Server, app: R
 
 
 def test_a_server_that_is_down_ends_with_2(app: Relevo) -> None:
-    """RB31: Redis down"""
+    """Redis down"""
     told = relevo("health", "--name", app.name, "--json", url="redis://127.0.0.1:1/0")
     assert told.code == 2 and told.json["error"] == "ServerUnavailable" and "127.0.0.1:1" in told.err
 
@@ -81,7 +80,6 @@ def test_an_app_that_nobody_knows_ends_with_2(server: Server, app: Relevo) -> No
 
 
 def test_json_is_all_of_it(server: Server, app: Relevo) -> None:
-    """R151"""
     push_old(app, 5 * MINUTE, 2)
     told = ask(server, app, "--json")
     assert told.code == 2
@@ -92,7 +90,6 @@ def test_json_is_all_of_it(server: Server, app: Relevo) -> None:
 
 
 def test_limits_come_from_the_settings(server: Server, app: Relevo) -> None:
-    """RB14"""
     push_old(app, 40_000, queue="mail")
     alive(app, "mail")
     told = ask(server, app, limits='{"mail": {"slo": "30s"}}')
@@ -102,7 +99,6 @@ def test_limits_come_from_the_settings(server: Server, app: Relevo) -> None:
 
 
 def test_tasks_are_shown_when_asked_for(server: Server, app: Relevo) -> None:
-    """R125"""
     push_old(app, 0, 150)
     alive(app)
     told = ask(server, app, "--tasks")
@@ -112,7 +108,6 @@ def test_tasks_are_shown_when_asked_for(server: Server, app: Relevo) -> None:
 
 
 def test_what_was_kept_is_shown_with_its_age_and_is_unknown_when_stale(server: Server, app: Relevo) -> None:
-    """RB17"""
     told = ask(server, app, "--cached")
     assert told.code == 2 and "no worker has looked of late" in told.out
     alive(app)

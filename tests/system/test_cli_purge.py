@@ -36,7 +36,7 @@ def purge(app: Relevo, server: Server, *options: str) -> Told:
 
 
 def test_it_only_shows_unless_told_to_act(app: Relevo, server: Server) -> None:
-    """RB18 R110: a dry run by default, and the same list."""
+    """A dry run by default, and the same list."""
     shown = purge(app, server)
     assert shown.code == 0, shown
     assert "2 entries would be purged: say --yes" in shown.out
@@ -95,7 +95,7 @@ def test_misspelt_queue_is_refused_with_the_nearest(app: Relevo, server: Server)
 
 
 def test_app_that_nobody_knows_is_no_good_news(app_factory: AppFactory, server: Server) -> None:
-    """RB31: its name may be misspelt, or its env."""
+    """Its name may be misspelt, or its env."""
     nobody = app_factory()
     seen, told = purge(nobody, server), purge(nobody, server, "--json")
     assert (seen.code, f"nothing is known of app {nobody.name!r} in 'test'" in seen.out) == (1, True)
@@ -103,7 +103,6 @@ def test_app_that_nobody_knows_is_no_good_news(app_factory: AppFactory, server: 
 
 
 def test_exit_code_says_that_somebody_should_look(app: Relevo, server: Server) -> None:
-    """RB31"""
     (lease,) = app.queue().take(1)
     lease.give_back()
     seen = purge(app, server)
@@ -116,7 +115,6 @@ def test_exit_code_says_that_somebody_should_look(app: Relevo, server: Server) -
 
 
 def test_wrong_usage_and_no_server_are_critical(app: Relevo, server: Server, tmp_path: Path) -> None:
-    """RB31"""
     both = purge(app, server, "--yes", "--dry-run")
     assert (both.code, "leave one of them out" in both.err) == (2, True)
     away = relevo("purge", "--name", "shop", url="redis://127.0.0.1:1/0", RELEVO_CALL_TIMEOUT="100ms")

@@ -408,7 +408,6 @@ def test_every_action_explains_itself_with_an_example(action: str) -> None:
     ],
 )
 def test_a_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], said: str) -> None:
-    """RB31"""
     named: list[Any] = ["--name", "x"] if words else []
     told = relevo("schedules", *words, *named, url=server.url)
     assert (told.code, told.out) == (2, "")

@@ -190,7 +190,6 @@ def drain_all(kit: TestKit, rounds: int = 8) -> None:
 
 
 def test_the_usage_patterns_of_the_original_run_verbatim(project: Project, kit: TestKit) -> None:
-    """R224, R207, R247"""
     given: dict[str, Any] = {
         "url_id": 7,
         "game_url_id": 9,
@@ -211,7 +210,6 @@ def test_the_usage_patterns_of_the_original_run_verbatim(project: Project, kit: 
 
 
 def test_a_task_tells_its_state_and_its_log(project: Project, kit: TestKit) -> None:
-    """R188, R197, R217"""
     task = Enqueue(project.uploads.CloneFile, 7)
     failing = Enqueue(project.uploads.CloneFile, 404, retries=0)
     assert task.pending
@@ -227,7 +225,6 @@ def test_a_task_tells_its_state_and_its_log(project: Project, kit: TestKit) -> N
 
 
 def test_onfail_gets_the_task_and_the_context_after_the_last_retry(project: Project, kit: TestKit) -> None:
-    """R200, R215, R216, RB28"""
     task = Enqueue(project.uploads.CloneFile, 404, name="CloneUrl(404)", onfail=project.uploads.MarkBroken)
     kit.drain()
     assert project.uploads.broken == [], "not after the first failure"
@@ -260,14 +257,12 @@ def test_onfail_gets_the_task_and_the_context_after_the_last_retry(project: Proj
 def test_handlers_that_take_less_are_called_with_less(
     project: Project, kit: TestKit, handler: str, seen: object
 ) -> None:
-    """RB28"""
     task = Enqueue(project.uploads.CloneFile, 404, retries=0, onfail=getattr(project.uploads, handler))
     kit.drain()
     assert project.uploads.broken == [task.id if seen == "id" else seen]
 
 
 def test_a_handler_that_fails_is_tried_again(project: Project, kit: TestKit) -> None:
-    """RB28"""
     project.uploads.moods["handler"] = "ill"
     Enqueue(project.uploads.CloneFile, 404, retries=0, onfail=project.uploads.MarkBroken)
     assert kit.drain().failed == 2
@@ -279,7 +274,7 @@ def test_a_handler_that_fails_is_tried_again(project: Project, kit: TestKit) -> 
 
 @pytest.mark.parametrize("path", ["strange:Anything", "games.tasks.uploads:Anything", "os:system", ""])
 def test_a_forged_handler_is_not_called(project: Project, kit: TestKit, path: str) -> None:
-    """RB29: neither from a module that is not allowed, nor what an allowed one imported from there"""
+    """Neither from a module that is not allowed, nor what an allowed one imported from there"""
     forged = Failure("0" * 20, "x", "default", "reason", tags=(f"onfail:{path}",))
     job = kit.app.tasks[ifdb.HANDLER].enqueue(forged)
     assert kit.drain().dead == (job.id,)
@@ -288,7 +283,6 @@ def test_a_forged_handler_is_not_called(project: Project, kit: TestKit, path: st
 
 
 def test_urgent_tasks_run_first_and_equals_in_their_order(project: Project, kit: TestKit) -> None:
-    """R193, R209"""
     for id, options in ((1, {}), (2, {"priority": 200}), (3, {}), (4, {"priority": 50}), (5, {"priority": 100})):
         Enqueue(project.uploads.RecodeGame, id, **options)
     kit.drain(max_jobs=5)
@@ -296,7 +290,6 @@ def test_urgent_tasks_run_first_and_equals_in_their_order(project: Project, kit:
 
 
 def test_scheduled_time_is_waited_for(project: Project, kit: TestKit) -> None:
-    """R194, R211"""
     task = Enqueue(project.uploads.RecodeGame, 1, scheduled_time=datetime.now(UTC) + timedelta(hours=2))
     assert kit.drain().done == 0
     assert task.status == "scheduled"
@@ -309,14 +302,12 @@ def test_scheduled_time_is_waited_for(project: Project, kit: TestKit) -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 5])
 def test_retries_are_executions_after_the_first(project: Project, kit: TestKit, retries: int) -> None:
-    """R198, R213, RB25"""
     Enqueue(project.uploads.CloneFile, 404, retries=retries)
     drain_all(kit)
     assert len(project.uploads.calls) == 1 + retries
 
 
 def test_pauses_between_retries_double_and_can_be_chosen(project: Project, kit: TestKit) -> None:
-    """R198, R214, RB25"""
 
     def pauses() -> list[float]:
         task = Enqueue(project.uploads.CloneFile, 404)
@@ -337,7 +328,7 @@ def test_pauses_between_retries_double_and_can_be_chosen(project: Project, kit: 
 
 
 def test_enqueue_or_get_gives_the_living_task_of_that_name(project: Project, kit: TestKit) -> None:
-    """R191, RB24: waiting, running, delayed, retrying; a new one only after the end"""
+    """Waiting, running, delayed, retrying; a new one only after the end"""
     uploads = project.uploads
     running = EnqueueOrGet(uploads.AskForItself, name="itself")
     assert kit.drain().done == 1
@@ -355,7 +346,7 @@ def test_enqueue_or_get_gives_the_living_task_of_that_name(project: Project, kit
 
 
 def test_enqueue_adds_a_task_also_when_one_has_its_name(project: Project, kit: TestKit) -> None:
-    """R189, R190: a name is how people call a task; only EnqueueOrGet asks whether it is taken"""
+    """A name is how people call a task; only EnqueueOrGet asks whether it is taken"""
     first, second = (Enqueue(project.uploads.RecodeGame, 1, name="same") for _ in range(2))
     assert first.id != second.id
     assert [row.name for row in kit.enqueued()] == ["same", "same"]
@@ -365,7 +356,6 @@ def test_enqueue_adds_a_task_also_when_one_has_its_name(project: Project, kit: T
 
 
 def test_64_at_once_make_one_task(project: Project, kit: TestKit) -> None:
-    """RB24"""
     start = Barrier(64)
 
     def ask(_: int) -> str:
@@ -384,7 +374,6 @@ def test_64_at_once_make_one_task(project: Project, kit: TestKit) -> None:
 def test_options_and_a_tasks_own_keywords_of_the_same_name_are_kept_apart(
     project: Project, kit: TestKit, enqueue: Any
 ) -> None:
-    """RB30"""
     Rename = project.uploads.Rename
     task = enqueue.using(name="job-name", priority=3)(Rename, 5, name="own", priority=77, func="x", cron="y")
     kit.assert_enqueued(Rename, id=5)
@@ -399,7 +388,6 @@ def test_options_and_a_tasks_own_keywords_of_the_same_name_are_kept_apart(
 
 
 def test_a_task_runs_after_the_one_it_depends_on(project: Project, kit: TestKit) -> None:
-    """R210"""
     first = Enqueue(project.uploads.CloneFile, 1, priority=900)
     second = Enqueue(project.uploads.CloneFile, 2, priority=1, dependency=first)
     third = EnqueueOrGet(project.uploads.CloneFile, 3, name="third", priority=0, dependency=second.id)
@@ -412,7 +400,7 @@ def test_a_task_runs_after_the_one_it_depends_on(project: Project, kit: TestKit)
 
 
 def test_a_failed_dependency_prevents_what_depends_on_it(project: Project, kit: TestKit) -> None:
-    """R210, RB26: at once and in sight; cleaning the failed one up does not turn it into one that went well."""
+    """At once and in sight; cleaning the failed one up does not turn it into one that went well."""
     broken = Enqueue(project.uploads.CloneFile, 404, retries=0)
     child = Enqueue(project.uploads.CloneFile, 5, dependency=broken)
     grandchild = Enqueue(project.uploads.CloneFile, 6, dependency=child)
@@ -428,7 +416,7 @@ def test_a_failed_dependency_prevents_what_depends_on_it(project: Project, kit: 
 
 
 def test_a_cron_task_is_one_schedule_however_often_it_is_set_up(project: Project, kit: TestKit) -> None:
-    """R212, R248, RB27: it keeps its priority, runs first at its next tick, and goes on after a failure."""
+    """It keeps its priority, runs first at its next tick, and goes on after a failure."""
     for _ in range(100):
         feeds = Enqueue(project.uploads.CloneFile, 404, name="FetchFeeds", cron="*/30 * * * *", priority=75, retries=0)
     EnqueueOrGet(project.uploads.CloneFile, 8, name="Import games", cron="0 */6 * * *", priority=50)
@@ -462,7 +450,6 @@ def test_an_option_that_is_none_is_one_that_was_not_given(project: Project, kit:
 
 
 def test_what_no_worker_could_run_is_refused_where_it_is_enqueued(project: Project, kit: TestKit) -> None:
-    """R226, RB29"""
     uploads = project.uploads
 
     def inner() -> None: ...
@@ -531,7 +518,7 @@ def test_settings_and_an_app_are_not_given_together(monkeypatch: pytest.MonkeyPa
 def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
     project: Project, server: Server, tmp_path: Path
 ) -> None:
-    """R201, R203, R204, R206, R225, R242: settings from the environment, SIGUSR1 harmless, SIGTERM lets the task end"""
+    """Settings from the environment, SIGUSR1 harmless, SIGTERM lets the task end"""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
     environ |= {
         "PYTHONPATH": os.pathsep.join([str(SOURCES), str(project.folder)]),

@@ -24,14 +24,12 @@ def action(n: int, *, tier: str = "", tenant: str = "acme") -> DomainAction:
 
 
 async def test_an_action_goes_to_the_queue_of_its_domain(bus: Relevo, manager: DomainQueueManager) -> None:
-    """R4."""
     named = await manager.enqueue_action("embedding", action(7))
     assert named == f"{bus.settings.prefix}:test:embedding:actions" == manager.queue_name("embedding")
     assert (await bus.queue("embedding:actions").astats()).ready == 1
 
 
 async def test_what_was_put_is_what_is_taken_and_then_nothing(manager: DomainQueueManager) -> None:
-    """R8."""
     await manager.enqueue_action("embedding", action(7, tier="enterprise"))
     taken = await manager.dequeue_action("embedding", "enterprise")
     assert taken is not None
@@ -49,7 +47,7 @@ async def test_what_was_put_is_what_is_taken_and_then_nothing(manager: DomainQue
 
 
 async def test_actions_come_out_in_the_order_they_went_in(manager: DomainQueueManager) -> None:
-    """R6, RB2: nobody needs to know a task to find its work."""
+    """Nobody needs to know a task to find its work."""
     for n in range(50):
         await manager.enqueue_action("embedding", action(n, tier="free"))
     taken = [await manager.dequeue_action("embedding", "free") for _ in range(50)]
@@ -57,7 +55,7 @@ async def test_actions_come_out_in_the_order_they_went_in(manager: DomainQueueMa
 
 
 async def test_the_tier_is_that_of_the_tenant_unless_another_is_given(bus: Relevo, manager: DomainQueueManager) -> None:
-    """R5, R7: each is counted by its tier."""
+    """Each is counted by its tier."""
     await manager.enqueue_action("embedding", action(1, tier="professional"))
     await manager.enqueue_action("embedding", action(2, tier="professional"), "enterprise")
     await manager.enqueue_action("embedding", action(3))
@@ -70,7 +68,7 @@ async def test_the_tier_is_that_of_the_tenant_unless_another_is_given(bus: Relev
 
 
 async def test_what_is_in_use_is_not_cleaned_up_and_the_rest_is(bus: Relevo, manager: DomainQueueManager) -> None:
-    """R16, R24: 0 when there is nothing."""
+    """0 when there is nothing."""
 
     @bus.service("embedding").action("generate", result_ttl="5m")
     async def generate(n: int) -> int:
@@ -103,5 +101,4 @@ def test_the_function_uses_the_app_that_was_configured(bus: Relevo, monkeypatch:
 
 
 def test_the_names_of_before_are_still_built() -> None:
-    """R1, R2."""
     assert DomainQueueManager.legacy_queue_name("query", "search", "advance", "24680") == "query:search:advance:24680"

@@ -42,7 +42,6 @@ def push(app: Relevo, body: bytes, queue: str = "default") -> str:
 
 
 async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
-    """R82, R91, RB15"""
 
     @app.task(name="pay", retries=1, backoff=0)
     async def pay(invoice: int, *, cents: int) -> None:
@@ -66,7 +65,6 @@ async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
 
 
 def test_letters_are_found_by_their_error_and_their_queue(app: Relevo, step: Task[..., int]) -> None:
-    """R94"""
     value = step.enqueue(1).id
     key = step.enqueue(2, error="KeyError").id
     mail = step.using(queue="mail").enqueue(3).id
@@ -115,7 +113,6 @@ def test_no_letter_is_listed_twice_while_others_arrive(app: Relevo, step: Task[.
 
 
 def test_letters_are_run_again_by_id_by_queue_and_all(app: Relevo, step: Task[..., int], good: set[int]) -> None:
-    """R95, R283"""
     jobs = [step.using(queue=f"q{number % 2}").enqueue(number) for number in range(6)]
     queues = ["q0", "q1"]
     drained(app, queues=queues)
@@ -142,7 +139,6 @@ def test_letters_that_fail_again_are_letters_again(app: Relevo, step: Task[..., 
 
 
 def test_many_who_retry_the_same_letters_run_each_once(app: Relevo) -> None:
-    """RB15"""
     runs: list[int] = []
 
     @app.task(retries=0)
@@ -177,7 +173,6 @@ async def test_letters_are_forgotten(app: Relevo, step: Task[..., int]) -> None:
 
 
 def test_the_oldest_letters_leave_when_there_are_too_many(app_factory: AppFactory) -> None:
-    """R85, R93, RB15"""
     app = app_factory(dead_max=10)
 
     @app.task(retries=0)
@@ -193,7 +188,6 @@ def test_the_oldest_letters_leave_when_there_are_too_many(app_factory: AppFactor
 
 
 def test_bodies_that_cannot_be_read_are_kept_untouched(app: Relevo, step: Task[..., int]) -> None:
-    """RB23"""
     bodies = [
         b"",
         b"\x00\xff garbage",
@@ -238,7 +232,6 @@ def test_bodies_that_cannot_be_read_are_kept_untouched(app: Relevo, step: Task[.
 def test_arguments_that_do_not_fit_any_more_are_a_dead_letter(
     app: Relevo, step: Task[..., int], arguments: bytes, says: str
 ) -> None:
-    """RB23"""
     id = push(app, b'{"t":"step",' + arguments + b"}")
     drained(app)
     info = app.dead.show(id)
@@ -247,7 +240,6 @@ def test_arguments_that_do_not_fit_any_more_are_a_dead_letter(
 
 
 async def test_a_handler_that_fails_is_a_dead_letter_itself(app: Relevo) -> None:
-    """RB28"""
     tries: list[str] = []
 
     @app.task(name="handler", retries=1, backoff=0)
@@ -297,7 +289,6 @@ async def test_a_handler_may_have_a_handler(app: Relevo) -> None:
 
 
 async def test_a_handler_runs_again_when_the_letter_dies_again(app: Relevo) -> None:
-    """RB28"""
     told: list[str] = []
 
     @app.task(name="handler")

@@ -96,7 +96,6 @@ def fill(app: Relevo, queue: str, count: int, *, error: Callable[[int], str] = l
 
 
 async def test_a_letter_tells_everything_about_its_death(site: Site) -> None:
-    """R82 R91 RB15"""
     site.step.using(tenant="acme").enqueue(1, error="KeyError")
     await drain(site.app)
     (row,) = await site.app.dead.alist()
@@ -108,7 +107,6 @@ async def test_a_letter_tells_everything_about_its_death(site: Site) -> None:
 
 
 async def test_a_dead_message_tells_to_which_operation_it_belongs(bus: Relevo) -> None:
-    """R82"""
     svc, me = bus.service("embedding"), bus.service("ingestion")
 
     @svc.action("generate", retries=0)
@@ -134,7 +132,6 @@ async def test_a_dead_message_tells_to_which_operation_it_belongs(bus: Relevo) -
 
 
 def test_letters_are_found_by_all_that_is_known_of_them(site: Site) -> None:
-    """R94 R96"""
     value = site.step.using(tenant="acme").enqueue(1).id
     key = site.step.enqueue(2, error="KeyError").id
     other = site.other.using(queue="mail").enqueue(4711).id
@@ -155,7 +152,6 @@ def test_letters_are_found_by_all_that_is_known_of_them(site: Site) -> None:
 
 
 def test_letters_are_found_by_the_time_of_their_death(server: Server, app_factory: AppFactory) -> None:
-    """R94"""
     times = Times(server, app_factory)
     site = Site(times.app)
     ids = []
@@ -330,7 +326,6 @@ def test_one_error_in_two_tasks_is_one_group_if_it_went_one_way(site: Site, app:
 
 
 def test_what_has_something_in_common_is_run_again_together(site: Site) -> None:
-    """R95"""
     ids = [site.step.enqueue(number).id for number in range(4)]
     keys = [site.step.enqueue(number, error="KeyError").id for number in range(4, 6)]
     drained(site.app, threads=1)  # they die in their order

@@ -202,7 +202,7 @@ def shop(url: str) -> Relevo:
 
 
 def test_doctor_finds_nothing_wrong_with_the_shipped_configuration(shipped: Shipped) -> None:
-    """RB19, RB20, R235: also no warning, although the machine of a test is no server."""
+    """Also no warning, although the machine of a test is no server."""
     told = relevo("doctor", "--json", url=shipped.url("operator"))
     levels = {check["name"]: check["level"] for check in told.json["checks"]}
     assert levels.pop("latency") in ("ok", "warning")  # not the configuration's doing
@@ -214,7 +214,7 @@ async def _is_empty(app: Relevo) -> bool:
 
 
 async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
-    """R284: rights for each role."""
+    """Rights for each role."""
     producer, worker, monitor = (shop(shipped.url(role)) for role in ("producer", "worker", "monitor"))
     charge = producer.tasks["charge"]
     good, bad = await charge.aenqueue(7), await charge.aenqueue(13)
@@ -344,7 +344,7 @@ def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:
 
 
 def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
-    """RB20. Redis 7.0 also lost them all at a restart when the default user, who is off, had no rights."""
+    """Redis 7.0 also lost them all at a restart when the default user, who is off, had no rights."""
     app = shop(shipped.url("producer"))
     operator = redis.Redis.from_url(shipped.url("operator"))
     for kill in range(1, 4):
@@ -396,7 +396,6 @@ def test_unit_of_the_http_api_is_hardened_and_has_time_to_stop() -> None:
 
 
 def test_unit_says_what_a_worker_needs() -> None:
-    """R250, RB32"""
     parsed = unit()
     service = parsed["Service"]
     assert service["Type"] == "notify"

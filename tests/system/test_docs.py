@@ -227,7 +227,7 @@ def test_pages_have_examples_that_run() -> None:
 
 
 def test_every_setting_is_documented_with_its_true_default() -> None:
-    """RB14: one documented default per option."""
+    """One documented default per option."""
     told = {code(row[0]): code(row[1]) for row in rows((ROOT / "docs/settings.md").read_text("utf-8"))}
     true = Settings()
     assert set(told) == set(Settings.__struct_fields__)
@@ -236,7 +236,7 @@ def test_every_setting_is_documented_with_its_true_default() -> None:
 
 
 def test_every_option_is_documented_with_its_true_default_and_place() -> None:
-    """RB14: one documented default per option."""
+    """One documented default per option."""
     table = {code(row[0]): row for row in rows(section("docs/tasks.md", "Options"))}
     true = options.Options()
     assert set(table) == set(options._READERS)
@@ -316,7 +316,7 @@ def _commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple
 
 
 def test_every_limit_of_health_is_documented_with_its_true_default() -> None:
-    """RB14: one documented default per option."""
+    """One documented default per option."""
     told: dict[str, object] = {}
     for row in rows(section("docs/health.md", "Limits")):
         defaults = [ast.literal_eval(text) for text in re.findall("`([^`]+)`", row[1])]

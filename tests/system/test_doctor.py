@@ -40,7 +40,6 @@ def ill(checks: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def test_a_fit_server_gets_a_clean_bill(engine: str, tmp_path: Path) -> None:
-    """RB19"""
     with Server(engine, directory=tmp_path, config=FIT) as server:
         told, checks = examined(server)
         assert (told.code, told.json["level"], ill(checks)) == (0, "ok", {})
@@ -56,7 +55,7 @@ def test_a_fit_server_gets_a_clean_bill(engine: str, tmp_path: Path) -> None:
 
 
 def test_a_server_without_an_append_only_file_is_a_warning(server: Server) -> None:
-    """RB19: no AOF."""
+    """No AOF."""
     told, checks = examined(server)
     assert (told.code, ill(checks)) == (1, {"persistence": "warning"})
     text = relevo("doctor", url=server.url)
@@ -65,7 +64,7 @@ def test_a_server_without_an_append_only_file_is_a_warning(server: Server) -> No
 
 
 def test_an_evicting_server_is_critical(engine: str, tmp_path: Path) -> None:
-    """RB19: maxmemory-policy other than noeviction, before and after it did harm."""
+    """Maxmemory-policy other than noeviction, before and after it did harm."""
     config = {**FIT, "maxmemory-policy": "allkeys-lru", "maxmemory": "64mb"}
     with Server(engine, directory=tmp_path, config=config) as server:
         told, checks = examined(server)
@@ -98,7 +97,7 @@ def test_a_server_with_hardly_a_connection_left_is_a_warning(engine: str, tmp_pa
 
 
 def test_a_public_server_without_a_password_is_critical(engine: str, tmp_path: Path) -> None:
-    """RB19: no auth on non-loopback."""
+    """No auth on non-loopback."""
     config = {**FIT, "bind": PUBLIC, "protected-mode": "no"}
     with Server(engine, directory=tmp_path / "open", config=config) as server:
         told, checks = examined(server)
@@ -112,7 +111,6 @@ def test_a_public_server_without_a_password_is_critical(engine: str, tmp_path: P
 
 
 def test_what_the_server_forbids_is_said_to_be_unchecked(engine: str, tmp_path: Path) -> None:
-    """RB19"""
     with Server(engine, directory=tmp_path, config=FIT) as server:
         server.command("ACL", "SETUSER", "shop", "on", ">pw", "~*", "&*", "+@all", "-config", "-acl")
         told, checks = examined(server, f"redis://shop:pw@127.0.0.1:{server.port}/0")
@@ -130,7 +128,7 @@ def test_a_server_that_may_not_be_examined_at_all_is_critical(engine: str, tmp_p
 
 
 def test_a_server_that_cannot_write_to_its_disk_is_critical(engine: str, tmp_path: Path) -> None:
-    """RB19: MISCONF. A directory stands where the snapshot should go."""
+    """MISCONF. A directory stands where the snapshot should go."""
     with Server(engine, directory=tmp_path, config={**FIT, "save": "3600 1"}) as server:
         (tmp_path / "dump.rdb").mkdir()
         server.command("BGSAVE")
@@ -142,7 +140,6 @@ def test_a_server_that_cannot_write_to_its_disk_is_critical(engine: str, tmp_pat
 
 
 def test_a_replica_is_critical(engine: str, tmp_path: Path) -> None:
-    """RB19"""
     with Server(engine, directory=tmp_path, config={**FIT, "replicaof": f"127.0.0.1 {free_port()}"}) as server:
         told, checks = examined(server)
         assert (told.code, checks["role"]["level"]) == (2, "critical")
@@ -157,7 +154,6 @@ def test_a_slow_way_to_the_server_is_a_warning(engine: str, tmp_path: Path) -> N
 
 
 def test_a_server_that_is_down_is_critical() -> None:
-    """RB31"""
     told = relevo("doctor", url=f"redis://127.0.0.1:{free_port()}/0")
     assert (told.code, told.out) == (2, "")
     assert "cannot connect" in told.err

@@ -123,7 +123,7 @@ def ask(app: Relevo, *command: Any) -> Any:
 async def test_each_of_k_services_gets_each_event_once_whatever_the_number_of_its_workers(
     bus_factory: AppFactory,
 ) -> None:
-    """RB12: K groups get K deliveries, within a group one member does."""
+    """K groups get K deliveries, within a group one member does."""
     got: Counter[tuple[str, int]] = Counter()
     by_worker: Counter[tuple[str, str]] = Counter()
     apps = []
@@ -285,7 +285,6 @@ async def test_events_that_one_instance_cannot_handle_in_time_are_handled_by_ano
 
 
 async def test_a_service_that_was_away_gets_what_it_missed_in_order(bus: Relevo) -> None:
-    """RB12"""
     got = hearing(bus, "mail")
     shop = bus.service("shop")
     await registered(bus)
@@ -347,7 +346,7 @@ async def calls_to_publish(app: Relevo, n: int) -> int:
 
 
 async def test_a_slow_subscriber_slows_neither_the_publisher_nor_the_others(bus_factory: AppFactory) -> None:
-    """RB12: publishing takes as many calls with thousands waiting as with none, and others hear at once."""
+    """Publishing takes as many calls with thousands waiting as with none, and others hear at once."""
     slow, quick = bus_factory("slow"), bus_factory("quick")
     hold = asyncio.Event()
 
@@ -386,7 +385,7 @@ async def test_a_full_backlog_loses_the_old_or_the_new_as_its_owner_chose(
 
 
 async def test_the_lag_of_a_subscription_is_how_much_waits_and_for_how_long(times: Times) -> None:
-    """RB12: lag is a metric."""
+    """Lag is a metric."""
     app = times.app
     hearing(app, "mail")
     await registered(app)

@@ -47,7 +47,6 @@ async def is_running(job: Job[Any]) -> bool:
 
 
 async def test_five_hundred_waiters_share_their_connections(app: Relevo, server: Server) -> None:
-    """RB10"""
 
     @app.task
     async def step(number: int) -> int:
@@ -64,7 +63,6 @@ async def test_five_hundred_waiters_share_their_connections(app: Relevo, server:
 
 
 def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> None:
-    """RB10"""
 
     @app.task
     def step(number: int) -> int:
@@ -81,7 +79,6 @@ def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> No
 
 
 async def test_waiting_longer_asks_the_server_nothing_more(app: Relevo, server: Server) -> None:
-    """RB36"""
 
     @app.task
     async def step() -> None: ...
@@ -98,7 +95,6 @@ async def test_waiting_longer_asks_the_server_nothing_more(app: Relevo, server: 
 
 
 def test_blocking_longer_asks_the_server_nothing_more(app: Relevo, server: Server) -> None:
-    """RB36"""
 
     @app.task
     def step() -> None: ...
@@ -124,7 +120,6 @@ def test_a_result_timeout_is_a_timeout(app: Relevo) -> None:
 
 @pytest.mark.parametrize("which", ["pubsub", "normal"])
 async def test_a_waiter_survives_the_loss_of_its_connection(app: Relevo, server: Server, which: str) -> None:
-    """RB40"""
 
     @app.task
     async def step() -> str:
@@ -140,7 +135,6 @@ async def test_a_waiter_survives_the_loss_of_its_connection(app: Relevo, server:
 
 @pytest.mark.parametrize("which", ["pubsub", "normal"])
 def test_a_blocked_waiter_survives_the_loss_of_its_connection(app: Relevo, server: Server, which: str) -> None:
-    """RB40"""
 
     @app.task
     def step() -> str:
@@ -189,7 +183,6 @@ async def test_giving_up_waiting_does_not_disturb_who_waits_longer(app: Relevo) 
 
 
 async def test_logs_of_jobs_that_run_together_never_mix(app: Relevo) -> None:
-    """RB37"""
     together = threading.Barrier(8, timeout=30)
 
     def write(number: int, line: int) -> None:
@@ -227,7 +220,6 @@ async def test_logs_of_jobs_that_run_together_never_mix(app: Relevo) -> None:
 
 
 async def test_logs_tell_attempts_apart(app: Relevo) -> None:
-    """RB37"""
 
     @app.task(retries=2, backoff=0)
     async def step() -> None:
@@ -248,7 +240,6 @@ async def test_logs_tell_attempts_apart(app: Relevo) -> None:
 
 
 async def test_long_logs_keep_head_and_tail(app_factory: AppFactory) -> None:
-    """RB37"""
     app = app_factory(log_max=1000)
 
     @app.task
@@ -545,7 +536,6 @@ async def test_only_what_has_ended_can_be_run_again(app: Relevo) -> None:
 
 
 def test_a_dead_job_that_many_revive_runs_once(app: Relevo) -> None:
-    """RB15"""
     runs: list[int] = []
 
     @app.task(retries=0)

@@ -50,14 +50,13 @@ def push_old(app: Relevo, ago_ms: int, count: int = 1, queue: str = "default") -
 
 
 def test_an_app_that_nobody_used_is_unknown(app: Relevo) -> None:
-    """RB31: never well because nothing was found, as after a misspelt name."""
+    """Never well because nothing was found, as after a misspelt name."""
     found = app.health()
     assert found.status is Status.UNKNOWN and not found.is_healthy
     assert "nothing is known of app" in found.reasons[0].text
 
 
 def test_jobs_that_ran_leave_a_healthy_app_with_its_numbers(app: Relevo) -> None:
-    """R145 R146 R148 R150"""
 
     @app.task
     def work() -> None: ...
@@ -82,7 +81,6 @@ async def test_async_code_is_told_the_same(app: Relevo) -> None:
 
 
 def test_jobs_without_a_worker_are_a_reason(app: Relevo) -> None:
-    """RB31"""
     push_old(app, 1_000, 3)
     found = app.health()
     assert (found.status, texts(found)) == (Status.DEGRADED, ["default: 3 jobs due and no worker serves it"])
@@ -104,7 +102,6 @@ def test_a_queue_that_misses_its_target_says_so(app_factory: AppFactory) -> None
 
 
 def test_dead_letters_are_counted_with_their_growth(app_factory: AppFactory) -> None:
-    """R129 R148"""
     app = app_factory(health_limits={"dead_warning": 2})
 
     @app.task(retries=0)
@@ -123,7 +120,7 @@ def test_dead_letters_are_counted_with_their_growth(app_factory: AppFactory) -> 
 def test_a_job_whose_worker_fell_silent_is_a_reason_until_somebody_takes_it(
     server: Server, app_factory: AppFactory
 ) -> None:
-    """RB31: a stuck worker"""
+    """A stuck worker"""
     times = Times(server, app_factory)
     app = times.app
 
@@ -142,7 +139,6 @@ def test_a_job_whose_worker_fell_silent_is_a_reason_until_somebody_takes_it(
 
 
 def test_jobs_that_run_for_hours_are_stuck(server: Server, app_factory: AppFactory) -> None:
-    """R138 R147 RB31"""
     times = Times(server, app_factory)
     app = times.another(health_limits={"stuck_warning": 1})
 
@@ -252,7 +248,6 @@ def test_a_paused_queue_is_told_and_a_reason_once_jobs_wait(app: Relevo) -> None
 
 
 def test_rates_come_from_whoever_looked_before(server: Server, app_factory: AppFactory) -> None:
-    """R126 R149"""
     times = Times(server, app_factory)
     app = times.app
 
@@ -305,7 +300,6 @@ async def looked(app: Relevo) -> Health:
 
 
 async def test_a_worker_keeps_what_it_found_in_a_hash_that_ends(app_factory: AppFactory) -> None:
-    """R142 R151 RB17"""
     app = app_factory(health=True, health_every="1m")
     push_old(app, 5 * MINUTE, 2)
     found = await looked(app)
@@ -319,7 +313,6 @@ async def test_a_worker_keeps_what_it_found_in_a_hash_that_ends(app_factory: App
 
 
 async def test_what_is_kept_is_unknown_after_two_intervals(server: Server, app_factory: AppFactory) -> None:
-    """RB17"""
     times = Times(server, app_factory)
     app = times.another(health=True, health_every="1m")
     alive(app)
@@ -355,14 +348,12 @@ async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory)
 
 
 async def test_nothing_is_kept_unless_somebody_asked_for_it(app: Relevo) -> None:
-    """R132 R179"""
     assert await Watcher(Worker(app)).run_once() is None
     assert app.run(Call([b"EXISTS", app.keys.health, app.keys.watching])) == 0
     await app.aclose()
 
 
 async def test_a_worker_looks_by_itself(app_factory: AppFactory) -> None:
-    """R133 R152"""
     app = app_factory(health=True, health_every="1s")
     async with working(app):
 
@@ -399,7 +390,6 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[int, str]]]:
 async def test_the_log_tells_what_changed_at_its_level_and_a_summary_each_time(
     app_factory: AppFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R144 R151 R181"""
     app = app_factory(health=True, health_limits={"ready_max": 5, "ready_critical": 10, "unserved_age": 3600})
     app.run(app.list_queue("default"))
     alive(app)
@@ -466,7 +456,7 @@ async def test_a_server_that_takes_no_changes_can_be_looked_at(engine: str, tmp_
 
 
 def test_the_cost_does_not_depend_on_the_number_of_jobs(server: Server, app: Relevo) -> None:
-    """R124: O(queues), never O(jobs)."""
+    """O(queues), never O(jobs)."""
     push_old(app, 0, 200)
     alive(app)
     app.health()  # loads the script
@@ -505,7 +495,6 @@ def test_a_look_at_many_queues_is_one_call_for_each(server: Server, app: Relevo)
 
 
 def test_a_server_that_is_away_is_an_error_and_not_a_status(app_factory: AppFactory) -> None:
-    """RB31"""
     app = app_factory(url="redis://127.0.0.1:1/0", call_timeout="100ms", connect_timeout="100ms")
     with pytest.raises(StoreError):
         app.health()
@@ -530,7 +519,6 @@ def test_what_is_told_can_be_written_as_json_and_read_again(app: Relevo) -> None
 
 
 async def test_work_in_all_states_is_told_by_task(app: Relevo) -> None:
-    """R125"""
     release = asyncio.Event()
 
     @app.task(name="hold")
@@ -577,7 +565,6 @@ def test_nothing_is_stuck_where_no_age_is_too_high(app_factory: AppFactory) -> N
 
 
 def test_pools_are_judged_as_queues_are(app_factory: AppFactory) -> None:
-    """R124 R134 R138 R278"""
     app = app_factory(health_limits={"waiting_max": 2, "waiting_critical": 5, "stuck_warning": 1, "stuck_age": "10ms"})
     pool = app.pool("vms")
     for number in range(3):

@@ -138,7 +138,7 @@ def _subscribed(app: Relevo) -> Callable[[], Awaitable[bool]]:
 
 
 async def test_everything_that_is_made_for_a_task_is_listed_while_it_can_be_seen(bus: Relevo) -> None:
-    """R11, R14: messages, callbacks and events, whatever they wait for; those of other tasks are not."""
+    """Messages, callbacks and events, whatever they wait for; those of other tasks are not."""
     nooble = Nooble(bus)
     hold = asyncio.Event()
 
@@ -277,7 +277,6 @@ def test_what_is_no_task_is_refused(bus: Relevo, task: Any) -> None:
 
 
 async def test_what_is_known_of_a_task_ends_by_itself(bus_factory: AppFactory) -> None:
-    """RB3, R13"""
     bus = bus_factory(task_ttl="90s")
     await Nooble(bus).ask()
     found = [key for key in await akeys(bus) if ":made:" in key]
@@ -346,7 +345,6 @@ async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Time
 
 
 async def test_a_clean_up_says_what_it_removed_and_what_it_left(bus: Relevo, caplog: pytest.LogCaptureFixture) -> None:
-    """R16, R19"""
     nooble = Nooble(bus)
     for n in (1, 2, -1):
         await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
@@ -373,7 +371,7 @@ async def test_a_clean_up_says_what_it_removed_and_what_it_left(bus: Relevo, cap
 
 
 async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> None:
-    """R9, R10: its keys are those that were there before it."""
+    """Its keys are those that were there before it."""
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="warm-up")
     await drain(bus)
@@ -388,7 +386,7 @@ async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> Non
 
 
 async def test_what_comes_while_somebody_cleans_up_is_handled(bus: Relevo) -> None:
-    """RB6, with a worker, senders and clean-ups all at once."""
+    """With a worker, senders and clean-ups all at once."""
     handled: list[int] = []
     svc = bus.service("embedding")
 
@@ -430,7 +428,7 @@ async def test_what_comes_while_somebody_cleans_up_is_handled(bus: Relevo) -> No
 
 @pytest.mark.parametrize("n", [1, -1])
 async def test_the_last_callback_of_a_task_cleans_up_after_it(bus: Relevo, n: int) -> None:
-    """R17, R28, RB5: whether the message went well or not; reports on the way do not."""
+    """Whether the message went well or not; reports on the way do not."""
     nooble = Nooble(bus)
     async with working(bus):
         await nooble.ask(n)
@@ -464,7 +462,6 @@ async def test_a_callback_whose_time_was_up_cleans_up_as_well(bus: Relevo) -> No
 
 
 async def test_a_report_on_the_way_cleans_up_nothing(bus: Relevo) -> None:
-    """RB5"""
     nooble = Nooble(bus)
     hold = asyncio.Event()
 
@@ -488,7 +485,7 @@ async def test_a_report_on_the_way_cleans_up_nothing(bus: Relevo) -> None:
 
 
 async def test_a_callback_that_fails_is_tried_again_and_cleans_up_when_it_went_well(bus: Relevo) -> None:
-    """RB5: an error in a callback is no success."""
+    """An error in a callback is no success."""
     nooble = Nooble(bus)
     nooble.fails = 1
     async with working(bus):
@@ -500,7 +497,7 @@ async def test_a_callback_that_fails_is_tried_again_and_cleans_up_when_it_went_w
 async def test_a_callback_that_fails_for_good_is_a_dead_letter_and_the_rest_is_cleaned_up(
     bus: Relevo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R20, RB5: never acknowledged as a success; the clean-up does not depend on how it went."""
+    """Never acknowledged as a success; the clean-up does not depend on how it went."""
     nooble = Nooble(bus)
     nooble.fails = 2
     with caplog.at_level(logging.ERROR, "relevo.worker"):
@@ -580,7 +577,6 @@ async def test_a_callback_without_a_task_cleans_up_nothing(bus: Relevo) -> None:
 async def test_nothing_is_cleaned_up_by_itself_where_that_is_only_observed_or_off(
     bus_factory: AppFactory, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
-    """R27"""
     bus = bus_factory(lifecycle=mode)
     nooble = Nooble(bus)
     with caplog.at_level(logging.INFO, "relevo.bus"):
@@ -618,7 +614,6 @@ return { #found, endless }
 async def test_a_worker_that_knows_only_its_service_finds_the_messages_of_ten_thousand_tasks(
     bus_factory: AppFactory, server: Server
 ) -> None:
-    """RB2"""
     sender, bus = bus_factory("sender"), bus_factory("worker", task_ttl="60s")
     handled: set[str] = set()
 
@@ -697,7 +692,6 @@ def scene(times: Times) -> Relevo:
 
 
 def test_a_dry_run_lists_exactly_what_a_live_run_removes(times: Times) -> None:
-    """RB4, RB16"""
     app = scene(times)
     before = keys(app)
     dry = app.sweep()
@@ -765,7 +759,7 @@ def test_dry_and_live_runs_agree_on_whatever_there_is(times: Times, seed: int) -
 
 
 def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
-    """RB4: neither KEYS nor SCAN, whatever is found."""
+    """Neither KEYS nor SCAN, whatever is found."""
     app = scene(times)
 
     def looked() -> dict[str, int]:
@@ -808,7 +802,7 @@ def test_a_sweep_asks_as_often_whatever_is_kept_elsewhere(times: Times, server: 
 
 
 def test_two_sweepers_at_once_do_the_work_once(times: Times) -> None:
-    """RB4: one of them has the lock, the other one says so."""
+    """One of them has the lock, the other one says so."""
     app = times.app
     for n in range(150):
         registered(app, f"s:notifications:n{n}", lease_ms=1000)
@@ -858,7 +852,6 @@ def test_a_slow_sweeper_leaves_the_lock_of_the_next_one_alone(times: Times) -> N
 
 @pytest.mark.parametrize("age", ["1h", "2d"])
 def test_how_old_an_orphan_is_can_be_chosen(bus_factory: AppFactory, age: str) -> None:
-    """R22"""
     app = bus_factory(orphan_age=age)
     orphan(app, "old:actions", ms=3 * 24 * HOUR)
     orphan(app, "new:actions", ms=2 * HOUR)
@@ -867,7 +860,6 @@ def test_how_old_an_orphan_is_can_be_chosen(bus_factory: AppFactory, age: str) -
 
 
 def test_what_is_swept_is_logged_by_name(times: Times, caplog: pytest.LogCaptureFixture) -> None:
-    """R23"""
     app = scene(times)
     caplog.clear()
     with caplog.at_level(logging.INFO, "relevo.bus"):
@@ -882,7 +874,6 @@ def test_what_is_swept_is_logged_by_name(times: Times, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("mode", ["on", "observe", "off"])
 def test_workers_sweep_as_the_settings_say(times: Times, caplog: pytest.LogCaptureFixture, mode: str) -> None:
-    """R21, R27"""
     scene(times)
     app = times.another(lifecycle=mode)
     app.service("other").action("nothing")(lambda: None)
@@ -958,7 +949,7 @@ class Race:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_queue_that_is_used_while_somebody_sweeps_is_not_forgotten(bus: Relevo, seed: int) -> None:
-    """RB4: between any two steps of a sweep."""
+    """Between any two steps of a sweep."""
 
     def days_pass() -> None:
         orphan(bus, "svc:actions")
@@ -971,7 +962,7 @@ def test_a_queue_that_is_used_while_somebody_sweeps_is_not_forgotten(bus: Relevo
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_queue_in_use_is_no_orphan_however_young_orphans_may_be(bus_factory: AppFactory, seed: int) -> None:
-    """RB4: who uses a queue lists it again after a quarter of that time."""
+    """Who uses a queue lists it again after a quarter of that time."""
     bus = bus_factory(orphan_age="10m")
     bus.run(bus.list_queue("svc:actions"))
     assert bus._listed["svc:actions"] - time.monotonic() <= 150
@@ -1004,7 +995,6 @@ def test_what_a_stranger_put_on_the_list_of_queues_is_passed_over(bus: Relevo, n
 
 
 async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) -> None:
-    """R26"""
     nooble = Nooble(bus, retries=1, backoff=0.01)
 
     @bus.service("audit").on("ingestion.*", retries=0)
@@ -1045,7 +1035,6 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
 
 
 def test_what_is_swept_is_counted(times: Times) -> None:
-    """R26"""
     app = times.app
     registered(app, "s:notifications:old", inactive_ms=HOUR)
     for _ in range(5):

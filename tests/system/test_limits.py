@@ -154,7 +154,7 @@ async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
 
 @pytest.mark.slow
 async def test_a_tenant_that_floods_does_not_slow_the_others(app: Relevo) -> None:
-    """RB36: a hundred thousand jobs of one tenant, two of which run, and others come and go as if there were none."""
+    """A hundred thousand jobs of one tenant, two of which run, and others come and go as if there were none."""
     watched, queue = Watched(app, result_ttl=60), app.queue()
     await queue.alimit("big", concurrency=2)
     step = watched.step

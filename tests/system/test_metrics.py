@@ -61,7 +61,6 @@ def scrape(app: Relevo) -> Scrape:
 
 
 def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
-    """R156 R166 R167 R181"""
 
     @app.task(name="fail", retries=0)
     async def fail() -> None:
@@ -101,7 +100,6 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
 
 
 def test_what_a_purge_took_from_a_pool_is_counted(server: Server, app_factory: AppFactory) -> None:
-    """R160 R162"""
     times = Times(server, app_factory)
     app = times.app
     of_pool = {"app": app.name, "queue": f"{app.name}:actions:pool:vms", "kind": "pool"}
@@ -118,7 +116,6 @@ def test_what_a_purge_took_from_a_pool_is_counted(server: Server, app_factory: A
 
 
 def test_jobs_that_are_overdue_for_hours_are_stuck(server: Server, app_factory: AppFactory) -> None:
-    """R165"""
     times = Times(server, app_factory)
     app = times.app
     app.task(name="x")(lambda: None).using(delay="1m").enqueue()
@@ -129,7 +126,6 @@ def test_jobs_that_are_overdue_for_hours_are_stuck(server: Server, app_factory: 
 
 
 def test_dead_letters_that_were_dropped_are_counted(app_factory: AppFactory) -> None:
-    """RB15"""
     app = app_factory(dead_max=2)
 
     @app.task(name="fail", retries=0)
@@ -262,7 +258,7 @@ def test_schedules_that_are_late_are_told(app_factory: AppFactory, server: Serve
 
 
 async def test_messages_of_services_are_told_by_the_app_that_serves_them(bus_factory: AppFactory) -> None:
-    """R54: life-cycle counters. A monitor knows nothing but the app's name."""
+    """Life-cycle counters. A monitor knows nothing but the app's name."""
     one, monitor, other = bus_factory("one"), bus_factory("one"), bus_factory("other")
     svc = one.service("embedding")
 
@@ -333,7 +329,6 @@ def test_a_name_with_quotes_and_lines_is_a_name(app: Relevo) -> None:
 
 
 def test_health_is_told_as_a_number(app_factory: AppFactory) -> None:
-    """R164 R165"""
     app = app_factory(health_limits={"dead_warning": 1, "dead_critical": 3})
 
     @app.task(name="fail", retries=0)

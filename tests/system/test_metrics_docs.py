@@ -39,7 +39,6 @@ def metrics_named_in(text: str) -> set[str]:
 
 
 def test_every_seed_metric_has_its_match() -> None:
-    """R156 R157 R158 R159 R160 R161 R162 R163 R164 R165 R166 R167"""
     table = rows(section("docs/metrics.md", "Names of VMPooler"))
     assert [row[0].strip("`") for row in table] == [
         "dlq.pending.size",

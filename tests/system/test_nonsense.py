@@ -309,7 +309,6 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.parametrize("case", APPS, ids=[case.call for case in APPS])
 def test_nonsense_about_an_app_is_refused(case: Case) -> None:
-    """RB14"""
     answer(case)
 
 
@@ -319,7 +318,6 @@ def test_nonsense_about_an_app_is_refused(case: Case) -> None:
     ids=lambda case: case.call,
 )
 def test_nonsense_is_refused_and_nothing_has_changed(case: Case, desk: SimpleNamespace) -> None:
-    """RB42, RB43"""
     queue: Queue = desk.q
     before = queue.stats()
     answer(case, desk)
@@ -469,13 +467,11 @@ def script(text: str, *arguments: str, cwd: Path) -> str:
 
 
 def test_functions_of_an_interactive_session_are_refused(tmp_path: Path) -> None:
-    """RB42"""
     said = script("from relevo import Relevo\n@Relevo('shop').task\ndef f(): ...\n", "-", cwd=tmp_path)
     assert "relevo.errors.TargetError: f is defined in an interactive session" in said
 
 
 def test_plain_functions_of_the_running_script_are_refused(tmp_path: Path) -> None:
-    """RB42"""
     (tmp_path / "shop.py").write_text("from relevo import Relevo\ndef f(): ...\nRelevo('shop').enqueue(f)\n")
     said = script("", "shop.py", cwd=tmp_path)
     assert "relevo.errors.TargetError: f is in the script that is running" in said

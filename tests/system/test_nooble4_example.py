@@ -23,12 +23,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 
 def test_it_ends_by_itself_and_well(shown: Shown) -> None:
-    """R282"""
     assert (shown.code, shown.err) == (0, "")
 
 
 def test_the_answer_comes_through_all_services_and_the_session_has_it_before_the_clean_up(shown: Shown) -> None:
-    """R17, R18, R19, R63, R65: request, long work, callback, session, and then nothing is left."""
+    """Request, long work, callback, session, and then nothing is left."""
     accepted = shown.at(r"session session_1 <- guide\.md accepted: 6 texts")
     shown.at(r"session session_1 <- guide\.md progress: 3 of 6", accepted)
     stored = shown.at(r"ingestion guide\.md: 6 vectors stored", accepted)
@@ -40,7 +39,7 @@ def test_the_answer_comes_through_all_services_and_the_session_has_it_before_the
 
 
 def test_a_fault_is_told_to_the_session_of_the_process_that_asked(shown: Shown) -> None:
-    """R20, R61: with its cause; the message stays as a dead letter."""
+    """With its cause; the message stays as a dead letter."""
     fault = r"embedding\.model\.UnreadableText: the text was broken before it came here"
     failed = shown.at(rf"session session_2 <- scan\.pdf failed: {fault}", shown.at(rf"ingestion scan\.pdf: .*{fault}"))
     shown.at(r"clean-up task task_2: \d+ removed from \d+ queues; \d+ in use, 1 dead letters left", failed)

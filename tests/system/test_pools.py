@@ -39,7 +39,7 @@ def places(pool: Pool) -> dict[str, int]:
 
 
 def test_entity_moves_through_its_states_with_what_is_known_of_it(vms: Pool, times: Times) -> None:
-    """R278 R279: states, and metadata in a hash."""
+    """States, and metadata in a hash."""
     assert vms.add("vm-1", template="centos-7", cores=4)
     first = vms.get("vm-1")
     assert first is not None
@@ -157,7 +157,7 @@ def test_the_counters_of_a_pool_live_as_long_as_it_is_used(vms: Pool, server: Se
 
 
 def test_what_failed_is_a_dead_letter_with_its_whole_context(vms: Pool, times: Times) -> None:
-    """R82 R86 R91: entity, pool, state, error, time, retries, request, alias, and all metadata."""
+    """Entity, pool, state, error, time, retries, request, alias, and all metadata."""
     vms.add("vm-1", template="centos-7", request_id="req-123456", alias="centos-7", nested={"a": [1, 2.5, None]})
     times.move(MINUTE)
     try:
@@ -179,7 +179,7 @@ def test_what_failed_is_a_dead_letter_with_its_whole_context(vms: Pool, times: T
 
 
 def test_dead_letters_of_a_pool_are_listed_shown_and_discarded_as_those_of_queues(vms: Pool, times: Times) -> None:
-    """R94 R97: one structure for all."""
+    """One structure for all."""
     app = times.app
     vms.add("vm-1", ip=[None], size=7)
     vms.add("vm-2")
@@ -202,7 +202,6 @@ def test_dead_letters_of_a_pool_are_listed_shown_and_discarded_as_those_of_queue
 
 
 def test_dead_letters_of_a_pool_are_limited_and_the_oldest_go_first(app_factory: AppFactory) -> None:
-    """R85 R93 RB15"""
     app = app_factory(dead_max=3)
     pool = app.pool("vms")
     for n in range(5):
@@ -213,7 +212,7 @@ def test_dead_letters_of_a_pool_are_limited_and_the_oldest_go_first(app_factory:
 
 
 def test_dead_letter_of_a_pool_ends_by_itself(app_factory: AppFactory, server: Server) -> None:
-    """R84 R92: per entry, not for all at once."""
+    """Per entry, not for all at once."""
     app = app_factory(failure_ttl="1h")
     pool = app.pool("vms", data_ttl="2h")
     pool.add("vm-1")
@@ -223,7 +222,6 @@ def test_dead_letter_of_a_pool_ends_by_itself(app_factory: AppFactory, server: S
 
 
 def test_entity_comes_back_from_its_dead_letter_once(vms: Pool) -> None:
-    """R95 RB15"""
     vms.add("vm-1", template="centos-7", size=7)
     letter = vms.fail("vm-1", "no ip") or ""
     assert vms.retry(letter)
@@ -249,7 +247,7 @@ def test_a_return_whose_reply_was_lost_counts_when_it_is_asked_again(vms: Pool, 
 
 @pytest.mark.parametrize("road", ["ids", "filter", "replay", "canary"])
 def test_an_operator_brings_entities_back_by_the_road_of_all_dead_letters(vms: Pool, times: Times, road: str) -> None:
-    """R95: each to the state it came from, once; one whose place is taken is left, and said to be."""
+    """Each to the state it came from, once; one whose place is taken is left, and said to be."""
     dead = times.app.dead
     vms.add("vm-1", "ready", size=7)
     vms.add("vm-2")
@@ -290,7 +288,6 @@ def test_entity_does_not_come_back_while_another_has_its_name(vms: Pool) -> None
 
 
 def test_what_is_known_of_a_removed_entity_ends_after_a_time(vms: Pool, server: Server) -> None:
-    """R279"""
     vms.add("vm-1", ip="10.0.0.7")
     key = vms.keys.own("entity", "vm-1")
     assert server.command("TTL", key) == -1

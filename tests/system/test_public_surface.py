@@ -198,7 +198,6 @@ def test_types_are_shipped() -> None:
 
 
 def test_importing_relevo_is_quick_and_quiet(tmp_path: Path) -> None:
-    """RB45"""
     text = (
         "import sys, threading; import relevo; "
         "heavy = {'rich', 'uvloop', 'pytest', 'redis', 'starlette', 'relevo.worker', 'relevo.cli'} & set(sys.modules); "

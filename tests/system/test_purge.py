@@ -85,7 +85,6 @@ def totals(app: Relevo, queue: str = "default") -> dict[str, int]:
 
 
 def test_ready_job_is_cancelled_at_its_limit_and_not_before(app: Relevo, times: Times) -> None:
-    """R99 R111 R113 R114 RB16"""
     job = app.tasks["mail"].enqueue(1)
     times.move(DAY - MINUTE)
     assert live(app).count == 0
@@ -107,7 +106,6 @@ def test_ready_job_is_cancelled_at_its_limit_and_not_before(app: Relevo, times: 
 
 
 def test_scheduled_job_is_stale_when_it_is_late_not_when_it_is_old(app: Relevo, times: Times) -> None:
-    """R98 RB16"""
     job = app.tasks["mail"].using(delay="30d").enqueue()
     times.move(30 * DAY + HOUR)
     assert live(app).count == 0
@@ -134,7 +132,7 @@ def test_delayed_job_that_became_ready_is_as_old_as_since_it_was_due(app: Relevo
 
 
 def test_waiting_job_is_dead_and_what_waits_for_it_is_told(app: Relevo, times: Times) -> None:
-    """RB16: word goes to all who wait, as with every other end."""
+    """Word goes to all who wait, as with every other end."""
     mail = app.tasks["mail"]
     parent = mail.using(queue="never").enqueue()
     child = mail.using(depends_on=[parent]).enqueue()
@@ -148,7 +146,7 @@ def test_waiting_job_is_dead_and_what_waits_for_it_is_told(app: Relevo, times: T
 
 
 def test_job_that_was_let_go_by_others_has_no_known_age(app: Relevo, times: Times) -> None:
-    """RB16: unknown age is never purged, but counted."""
+    """Unknown age is never purged, but counted."""
     mail = app.tasks["mail"]
     parent = mail.using(result_ttl=0).enqueue()
     child = mail.using(depends_on=[parent], queue="other").enqueue()
@@ -166,7 +164,6 @@ def test_job_that_was_let_go_by_others_has_no_known_age(app: Relevo, times: Time
 
 
 def test_job_that_was_handed_back_has_no_known_age(app: Relevo, times: Times) -> None:
-    """RB16"""
     job = app.tasks["mail"].enqueue()
     times.move(2 * DAY)
     (lease,) = app.queue().take(1)
@@ -346,7 +343,7 @@ async def test_job_that_is_due_while_all_workers_are_busy_is_judged_as_a_ready_o
 
 
 def test_job_of_a_worker_that_is_long_gone_is_recovered(app: Relevo, times: Times) -> None:
-    """RB16: as a turn would, by the same decision."""
+    """As a turn would, by the same decision."""
     job = app.tasks["mail"].enqueue()
     app.queue().take(1, worker="killed", lease="10s")
     times.move(HOUR)
@@ -383,7 +380,6 @@ def test_job_whose_lease_is_renewed_is_left_to_its_worker(app: Relevo, times: Ti
 
 
 def test_done_job_is_removed_with_its_result_and_logs(app: Relevo, times: Times, server: Server) -> None:
-    """R100 R107 R119"""
     job = app.tasks["mail"].using(result_ttl="9d").enqueue(5)
     (lease,) = app.queue().take(1)
     assert lease.done(5)
@@ -412,7 +408,7 @@ def test_done_job_stays_for_as_long_as_its_task_may(times: Times, name: str) -> 
 
 
 def test_dead_cancelled_and_expired_jobs_are_left_to_their_own_time(app: Relevo, times: Times) -> None:
-    """R183: the purge respects dead letters."""
+    """The purge respects dead letters."""
     mail = app.tasks["mail"]
     mail.enqueue()
     (lease,) = app.queue().take(1)
@@ -425,7 +421,6 @@ def test_dead_cancelled_and_expired_jobs_are_left_to_their_own_time(app: Relevo,
 
 
 def test_request_past_its_deadline_expires(app: Relevo, times: Times) -> None:
-    """R102 RB16"""
     job = app.tasks["mail"].using(expires="1h").enqueue()
     times.move(DAY)
     assert job.status() is State.READY
@@ -495,7 +490,7 @@ def _hexists(app: Relevo, id: str) -> Any:
 
 
 def test_limits_are_by_queue_and_by_task(times: Times) -> None:
-    """R99: limits per queue and per class, with an action of their own."""
+    """Limits per queue and per class, with an action of their own."""
     ages = {
         "queues": {
             "*": {"ready": {"age": "10h", "classes": {"report": {"age": "1h", "then": "dead"}, "mail": "never"}}},
@@ -515,7 +510,7 @@ def test_limits_are_by_queue_and_by_task(times: Times) -> None:
 
 
 def test_body_in_no_set_is_noted_and_removed_after_the_limit(app: Relevo, times: Times, server: Server) -> None:
-    """R101 R108 R120 RB16: nobody knows its age, so it begins when it was seen."""
+    """Nobody knows its age, so it begins when it was seen."""
     keys = app.keys_of("default")
     app.tasks["mail"].using(name="n").enqueue()
     lost, kept = app.tasks["mail"].enqueue(), app.tasks["mail"].using(delay="99d").enqueue()
@@ -555,7 +550,7 @@ STRAYS: dict[str, tuple[Any, ...]] = {
 def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
     app: Relevo, times: Times, server: Server, what: str
 ) -> None:
-    """R101 R120: else it stays for ever, for no job's end will remove it."""
+    """Else it stays for ever, for no job's end will remove it."""
     keys = app.keys_of("default")
     kept = app.tasks["mail"].using(name="mine", delay="99d", group="acme").enqueue()
     command, key, *args = STRAYS[what]
@@ -657,7 +652,7 @@ def test_entry_without_a_body_is_dropped(app: Relevo, times: Times, server: Serv
 
 @pytest.mark.parametrize("body", [b"not json", b"{}", b"\xff\xfe", b'{"t":"mail","d":"x"}'])
 def test_unreadable_job_is_counted_and_left_alone(app: Relevo, times: Times, body: bytes) -> None:
-    """RB16: its age is in its id, but not whether it was to be ready later."""
+    """Its age is in its id, but not whether it was to be ready later."""
     app.run(push_plain(app.keys_of("default"), [(app.new_id(), body)], 100, 1000))
     app.run(app.list_queue("default"))
     times.move(30 * DAY)
@@ -740,7 +735,7 @@ def test_run_acts_on_a_bounded_number_and_says_so(app: Relevo, times: Times, mon
 
 
 def test_only_one_purges_a_queue_at_a_time(app: Relevo, times: Times) -> None:
-    """RB16: runs do not overlap."""
+    """Runs do not overlap."""
     for n in range(300):
         app.tasks["mail"].enqueue(n)
     times.move(DAY)
@@ -829,7 +824,6 @@ def _stopped_before_acting(app: Relevo, meanwhile: Any, script: str = "purge") -
 def test_job_to_which_something_happens_between_finding_and_acting_is_spared(
     app: Relevo, times: Times, what: str
 ) -> None:
-    """RB16"""
     job = app.tasks["mail"].enqueue()
     times.move(DAY)
 
@@ -851,7 +845,7 @@ def test_job_to_which_something_happens_between_finding_and_acting_is_spared(
 
 
 def test_clock_that_steps_back_between_finding_and_acting_spares(app: Relevo, times: Times) -> None:
-    """RB16: the age is asked again in the same step."""
+    """The age is asked again in the same step."""
     app.tasks["mail"].enqueue()
     times.move(DAY)
     report = _stopped_before_acting(app, lambda: times.move(-HOUR))
@@ -868,7 +862,6 @@ def vms(app: Relevo) -> Pool:
 
 
 def test_pending_entity_becomes_a_dead_letter(app: Relevo, vms: Pool, times: Times) -> None:
-    """R98 R105 R117"""
     vms.add("vm-1", template="centos-7")
     times.move(2 * HOUR - MINUTE)
     assert live(app).count == 0
@@ -885,7 +878,6 @@ def test_pending_entity_becomes_a_dead_letter(app: Relevo, vms: Pool, times: Tim
 
 
 def test_ready_entity_is_moved_to_completed_by_the_limit_of_its_class(app: Relevo, vms: Pool, times: Times) -> None:
-    """R99 R118"""
     vms.add("vm-1", "ready", kind="on_demand")
     vms.add("vm-2", "ready", kind="pool")
     vms.add("vm-3", "ready")
@@ -901,7 +893,6 @@ def test_ready_entity_is_moved_to_completed_by_the_limit_of_its_class(app: Relev
 
 
 def test_completed_entity_is_removed(app: Relevo, vms: Pool, times: Times) -> None:
-    """R100 R107 R119"""
     vms.add("vm-1", "completed")
     times.move(HOUR)
     assert reasons(live(app)) == {"completed removed stale_completed": 1}
@@ -916,7 +907,7 @@ def test_running_entity_has_no_limit(app: Relevo, vms: Pool, times: Times) -> No
 
 
 def test_request_in_a_pool_expires(app: Relevo, vms: Pool, times: Times) -> None:
-    """R102 R109 R280: its state says so, and it is not queued again."""
+    """Its state says so, and it is not queued again."""
     vms.add("req-1", "requested", token="abc", status="new")
     times.move(DAY)
     assert reasons(live(app)) == {"requested expired stale_requested": 1}
@@ -925,7 +916,6 @@ def test_request_in_a_pool_expires(app: Relevo, vms: Pool, times: Times) -> None
 
 
 def test_metadata_of_an_entity_in_no_state_gets_an_end(app: Relevo, vms: Pool, times: Times, server: Server) -> None:
-    """R101 R108 R120"""
     vms.add("vm-1", ip="10.0.0.7")
     vms.add("vm-2", "running")
     server.command("ZREM", vms.keys.own("placed", "pending"), "vm-1")
@@ -941,7 +931,7 @@ def test_metadata_of_an_entity_in_no_state_gets_an_end(app: Relevo, vms: Pool, t
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_provider_is_asked_whether_an_entity_still_exists(app: Relevo, times: Times, how: str) -> None:
-    """R112: what is gone is not moved on to be destroyed."""
+    """What is gone is not moved on to be destroyed."""
     asked: list[Entity] = []
 
     def still_there(entity: Entity) -> bool:
@@ -980,7 +970,7 @@ async def _closing(app: Relevo) -> PurgeReport:
 def test_entity_nobody_can_ask_about_is_left_alone(
     app: Relevo, times: Times, answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R112 RB16: who cannot be asked has not said that it is gone."""
+    """Who cannot be asked has not said that it is gone."""
 
     def still_there(entity: Entity) -> bool:
         if isinstance(answer, Exception):
@@ -1169,7 +1159,6 @@ def test_whatever_can_be_awaited_may_say_whether_an_entity_exists(app: Relevo, t
 
 
 def test_entity_that_moves_while_the_provider_is_asked_is_spared(app: Relevo, times: Times) -> None:
-    """RB16"""
     pool = app.pool("vms")
 
     def still_there(entity: Entity) -> bool:
@@ -1235,7 +1224,6 @@ def test_one_queue_or_pool_can_be_meant(app: Relevo, vms: Pool, times: Times) ->
 
 
 def test_report_and_log_tell_count_age_and_reason(app: Relevo, times: Times, caplog: pytest.LogCaptureFixture) -> None:
-    """R110 R115 R121 R122"""
     caplog.set_level(logging.INFO, "relevo.purge")
     for n in range(3):
         app.tasks["mail"].enqueue(n)
@@ -1253,7 +1241,7 @@ def test_report_and_log_tell_count_age_and_reason(app: Relevo, times: Times, cap
 
 
 async def test_workers_purge_by_themselves_once_per_interval(times: Times) -> None:
-    """R104 R123: whichever of them comes first."""
+    """Whichever of them comes first."""
     app = times.another(purge="on", purge_every="30s")
     pool = app.pool("vms")
     await pool.aadd("vm-1")
@@ -1295,7 +1283,6 @@ async def test_purge_that_the_server_refuses_to_a_worker_is_told_once(
 
 
 async def test_worker_purges_while_it_works(times: Times) -> None:
-    """R103 R171"""
     # In this test the server's clock is a day ahead of that of the client, who makes the ids.
     app = times.another(purge="on", purge_every="100ms", purge_ages={"queues": {"default": {"ready": "never"}}})
     ran: list[int] = []
@@ -1342,7 +1329,6 @@ async def test_purge_of_a_worker_survives_what_others_cancel(
 async def test_workers_only_tell_what_they_would_purge_when_they_observe(
     times: Times, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R110 R180"""
     caplog.set_level(logging.INFO, "relevo.purge")
     app = times.another(purge="observe", purge_every="100ms")
     pool = app.pool("vms")

@@ -276,7 +276,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_purge_between_everything_else_removes_nothing_wrongly(times: Times, seed: int) -> None:
-    """RB16: some thousand interleavings a seed."""
+    """Some thousand interleavings a seed."""
     traffic = Traffic(times, seed)
     app = traffic.app
     met, spared = set[str](), 0
@@ -309,7 +309,7 @@ def test_purge_between_everything_else_removes_nothing_wrongly(times: Times, see
 
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_dry_run_after_any_traffic_lists_what_a_live_run_does(times: Times, seed: int) -> None:
-    """RB16: on the same data."""
+    """On the same data."""
     traffic = Traffic(times, seed)
     app = traffic.app
     found = 0

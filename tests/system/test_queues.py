@@ -40,7 +40,6 @@ def pass_time(app: Relevo) -> None:
 
 
 async def test_numbers_add_up_while_everything_moves(app: Relevo) -> None:
-    """RB36"""
 
     @app.task(backoff=0.001, retries=2)
     async def step(number: int) -> None:
@@ -96,7 +95,6 @@ def test_stats_name_what_happened(app: Relevo) -> None:
 
 
 def test_queues_are_listed_once_they_are_used(app: Relevo) -> None:
-    """R11"""
     step = add_task(app)
     assert app.queues() == []
     step.enqueue()
@@ -254,7 +252,6 @@ async def test_async_takers_can_do_all_of_it(app: Relevo) -> None:
 
 
 def test_a_lease_is_settled_once(app: Relevo) -> None:
-    """RB22"""
     step = add_task(app)
     job = step.enqueue()
     (lease,) = app.queue().take(1)
@@ -265,7 +262,6 @@ def test_a_lease_is_settled_once(app: Relevo) -> None:
 
 
 def test_a_lost_lease_counts_for_nothing(app: Relevo) -> None:
-    """RB22"""
     step = add_task(app)
     queue = app.queue()
     job = step.enqueue()
@@ -282,7 +278,6 @@ def test_a_lost_lease_counts_for_nothing(app: Relevo) -> None:
 
 
 def test_a_lease_lasts_as_long_as_it_is_renewed(app: Relevo) -> None:
-    """RB22"""
     step = add_task(app)
     queue = app.queue()
     step.enqueue()
@@ -298,7 +293,6 @@ def test_a_lease_lasts_as_long_as_it_is_renewed(app: Relevo) -> None:
 
 
 async def test_a_worker_takes_over_from_a_silent_taker(app: Relevo) -> None:
-    """RB22"""
     step = add_task(app)
     job = await step.aenqueue(7)
     (lease,) = await app.queue().atake(1, worker="silent", lease=0.05)
@@ -309,7 +303,6 @@ async def test_a_worker_takes_over_from_a_silent_taker(app: Relevo) -> None:
 
 
 def test_a_job_that_silences_every_holder_is_poison(app: Relevo) -> None:
-    """RB38"""
     step = add_task(app, max_crashes=2)
     queue = app.queue()
     job = step.enqueue()
@@ -351,7 +344,6 @@ def test_retried_and_buried_leases_tell_their_story(app: Relevo) -> None:
 
 
 def test_a_buried_job_calls_its_handler(app: Relevo) -> None:
-    """RB28"""
     told: list[Failure] = []
 
     @app.task
@@ -366,7 +358,6 @@ def test_a_buried_job_calls_its_handler(app: Relevo) -> None:
 
 
 def test_takers_are_not_bothered_with_what_cannot_be_done(app: Relevo) -> None:
-    """RB23"""
     step = add_task(app)
     queue = app.queue()
     expired = step.using(expires=0.001).enqueue()
@@ -388,7 +379,6 @@ def test_a_taker_without_the_task_gives_any_json_as_result(app: Relevo, app_fact
 
 
 def test_takers_and_workers_share_a_queue(app: Relevo) -> None:
-    """RB22"""
     runs: list[int] = []
 
     @app.task
@@ -411,7 +401,6 @@ def test_takers_and_workers_share_a_queue(app: Relevo) -> None:
 
 
 def test_a_lease_of_a_revived_job_is_not_mistaken_for_the_old_one(app: Relevo) -> None:
-    """RB22"""
     step = add_task(app)
     queue = app.queue()
     job = step.enqueue()

@@ -57,7 +57,6 @@ def site(app: Relevo) -> Site:
 
 
 def test_a_replay_runs_what_fits_again_oldest_first_and_tells_how_it_went(site: Site) -> None:
-    """R95"""
     site.bury(5)
     site.mend()
     steps: list[int] = []

@@ -67,7 +67,6 @@ def connections(server: Server) -> int:
 
 
 async def test_a_thousand_requests_at_once_use_no_more_connections_than_one(bus: Relevo, server: Server) -> None:
-    """RB10"""
     gate = Gate(bus)
     me = bus.service("me")
     async with answering(bus, concurrency=1_000):

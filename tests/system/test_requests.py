@@ -263,7 +263,7 @@ async def test_no_answer_in_time_is_a_timeout_whoever_notices_it_first(bus: Rele
 
 
 async def test_a_request_that_nobody_could_begin_in_time_never_runs(bus: Relevo) -> None:
-    """RB10. Under a key it is not cancelled by who gives up, as it is not when that process was killed."""
+    """Under a key it is not cancelled by who gives up, as it is not when that process was killed."""
     gate = Gate(bus)
     gate.open()
     me = bus.service("me")
@@ -301,7 +301,6 @@ async def test_the_time_is_the_servers(bus_factory: AppFactory) -> None:
 # A worker takes as many requests as it has slots for all kinds of functions, and those for threads wait inside it.
 @pytest.mark.parametrize("where", ["thread", "loop"])
 async def test_a_request_that_waits_inside_a_worker_beyond_its_time_never_runs(bus: Relevo, where: str) -> None:
-    """RB10"""
     runs: list[tuple[int, float]] = []
     limit, seconds = 0.5, 0.3
     began = time.monotonic()
@@ -338,7 +337,6 @@ async def test_a_request_that_waits_inside_a_worker_beyond_its_time_never_runs(b
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.usefixtures("many_threads")
 async def test_an_answer_that_comes_too_late_is_dropped_and_counted(bus_factory: AppFactory, blocking: bool) -> None:
-    """RB10"""
     app, asker = bus_factory(), bus_factory()
 
     @app.service("a").action("b")
@@ -380,7 +378,6 @@ async def test_answers_in_time_and_cancelled_requests_are_not_counted_as_late(bu
 
 
 async def test_an_answer_to_one_who_is_gone_is_counted_and_has_an_end(bus_factory: AppFactory) -> None:
-    """RB10"""
     app, asker = bus_factory(), bus_factory()
     gate = Gate(app)
     async with answering(app):

@@ -55,7 +55,6 @@ def emptied(manager: Any) -> list[str]:
 
 
 def test_critical_is_first_however_old_the_others_are(manager: Any) -> None:
-    """R262, R263, R265, R267"""
     for priority in ("LOW", "NORMAL", "HIGH", "CRITICAL"):
         for n in (1, 2):
             manager.enqueue(f"{priority}:{n}", priority)
@@ -64,7 +63,7 @@ def test_critical_is_first_however_old_the_others_are(manager: Any) -> None:
 
 
 def test_delayed_jobs_come_when_they_are_due_with_their_priority(manager: Any, kit: TestKit) -> None:
-    """R266: the clock is moved, not waited for"""
+    """The clock is moved, not waited for"""
     in_an_hour = datetime.now(UTC) + timedelta(hours=1)
     manager.enqueueDelayed("later", in_an_hour, "NORMAL")
     manager.enqueueDelayed("urgent", in_an_hour, "CRITICAL")
@@ -76,7 +75,6 @@ def test_delayed_jobs_come_when_they_are_due_with_their_priority(manager: Any, k
 
 
 def test_promoting_moves_what_is_due_and_counts_it(manager: Any) -> None:
-    """R268"""
     soon = datetime.now(UTC) + timedelta(milliseconds=30)
     manager.enqueueDelayed("a", soon, "LOW")
     manager.enqueueDelayed("b", soon, "HIGH")
@@ -89,7 +87,6 @@ def test_promoting_moves_what_is_due_and_counts_it(manager: Any) -> None:
 
 
 def test_a_job_in_process_is_with_its_worker(manager: Any) -> None:
-    """R269, R270, R275"""
     manager.enqueue("job", "HIGH")
     job_id = manager.dequeue()
     manager.markProcessing(job_id, "w1")
@@ -103,7 +100,6 @@ def test_a_job_in_process_is_with_its_worker(manager: Any) -> None:
 
 
 def test_dead_letters_keep_their_reason_and_time(manager: Any, kit: TestKit) -> None:
-    """R271"""
     manager.enqueue("bad", "NORMAL")
     assert manager.moveToDLQ(manager.dequeue(), "card was closed") is True
     assert manager.dlq() == {"bad": "card was closed"}
@@ -116,7 +112,6 @@ def test_dead_letters_keep_their_reason_and_time(manager: Any, kit: TestKit) -> 
 
 @pytest.mark.parametrize("priority", ["NORMAL", "CRITICAL"])
 def test_a_requeued_job_comes_back_after_its_delay_with_its_priority(manager: Any, kit: TestKit, priority: str) -> None:
-    """R272"""
     manager.enqueue("again", "NORMAL")
     assert manager.requeue(manager.dequeue(), priority, 60_000) is True
     assert manager.getStats() == {"priority": 0, "delayed": 1, "processing": 0, "dlq": 0}
@@ -128,7 +123,6 @@ def test_a_requeued_job_comes_back_after_its_delay_with_its_priority(manager: An
 
 
 def test_stats_add_up(manager: Any) -> None:
-    """R273"""
     for n in range(5):
         manager.enqueue(f"job-{n}", "LOW")
     manager.enqueueDelayed("later", datetime.now(UTC) + timedelta(hours=1), "LOW")
@@ -146,7 +140,6 @@ def test_an_id_is_queued_once(manager: Any) -> None:
 
 
 def test_no_two_managers_get_the_same_job(example: Any, kit: TestKit) -> None:
-    """R276"""
     managers = [example.QueueManager(kit.app, worker=f"w{n}") for n in range(8)]
     ids = [f"job-{n}" for n in range(200)]
     for job_id in ids:
@@ -169,7 +162,6 @@ def test_a_manager_that_lost_its_lease_cannot_finish_the_job(example: Any, kit: 
 
 
 def test_the_job_of_a_killed_manager_comes_back(example: Any, kit: TestKit) -> None:
-    """RB22"""
     code = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])

@@ -204,7 +204,7 @@ def test_what_cannot_be_scheduled_is_refused(app: Relevo, app_factory: AppFactor
 
 
 async def test_all_options_are_kept_on_the_jobs(times: Times) -> None:
-    """R190, R212: priority, retries and all options of the task are kept."""
+    """Priority, retries and all options of the task are kept."""
     app = times.app
 
     @app.task(name="report", retries=1, timeout="1m")
@@ -276,7 +276,6 @@ async def test_run_now_is_for_new_schedules_only(app: Relevo) -> None:
 
 
 async def test_registering_a_hundred_times_gives_one_schedule_that_keeps_its_tick(times: Times) -> None:
-    """RB27"""
     app = times.app
     ticks = noting(app, cron="*/5 * * * *")
     await drain(app)
@@ -292,7 +291,6 @@ async def test_registering_a_hundred_times_gives_one_schedule_that_keeps_its_tic
 
 
 async def test_workers_that_start_together_register_one_schedule_and_fire_each_tick_once(times: Times) -> None:
-    """RB27"""
     app = times.app
     ticks = noting(app, every="5m")
     await drain(app)

@@ -1,4 +1,4 @@
-"""Fire and forget: what was sent is handled, retried at its handler, and a dead letter at the end (R55, R56)."""
+"""Fire and forget: what was sent is handled, retried at its handler, and a dead letter at the end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_message_is_handled_after_its_sender_went_on(bus: Relevo, sent: list[A
 
 
 async def test_a_message_waits_for_a_service_that_is_not_there_yet(bus_factory: AppFactory) -> None:
-    """Another app, perhaps another process, serves it later (R40)."""
+    """Another app, perhaps another process, serves it later."""
     await bus_factory("shop").service("shop").asend("mail.send", {"to": "ana"})
     mail = bus_factory("mail")
     got: list[str] = []
@@ -196,7 +196,7 @@ async def test_the_sender_may_choose_how_often_it_is_tried(bus: Relevo) -> None:
 
 
 async def test_a_message_that_always_fails_is_in_nobodys_way(bus: Relevo, caplog: pytest.LogCaptureFixture) -> None:
-    """R73: those behind it are handled, and it is not lost."""
+    """Those behind it are handled, and it is not lost."""
     got: list[int] = []
 
     @bus.service("mail").action("send", retries=1, backoff="1h")
@@ -255,7 +255,7 @@ async def test_a_dead_letter_that_is_retried_runs_with_all_it_had(bus: Relevo) -
 
 
 async def test_an_action_that_nobody_here_knows_waits_for_a_worker_that_does(bus_factory: AppFactory) -> None:
-    """During a deploy there are old workers and new ones: it is not destroyed (R73)."""
+    """During a deploy there are old workers and new ones: it is not destroyed."""
     old, new = bus_factory("mail"), bus_factory("mail")
     got: list[str] = []
 
@@ -440,7 +440,7 @@ async def test_a_key_is_held_for_ten_minutes(server: Server, bus_factory: AppFac
 
 
 async def test_a_context_is_a_queue_of_its_own(bus_factory: AppFactory) -> None:
-    """R50: tenants that must be apart."""
+    """Tenants that must be apart."""
     got: list[tuple[str, str]] = []
 
     def serving(context: Any) -> Relevo:

@@ -769,7 +769,6 @@ async def test_an_action_whose_types_cannot_be_described_is_still_served(bus: Re
 
 
 async def test_a_context_is_a_queue_of_its_own(bus: Relevo, bus_factory: AppFactory) -> None:
-    """R50"""
     own = bus_factory()
 
     @bus.service("a").action("b")
@@ -810,7 +809,7 @@ async def test_one_app_serves_a_service_in_several_contexts(bus: Relevo) -> None
 
 
 async def test_services_of_another_env_or_prefix_are_not_found(bus: Relevo, bus_factory: AppFactory) -> None:
-    """R36: environments on one server do not hear each other."""
+    """Environments on one server do not hear each other."""
     elsewhere = bus_factory(env="staging")
 
     @bus.service("a").action("b")

@@ -66,7 +66,6 @@ def test_what_was_said_last_about_the_time_counts(app: Relevo) -> None:
 
 
 async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_due_together(app: Relevo) -> None:
-    """R268"""
     ran: list[str] = []
 
     @app.task
@@ -118,7 +117,6 @@ async def test_a_job_that_has_not_expired_runs(app: Relevo) -> None:
 
 
 async def test_a_job_can_have_a_time_limit_of_its_own(app: Relevo) -> None:
-    """RB41"""
 
     @app.task(timeout="1h", retries=0)
     async def hang() -> None:
@@ -157,7 +155,6 @@ async def test_a_time_out_uses_up_a_retry(app: Relevo) -> None:
 
 @pytest.mark.parametrize("executions", [1, 2, 4])
 async def test_n_retries_are_one_plus_n_executions(app: Relevo, executions: int) -> None:
-    """RB25"""
     runs: list[int] = []
 
     @app.task(retries=executions - 1, backoff=0)
@@ -190,7 +187,6 @@ async def test_n_retries_are_one_plus_n_executions(app: Relevo, executions: int)
     ids=str,
 )
 async def test_the_backoff_says_when_a_job_is_tried_again(app: Relevo, backoff: Any, low: float, high: float) -> None:
-    """RB25"""
 
     @app.task(backoff=backoff, retries=1000)
     async def fail() -> None:
@@ -247,7 +243,6 @@ class VeryTransient(Transient): ...
 async def test_errors_are_told_apart(
     app: Relevo, options: dict[str, Any], error: type[Exception], executions: int, kind: str
 ) -> None:
-    """R96"""
     runs: list[int] = []
 
     def fail() -> None:
@@ -288,7 +283,6 @@ async def test_without_a_result_ttl_nothing_is_kept_and_waiters_are_woken(app: R
 
 @pytest.mark.parametrize("options", [{}, {"name": "named"}], ids=["plain", "named"])
 async def test_a_result_lives_for_its_time(app: Relevo, server: Server, options: dict[str, Any]) -> None:
-    """R279"""
 
     @app.task(result_ttl="10m")
     async def step() -> str:
@@ -426,7 +420,6 @@ async def test_objects_and_partial_functions_are_tasks_when_they_have_a_name(app
 
 
 async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -> None:
-    """RB30"""
 
     @app.task
     async def step(self: int, func: str, *, name: str, priority: str, delay: str, args: str, retries: str) -> list[Any]:
@@ -492,7 +485,6 @@ SCOPES = [{"name": "one"}, {"name": "one", "unique": True}, {"unique": "until_do
 
 @pytest.mark.parametrize("options", [*SCOPES, {"unique": "1h"}, {"name": "one", "unique": "1h"}], ids=str)
 def test_many_threads_that_enqueue_one_name_get_one_job(app: Relevo, options: dict[str, Any]) -> None:
-    """RB24"""
 
     @app.task
     def step(number: int) -> None: ...
@@ -507,7 +499,6 @@ def test_many_threads_that_enqueue_one_name_get_one_job(app: Relevo, options: di
 
 @pytest.mark.parametrize("options", SCOPES, ids=str)
 async def test_many_tasks_that_enqueue_one_name_get_one_job(app: Relevo, options: dict[str, Any]) -> None:
-    """RB24"""
 
     @app.task
     async def step(number: int) -> None: ...
@@ -520,7 +511,6 @@ async def test_many_tasks_that_enqueue_one_name_get_one_job(app: Relevo, options
 
 @pytest.mark.parametrize("how", ["done", "dead", "cancelled", "expired", "cleared"])
 async def test_a_name_is_free_when_its_job_has_ended(app: Relevo, how: str) -> None:
-    """RB24"""
 
     @app.task(retries=0)
     async def step() -> None:
@@ -544,7 +534,6 @@ async def _is(job: Job[Any], state: str) -> bool:
 
 
 async def test_a_name_is_held_while_its_job_waits_runs_and_is_tried_again(app: Relevo) -> None:
-    """RB24"""
     seen: list[bool] = []
 
     @app.task(retries=1, backoff="1h")
@@ -631,7 +620,6 @@ def test_names_are_checked_within_one_call_too(app: Relevo) -> None:
 
 
 async def test_thousands_of_jobs_keep_their_order(app: Relevo) -> None:
-    """RB34"""
     ran: list[int] = []
 
     @app.task(result_ttl=0)
@@ -696,7 +684,6 @@ async def test_jobs_wait_for_jobs(app: Relevo) -> None:
 
 
 async def test_the_handler_of_a_failure_gets_the_whole_story(app: Relevo) -> None:
-    """RB28"""
     told: list[Failure] = []
 
     @app.task(name="handler")
@@ -793,7 +780,6 @@ def in_a_process(text: str, url: str | None, cwd: Path) -> str:
 
 
 def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
-    """RB45"""
     text = """
         import socket, threading
         def refuse(*args, **kwargs): raise AssertionError("a socket was opened")
@@ -810,7 +796,6 @@ def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_talks_on_connections_of_its_own(app: Relevo, server: Server, tmp_path: Path) -> None:
-    """RB45"""
     text = f"""
         import asyncio, os
         from relevo import Relevo
@@ -838,7 +823,6 @@ def test_a_forked_child_talks_on_connections_of_its_own(app: Relevo, server: Ser
 
 
 def test_waiting_for_results_works_on_both_sides_of_a_fork(app: Relevo, server: Server, tmp_path: Path) -> None:
-    """RB45"""
 
     @app.task(name="f")
     def f(number: int) -> int:

@@ -177,7 +177,7 @@ async def test_a_paused_queue_gets_the_jobs_and_runs_them_later(times: Times) ->
 async def test_ticks_that_no_worker_fired_follow_their_policy(
     times: Times, options: dict[str, Any], made_up: int, dropped: int
 ) -> None:
-    """RB27: workers that were away for an hour."""
+    """Workers that were away for an hour."""
     app = times.app
     ticks = noting(app, every="10m", overlap="allow", **options)
     await drain(app)
@@ -224,7 +224,6 @@ async def test_made_up_ticks_obey_the_overlap(times: Times) -> None:
 
 @pytest.mark.parametrize("step", [-60_000, -5_000, -1_000])
 async def test_a_clock_that_steps_back_fires_no_tick_twice(times: Times, step: int) -> None:
-    """RB44"""
     app = times.app
     ticks = noting(app, every="10s", overlap="allow", missed="all")
     await drain(app)
@@ -248,7 +247,6 @@ async def test_a_clock_that_steps_back_fires_no_tick_twice(times: Times, step: i
 
 
 async def test_a_clock_that_steps_forward_loses_no_tick_and_fires_none_twice(times: Times) -> None:
-    """RB44"""
     app = times.app
     ticks = noting(app, every="10s", overlap="allow", missed="all")
     await drain(app)
@@ -265,7 +263,6 @@ async def test_a_clock_that_steps_forward_loses_no_tick_and_fires_none_twice(tim
 
 
 async def test_a_task_that_fails_for_good_goes_on_firing(times: Times) -> None:
-    """R199, RB27"""
     app = times.app
     runs: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Tiers and tenants: shares of the workers' time, and nobody is left behind (R3, R5, R7, RB7)."""
+"""Tiers and tenants: shares of the workers' time, and nobody is left behind."""
 
 from __future__ import annotations
 
@@ -185,7 +185,6 @@ def test_tiers_come_from_the_environment() -> None:
 
 
 async def test_messages_are_counted_by_their_tier(bus: Relevo, order: list[str]) -> None:
-    """R7."""
     await flood(bus, "a", 3, tier="free")
     await flood(bus, "b", 2, tier="enterprise")
     await flood(bus, "c", 1)
@@ -219,7 +218,7 @@ async def test_a_handler_knows_tenant_and_tier_and_hands_them_on(bus: Relevo) ->
 
 
 async def test_a_tier_that_changes_while_messages_wait_strands_none(bus_factory: AppFactory) -> None:
-    """RB7: the tenant is upgraded, then downgraded, then the tiers themselves change."""
+    """The tenant is upgraded, then downgraded, then the tiers themselves change."""
     app, order = bus_factory(), list[str]()
     serve(app, order)
     for tier in ("free", "enterprise", "professional", "free"):

@@ -49,7 +49,7 @@ def has(app: Relevo, id: str, count: int) -> Callable[[], Awaitable[list[Span] |
 
 
 async def test_an_operation_over_three_services_in_three_apps_is_told_end_to_end(bus_factory: AppFactory) -> None:
-    """R64: by its correlation id, in the order of what caused what, whatever the names of the apps."""
+    """By its correlation id, in the order of what caused what, whatever the names of the apps."""
     gateway, documents, vectors = bus_factory("gateway"), bus_factory("documents"), bus_factory("vectors")
     ingestion, embedding = documents.service("ingestion"), vectors.service("embedding")
     finished = asyncio.Event()

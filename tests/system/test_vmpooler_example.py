@@ -70,7 +70,7 @@ def test_it_ends_by_itself_and_well(shown: Shown) -> None:
 
 
 def test_machine_goes_through_its_states_and_is_replaced_in_the_stock(shown: Shown) -> None:
-    """R278: pending, ready, running, migrating, completed."""
+    """Pending, ready, running, migrating, completed."""
     cloned = shown.at(r"clone vm-debian-12-\w+: cloned from templates/debian-12")
     ready = shown.at(r"check vm-debian-12-\w+: ready at 10\.0\.0\.3", cloned)
     given = shown.at(r"demo vm-debian-12-\w+ is handed out, moved to host-2, and given back", ready)
@@ -84,7 +84,7 @@ def test_a_clone_that_fails_is_tried_again_and_the_request_is_filled(shown: Show
 
 
 def test_a_permanent_error_fails_the_request_and_nothing_is_queued_again(shown: Shown) -> None:
-    """R87 R96 R184 R280: an invalid template is a dead letter of the clones."""
+    """An invalid template is a dead letter of the clones."""
     tried = [line for line in shown.lines if "attempt" in line and "windows-2012" in line]
     assert len(tried) == 1, "it was tried again"
     why = "template templates/windows-2012 does not exist"
@@ -102,7 +102,6 @@ def test_workers_that_are_killed_in_the_middle_of_a_clone_are_replaced_and_the_r
 
 
 def test_checks_wait_for_a_killed_provider_and_only_what_it_lost_is_given_up(shown: Shown) -> None:
-    """R88"""
     killed = shown.at(r"demo kill -9 \d+, which is the provider; it has lost vm-centos-7-\w+")
     lost = shown.lines[killed].rpartition(" ")[2]
     back = shown.at("demo the provider is there again", shown.at(rf"provider {lost}: the provider does not answer.*"))
@@ -113,13 +112,12 @@ def test_checks_wait_for_a_killed_provider_and_only_what_it_lost_is_given_up(sho
 
 
 def test_a_machine_that_does_not_come_up_is_given_up_by_its_check(shown: Shown) -> None:
-    """R86 R90"""
     shown.at(r"check vm-centos-7-\w+: not up within 4 s, given up in pending")
     shown.at(r"dead pending: vm-centos-7-\w+, failed: TimeoutError: not up within 4 s")
 
 
 def test_the_dry_run_tells_exactly_what_the_purge_then_does(shown: Shown) -> None:
-    """R98 R112 R117 R122 R183 R184: what the provider still has is stale, what it does not have is gone."""
+    """What the provider still has is stale, what it does not have is gone."""
     purged = [line for line in shown.lines if line.startswith("purge ")]
     dry = [re.sub(r"for \d+ s", "", line).replace("would be", "is") for line in purged if "would be" in line]
     live = [re.sub(r"for \d+ s", "", line) for line in purged if "would be" not in line]
@@ -131,7 +129,6 @@ def test_the_dry_run_tells_exactly_what_the_purge_then_does(shown: Shown) -> Non
 def test_a_purged_machine_is_discovered_and_a_failed_destruction_is_a_dead_letter_that_can_be_retried(
     shown: Shown,
 ) -> None:
-    """R89 R95"""
     stuck = next(line.split()[1] for line in shown.lines if "would be dead: stale_pending" in line)
     found = shown.at(rf"check {stuck}: discovered at the provider, where nobody wants it")
     failed = rf"destroy {stuck}: destroy failed: the datastore is locked"
@@ -141,7 +138,6 @@ def test_a_purged_machine_is_discovered_and_a_failed_destruction_is_a_dead_lette
 
 
 def test_health_says_why_and_in_the_end_only_that_workers_were_killed(shown: Shown) -> None:
-    """R128 R150"""
     first = shown.at("health healthy")
     then = shown.at(r"health degraded; .*clone: 1 dead letters?, its limit is 1.*", first)
     shown.at("health degraded; 2 workers fell silent without a goodbye in the last 15 minutes", then)
@@ -187,7 +183,6 @@ def settings_of(config: Any, text: str) -> Settings:
 
 
 def test_the_complete_example_of_the_seed_is_accepted_as_it_stands(config: Any) -> None:
-    """R83 R84 R85 R103 R104 R132 R133 R168"""
     settings = settings_of(config, SEED)
     assert (settings.failure_ttl, settings.dead_max) == (7 * 86_400, 10_000)
     assert (settings.purge, settings.purge_every) == ("on", 3_600)
@@ -206,7 +201,7 @@ def test_the_complete_example_of_the_seed_is_accepted_as_it_stands(config: Any) 
 
 
 def test_ages_of_the_file_are_the_rules_of_the_purge(config: Any) -> None:
-    """R99 R105 R106 R107 R108 R109 R117 R118 R119 R120: limits, and what becomes of what is older."""
+    """Limits, and what becomes of what is older."""
     rules = ages_of(settings_of(config, SEED).purge_ages).of_pool("centos-7")
     told = {state: (rule.age_ms, rule.then) for state, rule in rules.items()}
     assert told == {
@@ -226,7 +221,7 @@ def test_ages_of_the_file_are_the_rules_of_the_purge(config: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "---\n", ":config:\n:redis:\n:pools:\n", ":config: {}\n"])
 def test_all_features_are_off_unless_the_file_says_otherwise(config: Any, text: str) -> None:
-    """R179 RB14: what fails leaves its state and is gone, as before there were dead letters."""
+    """What fails leaves its state and is gone, as before there were dead letters."""
     settings = settings_of(config, text)
     assert (settings.failure_ttl, settings.purge, settings.health) == (1, "off", False)
     assert settings.url is None
@@ -237,7 +232,7 @@ def test_all_features_are_off_unless_the_file_says_otherwise(config: Any, text: 
 def test_what_fails_without_dead_letters_leaves_its_state_and_is_gone(
     config: Any, app_factory: AppFactory, server: Server
 ) -> None:
-    """R83 R179: as before; what is known of it can still be asked for."""
+    """As before; what is known of it can still be asked for."""
     file = config.read(":redis:\n  data_ttl: 24\n")
     app = app_factory(**file.settings)
     pool = app.pool("vms", data_ttl=file.data_ttl)
@@ -266,7 +261,6 @@ def test_what_fails_without_dead_letters_leaves_its_state_and_is_gone(
     ],
 )
 def test_each_key_is_the_setting_of_relevo_that_means_the_same(config: Any, keys: str, name: str, value: Any) -> None:
-    """R83 R84 R85 R103 R104 R110 R132 R133"""
     assert getattr(settings_of(config, f":config:\n  {keys}\n"), name) == value
 
 
@@ -325,7 +319,6 @@ def test_each_key_is_the_setting_of_relevo_that_means_the_same(config: Any, keys
     ],
 )
 def test_what_would_not_count_is_refused_with_what_would(config: Any, text: str, words: str) -> None:
-    """RB14"""
     with pytest.raises(SettingsError) as refused:
         config.read(text)
     assert words in str(refused.value)
@@ -356,7 +349,6 @@ def test_a_file_that_is_refused_is_named(config: Any, tmp_path: Path) -> None:
 
 
 def test_the_example_file_has_every_key_with_a_comment(config: Any) -> None:
-    """R168 R173"""
     text = (FOLDER / "vmpooler.yaml").read_text("utf-8")
     config.load(FOLDER / "vmpooler.yaml")
     for keys in config.PLACES.values():

@@ -119,7 +119,7 @@ def places(pool: Pool) -> dict[str, int]:
 
 
 def test_a_lost_machine_of_a_request_is_replaced_and_the_request_is_filled(example: Example, kit: TestKit) -> None:
-    """R82 R86 R91: the dead letter says for whom it was."""
+    """The dead letter says for whom it was."""
     request = example.desk.ask_for("centos-7", 1)
     kit.drain()
     first = f"vm-{request}-1"
@@ -138,7 +138,6 @@ def test_a_lost_machine_of_a_request_is_replaced_and_the_request_is_filled(examp
 
 
 def test_a_request_whose_machines_fail_one_after_the_other_fails(example: Example, kit: TestKit) -> None:
-    """R280"""
     request = example.desk.ask_for("centos-7", 2)
     for tries in ("", ".1", ".2"):
         kit.drain()
@@ -154,7 +153,6 @@ def test_a_request_whose_machines_fail_one_after_the_other_fails(example: Exampl
 
 
 def test_a_machine_that_is_not_up_in_time_is_given_up(example: Example, kit: TestKit) -> None:
-    """R86"""
     example.tell("boot", seconds=3600)
     example.desk.resize("debian-12", 1)
     check(example, kit)
@@ -168,7 +166,6 @@ def test_a_machine_that_is_not_up_in_time_is_given_up(example: Example, kit: Tes
 
 
 def test_an_unplugged_machine_is_not_handed_out(example: Example, kit: TestKit) -> None:
-    """R88"""
     example.desk.resize("centos-7", 1)
     check(example, kit)
     check(example, kit)
@@ -182,7 +179,6 @@ def test_an_unplugged_machine_is_not_handed_out(example: Example, kit: TestKit) 
 def test_a_missing_template_of_the_stock_is_one_dead_letter_until_somebody_sees_to_it(
     example: Example, kit: TestKit
 ) -> None:
-    """R87 R96"""
     example.desk.resize("windows-2012", 1)
     for _ in range(3):
         check(example, kit)
@@ -243,7 +239,6 @@ def test_what_a_crash_left_of_a_request_is_ordered_by_the_next_check(example: Ex
 
 
 def test_a_machine_that_nobody_knows_of_is_discovered_and_destroyed(example: Example, kit: TestKit) -> None:
-    """R278"""
     example.tell("clone", vm="vm-stray", template="templates/centos-7", pool="centos-7")
     check(example, kit)
     assert places(pool_of(example)) == {"discovered": 1}
@@ -289,7 +284,6 @@ def test_somebody_keeps_a_machine_for_no_longer_than_its_lifetime(example: Examp
 def test_the_purge_leaves_alone_what_the_provider_does_not_answer_for(
     example: Example, kit: TestKit, provider: Provider
 ) -> None:
-    """R98 R112 RB16"""
     pool_of(example).add("vm-stuck", "pending", kind="pool")
     kit.clock.move("3h")
     provider.kill()
@@ -301,7 +295,7 @@ def test_the_purge_leaves_alone_what_the_provider_does_not_answer_for(
 
 
 def test_requests_and_ready_machines_that_nobody_fetches_end(example: Example, kit: TestKit) -> None:
-    """R99 R102 R118: 24 hours on demand, 48 in stock."""
+    """24 hours on demand, 48 in stock."""
     example.desk.resize("centos-7", 1)
     request = example.desk.ask_for("centos-7", 1)
     check(example, kit)

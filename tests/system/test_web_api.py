@@ -49,7 +49,6 @@ def deeds(app: Relevo) -> list[tuple[str, str, str, int]]:
 
 
 def test_everything_there_is_can_be_looked_at(desk: Desk) -> None:
-    """R153 R154"""
     with desk("operator") as here:
         queues = {one["name"]: one for one in here.ask("/queues")["items"]}
         assert queues["default"]["ready"] == 2 and queues["default"]["dead"] == 1
@@ -102,7 +101,7 @@ def test_names_may_hold_anything(desk: Desk) -> None:
 
 
 def test_secrets_are_shown_to_nobody(desk: Desk) -> None:
-    """RB18: by name, by mark, in places, by key, in results, of schedules and of the bus."""
+    """By name, by mark, in places, by key, in results, of schedules and of the bus."""
     for role in ("viewer", "operator", "admin"):
         with desk(role) as here:
             ready = here.ask(f"/jobs/{desk.data.ready}")
@@ -190,7 +189,7 @@ def failed(bus_factory: AppFactory) -> Relevo:
 
 
 def test_failure_handlers_show_no_more_of_a_job_than_the_job_itself(failed: Relevo) -> None:
-    """RB18: in the argument of a handler, of the handler's handler, and of whatever it was passed on to."""
+    """In the argument of a handler, of the handler's handler, and of whatever it was passed on to."""
     with served(failed) as url:
         for role in ("viewer", "operator", "admin"):
             with Here(url, role) as here:
@@ -255,7 +254,6 @@ def test_a_group_is_limited_and_freed(desk: Desk) -> None:
 
 
 def test_clearing_a_queue_only_tells_what_it_would_do_until_it_is_meant(desk: Desk) -> None:
-    """RB18"""
     with desk("admin") as here:
         told = here.do("/queues/default/clear")
         assert told == {"queue": "default", "removed": 3, "dry_run": True}
@@ -309,7 +307,6 @@ def test_dead_letters_are_forgotten_only_when_it_is_meant(desk: Desk, which: str
 
 
 def test_dead_letters_are_found_by_what_they_have_in_common(desk: Desk) -> None:
-    """R154"""
     with desk("operator") as here:
         (group,) = here.ask("/dead/groups")
         assert here.ask(f"/dead/groups?permanent={str(group['permanent']).lower()}") == [group]
@@ -415,7 +412,6 @@ def _unless_running(here: Here, id: str) -> Any:
 
 
 def test_health_is_told_with_its_reasons(desk: Desk) -> None:
-    """R153"""
     with desk("viewer") as here:
         health = here.ask("/queue/health")
         assert health["status"] == desk.app.health().status
@@ -491,7 +487,6 @@ def test_pauses_have_a_reason_an_author_and_an_end(desk: Desk) -> None:
 
 
 def test_the_purge_is_a_dry_run_unless_it_is_meant(desk: Desk) -> None:
-    """R155 RB18"""
     double = desk.app.tasks["double"]
     stale = double.using(queue="stale").enqueue(1)
     desk.app.settings = msgspec.structs.replace(desk.app.settings, purge_ages={"ready": "1ms"})
@@ -675,7 +670,6 @@ def test_a_pool_is_neither_paused_nor_limited(desk: Desk) -> None:
 
 
 def test_dead_letters_of_a_state_are_asked_for_as_in_vmpooler(desk: Desk) -> None:
-    """R154"""
     vms = desk.app.pool("vms", states=("pending", "ready", "booting"))
     letters = {}
     for state in vms.states:

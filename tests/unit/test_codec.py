@@ -161,7 +161,6 @@ PLAIN = [
 
 @pytest.mark.parametrize("value", PLAIN, ids=label)
 def test_plain_json_values_come_back_equal_without_annotations(value: Any) -> None:
-    """RB43, R226."""
     signature = Signature(bare)
     assert through(signature, value) == ((value,), {})
     assert through(signature, value=value) == ((), {"value": value})
@@ -215,7 +214,6 @@ TYPED: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("annotation", "value"), TYPED, ids=label)
 def test_annotated_values_come_back_equal_and_of_their_type(annotation: Any, value: Any) -> None:
-    """RB43."""
     signature = taking(annotation)
     (back,), _ = through(signature, value)
     assert back == value
@@ -257,7 +255,6 @@ REFUSED_BARE: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "why"), REFUSED_BARE, ids=label)
 def test_what_would_come_back_changed_is_refused_when_enqueued(value: Any, why: str) -> None:
-    """RB43, R226."""
     signature = Signature(bare)
     assert refusal(signature, value).startswith("bare(): argument 'value'")
     assert why in refusal(signature, value)
@@ -299,7 +296,6 @@ REFUSED_TYPED: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("annotation", "value", "why"), REFUSED_TYPED, ids=label)
 def test_what_does_not_fit_its_annotation_is_refused_with_the_path(annotation: Any, value: Any, why: str) -> None:
-    """RB43."""
     message = refusal(taking(annotation), value)
     assert message.startswith("task(): argument 'value'")
     assert why.replace("test_codec", __name__) in message
@@ -406,7 +402,6 @@ def test_a_typed_rest_is_read_by_its_type() -> None:
 
 
 def test_names_of_options_belong_to_the_task_when_it_has_them() -> None:
-    """RB30."""
     words = ["name", "priority", "cron", "retries", "func", "self", "cls", "limit", "args", "kwargs", "a", "k"]
     source = f"def task({', '.join(words)}, __init__, __struct_fields__, f0, ñ): ..."
     space: dict[str, Any] = {}
@@ -640,7 +635,7 @@ def test_hostile_bytes_are_refused_and_nothing_else(raw: bytes, signature: Signa
 
 
 def test_more_bytes_than_the_limit_are_refused_with_size_and_limit() -> None:
-    """RB43, R227: the limit counts bytes, not characters."""
+    """The limit counts bytes, not characters."""
     signature = Signature(bare)
     fragment = signature.encode(("é" * 10,), {}, limit=28)
     assert len(fragment) == 28
@@ -716,7 +711,6 @@ def is_carried_by_json(value: Any) -> bool:
 @given(ODD)
 @example({"a": [math.nan]})
 def test_any_value_comes_back_equal_or_is_refused(value: Any) -> None:
-    """RB43."""
     signature = Signature(bare)
     if is_carried_by_json(value):
         assert through(signature, value) == ((value,), {})
@@ -735,7 +729,6 @@ def test_any_value_comes_back_equal_or_is_refused(value: Any) -> None:
 def test_typed_values_come_back_equal(
     a: bytes, b: dt.datetime, c: decimal.Decimal, d: list[Line], e: dict[int, tuple[Color, dt.timedelta]]
 ) -> None:
-    """RB43."""
 
     def task(
         a: bytes, b: dt.datetime, c: decimal.Decimal, *, d: list[Line], e: dict[int, tuple[Color, dt.timedelta]]

@@ -71,13 +71,12 @@ def redis_of(version: str) -> dict[str, str | None]:
 def test_an_append_only_file_that_would_not_be_read_back_is_found(
     version: str, rights: str | None, level: Level
 ) -> None:
-    """RB19: Redis 7.0 replays as the default user and drops what that user may not do."""
+    """Redis 7.0 replays as the default user and drops what that user may not do."""
     found = checks.replay(facts({**redis_of(version), "aof_enabled": "1"}, default_rights=rights))
     assert found.level is level
 
 
 def test_a_healthy_server_passes_every_check() -> None:
-    """RB19"""
     verdicts = judge(facts())
     assert [verdict.level for verdict in verdicts] == [OK] * len(CHECKS)
     assert len({verdict.name for verdict in verdicts}) == len(CHECKS)
@@ -85,7 +84,6 @@ def test_a_healthy_server_passes_every_check() -> None:
 
 
 def test_every_bad_verdict_says_what_to_do() -> None:
-    """RB19"""
     ill = facts(
         {
             "valkey_version": "7.0.0", "role": "slave", "maxmemory_policy": "allkeys-lru", "evicted_keys": "1",
@@ -120,7 +118,6 @@ def test_every_bad_verdict_says_what_to_do() -> None:
     ],
 )
 def test_an_old_server_is_critical(info: dict[str, str | None], level: Level) -> None:
-    """RB19"""
     assert checks.version(facts(info)).level is level
 
 
@@ -140,7 +137,7 @@ def test_valkey_is_known_although_it_also_gives_a_redis_version() -> None:
     ],
 )
 def test_a_server_that_may_evict_jobs_is_critical(policy: str | None, level: Level) -> None:
-    """RB19: maxmemory-policy other than noeviction."""
+    """Maxmemory-policy other than noeviction."""
     assert checks.eviction(facts({"maxmemory_policy": policy})).level is level
 
 
@@ -155,7 +152,7 @@ def test_evicted_keys_are_critical() -> None:
     [("1", "everysec", OK), ("1", "always", OK), ("1", "no", WARNING), ("0", "everysec", WARNING), (None, "", UNKNOWN)],
 )
 def test_a_server_that_forgets_is_a_warning(enabled: str | None, fsync: str, level: Level) -> None:
-    """RB19: no append-only file."""
+    """No append-only file."""
     found = facts({"aof_enabled": enabled}, config={**CONFIG, "appendfsync": fsync})
     assert checks.persistence(found).level is level
 
@@ -166,7 +163,7 @@ def test_persistence_is_judged_also_where_config_is_forbidden() -> None:
 
 @pytest.mark.parametrize("field", ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"])
 def test_a_failed_write_to_disk_is_critical(field: str) -> None:
-    """RB19: MISCONF."""
+    """MISCONF."""
     assert checks.disk(facts({field: "err"})).level is CRITICAL
 
 
@@ -175,7 +172,6 @@ def test_a_failed_write_to_disk_is_critical(field: str) -> None:
     [("up", "1", "read-only replica"), ("down", "1", "is down"), ("up", "0", "writable replica")],
 )
 def test_a_replica_is_critical(link: str, read_only: str, words: str) -> None:
-    """RB19"""
     verdict = checks.role(facts({"role": "slave", "master_link_status": link, "slave_read_only": read_only}))
     assert verdict.level is CRITICAL
     assert words in verdict.found
@@ -220,12 +216,11 @@ def test_the_limit_of_connections_may_come_from_the_configuration() -> None:
 def test_a_public_server_without_a_password_is_critical(
     config: dict[str, str], user: tuple[str, ...] | None, level: Level
 ) -> None:
-    """RB19: no auth on non-loopback."""
+    """No auth on non-loopback."""
     assert checks.access(facts(config={**CONFIG, **config}, default_user=user)).level is level
 
 
 def test_protected_mode_of_redis_6_looks_away_once_an_address_is_given() -> None:
-    """RB19"""
     given = facts(redis_of("6.2.14"), config={**CONFIG, "bind": "10.0.0.5", "protected-mode": "yes"})
     assert checks.access(given).level is CRITICAL
     none = facts(redis_of("6.2.14"), config={**CONFIG, "bind": "", "protected-mode": "yes"})
@@ -233,7 +228,6 @@ def test_protected_mode_of_redis_6_looks_away_once_an_address_is_given() -> None
 
 
 def test_access_is_unknown_where_the_configuration_is_secret() -> None:
-    """RB19"""
     verdict = checks.access(facts(config=None, default_user=None))
     assert verdict.level is UNKNOWN
     assert "could not check" in verdict.found

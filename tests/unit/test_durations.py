@@ -44,13 +44,13 @@ def test_a_duration_is_read_as_it_is_written(written: Any, expected: float) -> N
 
 
 def test_a_week_in_days_hours_and_seconds_is_the_same() -> None:
-    """RB14: units are understood, so that nobody has to know which one an option wants."""
+    """Units are understood, so that nobody has to know which one an option wants."""
     assert seconds("7d") == seconds("168h") == seconds(604_800) == seconds(timedelta(days=7))
 
 
 @pytest.mark.parametrize("text", ["90", "1.5", " 24 "])
 def test_a_number_in_text_without_unit_is_refused_and_the_unit_shown(text: str) -> None:
-    """RB14: hours and seconds cannot be mixed up silently."""
+    """Hours and seconds cannot be mixed up silently."""
     with pytest.raises(OptionError, match=rf'ttl: .* has no unit\. Write "{text.strip()}s"'):
         seconds(text, what="ttl")
 

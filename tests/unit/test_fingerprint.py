@@ -131,5 +131,4 @@ def test_an_error_fits_in_a_line() -> None:
     ],
 )
 def test_a_permanent_error_is_told_apart_from_a_transient_one(reason: str, is_for_good: bool) -> None:
-    """R96"""
     assert is_permanent(reason) is is_for_good

@@ -51,7 +51,6 @@ def judged(vitals: Vitals, *, workers: int = 1, **limits: Any) -> Status:
     ],
 )
 def test_borders_of_dead_letters(dead: int, status: Status) -> None:
-    """R129 R130 R131 R136 R137 RB17"""
     assert judged(queue(dead=dead)) is status
 
 
@@ -69,7 +68,6 @@ def test_borders_of_dead_letters(dead: int, status: Status) -> None:
     ],
 )
 def test_borders_of_stuck_jobs(stuck: int, status: Status) -> None:
-    """R129 R139 R140 RB17"""
     assert judged(queue(stuck=stuck)) is status
 
 
@@ -78,7 +76,6 @@ def test_borders_of_stuck_jobs(stuck: int, status: Status) -> None:
     [(0, HEALTHY), (499, HEALTHY), (500, DEGRADED), (999, DEGRADED), (1000, UNHEALTHY), (1001, UNHEALTHY)],
 )
 def test_borders_of_what_is_ready(ready: int, status: Status) -> None:
-    """R135 RB17"""
     assert judged(queue(ready=ready)) is status
 
 
@@ -87,7 +84,6 @@ def test_borders_of_what_is_ready(ready: int, status: Status) -> None:
     [(0, HEALTHY), (99, HEALTHY), (100, DEGRADED), (199, DEGRADED), (200, UNHEALTHY), (201, UNHEALTHY)],
 )
 def test_borders_of_what_waits(waiting: int, status: Status) -> None:
-    """R134 RB17"""
     assert judged(queue(waiting=waiting)) is status
 
 
@@ -204,7 +200,6 @@ def test_a_reason_that_holds_on_says_until_when() -> None:
     ],
 )
 def test_jobs_that_are_due_where_nobody_works(vitals: Vitals, workers: int, status: Status) -> None:
-    """RB31"""
     assert judged(vitals, workers=workers) is status
 
 
@@ -245,7 +240,6 @@ def test_the_reason_of_a_full_server_is_of_no_queue() -> None:
     [(0, HEALTHY), (599, HEALTHY), (600, HEALTHY), (600.001, UNKNOWN), (-5, HEALTHY), (-601, UNKNOWN)],
 )
 def test_a_snapshot_older_than_two_intervals_says_nothing(age_s: float, status: Status) -> None:
-    """RB17"""
     kept = Health("shop", "prod", HEALTHY, 1_000_000, every_s=300.0)
     seen = stale(kept, 1_000_000 + round(age_s * 1000))
     assert seen.status is status
@@ -270,7 +264,6 @@ def test_statuses_have_numbers_that_order_them() -> None:
 
 
 def test_the_defaults_are_those_that_were_asked_for() -> None:
-    """R134 R135 R136 R137 R138 R139 R140"""
     limits = Limits()
     assert {theirs: getattr(limits, ours) for theirs, ours in ELSEWHERE.items()} == {
         "pending_queue_max": 100,
@@ -317,7 +310,6 @@ def test_a_queue_has_its_own_limits_where_it_says_so() -> None:
     ],
 )
 def test_wrong_limits_are_refused_with_what_is_right(given: Any, said: str) -> None:
-    """RB14"""
     with pytest.raises(OptionError) as refused:
         read_limits("health_limits", given)
     assert said in str(refused.value)

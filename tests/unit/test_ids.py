@@ -85,7 +85,7 @@ def test_ids_are_unique_between_makers() -> None:
 
 
 def test_a_forked_child_makes_ids_of_its_own(tmp_path: Path) -> None:
-    """RB45: parent and child share the maker, and after the fork not one id."""
+    """Parent and child share the maker, and after the fork not one id."""
     make = Ids()
     make()
     children = []

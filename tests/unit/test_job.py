@@ -73,7 +73,7 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
     ],
 )
 def test_a_body_that_is_none_is_refused(body: bytes) -> None:
-    """RB23: also one whose numbers the server could not take."""
+    """Also one whose numbers the server could not take."""
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
         read_envelope(body)
 
@@ -124,13 +124,12 @@ def test_a_body_behind_a_record_is_read_with_it(body: bytes) -> None:
     ],
 )
 def test_what_stands_behind_a_record_and_is_no_body_is_kept_as_it_is(body: bytes) -> None:
-    """RB23"""
     record = read_record(HEAD + b"\x1e" + body)
     assert (record.state, record.unreadable, bytes(record.body)) == (State.CANCELLED, body, b"")
 
 
 def test_a_body_of_several_lines_comes_back_from_a_record_that_a_worker_wrote() -> None:
-    """RB23: somebody else wrote it, and it is a good envelope."""
+    """Somebody else wrote it, and it is a good envelope."""
     record = Record(State.DEAD, body=Raw(b'{"t":"x",\n"a":[1]}'), reason="retries")
     assert read_record(write(record)) == record
 

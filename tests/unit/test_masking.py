@@ -31,7 +31,6 @@ PLAIN = """
 
 @pytest.mark.parametrize("name", SECRET.split())
 def test_names_that_speak_of_secrets_are_known(name: str) -> None:
-    """RB18"""
     assert is_secret(name)
 
 

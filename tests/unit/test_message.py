@@ -202,7 +202,7 @@ def test_who_works_on_nothing_inherits_nothing() -> None:
 
 
 def test_the_task_is_the_operation_unless_another_is_named() -> None:
-    """R57: one id for the whole operation."""
+    """One id for the whole operation."""
     own = Belongings(task="chat-7")
     _, headers = onward(own, None, Headers(), intent="send", source="a", instance="p")
     assert (headers.task, headers.correlation) == ("chat-7", "chat-7")

@@ -147,7 +147,6 @@ WRONG: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize(("option", "value"), [(option, value) for option, values in WRONG.items() for value in values])
 def test_nonsense_is_refused_by_the_name_of_the_option(option: str, value: Any) -> None:
-    """RB14"""
     with pytest.raises(OptionError, match=rf"^{option}\b"):
         one(option, value)
 
@@ -177,7 +176,6 @@ def test_an_alias_is_another_word_for_the_same(alias: str, option: str) -> None:
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_one(wrong: str, meant: str) -> None:
-    """RB14"""
     with pytest.raises(OptionError, match=rf"unknown option '{wrong}', did you mean '{meant}'\?"):
         one(wrong, 1)
 

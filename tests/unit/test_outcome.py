@@ -64,7 +64,6 @@ def test_a_return_finishes_whatever_came_before(story: Story) -> None:
 
 
 def test_an_interrupted_job_is_given_back_and_nothing_is_spent() -> None:
-    """RB32"""
     assert after(Interrupted(), TOLD) == GiveBack(None)
 
 
@@ -74,7 +73,6 @@ def test_a_cancelled_and_a_late_job_end_with_their_story() -> None:
 
 
 def test_what_can_never_run_is_dead_at_once_with_the_reason() -> None:
-    """RB23"""
     outcome = after(Unrunnable("unreadable", ATTEMPT))
     assert outcome == End(State.DEAD, "unreadable", Story(attempts=(ATTEMPT,)))
 
@@ -85,7 +83,6 @@ def test_what_can_never_run_is_dead_at_once_with_the_reason() -> None:
 @pytest.mark.parametrize("retries", [0, 1, 3, 10])
 @pytest.mark.parametrize("happened", [Raised(ValueError(), ATTEMPT), TimedOut(ATTEMPT), Failed(ATTEMPT, False)])
 def test_n_retries_are_one_and_n_executions(retries: int, happened: Happened) -> None:
-    """RB25"""
     policy = Policy(retries=retries, backoff=Backoff.exponential("2s", jitter=0))
     story, executions, delays = Story(), 0, []
     while True:
@@ -143,12 +140,10 @@ def test_what_another_process_judged_permanent_is_permanent() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError(), RecursionError()])
 def test_a_task_that_wants_to_end_the_program_has_only_failed(error: BaseException) -> None:
-    """RB38"""
     assert after(Raised(error, ATTEMPT)) == TryAgain(2.0, Story(attempts=(ATTEMPT,), spent=1))
 
 
 def test_a_time_out_is_retried_whatever_the_filters_say() -> None:
-    """RB41"""
     policy = Policy(retry_on=(OSError,), give_up_on=(TimeoutError,), backoff=Backoff.fixed(1, jitter=0))
     assert isinstance(after(TimedOut(ATTEMPT), policy=policy), TryAgain)
 
@@ -157,7 +152,6 @@ def test_a_time_out_is_retried_whatever_the_filters_say() -> None:
 
 
 def test_a_retry_spends_one_and_may_choose_its_delay() -> None:
-    """RB25"""
     assert after(Raised(Retry(), ATTEMPT)) == TryAgain(2.0, Story(attempts=(ATTEMPT,), spent=1))
     assert after(Raised(Retry(delay="30s"), ATTEMPT)) == TryAgain(30.0, Story(attempts=(ATTEMPT,), spent=1))
     assert after(Raised(Retry(delay=0), ATTEMPT)) == TryAgain(0.0, Story(attempts=(ATTEMPT,), spent=1))
@@ -192,7 +186,6 @@ def test_a_task_can_cancel_itself_with_a_reason() -> None:
 
 @pytest.mark.parametrize("max_crashes", [1, 2, 3])
 def test_a_job_that_takes_down_too_many_workers_is_poison(max_crashes: int) -> None:
-    """RB38"""
     policy = Policy(max_crashes=max_crashes, retries=0)
     story, deaths = Story(), 0
     while True:
@@ -209,7 +202,6 @@ def test_a_job_that_takes_down_too_many_workers_is_poison(max_crashes: int) -> N
 
 
 def test_crashes_and_failures_are_counted_apart() -> None:
-    """RB25"""
     story = Story(spent=3, crashes=2)
     assert after(LeaseLost(ATTEMPT), story, Policy(retries=3, max_crashes=4)) == GiveBack(
         Story(attempts=(ATTEMPT,), spent=3, crashes=3)

@@ -35,7 +35,7 @@ NOW = MADE + 100 * HOUR
 
 
 def test_defaults_are_those_of_the_seed() -> None:
-    """R98 R99 R100 R105 R106 R107 R108 R109: 7200, 86400 (48 h for the pool's own), 3600, 86400, 86400 seconds."""
+    """7200, 86400 (48 h for the pool's own), 3600, 86400, 86400 seconds."""
     rules = ages_of({}).of_pool("vms")
     assert rules["pending"].age_ms == 7_200_000
     assert rules["ready"].of("on_demand").age_ms == 86_400_000
@@ -54,7 +54,6 @@ def test_defaults_are_those_of_the_seed() -> None:
 
 
 def test_each_state_has_one_action() -> None:
-    """R117 R118 R119 R120 RB16"""
     assert {state: rule.then for state, rule in POOL_RULES.items()} == {
         "pending": "dead",
         "ready": "completed",
@@ -78,13 +77,12 @@ def test_each_state_has_one_action() -> None:
     ("age", "limit", "stale"), [(0, 1, False), (99, 100, False), (100, 100, True), (101, 100, True), (-5, 1, False)]
 )
 def test_limit_includes_its_border(age: int, limit: int, stale: bool) -> None:
-    """RB16"""
     assert is_stale(1_000_000 - age, limit, 1_000_000) is stale
 
 
 @pytest.mark.parametrize("table", ["queue", "pool"])
 def test_every_state_has_a_border(table: str) -> None:
-    """RB16: one millisecond younger stays, at the limit it goes, for the reason of its state."""
+    """One millisecond younger stays, at the limit it goes, for the reason of its state."""
     rules = QUEUE_RULES if table == "queue" else POOL_RULES
     for state, rule in rules.items():
         for class_, own in (("", rule), *rule.classes.items()):
@@ -95,7 +93,6 @@ def test_every_state_has_a_border(table: str) -> None:
 
 
 def test_class_has_a_limit_and_an_action_of_its_own() -> None:
-    """R99"""
     rules = {"ready": Rule(24 * HOUR, "cancelled", {"shop.report": Rule(48 * HOUR, "dead")})}
     since = NOW - 30 * HOUR
     assert judge(rules, "ready", "shop.mail", since, NOW) == Verdict("cancelled", "stale_ready", since, 24 * HOUR)
@@ -106,7 +103,7 @@ def test_class_has_a_limit_and_an_action_of_its_own() -> None:
 
 
 def test_unknown_age_is_no_age() -> None:
-    """RB16: never purged, but counted."""
+    """Never purged, but counted."""
     assert judge(QUEUE_RULES, "ready", "", None, NOW) == Unknown()
     assert judge({"ready": Rule(None, "dead")}, "ready", "", None, NOW) is None
 
@@ -143,7 +140,6 @@ def test_ready_job_waits_since_it_was_made_or_due() -> None:
     ids=["unreadable", "handed out", "in line", "waited", "takes results", "callback", "event"],
 )
 def test_nobody_knows_since_when_a_job_is_ready_that_was_elsewhere_before(unknown: SeenJob) -> None:
-    """RB16"""
     assert ready_since_ms(ID, unknown) is None
     assert judge_job(QUEUE_RULES, "ready", ID, 1.0, unknown, NOW) == Unknown()
 
@@ -162,7 +158,7 @@ def test_scheduled_job_is_as_old_as_it_is_late() -> None:
 
 
 def test_request_expires_only_past_its_deadline() -> None:
-    """R102: by then even if nobody knows since when it is ready."""
+    """By then even if nobody knows since when it is ready."""
     for past, stale in ((24 * HOUR - 1, False), (24 * HOUR, True)):
         envelope = Envelope("a.b", expires_ms=NOW - past, headers=Headers(intent="request"))
         found = judge_job(QUEUE_RULES, "ready", ID, 1.0, seen(envelope, was_handed_out=True), NOW)
@@ -247,7 +243,6 @@ def test_class_takes_what_it_does_not_say_from_its_state() -> None:
     ],
 )
 def test_table_that_is_wrong_is_refused_with_the_right_name(table: Any, message: str) -> None:
-    """RB14"""
     with pytest.raises(OptionError, match=message):
         ages_of(table)
 
@@ -261,7 +256,6 @@ def test_table_that_is_wrong_is_refused_with_the_right_name(table: Any, message:
     ],
 )
 def test_ages_of_a_pool_with_declared_states_are_for_these(table: dict[str, Any], message: str) -> None:
-    """RB14"""
     states = ("pending", "ready", "running")
     right = {"ready": {"age": "1h", "then": "running", "classes": {"stock": "2h"}}, "orphaned": "1h"}
     for ages in ({"pools": {"vms": right}}, {"pools": {"*": table, "others": table}}):
@@ -273,13 +267,11 @@ def test_ages_of_a_pool_with_declared_states_are_for_these(table: dict[str, Any]
 
 
 def test_purge_is_off_unless_somebody_says_otherwise() -> None:
-    """R103 R104 R179"""
     settings = Settings()
     assert (settings.purge, settings.purge_every, settings.purge_ages) == ("off", 3600.0, {})
 
 
 def test_table_stands_in_settings_and_in_a_variable() -> None:
-    """RB14"""
     assert Settings(purge_ages={"ready": "6h"}).purge_ages == {"ready": "6h"}
     found = load(environ={"RELEVO_PURGE_AGES": '{"ready": "6h"}', "RELEVO_PURGE": "observe"})
     assert (found.purge_ages, found.purge) == ({"ready": "6h"}, "observe")

@@ -10,7 +10,6 @@ from relevo.store.push import CHUNK, CHUNK_BYTES, chunks
 
 @given(st.lists(st.integers(0, CHUNK_BYTES * 2), max_size=200), st.integers(0, 3000))
 def test_no_call_is_too_long_or_too_large_and_no_job_is_left_out(sizes: list[int], small: int) -> None:
-    """RB36"""
     all_sizes = [*sizes, *[10] * small]
     parts = [all_sizes[part] for part in chunks(all_sizes)]
     assert [size for part in parts for size in part] == all_sizes

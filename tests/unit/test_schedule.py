@@ -318,7 +318,7 @@ def test_before_its_time_nothing_is_fired_and_the_tick_is_kept(early_ms: int) ->
 
 @pytest.mark.parametrize("back_ms", [1, 60_000, STEP_BACK_MS])
 def test_a_clock_that_stepped_back_a_little_brings_no_tick_again(back_ms: int) -> None:
-    """RB44. NOON was fired, the next is waited for, and then it is before NOON again."""
+    """NOON was fired, the next is waited for, and then it is before NOON again."""
     assert due(made(), NOON + HOUR, NOON - back_ms) == Firing((), NOON + HOUR)
     assert due(made(cron="0 12 * * *"), NOON + DAY, NOON - back_ms) == Firing((), NOON + DAY)
     assert due(made(every=1), NOON + 1000, NOON - back_ms) == Firing((), NOON + 1000)
@@ -326,7 +326,7 @@ def test_a_clock_that_stepped_back_a_little_brings_no_tick_again(back_ms: int) -
 
 @pytest.mark.parametrize("ahead_ms", [STEP_BACK_MS + 1, DAY, 365 * DAY, 10**15, 10**18])
 def test_a_clock_that_was_far_ahead_is_not_waited_for(ahead_ms: int) -> None:
-    """RB44. While it was ahead, a tick was fired and the one after it chosen."""
+    """While it was ahead, a tick was fired and the one after it chosen."""
     for schedule in (made(), made(every=1), made(cron="0 12 * * *")):
         last = (NOON + ahead_ms) // DAY * DAY + 12 * HOUR  # a tick of all of them
         waited_for = next_after(schedule.when, last) if ahead_ms < 10**15 else last
@@ -348,7 +348,6 @@ def test_ticks_that_passed_are_those_of_the_schedule_as_it_is_now() -> None:
 
 @pytest.mark.parametrize("due_ms", [0, -1])
 def test_a_new_schedule_fires_first_at_its_next_tick(due_ms: int) -> None:
-    """RB27."""
     assert due(made(missed="all"), due_ms, NOON) == Firing((), NOON + HOUR)
 
 

@@ -36,7 +36,7 @@ def refusal(directory: Path, **sources: Any) -> str:
 
 
 def test_without_any_source_the_defaults_hold(tmp_path: Path) -> None:
-    """RB14: one default per setting, in one place."""
+    """One default per setting, in one place."""
     found = load(directory=tmp_path, environ={})
     assert found == Settings()
     assert (found.url, found.prefix, found.env, found.queue) == (None, "relevo", "dev", "default")
@@ -155,7 +155,6 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
 
 
 def test_durations_and_sizes_are_taken_in_all_their_forms(tmp_path: Path) -> None:
-    """RB14."""
     for written in (604_800, 604_800.0, "7d", "168h", timedelta(days=7)):
         assert load(arguments={"failure_ttl": written}, directory=tmp_path, environ={}).failure_ttl == 604_800.0
     for size in (1_048_576, "1048576", "1MiB", "1 mib", "1024KiB"):
@@ -165,7 +164,6 @@ def test_durations_and_sizes_are_taken_in_all_their_forms(tmp_path: Path) -> Non
 
 
 def test_an_unknown_setting_is_refused_with_the_right_one_wherever_it_stands(tmp_path: Path) -> None:
-    """RB14."""
     hint = "did you mean 'max_payload'?"
     assert refusal(tmp_path, arguments={"max_paylod": 1}) == (f"unknown setting 'max_paylod' in the arguments, {hint}")
     assert refusal(tmp_path, environ={"RELEVO_MAX_PAYLOD": "1"}) == (
@@ -184,7 +182,6 @@ def test_an_unknown_name_gets_no_far_fetched_suggestion(tmp_path: Path) -> None:
 
 
 def test_nested_and_misplaced_tables_are_refused_with_the_right_place(tmp_path: Path) -> None:
-    """RB14."""
     pyproject(tmp_path, "[tool.relevo.worker]\nlease = 3\n")
     assert "unknown table [worker] in [tool.relevo] of" in refusal(tmp_path)
     pyproject(tmp_path, "")
@@ -255,7 +252,6 @@ def test_variables_that_other_parts_of_relevo_read_are_no_obstacle(tmp_path: Pat
 def test_a_wrong_value_is_refused_with_its_name_its_need_and_its_source(
     tmp_path: Path, name: str, wrong: Any, needed: str
 ) -> None:
-    """RB14."""
     message = refusal(tmp_path, arguments={name: wrong})
     assert needed in message
     assert message.endswith("(from the arguments)")
@@ -360,7 +356,6 @@ def test_settings_cannot_be_changed_and_copies_are_checked() -> None:
 
 
 def test_prefix_and_env_may_be_left_out(tmp_path: Path) -> None:
-    """R35, R36."""
     found = load(arguments={"prefix": "", "env": ""}, directory=tmp_path, environ={})
     assert (found.prefix, found.env) == ("", "")
 
@@ -386,13 +381,12 @@ def test_prefix_and_env_may_be_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    """R284: secrets stay out of logs, also those of URLs that are not quite right."""
+    """Secrets stay out of logs, also those of URLs that are not quite right."""
     assert masked(url) == shown
     assert not any(part in masked(url) for part in ("S3", "CRET", "C:R"))
 
 
 def test_no_way_of_printing_settings_or_their_errors_shows_the_password(tmp_path: Path) -> None:
-    """R284."""
     pretty = pytest.importorskip("rich.pretty")
     found = Settings(url="redis://shop:S3CRET@db/0")
     for shown in (repr(found), str(found), f"{found}", pretty.pretty_repr(found)):
@@ -454,7 +448,6 @@ def test_signing_keys_are_never_shown(tmp_path: Path) -> None:
 
 
 def test_limits_of_health_are_a_table_with_one_for_each_queue(tmp_path: Path) -> None:
-    """R132 R133 RB14"""
     (tmp_path / "relevo.toml").write_text(
         'health = true\nhealth_every = "2m"\n[health_limits]\ndead_warning = 5\n[health_limits.mail]\nslo = "30s"\n'
     )
@@ -481,7 +474,6 @@ def test_limits_of_health_are_a_table_with_one_for_each_queue(tmp_path: Path) ->
     ],
 )
 def test_a_limit_in_the_wrong_place_is_refused_with_the_right_one(name: str, said: str) -> None:
-    """RB14"""
     variables = {f"RELEVO_{name.upper()}": "5"}
     for arguments, environ in (({name: 5}, {}), ({}, variables)):
         with pytest.raises(SettingsError, match="unknown setting") as refused:
@@ -499,7 +491,7 @@ def test_a_limit_in_the_wrong_place_is_refused_with_the_right_one(name: str, sai
     ],
 )
 def test_a_setting_below_the_head_of_a_table_is_told_where_it_belongs(tmp_path: Path, text: str, said: str) -> None:
-    """RB14. In TOML, what stands below the head of a table belongs to it."""
+    """In TOML, what stands below the head of a table belongs to it."""
     path = relevo_toml(tmp_path, text)
     where = "it is a setting of its own, and stands above the head of the first table."
     assert refusal(tmp_path) == f"unknown name {said} in {path}: {where}"
@@ -519,7 +511,6 @@ def test_a_setting_below_the_head_of_a_table_is_told_where_it_belongs(tmp_path: 
     ],
 )
 def test_a_name_in_the_wrong_table_is_refused_with_the_right_one(tmp_path: Path, text: str, said: str) -> None:
-    """RB14"""
     path = relevo_toml(tmp_path, text)
     assert refusal(tmp_path) == "unknown name " + said.format(path=path)
 

@@ -61,7 +61,6 @@ RECORD = Record(
     ids=str,
 )
 def test_a_letter_fits_if_all_that_is_asked_holds(filters: Any, is_wanted: bool) -> None:
-    """R94"""
     assert fits(wanted_of(filters, NOW_MS), RECORD, read_envelope(BODY)) is is_wanted
 
 
