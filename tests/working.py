@@ -9,14 +9,13 @@ from typing import Any
 
 from relevo import Relevo
 from relevo.worker import Worker
-
-_BOUND = 60.0  # seconds after which a test's worker has certainly hung
+from tests.eventually import PATIENCE
 
 
 async def drain(app: Relevo, **options: Any) -> Worker:
     """Run what can run now, and give the worker that did; what is scheduled for later stays."""
     worker = Worker(app, burst=True, **options)
-    await asyncio.wait_for(worker.run(), _BOUND)
+    await asyncio.wait_for(worker.run(), PATIENCE)
     await app.aclose()
     return worker
 
@@ -48,7 +47,7 @@ class working:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._worker.stop(fast=True)
-        await asyncio.wait_for(self._run, _BOUND)
+        await asyncio.wait_for(self._run, PATIENCE)
         await self._app.aclose()
 
     def __enter__(self) -> Worker:
@@ -70,7 +69,7 @@ class working:
 
         self._thread = threading.Thread(target=work, name="worker under test")
         self._thread.start()
-        assert started.wait(_BOUND)
+        assert started.wait(PATIENCE)
         return self._worker
 
     def __exit__(
@@ -78,7 +77,7 @@ class working:
     ) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(lambda: self._worker.stop(fast=True))
-        self._thread.join(_BOUND)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the worker does not stop"
         if self._error is not None:
             raise self._error

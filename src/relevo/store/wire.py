@@ -47,6 +47,8 @@ class Wire(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         self._replies = 0
         self._silent_since = (0.0, 0)
+        self._look_every = min(1.0, timeout / 4)
+        self._silent_looks = 0
 
     def send(self, command: Sequence[Argument]) -> asyncio.Future[Any]:
         """Send a command; the future gives its reply, or an error reply as a value (see `request`)."""
@@ -125,7 +127,8 @@ class Wire(asyncio.Protocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         self._crowd = len(out)
-        if self._transport is not None and out:
+        # The connection may be lost between a command and this flush; uvloop raises on a write to a closed transport.
+        if self._transport is not None and self.closed is None and out:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
     def _lost(self, why: str) -> None:
@@ -141,24 +144,27 @@ class Wire(asyncio.Protocol):
         if self.on_closed is not None:
             self.on_closed()
 
-    # A peer that vanished without a word: while replies are owed, some byte must come within the timeout.
+    # A peer that vanished silently: while replies are owed, a byte must arrive within the timeout. Silence is counted
+    # in looks and not by the clock, because a process that was stopped, or whose loop was blocked, did not listen.
     def _start_watch(self) -> None:
         self._silent_since = (self._loop.time(), self._replies)
-        self._watch = self._loop.call_later(min(1.0, self._timeout / 4), self._look)
+        self._silent_looks = 0
+        self._watch = self._loop.call_later(self._look_every, self._look)
 
     def _look(self) -> None:
         self._watch = None
         if not self._waiting or self.closed is not None:
             return
-        since, replies = self._silent_since
-        if replies != self._replies:
+        if self._silent_since[1] != self._replies:
             self._start_watch()
-        elif self._loop.time() - since > self._timeout:
-            if self._transport is not None:
-                self._transport.abort()
-            self._lost(f"no answer for {self._timeout:g} s")
-        else:
-            self._watch = self._loop.call_later(min(1.0, self._timeout / 4), self._look)
+            return
+        self._silent_looks += 1
+        if self._silent_looks * self._look_every < self._timeout:
+            self._watch = self._loop.call_later(self._look_every, self._look)
+            return
+        if self._transport is not None:
+            self._transport.abort()
+        self._lost(f"no answer for {self._timeout:g} s")
 
 
 async def open_wire(endpoint: Endpoint, *, connect_timeout: float, timeout: float) -> Wire:
