@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -23,7 +25,7 @@ from relevo.store.dependents import needs_of, push_dependents
 from relevo.store.edges import Policy
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Plan, Steps
-from relevo.store.push import NewJob, chunks, push, push_plain
+from relevo.store.push import CHUNK, NewJob, chunks, push, push_parts, push_plain
 from relevo.telemetry import making
 
 if TYPE_CHECKING:
@@ -138,15 +140,18 @@ class Task(Generic[P, R]):
 
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, 300 per round trip, in order: `[((7,), {"cents": 990}), …]`."""
-        ids, plan = self._many(calls)
+        fragments = list(self._encoded(calls))
+        ids = self.app.new_id.many(len(fragments))
         with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
-            return self._jobs(ids, self.app.run(plan))
+            return list(self._jobs(ids, self.app.run(self._store_many(ids, fragments))))
 
     async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
-        """`enqueue_many` for async code."""
-        ids, plan = self._many(calls)
+        """`enqueue_many` for async code. Other tasks of the event loop go on, however many jobs there are."""
+        fragments = await _in_turns(self._encoded(calls))
+        ids = self.app.new_id.many(len(fragments))
         with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
-            return self._jobs(ids, await self.app.arun(plan))
+            owners = await self.app.arun(self._store_many(ids, fragments))
+            return await _in_turns(self._jobs(ids, owners))
 
     def _making(self) -> AbstractContextManager[Span]:
         assert self.app.telemetry is not None
@@ -179,11 +184,11 @@ class Task(Generic[P, R]):
         known = id if isinstance(owner, int) else owner
         return Job(self.app, known, self.options.queue, self.signature.decode_result, known == id)
 
-    def _jobs(self, ids: list[str], owners: list[str]) -> list[Job[R]]:
+    def _jobs(self, ids: list[str], owners: list[str]) -> Iterator[Job[R]]:
         app, queue, decode = self.app, self.options.queue, self.signature.decode_result
         if owners is ids:  # all are new
-            return [Job(app, id, queue, decode) for id in ids]
-        return [Job(app, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True)]
+            return (Job(app, id, queue, decode) for id in ids)
+        return (Job(app, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True))
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
@@ -218,9 +223,9 @@ class Task(Generic[P, R]):
             )
         )
 
-    def _many(self, calls: Iterable[Any]) -> tuple[list[str], Plan[list[str]]]:
+    def _encoded(self, calls: Iterable[Any]) -> Iterator[bytes]:
+        """The arguments of each call, checked and encoded."""
         encode, limit = self.signature.encode, self.app.settings.max_payload
-        fragments: list[bytes] = []
         if not isinstance(calls, Iterable):
             raise PayloadError(f"{self.target}: enqueue_many takes a list of (args, kwargs) pairs, found {calls!r:.80}")
         for call in calls:
@@ -233,25 +238,26 @@ class Task(Generic[P, R]):
                     f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
                     f"found {call!r:.80}"
                 )
-            fragments.append(encode(tuple(args), kwargs, limit=limit))
-        ids = self.app.new_id.many(len(fragments))
-        return ids, self._store_many(ids, fragments)
+            yield encode(tuple(args), kwargs, limit=limit)
 
     def _store_many(self, ids: list[str], fragments: list[bytes]) -> Steps[list[str]]:
         yield from self.app.list_queue(self.options.queue)
+        parts = chunks(map(len, fragments))
         if self._plain:
             keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
             body = self.body if self.app.telemetry is None else self._traced
             yield Ahead(
                 push_plain(keys, zip(ids[part], map(body, fragments[part]), strict=True), priority, lease_ms)
-                for part in chunks(map(len, fragments))
+                for part in parts
             )
             return ids
         now_ms = 0
         if self.options.expires is not None:
             now_ms = yield from self.app.now_ms()
-        jobs = [self._new_job(id, fragment, now_ms) for id, fragment in zip(ids, fragments, strict=True)]
-        return (yield from self._push(jobs))
+        made = (map(self._new_job, ids[part], fragments[part], repeat(now_ms)) for part in parts)
+        if self.options.depends_on:
+            return (yield from self._push([job for some in made for job in some]))
+        return (yield from push_parts(self._keys(), map(list, made), self.app.lease_ms))
 
     def body(self, fragment: bytes) -> bytes:
         """The body of a job with these encoded arguments."""
@@ -333,3 +339,13 @@ class Task(Generic[P, R]):
                 **carried,
             )
         )[:-1]
+
+
+async def _in_turns(rows: Iterable[T]) -> list[T]:
+    """The rows as a list, made as many at a time as one call stores, with a turn of the event loop in between."""
+    made: list[T] = []
+    left = iter(rows)
+    while part := list(islice(left, CHUNK)):
+        made += part
+        await asyncio.sleep(0)
+    return made

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, chain
 
 from msgspec import Struct
 
@@ -83,18 +82,24 @@ def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call
 def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: str = "") -> Steps[list[str]]:
     """Store any number of jobs in order: for each the id that has its name (its own: it is new)."""
     parts = [jobs[part] for part in chunks(len(job.body) for job in jobs)]
+    if len(parts) == 1:
+        owners: list[str] = yield _push_part(queue, jobs, lease_ms, label)
+        return owners
+    return (yield from push_parts(queue, parts, lease_ms, label))
 
-    def stored(chunk: Sequence[NewJob]) -> Call[Any]:
-        if all(job.is_plain and job.priority == chunk[0].priority for job in chunk):
-            return push_plain(queue, [(job.id, job.body) for job in chunk], chunk[0].priority, lease_ms)
-        return push_rich(queue, chunk, label)
 
-    answers: list[int | list[str]] = [(yield stored(jobs))] if len(parts) == 1 else (yield Ahead(map(stored, parts)))
-    return [
-        owner
-        for chunk, answer in zip(parts, answers, strict=True)
-        for owner in ((job.id for job in chunk) if isinstance(answer, int) else answer)
-    ]
+def push_parts(queue: QueueKeys, parts: Iterable[Sequence[NewJob]], lease_ms: int, label: str = "") -> Steps[list[str]]:
+    """The same for jobs that are cut into calls already; each part is made when the one before it is under way."""
+    answers: list[list[str]] = yield Ahead(_push_part(queue, part, lease_ms, label) for part in parts)
+    return list(chain.from_iterable(answers))
+
+
+def _push_part(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: str) -> Call[list[str]]:
+    if not all(job.is_plain and job.priority == jobs[0].priority for job in jobs):
+        return push_rich(queue, jobs, label)
+    ids = [job.id for job in jobs]
+    plain = push_plain(queue, [(job.id, job.body) for job in jobs], jobs[0].priority, lease_ms)
+    return Call(plain.args, lambda _: ids, plain.script, plain.keys, again=plain.again)
 
 
 def _texts(reply: list[bytes]) -> list[str]:
