@@ -1,0 +1,111 @@
+"""The faults. Each cell harms one site and gives the seconds until work went on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from tests.eventually import eventually
+from tests.process.harness import Effect, Site, WorkerProcess
+from tests.proxy import Proxy
+from tests.servers import Server
+
+#: Jobs of one run, besides the one that is watched: they must survive as well.
+OTHERS = 20
+
+Harm: TypeAlias = Callable[[Site, Server, random.Random], float]
+
+
+class Cell(NamedTuple):
+    """One fault."""
+
+    name: str
+    harm: Harm
+    #: What is documented, in seconds.
+    promise: float
+    #: Whether jobs may start twice: their worker died or could not be reached.
+    may_repeat: bool = False
+
+
+def _two_workers(site: Site) -> tuple[WorkerProcess, WorkerProcess]:
+    """Both wait for jobs; the second is the next to be handed one."""
+    first = site.start()
+    site.wait_idle(first)
+    second = site.start()
+    site.wait_idle(first, second)
+    return first, second
+
+
+def _start_of(site: Site, n: int, *, times: int = 1) -> Effect:
+    return site.wait_effect("start", n, times=times)
+
+
+def kill_alone(site: Site, _server: Server, chance: random.Random) -> float:
+    """A worker without a supervisor is killed in the middle of a job; another one takes it back by its lease."""
+    other, victim = _two_workers(site)
+    site.enqueue("nap_once", 1, 60.0)
+    assert _start_of(site, 1).pid == victim.pid
+    time.sleep(chance.uniform(0, 2))
+    victim.kill()
+    killed = time.monotonic()
+    again = _start_of(site, 1, times=2)
+    assert again.pid == other.pid
+    return again.when - killed
+
+
+def kill_supervised(site: Site, _server: Server, chance: random.Random) -> float:
+    """The process of a supervised worker is killed; its supervisor hands the job back."""
+    worker = site.start(supervised=True)
+    site.enqueue("nap_once", 1, 60.0)
+    victim = _start_of(site, 1).pid
+    time.sleep(chance.uniform(0, 2))
+    os.kill(victim, signal.SIGKILL)
+    killed = time.monotonic()
+    again = _start_of(site, 1, times=2)
+    assert again.pid != victim
+    assert worker.is_running
+    return again.when - killed
+
+
+def restart_server(site: Site, server: Server, chance: random.Random) -> float:
+    """The server is stopped for some seconds, shorter than a lease, and comes back with its data."""
+    site.start()
+    site.enqueue("nap", 1, 1.0)
+    _start_of(site, 1)
+    server.stop()
+    time.sleep(chance.uniform(1, 5))
+    server.start()
+    back = time.monotonic()
+    eventually(lambda: _enqueued(site, 2), what="the server takes jobs")
+    return site.wait_effect("end", 2).when - back
+
+
+def silent_connections(site: Site, server: Server, _chance: random.Random) -> float:
+    """All connections of a worker fall silent, and a job is handed over into the silence."""
+    with Proxy("127.0.0.1", server.port) as proxy:
+        worker = site.start(url=proxy.url)
+        site.wait_idle(worker)
+        proxy.black_hole()
+        silent = time.monotonic()
+        site.enqueue("nap", 1)
+        return site.wait_effect("end", 1).when - silent
+
+
+CELLS = (
+    Cell("kill -9, no supervisor", kill_alone, 15.0, may_repeat=True),
+    Cell("kill -9, supervised", kill_supervised, 3.0, may_repeat=True),
+    Cell("server restarted", restart_server, 5.0),
+    Cell("connections silent", silent_connections, 15.0),
+)
+
+
+def _enqueued(site: Site, n: int) -> bool:
+    try:
+        site.enqueue("nap", n)
+    except Exception:  # it is away, or still loading
+        return False
+    return True
