@@ -27,7 +27,7 @@ def remove(server: Server, app: str) -> None:
 
 @contextmanager
 def _calls(server: Server) -> Iterator[Run]:
-    client = Client(server.url, AppKeys("", "", "leaks"), data_dir=Path(), connect_timeout=3, call_timeout=5)
+    client = Client(server.url, AppKeys("", "", "leaks"), data_dir=Path(), connect_timeout=30, call_timeout=30)
     try:
         yield client.run
     finally:
