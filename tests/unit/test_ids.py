@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -82,24 +80,3 @@ def test_ids_are_unique_between_threads() -> None:
 def test_ids_are_unique_between_makers() -> None:
     makers = [Ids() for _ in range(50)]
     assert len({make() for _ in range(200) for make in makers}) == 10_000
-
-
-def test_a_forked_child_makes_ids_of_its_own(tmp_path: Path) -> None:
-    """Parent and child share the maker, and after the fork not one id."""
-    make = Ids()
-    make()
-    children = []
-    for n in range(4):
-        child = os.fork()
-        if not child:
-            try:
-                (tmp_path / str(n)).write_text("\n".join(make() for _ in range(2000)))
-            finally:
-                os._exit(0)
-        children.append(child)
-    ids = [make() for _ in range(2000)]
-    for child in children:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    for n in range(4):
-        ids += (tmp_path / str(n)).read_text().split("\n")
-    assert len(set(ids)) == len(ids) == 10_000

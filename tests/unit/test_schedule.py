@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
@@ -369,7 +369,6 @@ def test_the_missing_hour_is_made_up_at_its_end() -> None:
     st.sampled_from(["skip", "once", "all"]),
     st.lists(st.integers(-STEP_BACK_MS // 4, 3 * HOUR) | st.integers(0, 20_000), min_size=1, max_size=30),
 )
-@settings(max_examples=300, deadline=None)
 def test_no_tick_is_fired_twice_and_each_is_fired_or_dropped(
     when: dict[str, Any], missed: str, steps_ms: list[int]
 ) -> None:
