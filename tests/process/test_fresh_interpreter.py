@@ -85,11 +85,17 @@ def test_forked_children_make_ids_of_their_own(tmp_path: Path) -> None:
     code = """
         import os
         from pathlib import Path
-                make = Ids()
+        from relevo.model.ids import Ids
+        make = Ids()
         make()
-        children = [os.fork() for _ in range(2)]  # four processes
-        Path(str(os.getpid())).write_text("\\n".join(make() for _ in range(2000)))
-        for child in filter(None, children):
+        children = []
+        while len(children) < 3:
+            if not (child := os.fork()):
+                children = []
+                break
+            children.append(child)
+        Path(str(os.getpid())).write_text(" ".join(make() for _ in range(2000)))
+        for child in children:
             assert os.waitpid(child, 0)[1] == 0
         """
     run(code, cwd=tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -192,11 +192,9 @@ def test_an_unknown_word_is_refused_with_the_nearest_right_one(wrong: str, hint:
         ("0 0 LW * */7", "no day is both 'LW'"),
     ],
 )
-def test_what_can_never_be_is_refused_quickly_and_with_the_reason(never: str, reason: str) -> None:
-    began = time.process_time()
+def test_what_never_comes_is_refused_with_the_reason(never: str, reason: str) -> None:
     with pytest.raises(OptionError, match=f"never comes: {reason}"):
         Cron(never)
-    assert time.process_time() - began < 0.5  # seconds; it takes 20 ms
 
 
 @pytest.mark.parametrize("possible", ["0 0 29 2 *", "0 0 31 1,2 *", "0 0 28-31 2 *", "0 0 30 2 1L", "0 0 29 2 */7"])
@@ -333,7 +331,7 @@ class TestTheRepeatedHour:
         fired = ticks(f"{minute} {hour} * * *", tz, f"{day}T00:00", f"{day}T12:00")
         assert fired == [f"{day[-2:]} 0{hour}:{int(one):02} {before}" for one in minute.split(",")]
 
-    def test_no_tick_comes_again_for_who_asks_in_the_second_pass(
+    def test_no_tick_comes_again_in_the_second_pass(
         self, tz: str, day: str, hour: int, before: str, after: str
     ) -> None:
         second_pass = ms(f"{day}T0{hour}:00", tz) + 3_600_000 + 60_000
@@ -373,9 +371,9 @@ class TestTheRepeatedHour:
 class TestAYear:
     """From the first midnight of 2026 to that of 2027."""
 
-    def found(self, expression: str, tz: str) -> list[int]:
-        begin, end = ms("2026-01-01", tz), ms("2027-01-01", tz)
-        found = ticks_between(Cron(expression, tz), begin - 1, end - 1, 100_000)
+    def found(self, expression: str, tz: str, begin: str = "2026-01-01", end: str = "2027-01-01") -> list[int]:
+        begin_ms, end_ms = ms(begin, tz), ms(end, tz)
+        found = ticks_between(Cron(expression, tz), begin_ms - 1, end_ms - 1, 100_000)
         assert found.older == 0
         return found.times
 
@@ -385,11 +383,14 @@ class TestAYear:
         assert len(on) == len(set(on)) == 365
 
     def test_every_second_hour_fires_twelve_times_a_day(self, tz: str) -> None:
-        found = [local(tick, tz).date() for tick in self.found("0 */2 * * *", tz)]
-        assert {day: found.count(day) for day in found} == dict.fromkeys(found, 12)
+        found = Counter(local(tick, tz).date() for tick in self.found("0 */2 * * *", tz))
+        assert len(found) == 365
+        assert {*found.values()} == {12}
 
     def test_half_hours_keep_their_distance_in_real_time(self, tz: str) -> None:
-        assert {later - earlier for earlier, later in pairwise(self.found("*/30 * * * *", tz))} == {30 * 60_000}
+        for season in (("2026-02-10", "2026-04-10"), ("2026-10-01", "2026-11-10")):  # when clocks are changed
+            found = self.found("*/30 * * * *", tz, *season)
+            assert {later - earlier for earlier, later in pairwise(found)} == {30 * 60_000}
 
     def test_an_hourly_one_keeps_its_distance_in_real_time(self, tz: str) -> None:
         if tz != LORD_HOWE:  # where the clock is changed by half an hour, full hours move
@@ -529,14 +530,12 @@ def test_ticks_increase_and_can_be_found_from_either_side(
 
 
 @pytest.mark.parametrize("when", [Every(1), Cron("* * * * * *"), Cron("* * * * * *", MADRID)])
-def test_a_month_of_seconds_is_counted_and_not_walked_through(when: When) -> None:
-    """2.7 million ticks: one by one they would take seconds."""
-    begin, end = ms("2026-03-01T00:00Z"), ms("2026-04-01T00:00Z")
-    began = time.process_time()
+def test_ten_years_of_seconds_are_counted_and_not_walked_through(when: When) -> None:
+    """315 million ticks: one by one they would take longer than a test may."""
+    begin, end = ms("2026-03-01T00:00Z"), ms("2036-03-01T00:00Z")
     found = ticks_between(when, begin, end, 100)
-    assert time.process_time() - began < 0.5  # it takes 2 ms
     assert found.times == list(range(end - 99_000, end + 1, 1000))
-    assert found.older == 31 * 86_400 - 100
+    assert found.older == (end - begin) // 1000 - 100
 
 
 def test_missing_times_are_counted_as_the_one_tick_they_are() -> None:
@@ -651,7 +650,7 @@ def test_ticks_of_a_distance_are_multiples_of_it(every_ms: int, after_ms: int) -
         (Every(1_000_000.001), "every 1000000.001 seconds"),
     ],
 )
-def test_people_are_told_in_plain_words(when: When, expected: str) -> None:
+def test_a_schedule_is_explained_in_plain_words(when: When, expected: str) -> None:
     assert explain(when) == expected
 
 
@@ -659,12 +658,12 @@ def test_people_are_told_in_plain_words(when: When, expected: str) -> None:
 
 
 @pytest.mark.parametrize("when", [Cron("30 2 * * *", MADRID), Cron("@daily"), Every(10), Every(1.5)])
-def test_it_is_written_and_read_back(when: When) -> None:
+def test_a_schedule_is_written_and_read_back(when: When) -> None:
     assert msgspec.json.decode(msgspec.json.encode(when), type=When) == when
     assert hash(when) == hash(msgspec.structs.replace(when))
 
 
-def test_what_was_written_by_others_is_checked_too() -> None:
+def test_a_stored_schedule_is_checked_when_it_is_read() -> None:
     assert msgspec.json.encode(Every(10)) == b'{"kind":"every","seconds":10.0}'
     assert msgspec.json.encode(Cron("@daily")) == b'{"kind":"cron","expression":"@daily","tz":"UTC"}'
     with pytest.raises(OptionError, match="there is no day 31 in April"):
@@ -679,7 +678,7 @@ def test_all_aliases_are_expressions() -> None:
 
 
 def test_no_tick_is_computed_from_the_clock_of_this_machine() -> None:
-    """Whoever asks, and whenever, finds the same."""
+    """Every machine finds the same ticks at any time."""
     when = Cron("30 2 * * *", MADRID)
     assert next_after(when, 0) == ms("1970-01-01T02:30", MADRID)
     assert (

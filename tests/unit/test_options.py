@@ -145,10 +145,12 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("option", "value"), [(option, value) for option, values in WRONG.items() for value in values])
-def test_nonsense_is_refused_by_the_name_of_the_option(option: str, value: Any) -> None:
-    with pytest.raises(OptionError, match=rf"^{option}\b"):
-        one(option, value)
+@pytest.mark.parametrize("option", WRONG)
+def test_nonsense_is_refused_by_the_name_of_the_option(option: str) -> None:
+    for value in WRONG[option]:
+        with pytest.raises(OptionError, match=rf"^{option}\b"):
+            one(option, value)
+            pytest.fail(f"{value!r} was taken")
 
 
 def test_every_option_was_given_nonsense() -> None:
