@@ -1,4 +1,4 @@
-"""The probe of a worker: what it accepts, what it says, what it imports."""
+"""The liveness probe of a worker: its options, exit codes and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def file_of_age(path: Path, seconds: float) -> str:
     [
         (0, [], 0),
         (-5, [], 0),  # a clock that stepped back
-        (-65, [], 1),  # and nobody has touched the file since
+        (-65, [], 1),  # and the file was not touched since
         (50, [], 0),
         (65, [], 1),
         (65, ["--max-age", "90s"], 0),
@@ -31,11 +31,11 @@ def file_of_age(path: Path, seconds: float) -> str:
         (3500, ["--max-age=1h"], 0),
     ],
 )
-def test_a_worker_lives_while_its_file_is_young(tmp_path: Path, age: float, options: list[str], code: int) -> None:
+def test_a_worker_is_alive_while_its_file_is_recent(tmp_path: Path, age: float, options: list[str], code: int) -> None:
     assert main([file_of_age(tmp_path / "alive", age), *options]) == code
 
 
-def test_no_file_is_no_life(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_without_a_file_is_not_alive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "none")]) == 1
     assert "not alive" in capsys.readouterr().err
 
@@ -53,7 +53,7 @@ def test_no_file_is_no_life(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ["a", "--max-age=s"],
     ],
 )
-def test_a_wrong_command_line_is_no_answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert "usage: python -m relevo.alive" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""When a schedule fires: cron expressions in time zones, and fixed distances."""
+"""When a schedule fires: cron expressions in time zones, and fixed intervals."""
 
 from __future__ import annotations
 
@@ -152,12 +152,12 @@ def test_a_wrong_field_is_refused_with_its_name_what_was_found_and_what_is_allow
 @pytest.mark.parametrize(
     "advice", ["22-23,0-2 * * * * *", "0 0 * NOV-12,1-FEB *", "0 0 * * FRI-7", "0 0 * * SAT-7,1-MON", "*/60 */24 * * *"]
 )
-def test_what_a_refusal_advises_is_accepted(advice: str) -> None:
+def test_the_advice_of_a_refusal_is_accepted(advice: str) -> None:
     assert next_after(Cron(advice), 0) > 0
 
 
 @pytest.mark.parametrize("wrong", ["", "   ", None, 5, b"* * * * *", "* " * 200])
-def test_what_is_no_expression_is_refused_with_an_example(wrong: Any) -> None:
+def test_a_malformed_expression_is_refused_with_an_example(wrong: Any) -> None:
     with pytest.raises(OptionError, match=r"cron: text of 1 to 300 characters is needed, such as '30 2 \* \* \*'"):
         Cron(wrong)
 
@@ -192,13 +192,13 @@ def test_an_unknown_word_is_refused_with_the_nearest_right_one(wrong: str, hint:
         ("0 0 LW * */7", "no day is both 'LW'"),
     ],
 )
-def test_what_never_comes_is_refused_with_the_reason(never: str, reason: str) -> None:
+def test_a_date_that_never_comes_is_refused_with_the_reason(never: str, reason: str) -> None:
     with pytest.raises(OptionError, match=f"never comes: {reason}"):
         Cron(never)
 
 
 @pytest.mark.parametrize("possible", ["0 0 29 2 *", "0 0 31 1,2 *", "0 0 28-31 2 *", "0 0 30 2 1L", "0 0 29 2 */7"])
-def test_what_comes_seldom_is_not_taken_for_what_never_comes(possible: str) -> None:
+def test_a_rare_date_is_not_taken_for_an_impossible_one(possible: str) -> None:
     assert next_after(Cron(possible), ms("2026-01-01")) > ms("2026-01-01")
 
 
@@ -255,7 +255,7 @@ def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(wrong: str, mean
         *(None, 5, "localtime", "posixrules", "posix/UTC", "right/UTC"),
     ],
 )
-def test_what_is_no_zone_for_every_worker_is_refused(wrong: Any) -> None:
+def test_a_zone_that_other_machines_may_lack_is_refused(wrong: Any) -> None:
     with pytest.raises(OptionError, match="Give an IANA name such as 'Europe/Madrid'"):
         Cron("@daily", wrong)
 
@@ -301,7 +301,7 @@ class TestTheMissingHour:
         assert fired == days(day[-2:], f"01:30 {before}", f"03:00 {after}", f"03:30 {after}", f"04:00 {after}")
 
     @pytest.mark.parametrize("expression", ["15 * * * *", "15 0-23 * * *", "15 */1 * * *", "0 15 * * * *"])
-    def test_an_hourly_one_goes_on_by_the_hour(
+    def test_an_hourly_schedule_goes_on_by_the_hour(
         self, tz: str, day: str, before: str, after: str, expression: str
     ) -> None:
         fired = ticks(expression, tz, f"{day}T00:00", f"{day}T05:00")
@@ -360,7 +360,7 @@ class TestTheRepeatedHour:
         assert len(fired) == 4
 
     @pytest.mark.parametrize("expression", ["15 * * * *", "15 0-23 * * *", "0 15 * * * *"])
-    def test_an_hourly_one_goes_on_by_the_hour(
+    def test_an_hourly_schedule_goes_on_by_the_hour(
         self, tz: str, day: str, hour: int, before: str, after: str, expression: str
     ) -> None:
         fired = ticks(expression, tz, f"{day}T0{hour}:00", f"{day}T0{hour + 2}:00")
@@ -378,7 +378,7 @@ class TestAYear:
         return found.times
 
     @pytest.mark.parametrize("expression", ["30 2 * * *", "30 1 * * *", "30 0 * * *", "0 0 * * *", "45 59 23 * * *"])
-    def test_a_daily_one_fires_on_each_day_once(self, tz: str, expression: str) -> None:
+    def test_a_daily_schedule_fires_once_a_day(self, tz: str, expression: str) -> None:
         on = [local(tick, tz).date() for tick in self.found(expression, tz)]
         assert len(on) == len(set(on)) == 365
 
@@ -387,12 +387,12 @@ class TestAYear:
         assert len(found) == 365
         assert {*found.values()} == {12}
 
-    def test_half_hours_keep_their_distance_in_real_time(self, tz: str) -> None:
+    def test_half_hours_keep_their_interval_in_real_time(self, tz: str) -> None:
         for season in (("2026-02-10", "2026-04-10"), ("2026-10-01", "2026-11-10")):  # when clocks are changed
             found = self.found("*/30 * * * *", tz, *season)
             assert {later - earlier for earlier, later in pairwise(found)} == {30 * 60_000}
 
-    def test_an_hourly_one_keeps_its_distance_in_real_time(self, tz: str) -> None:
+    def test_an_hourly_schedule_keeps_its_interval_in_real_time(self, tz: str) -> None:
         if tz != LORD_HOWE:  # where the clock is changed by half an hour, full hours move
             assert {later - earlier for earlier, later in pairwise(self.found("5 * * * *", tz))} == {3_600_000}
 
@@ -563,11 +563,11 @@ def test_a_time_without_ticks_has_none() -> None:
         (Cron("0 0 * 2 MON#5"), 4_382 * 86_400_000),
     ],
 )
-def test_the_shortest_distance_of_two_ticks(when: When, shortest: int) -> None:
+def test_the_shortest_interval_between_two_ticks(when: When, shortest: int) -> None:
     assert shortest_ms(when) == shortest
 
 
-# Fixed distances
+# Intervals
 
 
 @pytest.mark.parametrize(
@@ -582,25 +582,25 @@ def test_the_shortest_distance_of_two_ticks(when: When, shortest: int) -> None:
         ("366d", 0, 366 * 86_400_000),
     ],
 )
-def test_a_fixed_distance_counts_from_the_epoch(every: Any, after: int, expected: int) -> None:
+def test_an_interval_counts_from_the_epoch(every: Any, after: int, expected: int) -> None:
     assert next_after(Every.of(every), after) == expected
 
 
 @pytest.mark.parametrize("wrong", [0, 0.5, "999ms", -1, "367d", LONGEST + 1, "5", True, None, "*/5 * * * *"])
-def test_a_distance_that_makes_no_sense_is_refused(wrong: Any) -> None:
+def test_an_impossible_interval_is_refused(wrong: Any) -> None:
     with pytest.raises(OptionError, match=r"^every: "):
         Every.of(wrong)
     with pytest.raises(OptionError, match=r"^every: "):
         Every(wrong)
 
 
-def test_a_distance_below_a_second_is_refused_with_another_way() -> None:
+def test_an_interval_below_a_second_is_refused_with_another_way() -> None:
     with pytest.raises(OptionError, match=r"from 1s to 366d is needed, found 0\.5\. .* use a loop in a job"):
         Every.of("500ms")
 
 
 @given(st.integers(1_000, 366 * 86_400_000), st.integers(0, ms("2200-01-01")))
-def test_ticks_of_a_distance_are_multiples_of_it(every_ms: int, after_ms: int) -> None:
+def test_ticks_of_an_interval_are_multiples_of_it(every_ms: int, after_ms: int) -> None:
     when = Every(every_ms / 1000)
     tick = next_after(when, after_ms)
     assert when.ms == every_ms

@@ -1,4 +1,4 @@
-"""Which program the embedded server takes, which data it may open, and where it may live."""
+"""The program of the embedded server, the data it may open, and the place of its socket."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ me@host: /mnt/ssh fuse.sshfs rw 0 0
         ("/mnt/usb/shop", None),
     ],
 )
-def test_network_disk_is_told_by_the_nearest_mount(path: str, kind: str | None) -> None:
+def test_network_disk_is_recognized_by_the_nearest_mount(path: str, kind: str | None) -> None:
     assert network_disk(Path(path), MOUNTS) == kind
 
 
@@ -136,7 +136,7 @@ def test_named_program_comes_first_and_must_exist(tmp_path: Path, monkeypatch: p
     assert find_binary() == str(program)
 
 
-def test_system_without_locks_is_sent_to_wsl_or_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_without_file_locks_is_refused_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     with pytest.raises(EmbeddedServerError, match=r"WSL.*RELEVO_URL"):
         socket_path(tmp_path)

@@ -199,7 +199,7 @@ def test_many_results_for_many_jobs_are_gathered_once() -> None:
     assert drawn(flow).shape == {"chain": [{"group": ["0-2"]}, {"group": ["4-6"]}]}
 
 
-def test_results_that_nobody_takes_are_waited_for_and_not_gathered() -> None:
+def test_results_that_no_step_takes_are_waited_for_and_not_gathered() -> None:
     flow = group(inc.s(1), inc.s(2)) | group(add.si(1, 2), inc.si(1) | inc.s(), group())
     assert rows(flow)[2] == ("gather", (0, 1), "", '"a":[[]]')
     assert [row[:3] for row in rows(flow)[3:]] == [
@@ -512,25 +512,25 @@ def test_without_annotations_everything_is_let_through() -> None:
 # -- callbacks ---------------------------------------------------------------------------------------
 
 
-def test_callbacks_are_complete_calls_at_the_end_of_the_whole() -> None:
+def test_callbacks_are_complete_calls_at_the_end_of_a_flow() -> None:
     done, over, broken = tell.si("done"), tell.s("over"), tell.si("broken")
     flow = inc.s(1) | inc.s()
-    told = flow.on_success(done).on_complete(over).on_failure(broken)
-    assert drawn(told).callbacks == (
+    flow_with_callbacks = flow.on_success(done).on_complete(over).on_failure(broken)
+    assert drawn(flow_with_callbacks).callbacks == (
         Callback("on_success", done, b'"a":["done"]'),
         Callback("on_complete", over, b'"a":["over"]'),
         Callback("on_failure", broken, b'"a":["broken"]'),
     )
-    assert drawn(told).nodes == drawn(flow).nodes
+    assert drawn(flow_with_callbacks).nodes == drawn(flow).nodes
     assert drawn(flow).callbacks == (), "the first is as it was"
     assert drawn(group(inc.s(1)).on_failure(broken)).callbacks[0].step == broken
 
 
 def test_a_step_with_a_callback_is_a_chain_of_one() -> None:
-    told = inc.s(1).on_success(tell.si())
-    assert isinstance(told, Chain)
-    assert told.parts == (inc.s(1),)
-    assert drawn(told).callbacks == (Callback("on_success", tell.si(), b""),)
+    flow_with_callbacks = inc.s(1).on_success(tell.si())
+    assert isinstance(flow_with_callbacks, Chain)
+    assert flow_with_callbacks.parts == (inc.s(1),)
+    assert drawn(flow_with_callbacks).callbacks == (Callback("on_success", tell.si(), b""),)
 
 
 @pytest.mark.parametrize("wrong", [tell, inc.s(1) | inc.s(), group(inc.s(1)), "tell", None, lambda: 0])
@@ -548,14 +548,19 @@ def test_the_arguments_of_callbacks_are_checked() -> None:
 
 
 def test_a_second_callback_of_a_kind_is_refused() -> None:
-    told = (inc.s(1) | inc.s()).on_success(tell.si())
+    flow_with_callbacks = (inc.s(1) | inc.s()).on_success(tell.si())
     with pytest.raises(OptionError, match=re.escape("on_success is tell.si() already")):
-        told.on_success(tell.si())
+        flow_with_callbacks.on_success(tell.si())
 
 
 def test_a_part_with_callbacks_is_refused() -> None:
-    told = inc.s(1).on_success(tell.si())
-    for build in (lambda: told | inc.s(), lambda: inc.s(1) | told, lambda: group(told), lambda: chain(told, inc.s())):  # type: ignore[operator]
+    flow_with_callbacks = inc.s(1).on_success(tell.si())
+    for build in (
+        lambda: flow_with_callbacks | inc.s(),
+        lambda: inc.s(1) | flow_with_callbacks,  # type: ignore[operator]
+        lambda: group(flow_with_callbacks),
+        lambda: chain(flow_with_callbacks, inc.s()),
+    ):
         with pytest.raises(OptionError, match=re.escape("put .on_success(tell.si()) on the whole flow")):
             build()
 
@@ -580,7 +585,7 @@ NOT_STEPS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("thing", "why"), NOT_STEPS)
-def test_what_is_not_a_step_is_refused_with_what_to_write(thing: Any, why: str) -> None:
+def test_other_values_than_steps_are_refused_with_what_to_write(thing: Any, why: str) -> None:
     ways: list[Callable[[], Any]] = [
         lambda: chain(thing, inc.s()),
         lambda: chain(inc.s(1), thing),

@@ -24,7 +24,7 @@ PATTERNS = st.one_of(
 
 
 def naive(pattern: str, topic: str) -> bool:
-    """The definition, said as a regular expression."""
+    """The definition as a regular expression."""
     parts = {"*": r"[^.]+", ">": r"[^.]+(\.[^.]+)*"}
     spelt = r"\.".join(parts.get(segment, re.escape(segment)) for segment in pattern.split("."))
     return re.fullmatch(spelt, topic) is not None
@@ -35,7 +35,7 @@ def naive(pattern: str, topic: str) -> bool:
 @example(">", "a")
 @example("*", "a.b")
 @example("a-b", "a.b")
-def test_a_pattern_matches_what_its_definition_says(pattern: str, topic: str) -> None:
+def test_a_pattern_matches_by_its_definition(pattern: str, topic: str) -> None:
     assert check_pattern(pattern) == pattern
     assert check_topic(topic) == topic
     assert matches(pattern, topic) is naive(pattern, topic)
@@ -67,7 +67,7 @@ BAD = ["", ".", "a.", ".a", "a..b", "a b", "a:b", "a/b", "é", "a\n", "a.b\n", "
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_is_no_name_is_refused_for_topics_and_patterns(bad: Any) -> None:
+def test_a_malformed_name_is_refused_for_topics_and_patterns(bad: Any) -> None:
     with pytest.raises(OptionError, match=r"^topic: "):
         check_topic(bad)
     with pytest.raises(OptionError, match=r"^pattern: "):
