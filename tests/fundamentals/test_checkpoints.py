@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -13,6 +13,15 @@ from relevo.errors import JobFailed
 from relevo.worker import Worker
 from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, working
+
+
+async def work_until(app: Relevo, is_enough: Callable[[], bool]) -> None:
+    """Run a worker, and stop it as a deployment does."""
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    await aeventually(is_enough)
+    worker.stop()
+    await running
 
 
 async def test_a_finished_step_does_not_run_again(app: Relevo) -> None:
@@ -84,11 +93,7 @@ async def test_a_loop_resumes_when_its_worker_was_stopped(app: Relevo) -> None:
     job = await send_all.aenqueue(1000)
 
     # If its worker is stopped in the middle
-    worker = Worker(app)
-    running = asyncio.create_task(worker.run())
-    await aeventually(lambda: len(sent) > 5)
-    worker.stop()
-    await running
+    await work_until(app, lambda: len(sent) > 5)
     was_stopped = True
 
     # I expect the job to be ready for the next worker, without a failed attempt
@@ -118,11 +123,7 @@ async def test_a_loop_of_a_plain_function_resumes_too(app: Relevo) -> None:
     job = await send_all.aenqueue(names)
 
     # If its worker is stopped in the middle, and another one starts
-    worker = Worker(app)
-    running = asyncio.create_task(worker.run())
-    await aeventually(lambda: len(sent) > 5)
-    worker.stop()
-    await running
+    await work_until(app, lambda: len(sent) > 5)
     was_stopped = True
     assert len(sent) < 1000
     await drain(app)
