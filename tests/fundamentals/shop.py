@@ -1,4 +1,4 @@
-"""A module of plain functions, as a program has them. It does not know relevo."""
+"""A module of plain functions that does not import relevo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without relevo's worker: take jobs, do them your way, and say what became of them."""
+"""Without relevo's worker: take jobs, run them your way, and settle them."""
 
 from __future__ import annotations
 
@@ -6,58 +6,58 @@ import pytest
 
 from relevo import Relevo, State
 from relevo.errors import JobFailed
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 
 
 def test_a_job_is_taken_and_done(app: Relevo) -> None:
     # Given a job
     @app.task(name="price")
     def price(cents: int, *, pieces: int = 1) -> int:
-        raise NotImplementedError("done elsewhere")
+        raise NotImplementedError("run by the loop below")
 
     job = price.enqueue(25, pieces=4)
 
-    # If I take it and do it myself
+    # If I take it and run it myself
     for lease in app.queue("default").take(10, worker="my-loop"):
         assert (lease.task, lease.args, lease.kwargs) == ("price", [25], {"pieces": 4})
         assert job.status() is State.RUNNING
         assert lease.done(100)
 
-    # I expect whoever waits to get the result
-    assert job.result(timeout=10) == 100
+    # I expect the caller to get the result
+    assert job.result(timeout=PATIENCE) == 100
 
 
-def test_a_taken_job_is_put_off(app: Relevo) -> None:
-    # Given a job in my hands
+def test_a_taken_job_is_retried_later(app: Relevo) -> None:
+    # Given a job that I have taken
     @app.task
     def price() -> None: ...
 
     job = price.enqueue()
     (lease,) = app.queue().take(1)
 
-    # If I cannot do it now, I expect it to be there again after a time
+    # If I cannot run it now, I expect it to be ready again after the delay
     assert lease.retry(delay="5m", reason="the shop is closed")
     assert job.status() is State.SCHEDULED
     assert job.info().attempts[0].message == "the shop is closed"
 
 
 def test_a_taken_job_is_given_up(app: Relevo) -> None:
-    # Given a job in my hands
+    # Given a job that I have taken
     @app.task
     def price() -> None: ...
 
     job = price.enqueue()
     (lease,) = app.queue().take(1)
 
-    # If it can never be done, I expect it among the dead letters
+    # If it can never succeed, I expect it among the dead letters
     assert lease.bury("no such article")
     with pytest.raises(JobFailed, match="no such article"):
-        job.result(timeout=10)
+        job.result(timeout=PATIENCE)
     assert [letter.id for letter in app.dead.list()] == [job.id]
 
 
-def test_whoever_is_too_slow_has_lost_the_job(app: Relevo) -> None:
-    # Given a job that I have taken for a moment only
+def test_a_job_whose_lease_expired_belongs_to_the_next_worker(app: Relevo) -> None:
+    # Given a job that I have taken with a very short lease
     @app.task
     def price() -> None: ...
 
@@ -65,9 +65,9 @@ def test_whoever_is_too_slow_has_lost_the_job(app: Relevo) -> None:
     queue = app.queue()
     (mine,) = queue.take(1, lease=0.001)
 
-    # If somebody else comes by after that time
-    theirs = eventually(lambda: queue.take(1, worker="somebody-else"))
+    # If another worker takes jobs after the lease has expired
+    theirs = eventually(lambda: queue.take(1, worker="another"))
 
-    # I expect the job to be theirs: what I say about it does not count any more
+    # I expect the job to be theirs: I cannot settle it any more
     assert not mine.done()
     assert theirs[0].done()

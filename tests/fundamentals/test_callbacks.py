@@ -1,24 +1,14 @@
-"""Callbacks: send a message, go on, and be called when it has ended, however long that takes."""
+"""Callbacks: send a message, go on, and have an action called with the outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from relevo import Relevo, current_job
 from relevo.model.message import Reply
-from relevo.testing import TestKit, bind
+from relevo.testing import TestKit
 from tests.answering import answering
 from tests.eventually import aeventually
-from tests.servers import Server
-
-
-@pytest.fixture
-def kit(app: Relevo, server: Server) -> Iterator[TestKit]:
-    with bind(app, url=server.url) as kit:
-        yield kit
 
 
 def test_a_message_is_sent_and_forgotten(app: Relevo, kit: TestKit) -> None:
@@ -30,24 +20,24 @@ def test_a_message_is_sent_and_forgotten(app: Relevo, kit: TestKit) -> None:
     async def save_message(text: str) -> None:
         saved.append(text)
 
-    # If another service sends to it, I expect that to return at once
+    # If another service sends a message to it, I expect that to return at once
     app.service("execution").send("conversation.save_message", {"text": "hola"})
     assert saved == []
 
-    # and the message to be handled when a worker comes by
+    # and the message to be handled when a worker runs
     kit.drain()
     assert saved == ["hola"]
 
 
 def test_the_sender_is_called_back_with_the_result(app: Relevo, kit: TestKit) -> None:
-    # Given a service that takes long
+    # Given a service with a slow action
     embedding = app.service("embedding")
 
     @embedding.action("generate_batch")
     async def generate_batch(texts: list[str]) -> list[int]:
         return [len(text) for text in texts]
 
-    # and one that needs what comes of it, and has an action for that
+    # and a service with an action for the result
     ingestion = app.service("ingestion")
     stored: dict[str, list[int] | None] = {}
 
@@ -55,7 +45,7 @@ def test_the_sender_is_called_back_with_the_result(app: Relevo, kit: TestKit) ->
     async def embeddings_ready(reply: Reply[list[int]]) -> None:
         stored[reply.context["document"]] = reply.result
 
-    # If it sends, and names that action
+    # If it sends a message and names that action
     ingestion.send(
         "embedding.generate_batch",
         {"texts": ["a", "bcd"]},
@@ -64,12 +54,12 @@ def test_the_sender_is_called_back_with_the_result(app: Relevo, kit: TestKit) ->
         context={"document": "d7"},
     )
 
-    # I expect the action to be called once with the result, and with what I gave along
+    # I expect the action to be called once, with the result and the context I gave
     kit.drain()
     assert stored == {"d7": [1, 3]}
 
 
-def test_it_is_called_as_well_when_the_work_fails(app: Relevo, kit: TestKit) -> None:
+def test_the_sender_is_called_back_when_the_action_fails(app: Relevo, kit: TestKit) -> None:
     # Given an action that fails
     embedding, ingestion = app.service("embedding"), app.service("ingestion")
     replies: list[Reply[Any]] = []
@@ -86,42 +76,42 @@ def test_it_is_called_as_well_when_the_work_fails(app: Relevo, kit: TestKit) -> 
     ingestion.send("embedding.generate_batch", on_reply="embeddings_ready")
     kit.drain()
 
-    # I expect to be told what went wrong, and a dead letter at the other side
+    # I expect a callback with the error, and a dead letter
     (reply,) = replies
     assert (reply.ok, reply.status) == (False, "failed")
     assert reply.error is not None and reply.error.message == "the model does not fit"
     assert [letter.task for letter in app.dead.list()] == ["embedding.generate_batch"]
 
 
-def test_it_is_called_at_the_latest_when_its_time_is_up(app: Relevo, kit: TestKit) -> None:
-    # Given a service that nobody runs
+def test_the_sender_is_called_back_at_its_timeout(app: Relevo, kit: TestKit) -> None:
+    # Given a service without workers
     ingestion = app.service("ingestion")
-    given_up: list[str] = []
+    timed_out: list[str] = []
 
     @ingestion.action("embeddings_ready")
     async def embeddings_ready(reply: Reply[Any]) -> None: ...
 
     @ingestion.action("embeddings_missing")
     async def embeddings_missing(reply: Reply[Any]) -> None:
-        given_up.append(reply.status)
+        timed_out.append(reply.status)
 
-    # If I send to it and say how long I wait
+    # If I send to it with a timeout
     ingestion.send(
         "embedding.generate_batch", on_reply="embeddings_ready", on_timeout="embeddings_missing", timeout="1h"
     )
     kit.drain()
-    assert given_up == []
+    assert timed_out == []
 
-    # I expect to be told when that time is over
+    # I expect a callback when that time is over
     kit.clock.move("61m")
     kit.drain()
-    assert given_up == ["timeout"]
+    assert timed_out == ["timeout"]
 
 
-def test_a_long_action_tells_how_it_stands(app: Relevo, kit: TestKit) -> None:
-    # Given an action that reports
+def test_a_long_action_reports_its_progress(app: Relevo, kit: TestKit) -> None:
+    # Given an action that reports its progress
     embedding, ingestion = app.service("embedding"), app.service("ingestion")
-    heard: list[Any] = []
+    reports: list[Any] = []
 
     @embedding.action("generate_batch")
     async def generate_batch(texts: list[str]) -> str:
@@ -131,24 +121,24 @@ def test_a_long_action_tells_how_it_stands(app: Relevo, kit: TestKit) -> None:
 
     @ingestion.action("progress")
     async def progress(reply: Reply[dict[str, int]]) -> None:
-        heard.append(reply.result)
+        reports.append(reply.result)
 
     @ingestion.action("embeddings_ready")
     async def embeddings_ready(reply: Reply[str]) -> None:
-        heard.append(reply.result)
+        reports.append(reply.result)
 
-    # If I want to hear of it
+    # If I name an action for the reports
     ingestion.send(
         "embedding.generate_batch", {"texts": ["a", "b"]}, on_reply="embeddings_ready", on_progress="progress"
     )
     kit.drain()
 
     # I expect the reports before the end
-    assert heard == [{"done": 1, "of": 2}, {"done": 2, "of": 2}, "all"]
+    assert reports == [{"done": 1, "of": 2}, {"done": 2, "of": 2}, "all"]
 
 
-def test_a_callback_belongs_to_the_operation_of_its_message(app: Relevo, kit: TestKit) -> None:
-    # Given a service and one that it calls back
+def test_a_callback_inherits_tenant_and_operation_of_its_message(app: Relevo, kit: TestKit) -> None:
+    # Given an action, and one for its callback
     embedding, ingestion = app.service("embedding"), app.service("ingestion")
     seen: list[tuple[str, str, str]] = []
 
@@ -169,7 +159,7 @@ def test_a_callback_belongs_to_the_operation_of_its_message(app: Relevo, kit: Te
     ingestion.send("embedding.generate_batch", on_reply="embeddings_ready", tenant="acme", correlation_id="upload-9")
     kit.drain()
 
-    # I expect all that follows to belong to it, too
+    # I expect the callback to have the same tenant and operation
     assert seen == [
         ("embedding.generate_batch", "acme", "upload-9"),
         ("ingestion.embeddings_ready", "acme", "upload-9"),
@@ -177,7 +167,7 @@ def test_a_callback_belongs_to_the_operation_of_its_message(app: Relevo, kit: Te
 
 
 async def test_a_callback_comes_back_to_the_process_that_holds_the_socket(bus: Relevo) -> None:
-    # Given a web server that runs a worker in its own loop, and holds somebody's socket
+    # Given a web server that runs a worker in its own loop, and holds a user's socket
     embedding, web = bus.service("embedding"), bus.service("web")
     socket: list[str] = []
 
@@ -190,8 +180,8 @@ async def test_a_callback_comes_back_to_the_process_that_holds_the_socket(bus: R
         socket.append(reply.result or "")
 
     async with answering(bus):
-        # If it sends, and wants the callback for itself
+        # If it sends with sticky=True
         await web.asend("embedding.answer", {"question": "why?"}, on_reply="push", sticky=True)
 
-        # I expect it to be called there, as long as it lives; else another of the service's processes is
+        # I expect the callback in this process; if it had died, another process of the service would take it
         await aeventually(lambda: socket == ["why? 42"], what="it was pushed")

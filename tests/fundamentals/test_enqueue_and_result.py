@@ -1,4 +1,4 @@
-"""The first thing to know: a task is a function, a job is one call of it, and somebody else makes that call."""
+"""Start here: a task is a function, a job is one call of it, and a worker makes that call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from relevo import Relevo, State
 from relevo.errors import JobFailed, PayloadError, ResultTimeout
 from tests.conftest import AppFactory
+from tests.eventually import PATIENCE
 from tests.fundamentals import shop
 from tests.working import drain, drained, working
 
@@ -22,12 +23,12 @@ def test_a_plain_function_is_enqueued_and_its_result_waited_for(app: Relevo) -> 
     def double(number: int) -> int:
         return number * 2
 
-    # If a worker runs somewhere and I enqueue a call
+    # If a worker runs and I enqueue a call
     with working(app):
         job = double.enqueue(21)
 
         # I expect to get what the function returned
-        assert job.result(timeout=10) == 42
+        assert job.result(timeout=PATIENCE) == 42
 
 
 async def test_a_coroutine_is_enqueued_and_its_result_awaited(app: Relevo) -> None:
@@ -36,12 +37,12 @@ async def test_a_coroutine_is_enqueued_and_its_result_awaited(app: Relevo) -> No
     async def double(number: int) -> int:
         return number * 2
 
-    # If a worker runs somewhere and I enqueue a call, from code that is async itself
+    # If a worker runs and I enqueue a call from async code
     async with working(app):
         job = await double.aenqueue(21)
 
         # I expect to get what the function returned
-        assert await job.aresult(timeout=10) == 42
+        assert await job.aresult(timeout=PATIENCE) == 42
 
 
 async def test_nothing_runs_before_a_worker_does(app: Relevo) -> None:
@@ -52,14 +53,14 @@ async def test_nothing_runs_before_a_worker_does(app: Relevo) -> None:
 
     job = await double.aenqueue(21)
 
-    # I expect it to wait, and a caller to give up waiting when it wants to
+    # I expect it to be ready, and the caller to stop waiting at its timeout
     assert await job.astatus() is State.READY
     with pytest.raises(ResultTimeout):
         await job.aresult(timeout=0.05)
 
-    # If a worker comes, I expect it to run
+    # If a worker starts, I expect the job to run
     await drain(app)
-    assert await job.aresult(timeout=10) == 42
+    assert await job.aresult(timeout=PATIENCE) == 42
     assert await job.astatus() is State.DONE
 
 
@@ -69,7 +70,7 @@ def test_a_task_is_still_a_function(app: Relevo) -> None:
     def double(number: int) -> int:
         return number * 2
 
-    # If I call it, I expect it to run here and now, without any server
+    # If I call it, I expect it to run in this process, without a server
     assert double(21) == 42
 
 
@@ -84,7 +85,7 @@ def test_many_jobs_are_enqueued_at_once(app: Relevo) -> None:
     drained(app)
 
     # I expect the jobs in the order of the calls
-    assert [job.result(timeout=10) for job in jobs] == [10, 40, 90]
+    assert [job.result(timeout=PATIENCE) for job in jobs] == [10, 40, 90]
 
 
 async def test_a_job_can_be_found_again_by_its_id(app: Relevo) -> None:
@@ -96,17 +97,17 @@ async def test_a_job_can_be_found_again_by_its_id(app: Relevo) -> None:
     id = (await double.aenqueue(21)).id
     await drain(app)
 
-    # If I have kept nothing but its id
+    # If I know only its id
     job = await app.ajob(id)
 
-    # I expect everything to be there
-    assert await job.aresult(timeout=10) == 42
+    # I expect its result and its state
+    assert await job.aresult(timeout=PATIENCE) == 42
     info = await job.ainfo()
     assert (info.state, info.result) == (State.DONE, 42)
 
 
-async def test_an_error_of_the_task_reaches_whoever_waits(app: Relevo) -> None:
-    # Given a task that cannot succeed
+async def test_an_error_of_the_task_is_raised_where_the_result_is_awaited(app: Relevo) -> None:
+    # Given a task that fails
     @app.task(retries=0)
     def divide(by: int) -> float:
         return 1 / by
@@ -115,9 +116,9 @@ async def test_an_error_of_the_task_reaches_whoever_waits(app: Relevo) -> None:
     job = await divide.aenqueue(0)
     await drain(app)
 
-    # I expect to be told what went wrong, and where
+    # I expect the error and its traceback
     with pytest.raises(JobFailed, match="ZeroDivisionError: division by zero") as failed:
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
     assert failed.value.error == "ZeroDivisionError"
     assert "return 1 / by" in failed.value.traceback
 
@@ -132,7 +133,7 @@ class Invoice:
 
 
 async def test_arguments_and_results_come_back_as_the_types_they_were(app: Relevo) -> None:
-    # Given a task whose signature says what it takes
+    # Given a task with an annotated signature
     @app.task
     def remind(invoice: Invoice) -> Invoice:
         assert isinstance(invoice.total, Decimal)
@@ -143,24 +144,24 @@ async def test_arguments_and_results_come_back_as_the_types_they_were(app: Relev
     job = await remind.aenqueue(invoice)
     await drain(app)
 
-    # I expect the function to get them as they were, and me to get its result as it was
-    assert await job.aresult(timeout=10) == invoice
+    # I expect the function to get equal values, and me to get an equal result
+    assert await job.aresult(timeout=PATIENCE) == invoice
 
 
-async def test_arguments_that_would_change_on_the_way_are_refused_at_once(app: Relevo) -> None:
+async def test_arguments_that_would_change_in_json_are_refused_at_once(app: Relevo) -> None:
     # Given a task whose parameter has no annotation
     @app.task
     def remind(invoice) -> None:  # type: ignore[no-untyped-def]
         ...
 
-    # If I pass what JSON would turn into something else
-    # I expect a refusal here, not a surprise in the worker
+    # If I pass a value that JSON would change
+    # I expect a refusal here, not an error in the worker
     with pytest.raises(PayloadError, match="a tuple would come back as a list"):
         await remind.aenqueue((1, 2))
 
 
 async def test_plain_functions_of_allowed_modules_can_be_enqueued(app_factory: AppFactory) -> None:
-    # Given an app that allows a module, whose functions know nothing of relevo
+    # Given an app that allows a module of plain functions
     app = app_factory(allow=["tests.fundamentals.shop"])
 
     # If I enqueue calls of them
@@ -169,5 +170,5 @@ async def test_plain_functions_of_allowed_modules_can_be_enqueued(app_factory: A
     await drain(app)
 
     # I expect workers to find them by their import path
-    assert await price.aresult(timeout=10) == 100
-    assert await parcel.aresult(timeout=10) == "parcel 7 is on its way"
+    assert await price.aresult(timeout=PATIENCE) == 100
+    assert await parcel.aresult(timeout=PATIENCE) == "parcel 7 is on its way"

@@ -1,4 +1,4 @@
-"""Jobs that wait for jobs: dependencies, chains, groups, and the workflow that they are together."""
+"""Jobs that wait for jobs: dependencies, chains, groups and workflows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from relevo import Job, Relevo, State, Workflow, WorkflowProgress, chain, current_job, group
 from relevo.errors import JobCancelled, JobFailed, OptionError, PayloadError, UnknownJob
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, working
 
 # depends_on
@@ -36,18 +36,18 @@ async def test_a_job_waits_for_jobs_in_other_queues(app: Relevo) -> None:
     soup, wine = await cook.aenqueue("soup"), await fetch.aenqueue("wine")
     meal = await serve.using(depends_on=[soup, wine]).aenqueue()
 
-    # I expect it to wait, and to say for how many
+    # I expect it to wait for two jobs
     assert await meal.astatus() is State.WAITING
     assert (await meal.ainfo()).waits_for == 2
 
-    # If workers run, I expect it to come last
+    # If a worker runs, I expect it to run last
     async with working(app):
-        assert await meal.aresult(timeout=10) == "enjoy"
+        assert await meal.aresult(timeout=PATIENCE) == "enjoy"
     assert sorted(order[:2]) == ["soup", "wine"]
     assert order[2] == "serve"
 
 
-async def test_a_parent_that_is_done_counts_as_done(app: Relevo) -> None:
+async def test_a_job_does_not_wait_for_a_parent_that_is_done(app: Relevo) -> None:
     # Given a job that is done
     @app.task
     async def step(number: int) -> int:
@@ -55,17 +55,17 @@ async def test_a_parent_that_is_done_counts_as_done(app: Relevo) -> None:
 
     async with working(app):
         first = await step.aenqueue(1)
-        await first.aresult(timeout=10)
+        await first.aresult(timeout=PATIENCE)
 
         # If another one depends on it, I expect it to run at once
-        assert await (await step.using(depends_on=first).aenqueue(2)).aresult(timeout=10) == 2
+        assert await (await step.using(depends_on=first).aenqueue(2)).aresult(timeout=PATIENCE) == 2
 
 
-async def test_when_a_parent_dies_what_depends_on_it_is_cancelled_and_says_why(app: Relevo) -> None:
+async def test_dependents_of_a_dead_job_are_cancelled_with_the_reason(app: Relevo) -> None:
     # Given a job that will fail, one that depends on it, and one that depends on that one
     @app.task(retries=0)
     async def charge() -> None:
-        raise ValueError("no money")
+        raise ValueError("card declined")
 
     @app.task(queue="mail")
     async def thank() -> None: ...
@@ -74,14 +74,14 @@ async def test_when_a_parent_dies_what_depends_on_it_is_cancelled_and_says_why(a
     thanked = await thank.using(depends_on=[charged]).aenqueue()
     filed = await thank.using(depends_on=[thanked]).aenqueue()
 
-    # If it dies
+    # If the first one becomes a dead letter
     async with working(app):
         with pytest.raises(JobCancelled, match="dependency_failed"):
-            await thanked.aresult(timeout=10)
+            await thanked.aresult(timeout=PATIENCE)
         with pytest.raises(JobCancelled, match="dependency_failed"):
-            await filed.aresult(timeout=10)
+            await filed.aresult(timeout=PATIENCE)
 
-    # I expect both to be there as cancelled, each with the name of the one that it depended on
+    # I expect both to be cancelled, each with the id of the job that it depended on
     for job, because in ((thanked, charged), (filed, thanked)):
         info = await job.ainfo()
         assert (info.state, info.reason) == (State.CANCELLED, "dependency_failed")
@@ -89,11 +89,11 @@ async def test_when_a_parent_dies_what_depends_on_it_is_cancelled_and_says_why(a
     assert [row.id for row in await app.queue("mail").ajobs("cancelled")] == [filed.id, thanked.id]
 
 
-async def test_a_child_may_run_although_its_parent_failed(app: Relevo) -> None:
-    # Given a child that says so
+async def test_a_dependent_can_run_although_its_parent_failed(app: Relevo) -> None:
+    # Given a job that depends on another one with "run"
     @app.task(retries=0)
     async def charge() -> None:
-        raise ValueError("no money")
+        raise ValueError("card declined")
 
     @app.task
     async def clean_up() -> str:
@@ -103,20 +103,20 @@ async def test_a_child_may_run_although_its_parent_failed(app: Relevo) -> None:
     cleaned = await clean_up.using(depends_on=[(charged, "run")]).aenqueue()
     assert await cleaned.astatus() is State.WAITING
 
-    # If its parent dies, I expect it to run all the same
+    # If its parent fails, I expect it to run
     async with working(app):
-        assert await cleaned.aresult(timeout=10) == "clean"
+        assert await cleaned.aresult(timeout=PATIENCE) == "clean"
         assert await charged.astatus() is State.DEAD
 
 
-async def test_a_child_may_wait_until_its_parent_is_done_after_all(app: Relevo) -> None:
-    # Given a child that waits for a parent without money
+async def test_a_dependent_can_wait_until_its_dead_parent_is_retried(app: Relevo) -> None:
+    # Given a job that depends on a dead one with "wait"
     account = {"money": 0}
 
     @app.task(retries=0)
     async def charge() -> None:
         if not account["money"]:
-            raise ValueError("no money")
+            raise ValueError("card declined")
 
     @app.task
     async def thank() -> str:
@@ -128,35 +128,35 @@ async def test_a_child_may_wait_until_its_parent_is_done_after_all(app: Relevo) 
     assert await charged.astatus() is State.DEAD
     assert await thanked.astatus() is State.WAITING
 
-    # If the parent is retried and does its work, I expect the child to run
+    # If the parent is retried and succeeds, I expect the dependent to run
     account["money"] = 100
     assert await charged.aretry()
     async with working(app):
-        assert await thanked.aresult(timeout=10) == "thanks"
+        assert await thanked.aresult(timeout=PATIENCE) == "thanks"
 
 
 async def test_a_parent_that_does_not_exist_is_refused(app: Relevo) -> None:
-    # Given a job whose record has ended
+    # Given a job whose record is gone
     @app.task(result_ttl=0)
     async def step() -> None: ...
 
     gone = await step.aenqueue()
     await drain(app)
 
-    # If another one is to depend on it, I expect a refusal that names it, and that nothing was enqueued
+    # If another job is to depend on it, I expect an error that names it, and nothing enqueued
     with pytest.raises(UnknownJob, match=rf"no job {gone.id} on default.*Nothing was enqueued"):
         await step.using(depends_on=[gone]).aenqueue()
     assert (await app.queue().astats()).living == 0
 
 
-async def test_retrying_a_dead_parent_brings_back_all_that_depended_on_it(app: Relevo) -> None:
-    # Given a dead job, and children and grandchildren that were cancelled because of it
+async def test_retrying_a_dead_job_restores_its_cancelled_dependents(app: Relevo) -> None:
+    # Given a dead job, and dependents that were cancelled because of it
     account = {"money": 0}
 
     @app.task(retries=0)
     async def charge() -> None:
         if not account["money"]:
-            raise ValueError("no money")
+            raise ValueError("card declined")
 
     @app.task(queue="mail")
     async def thank(whom: str) -> str:
@@ -167,17 +167,17 @@ async def test_retrying_a_dead_parent_brings_back_all_that_depended_on_it(app: R
     grandchild = await thank.using(depends_on=[child]).aenqueue("grandchild")
     async with working(app):
         with pytest.raises(JobCancelled):
-            await grandchild.aresult(timeout=10)
+            await grandchild.aresult(timeout=PATIENCE)
 
-    # If the dead one is retried, I expect all of them to be back, under the ids they always had
+    # If the dead one is retried, I expect all of them to be restored, under the same ids
     account["money"] = 100
     assert await charged.aretry()
     assert [await job.astatus() for job in (charged, child, grandchild)] == [State.READY, State.WAITING, State.WAITING]
 
     # and to run
     async with working(app):
-        assert await grandchild.aresult(timeout=10) == "grandchild"
-        assert await child.aresult(timeout=10) == "child"
+        assert await grandchild.aresult(timeout=PATIENCE) == "grandchild"
+        assert await child.aresult(timeout=PATIENCE) == "child"
     assert (await child.ainfo()).reason == ""
 
 
@@ -185,7 +185,7 @@ async def test_retrying_a_dead_parent_brings_back_all_that_depended_on_it(app: R
 
 
 async def test_a_chain_hands_each_result_to_the_next_step(app: Relevo) -> None:
-    # Given tasks that take what another one gives
+    # Given tasks that take the result of another one
     @app.task
     async def price(article: int) -> int:
         return article * 100
@@ -199,27 +199,27 @@ async def test_a_chain_hands_each_result_to_the_next_step(app: Relevo) -> None:
         flow = await chain(price.s(7), discount.s(percent=10), discount.s(percent=50)).aenqueue()
 
         # I expect the result of the last step
-        assert await flow.aresult(timeout=10) == 315
+        assert await flow.aresult(timeout=PATIENCE) == 315
 
         # and the same with the operator
         flow = await (price.s(7) | discount.s(percent=10)).aenqueue()
-        assert await flow.aresult(timeout=10) == 630
+        assert await flow.aresult(timeout=PATIENCE) == 630
 
 
 async def test_a_group_gives_the_list_of_results_in_order(app: Relevo) -> None:
-    # Given a task that is quick for some and slow for others
+    # Given a task that is fast for some numbers and slow for others
     @app.task
     async def square(number: int) -> int:
         await asyncio.sleep(0.01 if number % 2 else 0)
         return number * number
 
-    # If many of them run at once, I expect their results in the order in which I wrote them
+    # If many of them run at once, I expect their results in the order of the group
     async with working(app):
         flow = await group(square.s(i) for i in range(8)).aenqueue()
-        assert await flow.aresult(timeout=10) == [0, 1, 4, 9, 16, 25, 36, 49]
+        assert await flow.aresult(timeout=PATIENCE) == [0, 1, 4, 9, 16, 25, 36, 49]
 
 
-async def test_what_comes_after_a_group_gets_the_whole_list(app: Relevo) -> None:
+async def test_the_step_after_a_group_gets_the_list_of_results(app: Relevo) -> None:
     # Given a task for one page and one for all of them
     @app.task
     async def words(page: str) -> int:
@@ -229,14 +229,14 @@ async def test_what_comes_after_a_group_gets_the_whole_list(app: Relevo) -> None
     async def total(counts: list[int], *, unit: str) -> str:
         return f"{sum(counts)} {unit}"
 
-    # If the one comes after a group of the others, I expect it to run once, with all results
+    # If the total follows a group of pages, I expect it to run once, with all results
     async with working(app):
         pages = ["to be", "or not", "to be or what"]
         flow: Workflow[str] = await group(words.s(page) for page in pages).then(total.s(unit="words")).aenqueue()
-        assert await flow.aresult(timeout=10) == "8 words"
+        assert await flow.aresult(timeout=PATIENCE) == "8 words"
 
 
-async def test_chains_and_groups_can_be_put_into_each_other(app: Relevo) -> None:
+async def test_chains_and_groups_can_be_nested(app: Relevo) -> None:
     # Given some arithmetic
     @app.task
     async def add(x: int, y: int) -> int:
@@ -249,15 +249,15 @@ async def test_chains_and_groups_can_be_put_into_each_other(app: Relevo) -> None
     async with working(app):
         # If there is a chain in a group, I expect its last result as that member's
         flow = await group(add.s(1, 1), add.s(1, 1) | add.s(10), chain(add.s(1, 1), add.s(2), add.s(3))).aenqueue()
-        assert await flow.aresult(timeout=10) == [2, 12, 7]
+        assert await flow.aresult(timeout=PATIENCE) == [2, 12, 7]
 
         # a group in a group is a list in a list
         nested = await group(group(add.s(1, 1), add.s(2, 2)), group(add.s(3, 3), add.s(4, 4))).aenqueue()
-        assert await nested.aresult(timeout=10) == [[2, 4], [6, 8]]
+        assert await nested.aresult(timeout=PATIENCE) == [[2, 4], [6, 8]]
 
         # and where a group follows a group, each of its members gets the whole list
         wide = group(add.s(i, i) for i in range(3)) | group(total.s(), total.s()) | total.s() | add.s(1)
-        assert await (await wide.aenqueue()).aresult(timeout=10) == 13
+        assert await (await wide.aenqueue()).aresult(timeout=PATIENCE) == 13
 
 
 class Invoice(msgspec.Struct):
@@ -266,7 +266,7 @@ class Invoice(msgspec.Struct):
     lines: list[tuple[str, int]]
 
 
-async def test_results_arrive_as_what_the_next_step_says_it_takes(app: Relevo) -> None:
+async def test_results_arrive_as_the_type_that_the_next_step_takes(app: Relevo) -> None:
     # Given tasks whose results are more than plain JSON
     written = dt.datetime(2026, 2, 28, 12, 30, tzinfo=dt.UTC)
 
@@ -285,31 +285,31 @@ async def test_results_arrive_as_what_the_next_step_says_it_takes(app: Relevo) -
         assert all(isinstance(date, dt.datetime) for date in dates)
         return min(dates)
 
-    # If they follow each other, I expect real values, and a real one as the result
+    # If they follow each other, I expect typed values at every step
     async with working(app):
         flow = await (write.s(7) | group(due.s(days=3), due.s(days=1)) | earliest.s()).aenqueue()
-        assert await flow.aresult(timeout=10) == written + dt.timedelta(days=1)
+        assert await flow.aresult(timeout=PATIENCE) == written + dt.timedelta(days=1)
 
 
-async def test_a_step_can_wait_for_the_one_before_it_and_take_nothing_from_it(app: Relevo) -> None:
+async def test_a_step_can_ignore_the_result_before_it(app: Relevo) -> None:
     # Given a step with all its arguments
     @app.task
     async def prepare() -> str:
-        return "of no use to anybody"
+        return "not used"
 
     @app.task
     async def greet(name: str) -> str:
         return f"hello {name}"
 
-    # If it is written with .si, I expect it to be called with its own
+    # If it is written with .si, I expect only its own arguments
     async with working(app):
-        assert await (await (prepare.s() | greet.si("Ana")).aenqueue()).aresult(timeout=10) == "hello Ana"
+        assert await (await (prepare.s() | greet.si("Ana")).aenqueue()).aresult(timeout=PATIENCE) == "hello Ana"
 
 
 # workflows
 
 
-async def test_a_workflow_says_how_far_it_is(app: Relevo) -> None:
+async def test_a_workflow_has_a_progress(app: Relevo) -> None:
     # Given a workflow of four jobs, half of which run
     doors = {name: asyncio.Event() for name in ("first", "second")}
 
@@ -335,7 +335,7 @@ async def test_a_workflow_says_how_far_it_is(app: Relevo) -> None:
 
         # and in the end done, found by its id, with all its members
         doors["second"].set()
-        assert await flow.aresult(timeout=10) == 3
+        assert await flow.aresult(timeout=PATIENCE) == 3
         found = await app.aworkflow(flow.id)
         assert found == flow
         info = await found.ainfo()
@@ -346,9 +346,9 @@ async def _is(flow: Workflow[int], progress: WorkflowProgress) -> bool:
     return await flow.aprogress() == progress
 
 
-async def test_callbacks_are_called_once_when_all_of_it_has_ended(app: Relevo) -> None:
+async def test_callbacks_of_a_workflow_run_once_when_it_has_ended(app: Relevo) -> None:
     # Given a workflow with all kinds of callbacks
-    told: list[tuple[str, State]] = []
+    called: list[tuple[str, State]] = []
 
     @app.task(retries=0)
     async def step(number: int) -> int:
@@ -359,33 +359,33 @@ async def test_callbacks_are_called_once_when_all_of_it_has_ended(app: Relevo) -
     @app.task(queue="mail")
     async def tell(what: str) -> None:
         flow = await app.aworkflow()
-        told.append((what, await flow.astatus()))
+        called.append((what, await flow.astatus()))
 
     async with working(app):
         for numbers, expected in (
             ((1, 2), [("complete", State.DONE), ("success", State.DONE)]),
             ((1, -2), [("complete", State.DEAD), ("failure", State.DEAD)]),
         ):
-            told.clear()
+            called.clear()
             members = group(step.s(number) for number in numbers)
             flow = members.on_success(tell.s("success")).on_failure(tell.s("failure"))
 
-            # If it ends, well or not
+            # If it ends, with success or not
             await flow.on_complete(tell.s("complete")).aenqueue()
 
-            # I expect those to be called that it concerns
-            await aeventually(lambda: len(told) == 2, what="two callbacks")
-            assert sorted(told) == expected
+            # I expect the callbacks of that outcome
+            await aeventually(lambda: len(called) == 2, what="two callbacks")
+            assert sorted(called) == expected
             await aeventually(lambda: _is_empty(app), what="nothing else comes")
-            assert sorted(told) == expected
+            assert sorted(called) == expected
 
 
 async def _is_empty(app: Relevo) -> bool:
     return not any([(await app.queue(name).astats()).living for name in await app.aqueues()])
 
 
-async def test_a_workflow_that_fails_says_which_job_is_to_blame(app: Relevo) -> None:
-    # Given a workflow in whose middle somebody fails
+async def test_a_failed_workflow_names_the_job_that_failed(app: Relevo) -> None:
+    # Given a workflow whose second step fails
     @app.task
     async def fetch(url: str) -> str:
         return url
@@ -397,11 +397,11 @@ async def test_a_workflow_that_fails_says_which_job_is_to_blame(app: Relevo) -> 
     @app.task
     async def store(number: int) -> None: ...
 
-    # If I ask for its result, I expect the error of that job
+    # If I wait for its result, I expect the error of that job
     async with working(app):
         flow = await (fetch.s("a") | parse.s() | store.s()).aenqueue()
         with pytest.raises(JobFailed, match=r"parse\) is dead: ValueError: this is no page"):
-            await flow.aresult(timeout=10)
+            await flow.aresult(timeout=PATIENCE)
 
     # and the workflow to be dead as a whole, with what came after cancelled
     info = await flow.ainfo()
@@ -419,7 +419,7 @@ async def test_retrying_a_workflow_runs_only_what_failed(app: Relevo) -> None:
     async def measure(place: str) -> str:
         runs.append(place)
         if place == "top" and not weather["good"]:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("connection refused")
         return place
 
     @app.task(queue="totals")
@@ -430,22 +430,22 @@ async def test_retrying_a_workflow_runs_only_what_failed(app: Relevo) -> None:
     async with working(app):
         flow = await group(measure.s("valley"), measure.s("top")).then(report.s()).aenqueue()
         with pytest.raises(JobFailed):
-            await flow.aresult(timeout=10)
+            await flow.aresult(timeout=PATIENCE)
 
     # If I retry it when the weather is better
     weather["good"] = True
     assert await flow.aretry() == 1
     assert await flow.astatus() is State.RUNNING
 
-    # I expect its result, and that what was done before did not run again
+    # I expect its result, and that finished jobs did not run again
     async with working(app):
-        assert await flow.aresult(timeout=10) == "valley and top"
+        assert await flow.aresult(timeout=PATIENCE) == "valley and top"
     assert runs == ["valley", "top", "top", "report"]
     assert await flow.astatus() is State.DONE
 
 
 async def test_a_workflow_can_be_cancelled_as_a_whole(app: Relevo) -> None:
-    # Given a workflow, one job of which runs while others have yet to come
+    # Given a workflow, one job of which runs while others wait
     started = asyncio.Event()
 
     @app.task
@@ -458,12 +458,12 @@ async def test_a_workflow_can_be_cancelled_as_a_whole(app: Relevo) -> None:
 
     async with working(app):
         flow = await (wait.s() | after.si() | after.si()).aenqueue()
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), PATIENCE)
 
-        # If I cancel it, I expect the one that runs to be stopped and the others never to start
+        # If I cancel it, I expect the running one to be stopped and the others never to start
         assert await flow.acancel() == 3
         with pytest.raises(JobCancelled):
-            await flow.aresult(timeout=10)
+            await flow.aresult(timeout=PATIENCE)
     assert [member.state for member in (await flow.ainfo()).members] == [State.CANCELLED] * 3
     assert await flow.acancel() == 0
 
@@ -488,13 +488,13 @@ async def test_a_job_can_add_others_to_its_own_workflow(app: Relevo) -> None:
     async with working(app):
         flow = await group(visit.s("index")).then(total.s()).aenqueue()
 
-        # I expect what comes after to wait for all of them, and to get the results of the late ones behind the others
-        assert await flow.aresult(timeout=10) == ["index", "news", "shop", "today"]
+        # I expect the next step to wait for all of them, and to get the results of the added ones last
+        assert await flow.aresult(timeout=PATIENCE) == ["index", "news", "shop", "today"]
     assert sorted(seen) == ["index", "news", "shop", "today"]
     assert (await flow.aprogress()).total == 5
 
 
-async def test_plain_functions_and_blocking_calls_do_the_same(app: Relevo) -> None:
+async def test_workflows_of_plain_functions_and_blocking_calls(app: Relevo) -> None:
     # Given plain functions
     @app.task
     def add(x: int, y: int) -> int:
@@ -510,16 +510,16 @@ async def test_plain_functions_and_blocking_calls_do_the_same(app: Relevo) -> No
     def program() -> tuple[int, State, Job[int]]:
         flow = group(add.s(-1, 2), add.s(3, 4)).then(total.s()).enqueue()
         after = add.using(depends_on=[flow]).enqueue(5, 6)
-        return flow.result(timeout=10), flow.status(), after
+        return flow.result(timeout=PATIENCE), flow.status(), after
 
-    # I expect the same of them
+    # I expect the same results
     async with working(app):
         result, state, after = await asyncio.to_thread(program)
         assert (result, state) == (1 + 7 + 2, State.DONE)
-        assert await after.aresult(timeout=10) == 11
+        assert await after.aresult(timeout=PATIENCE) == 11
 
 
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(app: Relevo) -> None:
+def test_a_workflow_that_cannot_work_is_refused_before_anything_is_sent(app: Relevo) -> None:
     # Given a task for numbers and one for texts
     @app.task(name="shout")
     def shout(text: str) -> str:
@@ -529,11 +529,11 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent(app: Relevo) -> 
     def double(number: int) -> int:
         return number * 2
 
-    # If a result can never be the argument it is meant for, I expect a refusal that says so
+    # If a result can never fit the argument of the next step, I expect an error
     with pytest.raises(PayloadError, match="never fits what comes before"):
         (shout.s("a") | double.s()).enqueue()  # type: ignore[operator]
 
-    # and one where a part of a workflow is to depend on something of its own
+    # and one if a step of a workflow has dependencies of its own
     job = double.enqueue(1)
     with pytest.raises(OptionError, match="depends_on is not for a step of a flow"):
         (double.s(1) | double.using(depends_on=[job]).s()).enqueue()

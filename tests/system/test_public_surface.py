@@ -1,4 +1,4 @@
-"""The public names: there is one list of them, it is sorted, and each of them explains itself."""
+"""The public names: the list of them is kept, sorted and documented."""
 
 from __future__ import annotations
 
@@ -13,76 +13,25 @@ import pytest
 
 import relevo
 from relevo import errors
+from tests.eventually import PATIENCE
 from tests.system.shell import environment
 
-#: What a user meets: adding a name here is a promise.
+#: What a user imports: adding a name here is a promise.
 PROMISED = [
-    "Backoff",
-    "Breaker",
-    "Cancel",
-    "Entity",
-    "Failure",
-    "Fault",
-    "Job",
-    "JobContext",
-    "JobInfo",
-    "Lease",
-    "Message",
-    "Pool",
-    "Priority",
-    "Progress",
-    "PurgeReport",
-    "Queue",
-    "Relevo",
-    "Reply",
-    "Retry",
-    "Schedule",
-    "ScheduleInfo",
-    "Service",
-    "Snooze",
-    "State",
-    "Task",
-    "Workflow",
-    "WorkflowInfo",
-    "WorkflowProgress",
-    "chain",
-    "current_job",
-    "group",
-]
+    "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobInfo", "Lease",
+    "Message", "Pool", "Priority", "Progress", "PurgeReport", "Queue", "Relevo", "Reply", "Retry", "Schedule",
+    "ScheduleInfo", "Service", "Snooze", "State", "Task", "Workflow", "WorkflowInfo", "WorkflowProgress",
+    "chain", "current_job", "group",
+]  # fmt: skip
 WITH_METHODS = [
-    "Relevo",
-    "Task",
-    "Job",
-    "Queue",
-    "Pool",
-    "PurgeReport",
-    "Lease",
-    "JobContext",
-    "Backoff",
-    "Workflow",
-    "Schedule",
-    "Service",
-]
-#: Methods that wait for the server, and so come twice.
+    "Relevo", "Task", "Job", "Queue", "Pool", "PurgeReport", "Lease", "JobContext", "Backoff", "Workflow",
+    "Schedule", "Service",
+]  # fmt: skip
+#: Methods that wait for the server: each has an async twin, named with an `a` in front.
 IN_PAIRS: dict[str, list[str]] = {
     "Relevo": [
-        "enqueue",
-        "queues",
-        "job",
-        "run",
-        "close",
-        "workflow",
-        "schedule",
-        "made_for",
-        "cleanup",
-        "sweep",
-        "tallies",
-        "health",
-        "pools",
-        "purge",
-        "pause",
-        "resume",
-        "pauses",
+        "enqueue", "queues", "job", "run", "close", "workflow", "schedule", "made_for", "cleanup", "sweep",
+        "tallies", "health", "pools", "purge", "pause", "resume", "pauses",
     ],
     "Pool": ["add", "move", "fail", "remove", "update", "get", "items", "counts", "dead", "retry"],
     "Service": ["send", "request", "publish", "report", "replay"],
@@ -92,7 +41,7 @@ IN_PAIRS: dict[str, list[str]] = {
     "Lease": ["done", "retry", "bury", "give_back", "renew"],
     "Workflow": ["result", "status", "progress", "info", "cancel", "retry", "add"],
     "Schedule": ["info", "pause", "resume", "run_now", "edit", "remove", "history"],
-}
+}  # fmt: skip
 
 
 def test_the_list_of_public_names_is_kept() -> None:
@@ -107,12 +56,12 @@ def test_everything_importable_is_listed() -> None:
     assert {name for name in relevo.__all__ if is_module(getattr(relevo, name))} == set()
 
 
-def test_a_name_that_is_none_is_an_error_that_says_so() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'relevo' has no attribute 'Relewo'"):
         getattr(relevo, "Relewo")
 
 
-def test_parts_are_there_without_being_imported_one_by_one() -> None:
+def test_submodules_and_names_are_loaded_on_first_use() -> None:
     text = "import relevo; print(relevo.errors.RelevoError.__name__, relevo.Relevo.__name__, 'Task' in dir(relevo))"
     done = subprocess.run([sys.executable, "-c", text], env=environment(None), capture_output=True, text=True)
     assert done.stdout == "RelevoError Relevo True\n", done.stderr
@@ -122,12 +71,12 @@ def is_module(value: object) -> bool:
     return isinstance(value, ModuleType)
 
 
-@pytest.mark.parametrize("name", PROMISED)
-def test_every_public_name_says_what_it_is(name: str) -> None:
-    documented(getattr(relevo, name), name)
+def test_every_public_name_is_documented() -> None:
+    for name in PROMISED:
+        check_docstring(getattr(relevo, name), name)
 
 
-def documented(value: Any, name: str) -> None:
+def check_docstring(value: Any, name: str) -> None:
     text = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__  # its own, not an ancestor's
     assert text, f"{name} has no docstring"
     assert text.strip()[0].isupper() or text.strip()[0] in "`'", f"{name}: {text!r}"
@@ -135,58 +84,46 @@ def documented(value: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_METHODS)
-def test_every_public_method_says_what_it_does(name: str) -> None:
+def test_every_public_method_is_documented(name: str) -> None:
     kind = getattr(relevo, name)
     for method, value in vars(kind).items():
         if method.startswith("_") or not (callable(value) or isinstance(value, property | classmethod)):
             continue
-        documented(value.fget if isinstance(value, property) else inspect.unwrap(getattr(kind, method)), method)
+        check_docstring(value.fget if isinstance(value, property) else inspect.unwrap(getattr(kind, method)), method)
 
 
 @pytest.mark.parametrize(("name", "methods"), IN_PAIRS.items(), ids=list(IN_PAIRS))
-def test_what_waits_comes_in_pairs_with_the_same_parameters(name: str, methods: list[str]) -> None:
+def test_blocking_and_async_methods_have_the_same_parameters(name: str, methods: list[str]) -> None:
     kind = getattr(relevo, name)
     for method in methods:
-        blocking, asynchronous = getattr(kind, method), getattr(kind, f"a{method}")
-        assert not inspect.iscoroutinefunction(blocking)
-        assert inspect.iscoroutinefunction(asynchronous), method
-        assert list(inspect.signature(blocking).parameters.values()) == list(
-            inspect.signature(asynchronous).parameters.values()
-        ), method
+        check_pair(kind, method)
 
 
-def test_dead_letters_come_in_pairs_too() -> None:
+def check_pair(kind: type, method: str) -> None:
+    blocking, asynchronous = getattr(kind, method), getattr(kind, f"a{method}")
+    assert not inspect.iscoroutinefunction(blocking), method
+    assert inspect.iscoroutinefunction(asynchronous), method
+    parameters = [list(inspect.signature(one).parameters.values()) for one in (blocking, asynchronous)]
+    assert parameters[0] == parameters[1], method
+
+
+def test_methods_of_dead_letters_have_async_twins() -> None:
     kind = type(relevo.Relevo("shop").dead)
-    methods = (
-        "list",
-        "page",
-        "show",
-        "groups",
-        "retry",
-        "discard",
-        "restore",
-        "edit",
-        "replay",
-        "resume",
-        "runs",
-        "load",
-    )
-    for method in methods:
-        blocking, asynchronous = getattr(kind, method), getattr(kind, f"a{method}")
-        assert inspect.signature(blocking).parameters == inspect.signature(asynchronous).parameters
+    for method in "list page show groups retry discard restore edit replay resume runs load".split():  # noqa: SIM905
+        check_pair(kind, method)
 
 
 def all_errors() -> list[type[Exception]]:
     return [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
 
 
-@pytest.mark.parametrize("error", all_errors(), ids=lambda error: error.__name__)
-def test_every_error_is_one_of_ours_and_says_who_must_act(error: type[Exception]) -> None:
-    assert issubclass(error, errors.RelevoError)
-    documented(error, error.__name__)
+def test_every_error_belongs_to_one_family_and_is_documented() -> None:
     families = (errors.ConfigurationError, errors.StoreError, errors.JobError, errors.BusError)
-    assert error is errors.RelevoError or issubclass(error, families)
-    assert error.__name__ in (errors.__doc__ or "")
+    for error in all_errors():
+        assert issubclass(error, errors.RelevoError), error
+        check_docstring(error, error.__name__)
+        assert error is errors.RelevoError or issubclass(error, families), error
+        assert error.__name__ in (errors.__doc__ or ""), error
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -197,7 +134,7 @@ def test_types_are_shipped() -> None:
     assert (Path(relevo.__file__).parent / "py.typed").exists()
 
 
-def test_importing_relevo_is_quick_and_quiet(tmp_path: Path) -> None:
+def test_importing_relevo_loads_no_heavy_module_starts_no_thread_and_writes_nothing(tmp_path: Path) -> None:
     text = (
         "import sys, threading; import relevo; "
         "heavy = {'rich', 'uvloop', 'pytest', 'redis', 'starlette', 'relevo.worker', 'relevo.cli'} & set(sys.modules); "
@@ -209,7 +146,7 @@ def test_importing_relevo_is_quick_and_quiet(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert (done.stdout, done.stderr) == ("[] 1\n", "")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Who may do what over HTTP."""
+"""Access to the HTTP API: roles, tokens, origins and addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relevo.settings import load
 TOKENS = [token_of(f"{role}:{role}-ana:{role}-0123456789abcdef") for role in ("viewer", "operator", "admin")]
 
 
-def test_each_role_may_do_what_those_before_it_may() -> None:
+def test_each_role_has_the_rights_of_the_roles_before_it() -> None:
     assert Role.VIEWER < Role.OPERATOR < Role.ADMIN
 
 
@@ -32,7 +32,7 @@ def test_a_token_is_read_and_its_secret_is_not_shown() -> None:
         "admin:ana:===============",
     ],
 )
-def test_what_is_no_token_is_refused(text: object) -> None:
+def test_a_malformed_token_is_refused(text: object) -> None:
     with pytest.raises(OptionError, match="role:name:secret"):
         token_of(text)
 
@@ -122,7 +122,7 @@ def test_a_host_header_is_taken_apart(header: str, host: str) -> None:
         ("http://localhost:8420", "", False),
     ],
 )
-def test_a_page_of_this_server_is_told_from_others(origin: str, host: str, same: bool) -> None:
+def test_only_a_page_of_this_server_has_its_origin(origin: str, host: str, same: bool) -> None:
     assert is_same_origin(origin, host) is same
 
 

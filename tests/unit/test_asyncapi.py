@@ -312,7 +312,7 @@ def test_two_structures_of_one_name_are_kept_apart() -> None:
     assert payload == {"$ref": "#/components/schemas/Document.2"}
 
 
-def test_tuples_are_told_in_the_words_of_draft_07() -> None:
+def test_tuples_are_described_as_in_draft_07() -> None:
     schemas = WHOLE["components"]["schemas"]
     lines = schemas["Order"]["properties"]["lines"]
     assert (lines["items"], lines["additionalItems"]) == ([{"type": "integer"}, {"type": "string"}], False)
@@ -325,7 +325,7 @@ def test_fields_that_are_called_as_keywords_are_fields() -> None:
     assert fields["$defs"]["additionalProperties"] == {"$ref": "#/components/schemas/Page"}
 
 
-def test_an_action_that_nobody_serves_is_marked() -> None:
+def test_an_action_without_a_handler_is_marked() -> None:
     marked = {name for name, one in WHOLE["operations"].items() if "x-served" in one}
     assert marked == {"ingestion.gone"}
 
@@ -370,7 +370,7 @@ def test_the_version_changes_when_what_is_offered_does_and_only_then() -> None:
         {"anyOf": [{"$ref": "#/$defs/A"}, None], "$defs": {"A": {"$defs": {"B": {}}, "$ref": "#/$defs/B"}}},
     ],
 )
-def test_schemas_that_are_none_or_lead_nowhere_do_not_break_the_document(schema: Any) -> None:
+def test_missing_and_dangling_schemas_do_not_break_the_document(schema: Any) -> None:
     check(bus(service("strange", ActionInfo("do", "", schema, schema, True))))
 
 

@@ -1,4 +1,4 @@
-"""The data of a message: what leaves is what arrives, and what would be changed on the way is refused by name."""
+"""The data of a message arrives unchanged, or is refused by name when it is sent."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_struct_or_a_dataclass_is_the_object_it_stands_for() -> None:
         ("\x00\u2028\U0001f600", '"\\u0000\u2028\U0001f600"'),
     ],
 )
-def test_values_that_json_has_no_word_for_travel_in_the_form_that_annotations_read_back(value: Any, text: str) -> None:
+def test_other_values_are_encoded_in_the_form_that_annotations_read_back(value: Any, text: str) -> None:
     assert data({"v": value}).decode() == f'{{"v":{text}}}'
 
 
@@ -118,7 +118,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
-def test_what_json_can_say_arrives_as_it_is(given: dict[str, Any]) -> None:
+def test_json_values_arrive_unchanged(given: dict[str, Any]) -> None:
     try:
         raw = data(given)
     except PayloadError as error:
@@ -167,7 +167,7 @@ def test_numbers_that_json_would_turn_into_null_are_refused(wrap: Any, value: fl
 @pytest.mark.parametrize(
     "value", [object(), lambda: 7, int, range(3), {"a": {None: 1}}, {"a": {(1, 2): 3}}, 1j, {"a": "\ud800"}]
 )
-def test_what_cannot_be_written_is_refused_wherever_it_stands(value: Any) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_at_any_depth(value: Any) -> None:
     refused({"v": [value]})
 
 
@@ -203,7 +203,7 @@ def test_data_may_be_as_large_as_the_limit_and_no_larger() -> None:
     assert (caught.value.size, caught.value.limit) == (101, 100)
 
 
-def test_a_value_that_fails_while_it_is_written_is_refused_and_nothing_else_escapes() -> None:
+def test_a_value_that_fails_while_it_is_encoded_raises_only_a_payload_error() -> None:
     class Liar(dict[str, Any]):
         def __len__(self) -> int:
             raise RuntimeError("no")
@@ -225,11 +225,11 @@ def test_a_value_that_fails_while_it_is_written_is_refused_and_nothing_else_esca
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [1, 2], {"a": 1}, True, 0.5])
-def test_any_value_can_be_given_along(value: Any) -> None:
+def test_a_context_can_be_any_value(value: Any) -> None:
     assert msgspec.json.decode(encoded(value, what="context", limit=LIMIT)) == value
 
 
 @pytest.mark.parametrize("value", [math.nan, object(), [math.inf]])
-def test_what_is_given_along_is_checked_in_the_same_way(value: Any) -> None:
+def test_a_context_is_checked_like_data(value: Any) -> None:
     with pytest.raises(PayloadError, match="context: "):
         encoded(value, what="context", limit=LIMIT)

@@ -1,8 +1,8 @@
-"""When a schedule fires: cron expressions in time zones, and fixed distances."""
+"""When a schedule fires: cron expressions in time zones, and fixed intervals."""
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
@@ -152,12 +152,12 @@ def test_a_wrong_field_is_refused_with_its_name_what_was_found_and_what_is_allow
 @pytest.mark.parametrize(
     "advice", ["22-23,0-2 * * * * *", "0 0 * NOV-12,1-FEB *", "0 0 * * FRI-7", "0 0 * * SAT-7,1-MON", "*/60 */24 * * *"]
 )
-def test_what_a_refusal_advises_is_accepted(advice: str) -> None:
+def test_the_advice_of_a_refusal_is_accepted(advice: str) -> None:
     assert next_after(Cron(advice), 0) > 0
 
 
 @pytest.mark.parametrize("wrong", ["", "   ", None, 5, b"* * * * *", "* " * 200])
-def test_what_is_no_expression_is_refused_with_an_example(wrong: Any) -> None:
+def test_a_malformed_expression_is_refused_with_an_example(wrong: Any) -> None:
     with pytest.raises(OptionError, match=r"cron: text of 1 to 300 characters is needed, such as '30 2 \* \* \*'"):
         Cron(wrong)
 
@@ -192,20 +192,17 @@ def test_an_unknown_word_is_refused_with_the_nearest_right_one(wrong: str, hint:
         ("0 0 LW * */7", "no day is both 'LW'"),
     ],
 )
-def test_what_can_never_be_is_refused_quickly_and_with_the_reason(never: str, reason: str) -> None:
-    began = time.process_time()
+def test_a_date_that_never_comes_is_refused_with_the_reason(never: str, reason: str) -> None:
     with pytest.raises(OptionError, match=f"never comes: {reason}"):
         Cron(never)
-    assert time.process_time() - began < 0.5  # seconds; it takes 20 ms
 
 
 @pytest.mark.parametrize("possible", ["0 0 29 2 *", "0 0 31 1,2 *", "0 0 28-31 2 *", "0 0 30 2 1L", "0 0 29 2 */7"])
-def test_what_comes_seldom_is_not_taken_for_what_never_comes(possible: str) -> None:
+def test_a_rare_date_is_not_taken_for_an_impossible_one(possible: str) -> None:
     assert next_after(Cron(possible), ms("2026-01-01")) > ms("2026-01-01")
 
 
 @given(st.text(st.sampled_from("0123456789*/-,#LWMONFRI @?x٣"), max_size=40) | st.text(max_size=30))
-@settings(max_examples=500)
 @example("0 0 L,LW * *")
 @example("0 0 * * 5L/2")
 @example("0 0 * * MON#1/2")
@@ -258,7 +255,7 @@ def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(wrong: str, mean
         *(None, 5, "localtime", "posixrules", "posix/UTC", "right/UTC"),
     ],
 )
-def test_what_is_no_zone_for_every_worker_is_refused(wrong: Any) -> None:
+def test_a_zone_that_other_machines_may_lack_is_refused(wrong: Any) -> None:
     with pytest.raises(OptionError, match="Give an IANA name such as 'Europe/Madrid'"):
         Cron("@daily", wrong)
 
@@ -304,7 +301,7 @@ class TestTheMissingHour:
         assert fired == days(day[-2:], f"01:30 {before}", f"03:00 {after}", f"03:30 {after}", f"04:00 {after}")
 
     @pytest.mark.parametrize("expression", ["15 * * * *", "15 0-23 * * *", "15 */1 * * *", "0 15 * * * *"])
-    def test_an_hourly_one_goes_on_by_the_hour(
+    def test_an_hourly_schedule_goes_on_by_the_hour(
         self, tz: str, day: str, before: str, after: str, expression: str
     ) -> None:
         fired = ticks(expression, tz, f"{day}T00:00", f"{day}T05:00")
@@ -334,7 +331,7 @@ class TestTheRepeatedHour:
         fired = ticks(f"{minute} {hour} * * *", tz, f"{day}T00:00", f"{day}T12:00")
         assert fired == [f"{day[-2:]} 0{hour}:{int(one):02} {before}" for one in minute.split(",")]
 
-    def test_no_tick_comes_again_for_who_asks_in_the_second_pass(
+    def test_no_tick_comes_again_in_the_second_pass(
         self, tz: str, day: str, hour: int, before: str, after: str
     ) -> None:
         second_pass = ms(f"{day}T0{hour}:00", tz) + 3_600_000 + 60_000
@@ -363,7 +360,7 @@ class TestTheRepeatedHour:
         assert len(fired) == 4
 
     @pytest.mark.parametrize("expression", ["15 * * * *", "15 0-23 * * *", "0 15 * * * *"])
-    def test_an_hourly_one_goes_on_by_the_hour(
+    def test_an_hourly_schedule_goes_on_by_the_hour(
         self, tz: str, day: str, hour: int, before: str, after: str, expression: str
     ) -> None:
         fired = ticks(expression, tz, f"{day}T0{hour}:00", f"{day}T0{hour + 2}:00")
@@ -374,25 +371,28 @@ class TestTheRepeatedHour:
 class TestAYear:
     """From the first midnight of 2026 to that of 2027."""
 
-    def found(self, expression: str, tz: str) -> list[int]:
-        begin, end = ms("2026-01-01", tz), ms("2027-01-01", tz)
-        found = ticks_between(Cron(expression, tz), begin - 1, end - 1, 100_000)
+    def found(self, expression: str, tz: str, begin: str = "2026-01-01", end: str = "2027-01-01") -> list[int]:
+        begin_ms, end_ms = ms(begin, tz), ms(end, tz)
+        found = ticks_between(Cron(expression, tz), begin_ms - 1, end_ms - 1, 100_000)
         assert found.older == 0
         return found.times
 
     @pytest.mark.parametrize("expression", ["30 2 * * *", "30 1 * * *", "30 0 * * *", "0 0 * * *", "45 59 23 * * *"])
-    def test_a_daily_one_fires_on_each_day_once(self, tz: str, expression: str) -> None:
+    def test_a_daily_schedule_fires_once_a_day(self, tz: str, expression: str) -> None:
         on = [local(tick, tz).date() for tick in self.found(expression, tz)]
         assert len(on) == len(set(on)) == 365
 
     def test_every_second_hour_fires_twelve_times_a_day(self, tz: str) -> None:
-        found = [local(tick, tz).date() for tick in self.found("0 */2 * * *", tz)]
-        assert {day: found.count(day) for day in found} == dict.fromkeys(found, 12)
+        found = Counter(local(tick, tz).date() for tick in self.found("0 */2 * * *", tz))
+        assert len(found) == 365
+        assert {*found.values()} == {12}
 
-    def test_half_hours_keep_their_distance_in_real_time(self, tz: str) -> None:
-        assert {later - earlier for earlier, later in pairwise(self.found("*/30 * * * *", tz))} == {30 * 60_000}
+    def test_half_hours_keep_their_interval_in_real_time(self, tz: str) -> None:
+        for season in (("2026-02-10", "2026-04-10"), ("2026-10-01", "2026-11-10")):  # when clocks are changed
+            found = self.found("*/30 * * * *", tz, *season)
+            assert {later - earlier for earlier, later in pairwise(found)} == {30 * 60_000}
 
-    def test_an_hourly_one_keeps_its_distance_in_real_time(self, tz: str) -> None:
+    def test_an_hourly_schedule_keeps_its_interval_in_real_time(self, tz: str) -> None:
         if tz != LORD_HOWE:  # where the clock is changed by half an hour, full hours move
             assert {later - earlier for earlier, later in pairwise(self.found("5 * * * *", tz))} == {3_600_000}
 
@@ -482,7 +482,6 @@ CHANGES = [
     st.integers(0, 36 * 3_600_000),
     st.integers(0, 9),
 )
-@settings(max_examples=300, deadline=None)
 def test_ticks_are_those_of_a_walk_through_every_minute(
     named: tuple[str, set[int], set[int]], change: tuple[str, str], shift_ms: int, length_ms: int, limit: int
 ) -> None:
@@ -511,7 +510,6 @@ def test_ticks_are_those_of_a_walk_through_every_minute(
     st.sampled_from([*(tz for tz, _ in CHANGES), "Africa/Casablanca", "Asia/Kathmandu", "Pacific/Apia"]),
     st.integers(ms("2000-01-01"), ms("2200-01-01")),
 )
-@settings(max_examples=300, deadline=None)
 def test_ticks_increase_and_can_be_found_from_either_side(
     named: tuple[str, set[int], set[int]], days_and_months: str, weekdays: str, second: str, tz: str, after_ms: int
 ) -> None:
@@ -532,14 +530,12 @@ def test_ticks_increase_and_can_be_found_from_either_side(
 
 
 @pytest.mark.parametrize("when", [Every(1), Cron("* * * * * *"), Cron("* * * * * *", MADRID)])
-def test_a_month_of_seconds_is_counted_and_not_walked_through(when: When) -> None:
-    """2.7 million ticks: one by one they would take seconds."""
-    begin, end = ms("2026-03-01T00:00Z"), ms("2026-04-01T00:00Z")
-    began = time.process_time()
+def test_ten_years_of_seconds_are_counted_and_not_walked_through(when: When) -> None:
+    """315 million ticks: one by one they would take longer than a test may."""
+    begin, end = ms("2026-03-01T00:00Z"), ms("2036-03-01T00:00Z")
     found = ticks_between(when, begin, end, 100)
-    assert time.process_time() - began < 0.5  # it takes 2 ms
     assert found.times == list(range(end - 99_000, end + 1, 1000))
-    assert found.older == 31 * 86_400 - 100
+    assert found.older == (end - begin) // 1000 - 100
 
 
 def test_missing_times_are_counted_as_the_one_tick_they_are() -> None:
@@ -567,11 +563,11 @@ def test_a_time_without_ticks_has_none() -> None:
         (Cron("0 0 * 2 MON#5"), 4_382 * 86_400_000),
     ],
 )
-def test_the_shortest_distance_of_two_ticks(when: When, shortest: int) -> None:
+def test_the_shortest_interval_between_two_ticks(when: When, shortest: int) -> None:
     assert shortest_ms(when) == shortest
 
 
-# Fixed distances
+# Intervals
 
 
 @pytest.mark.parametrize(
@@ -586,25 +582,25 @@ def test_the_shortest_distance_of_two_ticks(when: When, shortest: int) -> None:
         ("366d", 0, 366 * 86_400_000),
     ],
 )
-def test_a_fixed_distance_counts_from_the_epoch(every: Any, after: int, expected: int) -> None:
+def test_an_interval_counts_from_the_epoch(every: Any, after: int, expected: int) -> None:
     assert next_after(Every.of(every), after) == expected
 
 
 @pytest.mark.parametrize("wrong", [0, 0.5, "999ms", -1, "367d", LONGEST + 1, "5", True, None, "*/5 * * * *"])
-def test_a_distance_that_makes_no_sense_is_refused(wrong: Any) -> None:
+def test_an_impossible_interval_is_refused(wrong: Any) -> None:
     with pytest.raises(OptionError, match=r"^every: "):
         Every.of(wrong)
     with pytest.raises(OptionError, match=r"^every: "):
         Every(wrong)
 
 
-def test_a_distance_below_a_second_is_refused_with_another_way() -> None:
+def test_an_interval_below_a_second_is_refused_with_another_way() -> None:
     with pytest.raises(OptionError, match=r"from 1s to 366d is needed, found 0\.5\. .* use a loop in a job"):
         Every.of("500ms")
 
 
 @given(st.integers(1_000, 366 * 86_400_000), st.integers(0, ms("2200-01-01")))
-def test_ticks_of_a_distance_are_multiples_of_it(every_ms: int, after_ms: int) -> None:
+def test_ticks_of_an_interval_are_multiples_of_it(every_ms: int, after_ms: int) -> None:
     when = Every(every_ms / 1000)
     tick = next_after(when, after_ms)
     assert when.ms == every_ms
@@ -654,7 +650,7 @@ def test_ticks_of_a_distance_are_multiples_of_it(every_ms: int, after_ms: int) -
         (Every(1_000_000.001), "every 1000000.001 seconds"),
     ],
 )
-def test_people_are_told_in_plain_words(when: When, expected: str) -> None:
+def test_a_schedule_is_explained_in_plain_words(when: When, expected: str) -> None:
     assert explain(when) == expected
 
 
@@ -662,12 +658,12 @@ def test_people_are_told_in_plain_words(when: When, expected: str) -> None:
 
 
 @pytest.mark.parametrize("when", [Cron("30 2 * * *", MADRID), Cron("@daily"), Every(10), Every(1.5)])
-def test_it_is_written_and_read_back(when: When) -> None:
+def test_a_schedule_is_written_and_read_back(when: When) -> None:
     assert msgspec.json.decode(msgspec.json.encode(when), type=When) == when
     assert hash(when) == hash(msgspec.structs.replace(when))
 
 
-def test_what_was_written_by_others_is_checked_too() -> None:
+def test_a_stored_schedule_is_checked_when_it_is_read() -> None:
     assert msgspec.json.encode(Every(10)) == b'{"kind":"every","seconds":10.0}'
     assert msgspec.json.encode(Cron("@daily")) == b'{"kind":"cron","expression":"@daily","tz":"UTC"}'
     with pytest.raises(OptionError, match="there is no day 31 in April"):
@@ -682,7 +678,7 @@ def test_all_aliases_are_expressions() -> None:
 
 
 def test_no_tick_is_computed_from_the_clock_of_this_machine() -> None:
-    """Whoever asks, and whenever, finds the same."""
+    """Every machine finds the same ticks at any time."""
     when = Cron("30 2 * * *", MADRID)
     assert next_after(when, 0) == ms("1970-01-01T02:30", MADRID)
     assert (

@@ -237,7 +237,7 @@ def test_access_is_unknown_where_the_configuration_is_secret() -> None:
     ("took", "level"),
     [((5.0,), OK), ((5.1,), WARNING), ((0.1, 0.1, 900.0), OK), ((0.1, 9.0, 9.0), WARNING), ((), UNKNOWN)],
 )
-def test_a_slow_way_to_the_server_is_a_warning_and_one_slow_reply_is_not(took: tuple[float, ...], level: Level) -> None:
+def test_a_slow_connection_is_a_warning_and_one_slow_reply_is_not(took: tuple[float, ...], level: Level) -> None:
     assert checks.latency(facts(round_trips_ms=took)).level is level
 
 
@@ -255,7 +255,7 @@ def test_old_libraries_are_a_warning(hiredis: str, redis: str, level: Level) -> 
     assert checks.libraries(facts(libraries={"hiredis": hiredis, "redis": redis})).level is level
 
 
-def test_the_worst_verdict_is_that_of_the_whole_and_the_unknown_alarms_nobody() -> None:
+def test_the_worst_verdict_counts_and_an_unknown_one_does_not() -> None:
     def of(*levels: Level) -> list[Verdict]:
         return [Verdict("x", level, "") for level in levels]
 

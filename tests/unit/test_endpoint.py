@@ -106,7 +106,7 @@ def test_a_url_of_a_cluster_lists_nodes(scheme: str) -> None:
         ("unix://run/redis.sock", "path of the socket"),
     ],
 )
-def test_nonsense_is_refused_with_what_to_write(url: str, says: str) -> None:
+def test_a_wrong_url_is_refused_with_the_right_form(url: str, says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         read_url(url)
 
@@ -120,7 +120,7 @@ def test_a_password_with_bare_signs_is_refused_and_not_shown(secret: str) -> Non
         assert "cret" not in str(error.value)
 
 
-def test_an_endpoint_says_where_it_is_but_not_its_password() -> None:
+def test_an_endpoint_is_shown_without_its_password() -> None:
     assert str(only("redis://shop:secret@db:7000/1")) == "db:7000"
     assert str(only("unix://:secret@/run/redis.sock")) == "/run/redis.sock"
 
@@ -146,7 +146,7 @@ def test_the_way_in_is_the_same_at_another_address() -> None:
     assert (after.db, after.username, after.password, after.tls) == (2, "shop", "pw", Tls())
 
 
-def test_certificates_are_checked_unless_told_otherwise() -> None:
+def test_certificates_are_checked_by_default() -> None:
     checked, unnamed, unchecked = Tls().context(), Tls(check_hostname=False).context(), Tls(verify=False).context()
     assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (unnamed.verify_mode, unnamed.check_hostname) == (ssl.CERT_REQUIRED, False)

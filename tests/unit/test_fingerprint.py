@@ -87,12 +87,12 @@ def test_a_real_traceback_has_frames() -> None:
         ("poison", "unknown_task", False),
     ],
 )
-def test_without_an_error_the_reason_tells_without_its_numbers(first: str, second: str, are_alike: bool) -> None:
+def test_without_an_error_the_reason_without_its_numbers_is_the_group(first: str, second: str, are_alike: bool) -> None:
     lost = Attempt("lost", message="its worker fell silent")
     assert (fingerprint(first, lost) == fingerprint(second, lost)) is are_alike
 
 
-def test_an_error_of_nobodys_code_is_told_apart_by_its_reason() -> None:
+def test_an_error_outside_the_users_code_is_grouped_by_its_reason() -> None:
     refused = Attempt("refused", error="PayloadError", message="argument 'number'")
     assert fingerprint("bad_arguments", refused) != fingerprint("input_lacking", refused)
 
@@ -104,7 +104,7 @@ def test_a_fingerprint_is_16_hex_digits_whatever_comes(reason: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "abc", "0" * 15, "0" * 17, "G" * 16, "A" * 16, 5, None, b"0" * 16])
-def test_what_is_no_fingerprint_does_not_look_like_one(text: Any) -> None:
+def test_other_texts_do_not_look_like_a_fingerprint(text: Any) -> None:
     assert not looks_like_fingerprint(text)
 
 
@@ -127,8 +127,8 @@ def test_an_error_fits_in_a_line() -> None:
         ("poison", False),
         ("unknown_task", False),
         ("input_lacking", False),
-        ("what somebody said", False),
+        ("an unknown kind", False),
     ],
 )
-def test_a_permanent_error_is_told_apart_from_a_transient_one(reason: str, is_for_good: bool) -> None:
+def test_permanent_and_transient_errors_are_distinguished(reason: str, is_for_good: bool) -> None:
     assert is_permanent(reason) is is_for_good

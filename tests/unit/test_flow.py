@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -200,7 +199,7 @@ def test_many_results_for_many_jobs_are_gathered_once() -> None:
     assert drawn(flow).shape == {"chain": [{"group": ["0-2"]}, {"group": ["4-6"]}]}
 
 
-def test_results_that_nobody_takes_are_waited_for_and_not_gathered() -> None:
+def test_results_that_no_step_takes_are_waited_for_and_not_gathered() -> None:
     flow = group(inc.s(1), inc.s(2)) | group(add.si(1, 2), inc.si(1) | inc.s(), group())
     assert rows(flow)[2] == ("gather", (0, 1), "", '"a":[[]]')
     assert [row[:3] for row in rows(flow)[3:]] == [
@@ -364,11 +363,8 @@ def test_a_graph_of_any_expression_is_small_and_in_order(flow: Flow[Any, Any]) -
 # -- size --------------------------------------------------------------------------------------------
 
 
-def test_a_group_of_ten_thousand_is_compiled_in_well_under_a_second() -> None:
-    flow = inc.s(1) | group(add.s(i) for i in range(10_000)) | total.s()
-    began = time.process_time()
-    graph = drawn(flow)
-    assert time.process_time() - began < 1
+def test_a_group_of_ten_thousand_has_a_short_shape() -> None:
+    graph = drawn(inc.s(1) | group(add.s(i) for i in range(10_000)) | total.s())
     assert len(graph.nodes) == 10_002
     assert graph.shape == {"chain": [0, {"group": ["1-10000"]}, 10_001]}
 
@@ -429,7 +425,7 @@ def test_arguments_are_checked_before_anything_is_sent() -> None:
         (add.s(1, z=2), "unexpected keyword argument 'z'"),  # type: ignore[call-overload]
     ],
 )
-def test_missing_and_surplus_arguments_are_refused_with_a_word_on_the_first(step: Step[Any, Any], why: str) -> None:
+def test_missing_and_surplus_arguments_are_refused_and_the_first_is_explained(step: Step[Any, Any], why: str) -> None:
     message = refusal(inc.s(1) | step)
     assert message.startswith(f"add(): {why}") or why in message
     assert "the first of which is the result of what comes before" in message
@@ -479,15 +475,13 @@ SAMPLES: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given_type", "value"), SAMPLES)
-@pytest.mark.parametrize("wanted", [type_ for type_, _ in SAMPLES])
-def test_nothing_that_could_be_read_is_refused(given_type: Any, value: Any, wanted: Any) -> None:
-    try:
-        msgspec.json.decode(msgspec.json.encode(value), type=wanted)
-    except msgspec.ValidationError:
-        pass
-    else:
-        assert not never_fits(type(None) if given_type is None else given_type, wanted)
+def test_nothing_that_could_be_read_is_refused() -> None:
+    for (given_type, value), (wanted, _) in itertools.product(SAMPLES, repeat=2):
+        try:
+            msgspec.json.decode(msgspec.json.encode(value), type=wanted)
+        except msgspec.ValidationError:
+            continue
+        assert not never_fits(type(None) if given_type is None else given_type, wanted), (given_type, wanted)
 
 
 @pytest.mark.parametrize(
@@ -518,25 +512,25 @@ def test_without_annotations_everything_is_let_through() -> None:
 # -- callbacks ---------------------------------------------------------------------------------------
 
 
-def test_callbacks_are_complete_calls_at_the_end_of_the_whole() -> None:
+def test_callbacks_are_complete_calls_at_the_end_of_a_flow() -> None:
     done, over, broken = tell.si("done"), tell.s("over"), tell.si("broken")
     flow = inc.s(1) | inc.s()
-    told = flow.on_success(done).on_complete(over).on_failure(broken)
-    assert drawn(told).callbacks == (
+    flow_with_callbacks = flow.on_success(done).on_complete(over).on_failure(broken)
+    assert drawn(flow_with_callbacks).callbacks == (
         Callback("on_success", done, b'"a":["done"]'),
         Callback("on_complete", over, b'"a":["over"]'),
         Callback("on_failure", broken, b'"a":["broken"]'),
     )
-    assert drawn(told).nodes == drawn(flow).nodes
+    assert drawn(flow_with_callbacks).nodes == drawn(flow).nodes
     assert drawn(flow).callbacks == (), "the first is as it was"
     assert drawn(group(inc.s(1)).on_failure(broken)).callbacks[0].step == broken
 
 
 def test_a_step_with_a_callback_is_a_chain_of_one() -> None:
-    told = inc.s(1).on_success(tell.si())
-    assert isinstance(told, Chain)
-    assert told.parts == (inc.s(1),)
-    assert drawn(told).callbacks == (Callback("on_success", tell.si(), b""),)
+    flow_with_callbacks = inc.s(1).on_success(tell.si())
+    assert isinstance(flow_with_callbacks, Chain)
+    assert flow_with_callbacks.parts == (inc.s(1),)
+    assert drawn(flow_with_callbacks).callbacks == (Callback("on_success", tell.si(), b""),)
 
 
 @pytest.mark.parametrize("wrong", [tell, inc.s(1) | inc.s(), group(inc.s(1)), "tell", None, lambda: 0])
@@ -554,14 +548,19 @@ def test_the_arguments_of_callbacks_are_checked() -> None:
 
 
 def test_a_second_callback_of_a_kind_is_refused() -> None:
-    told = (inc.s(1) | inc.s()).on_success(tell.si())
+    flow_with_callbacks = (inc.s(1) | inc.s()).on_success(tell.si())
     with pytest.raises(OptionError, match=re.escape("on_success is tell.si() already")):
-        told.on_success(tell.si())
+        flow_with_callbacks.on_success(tell.si())
 
 
 def test_a_part_with_callbacks_is_refused() -> None:
-    told = inc.s(1).on_success(tell.si())
-    for build in (lambda: told | inc.s(), lambda: inc.s(1) | told, lambda: group(told), lambda: chain(told, inc.s())):  # type: ignore[operator]
+    flow_with_callbacks = inc.s(1).on_success(tell.si())
+    for build in (
+        lambda: flow_with_callbacks | inc.s(),
+        lambda: inc.s(1) | flow_with_callbacks,  # type: ignore[operator]
+        lambda: group(flow_with_callbacks),
+        lambda: chain(flow_with_callbacks, inc.s()),
+    ):
         with pytest.raises(OptionError, match=re.escape("put .on_success(tell.si()) on the whole flow")):
             build()
 
@@ -586,7 +585,7 @@ NOT_STEPS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("thing", "why"), NOT_STEPS)
-def test_what_is_not_a_step_is_refused_with_what_to_write(thing: Any, why: str) -> None:
+def test_other_values_than_steps_are_refused_with_what_to_write(thing: Any, why: str) -> None:
     ways: list[Callable[[], Any]] = [
         lambda: chain(thing, inc.s()),
         lambda: chain(inc.s(1), thing),

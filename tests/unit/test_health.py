@@ -50,7 +50,7 @@ def judged(vitals: Vitals, *, workers: int = 1, **limits: Any) -> Status:
         (1001, UNHEALTHY),
     ],
 )
-def test_borders_of_dead_letters(dead: int, status: Status) -> None:
+def test_thresholds_of_dead_letters(dead: int, status: Status) -> None:
     assert judged(queue(dead=dead)) is status
 
 
@@ -95,7 +95,7 @@ def test_borders_of_a_target(seconds: float, status: Status) -> None:
     assert judged(queue(ready=1, oldest_s=seconds), slo=30.0) is status
 
 
-def test_a_target_has_an_upper_border_of_its_own_if_it_says_so() -> None:
+def test_a_target_can_have_an_upper_threshold_of_its_own() -> None:
     assert judged(queue(ready=1, oldest_s=120), slo=30.0, slo_critical=300.0) is DEGRADED
     assert judged(queue(ready=1, oldest_s=300), slo=30.0, slo_critical=300.0) is UNHEALTHY
 
@@ -131,7 +131,7 @@ def test_nothing_is_judged_that_has_no_limit() -> None:
         (799, UNHEALTHY, DEGRADED),
         (80, UNHEALTHY, DEGRADED),
         (79, UNHEALTHY, HEALTHY),
-        # nobody knows how it was
+        # the status before is not known
         (99, UNKNOWN, HEALTHY),
         (100, UNKNOWN, DEGRADED),
     ],
@@ -199,7 +199,7 @@ def test_a_reason_that_holds_on_says_until_when() -> None:
         (queue(paused=True), 0, HEALTHY),
     ],
 )
-def test_jobs_that_are_due_where_nobody_works(vitals: Vitals, workers: int, status: Status) -> None:
+def test_due_jobs_without_workers(vitals: Vitals, workers: int, status: Status) -> None:
     assert judged(vitals, workers=workers) is status
 
 
@@ -276,7 +276,7 @@ def test_the_defaults_are_those_that_were_asked_for() -> None:
     }
 
 
-def test_a_queue_has_its_own_limits_where_it_says_so() -> None:
+def test_a_queue_can_have_limits_of_its_own() -> None:
     table = read_limits(
         "health_limits", {"ready_max": 10, "mail": {"slo": "30s", "ready_max": 20}, "a:actions": {"slo": 5}}
     )
@@ -287,7 +287,7 @@ def test_a_queue_has_its_own_limits_where_it_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"ready_mx": 5}, "health_limits: unknown limit 'ready_mx', did you mean 'ready_max'?"),
         ({"dlq_max_warning": 5}, "health_limits: unknown limit 'dlq_max_warning', did you mean 'dead_warning'?"),
@@ -309,7 +309,7 @@ def test_a_queue_has_its_own_limits_where_it_says_so() -> None:
         ([], "health_limits: a table of limits is needed, found []"),
     ],
 )
-def test_wrong_limits_are_refused_with_what_is_right(given: Any, said: str) -> None:
+def test_wrong_limits_are_refused_with_what_is_right(given: Any, message: str) -> None:
     with pytest.raises(OptionError) as refused:
         read_limits("health_limits", given)
-    assert said in str(refused.value)
+    assert message in str(refused.value)

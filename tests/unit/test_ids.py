@@ -1,13 +1,11 @@
-"""Ids: unique between threads, processes and after a fork; ordered by age; readable as a time."""
+"""Ids: unique between threads and generators, ordered by age, readable as a time."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -31,12 +29,12 @@ def test_other_texts_do_not_look_like_an_id(text: str) -> None:
 
 def test_ids_sort_by_age() -> None:
     make = Ids()
-    ids = [make() for _ in range(100_000)]
+    ids = [make() for _ in range(20_000)]
     assert ids == sorted(ids)
     assert len(set(ids)) == len(ids)
 
 
-def test_an_id_tells_when_it_was_made() -> None:
+def test_the_time_of_an_id_can_be_read() -> None:
     before = time.time_ns() // 1_000_000
     made = made_ms(Ids()())
     assert before <= made <= time.time_ns() // 1_000_000
@@ -52,8 +50,9 @@ def test_ids_stay_sorted_and_unique_when_the_counter_starts_over() -> None:
 
 def test_many_ids_made_at_once_are_sorted_and_unique_also_when_the_counter_starts_over() -> None:
     ids = Ids()
-    made = [*ids.many(0), *ids.many(1), *ids.many(1_100_000), ids()]
-    assert len(made) == 1_100_002
+    ids._counter = itertools.count(2**20 - 500)
+    made = [*ids.many(0), *ids.many(1), *ids.many(1000), ids()]
+    assert len(made) == 1002
     assert made == sorted(set(made))
     assert all(map(looks_like_id, made[:100]))
 
@@ -73,33 +72,12 @@ def test_ids_are_unique_between_threads() -> None:
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(16) as threads:
-            parts = list(threads.map(lambda _: [make() for _ in range(5000)], range(16)))
+            parts = list(threads.map(lambda _: [make() for _ in range(1000)], range(16)))
     finally:
         sys.setswitchinterval(switch)
-    assert len({id for part in parts for id in part}) == 80_000
+    assert len({id for part in parts for id in part}) == 16_000
 
 
-def test_ids_are_unique_between_makers() -> None:
+def test_ids_are_unique_between_generators() -> None:
     makers = [Ids() for _ in range(50)]
     assert len({make() for _ in range(200) for make in makers}) == 10_000
-
-
-def test_a_forked_child_makes_ids_of_its_own(tmp_path: Path) -> None:
-    """Parent and child share the maker, and after the fork not one id."""
-    make = Ids()
-    make()
-    children = []
-    for n in range(4):
-        child = os.fork()
-        if not child:
-            try:
-                (tmp_path / str(n)).write_text("\n".join(make() for _ in range(2000)))
-            finally:
-                os._exit(0)
-        children.append(child)
-    ids = [make() for _ in range(2000)]
-    for child in children:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    for n in range(4):
-        ids += (tmp_path / str(n)).read_text().split("\n")
-    assert len(set(ids)) == len(ids) == 10_000

@@ -25,7 +25,7 @@ def test_a_plain_body_holds_the_target_and_nothing_else() -> None:
     assert write(Envelope("shop.charge")) == b'{"t":"shop.charge"}'
 
 
-def test_a_body_comes_back_as_it_was() -> None:
+def test_a_body_is_read_back() -> None:
     envelope = Envelope(
         "shop.charge",
         Raw(b"[7]"),
@@ -72,13 +72,13 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
         b"\xff",
     ],
 )
-def test_a_body_that_is_none_is_refused(body: bytes) -> None:
+def test_a_malformed_body_is_refused(body: bytes) -> None:
     """Also one whose numbers the server could not take."""
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
         read_envelope(body)
 
 
-def test_a_record_comes_back_as_it_was() -> None:
+def test_a_record_is_read_back() -> None:
     record = Record(
         State.DEAD,
         "shop.charge",
@@ -123,13 +123,13 @@ def test_a_body_behind_a_record_is_read_with_it(body: bytes) -> None:
         b"\0",
     ],
 )
-def test_what_stands_behind_a_record_and_is_no_body_is_kept_as_it_is(body: bytes) -> None:
+def test_bytes_after_a_record_that_are_no_body_are_kept(body: bytes) -> None:
     record = read_record(HEAD + b"\x1e" + body)
     assert (record.state, record.unreadable, bytes(record.body)) == (State.CANCELLED, body, b"")
 
 
 def test_a_body_of_several_lines_comes_back_from_a_record_that_a_worker_wrote() -> None:
-    """Somebody else wrote it, and it is a good envelope."""
+    """Written by another program, and valid as an envelope."""
     record = Record(State.DEAD, body=Raw(b'{"t":"x",\n"a":[1]}'), reason="retries")
     assert read_record(write(record)) == record
 
@@ -139,7 +139,7 @@ def test_four_states_are_ends(state: State) -> None:
     assert state.has_ended == (state in ("done", "dead", "cancelled", "expired"))
 
 
-def test_a_story_tells_the_newest_attempts_and_counts_them_all() -> None:
+def test_a_history_keeps_the_newest_attempts_and_counts_all() -> None:
     story = Story()
     for n in range(100):
         story = story.told(Attempt("failed", started_ms=n), spent=1, crashes=n % 2)
@@ -147,7 +147,7 @@ def test_a_story_tells_the_newest_attempts_and_counts_them_all() -> None:
     assert (story.spent, story.crashes) == (100, 50)
 
 
-def test_a_story_is_never_changed_in_place() -> None:
+def test_a_history_is_never_changed_in_place() -> None:
     before = Story()
     after = before.told(Attempt("failed"), spent=1)
     assert before == Story()

@@ -43,7 +43,7 @@ def test_a_rate_is_read_as_people_write_it(given: Any, per_second: float, text: 
         *(0, -1, 1e-9, 1_000_001, 10**400, math.nan, math.inf, True, None, [], b"10/s"),
     ],
 )
-def test_what_is_no_rate_is_refused(nonsense: Any) -> None:
+def test_a_malformed_rate_is_refused(nonsense: Any) -> None:
     with pytest.raises(OptionError, match=r'rate: .*found|rate: not a rate: .*"10/s"'):
         rate_of(nonsense)
 
@@ -73,7 +73,7 @@ def test_without_a_burst_one_seconds_worth_may_start_at_once(rate: Any, burst: i
         ({"rate": "1/s", "burst": LARGEST_BURST + 1}, "burst: a whole number"),
     ],
 )
-def test_a_limit_that_makes_no_sense_is_refused(given: dict[str, Any], wrong: str) -> None:
+def test_an_impossible_limit_is_refused(given: dict[str, Any], wrong: str) -> None:
     with pytest.raises(OptionError, match=wrong):
         limit_of(**given)
 
@@ -104,9 +104,9 @@ def test_a_limit_is_kept_as_a_short_text(limit: Limit, text: str) -> None:
     st.none() | st.floats(1 / 86_400, 1_000_000) | st.integers(1, 1_000_000).map(lambda count: f"{count}/h"),
     st.booleans(),
 )
-def test_every_limit_is_read_back_as_it_was(concurrency: int | None, rate: Any, paused: bool) -> None:
+def test_every_limit_is_read_back(concurrency: int | None, rate: Any, paused: bool) -> None:
     if concurrency is None and rate is None:
         return
-    said = limit_of(concurrency, rate)
-    limit = Limit(said.concurrency, said.rate, said.burst, paused)
+    given = limit_of(concurrency, rate)
+    limit = Limit(given.concurrency, given.rate, given.burst, paused)
     assert read_limit(str(limit)) == limit

@@ -30,12 +30,12 @@ PLAIN = """
 
 
 @pytest.mark.parametrize("name", SECRET.split())
-def test_names_that_speak_of_secrets_are_known(name: str) -> None:
+def test_names_of_secrets_are_recognized(name: str) -> None:
     assert is_secret(name)
 
 
 @pytest.mark.parametrize("name", [*PLAIN.split(), "", "***"])
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_not_masked(name: str) -> None:
     assert not is_secret(name)
 
 
@@ -62,7 +62,7 @@ def test_values_under_such_names_are_hidden_however_deep(value: Any, shown: Any)
     assert masked(value) == shown
 
 
-def test_what_is_given_is_left_as_it_was() -> None:
+def test_the_given_value_is_not_changed() -> None:
     value = {"password": "x", "list": [{"token": "y"}]}
     masked(value)
     assert value == {"password": "x", "list": [{"token": "y"}]}

@@ -1,4 +1,4 @@
-"""Messages as values: what their headers say, what one hands on to the next, and what an end says to who waits."""
+"""Messages as values: their headers, what the next message inherits, and replies."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_headers_of_a_newer_version_are_ignored_and_a_job_without_any_is_no_mess
 @pytest.mark.parametrize(
     "headers", [b"[]", b'"x"', b'{"o":"shout"}', b'{"d":"deep"}', b'{"f":7}', b'{"c":null}', b'{"d":1.5}']
 )
-def test_headers_that_are_none_make_a_body_unreadable(headers: bytes) -> None:
+def test_malformed_headers_make_a_body_unreadable(headers: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         read_envelope(b'{"t":"a.b","m":' + headers + b"}")
 
@@ -133,7 +133,7 @@ def test_a_conversation_is_the_task_or_else_the_operation() -> None:
 
 
 @pytest.mark.parametrize("intent", get_args(Intent))
-def test_what_a_handler_sends_belongs_to_the_operation_that_it_works_on(intent: Intent) -> None:
+def test_a_message_of_a_handler_inherits_its_operation(intent: Intent) -> None:
     tenant, headers = handed_on(intent=intent)
     assert tenant == "acme"
     assert headers == Headers(
@@ -151,7 +151,7 @@ def test_what_a_handler_sends_belongs_to_the_operation_that_it_works_on(intent: 
     )
 
 
-def test_version_and_address_are_of_one_message_and_not_handed_on() -> None:
+def test_version_and_address_are_not_inherited() -> None:
     _, headers = handed_on()
     assert (headers.version, headers.reply_to, headers.callback) == ("", "", "")
 
@@ -172,25 +172,25 @@ def test_the_operation_of_the_first_message_is_handed_on_by_its_id() -> None:
         (Belongings(traceparent="00-1-2-01"), "traceparent", "00-1-2-01"),
     ],
 )
-def test_what_is_said_goes_before_what_is_inherited(own: Belongings, header: str, value: str) -> None:
+def test_given_headers_win_over_inherited_ones(own: Belongings, header: str, value: str) -> None:
     _, headers = handed_on(own)
     _, untold = handed_on()
     assert getattr(headers, header) == value
     assert msgspec.structs.replace(headers, **{header: getattr(untold, header)}) == untold
 
 
-def test_a_tenant_that_is_said_goes_before_the_one_inherited() -> None:
+def test_a_given_tenant_wins_over_the_inherited_one() -> None:
     assert handed_on(Belongings(tenant="other"))[0] == "other"
 
 
-def test_nothing_can_be_said_instead_of_what_would_be_inherited() -> None:
+def test_an_empty_header_wins_over_the_inherited_one() -> None:
     """An empty text is an answer: this message belongs to no tenant, to no session."""
     tenant, headers = handed_on(Belongings(tenant="", tier="", session="", task="", traceparent=""))
     assert (tenant, headers.tier, headers.session, headers.task, headers.traceparent) == ("", "", "", "", "")
     assert headers.correlation == "op-1", "but it always belongs to the operation"
 
 
-def test_who_works_on_nothing_inherits_nothing() -> None:
+def test_a_message_sent_outside_a_handler_inherits_nothing() -> None:
     own = Belongings("acme", "free", "s1", None, "op-9", "2", TRACE)
     tenant, headers = onward(own, None, Headers(), intent="request", source="shop", instance="p1")
     assert tenant == "acme"
@@ -220,7 +220,7 @@ def test_messages_cannot_cause_messages_for_ever() -> None:
         handed_on(carried=carried)
 
 
-def test_a_whole_chain_keeps_what_it_began_with() -> None:
+def test_a_chain_of_messages_keeps_the_headers_of_its_first() -> None:
     tenant, headers = onward(
         Belongings("acme", "free", "s1", "chat-7", "op-1", "", TRACE),
         None,
@@ -248,7 +248,7 @@ def ended(state: State, reason: str = "", *attempts: Attempt, **more: Any) -> Re
     return Record(state, "a.b", reason=reason, story=Story(attempts=attempts), **more)
 
 
-def test_a_fault_says_what_the_last_attempt_said() -> None:
+def test_a_fault_has_the_error_of_the_last_attempt() -> None:
     first, last = Attempt("failed", error="KeyError", message="7"), Attempt("failed", error="ValueError", message="no")
     fault = fault_of(ended(State.DEAD, "retries_exhausted", first, last))
     assert (fault.type, fault.message, fault.reason, fault.retryable) == ("ValueError", "no", "retries_exhausted", True)
@@ -287,7 +287,7 @@ def test_a_reply_about_what_did_not_go_well_has_an_error_and_no_result(state: St
     assert reply.error.reason == "because"
 
 
-def test_a_reply_about_what_went_well_has_the_result_as_it_was_written() -> None:
+def test_a_reply_of_success_has_the_result_as_it_was_encoded() -> None:
     reply = reply_of(ended(State.DONE, result=Raw(b'{"n": 1.0}')))
     assert reply.ok
     assert write(reply) == b'{"status":"done","result":{"n": 1.0}}'

@@ -14,7 +14,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lam
 
 
 @given(WORDS, st.floats(allow_nan=False, allow_infinity=False))
-def test_any_label_and_any_value_is_read_as_it_was_written(label: str, value: float) -> None:
+def test_any_label_and_any_value_is_read_back(label: str, value: float) -> None:
     given = Family("relevo_x_seconds", "gauge", 'with \\ and "\n', [Sample({"task": label, "none": ""}, value)])
     (family,) = text_string_to_metric_families(text([given]).decode())
     (sample,) = family.samples
@@ -28,5 +28,5 @@ def test_a_family_without_samples_is_left_out() -> None:
 
 
 def test_a_name_that_is_no_unicode_does_not_cost_the_others() -> None:
-    told = text([Family("relevo_x", "gauge", "x", [Sample({"task": "a\udc80"}, 1), Sample({"task": "b"}, 2)])])
-    assert b'relevo_x{task="b"} 2\n' in told
+    exported = text([Family("relevo_x", "gauge", "x", [Sample({"task": "a\udc80"}, 1), Sample({"task": "b"}, 2)])])
+    assert b'relevo_x{task="b"} 2\n' in exported

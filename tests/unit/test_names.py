@@ -8,7 +8,7 @@ import unicodedata
 from typing import Any, get_args
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
@@ -47,7 +47,6 @@ def read(address: Address) -> Address:
 
 
 @given(addresses())
-@settings(max_examples=500)
 def test_every_address_is_read_back_from_its_name(address: Address) -> None:
     """Whatever the parts hold, the name gives them back."""
     assert read(address) == address
@@ -56,11 +55,10 @@ def test_every_address_is_read_back_from_its_name(address: Address) -> None:
 
 
 @given(st.integers(min_value=0))
-def test_ten_thousand_random_names_are_read_back(seed: int) -> None:
-    """A hundred names for each of a hundred seeds, over all planes of Unicode."""
+def test_random_names_of_all_planes_of_unicode_are_read_back(seed: int) -> None:
     dice = random.Random(seed)
     marks = ":{}%* \t\u2028aZ_.-"
-    for _ in range(100):
+    for _ in range(20):
         parts = tuple(
             "".join(
                 dice.choice(marks)
@@ -76,7 +74,6 @@ def test_ten_thousand_random_names_are_read_back(seed: int) -> None:
 
 
 @given(st.text(st.sampled_from("actionsdead_letter:%{}41 é"), max_size=40))
-@settings(max_examples=1_000)
 def test_any_text_is_refused_or_stands_for_one_address(text: str) -> None:
     try:
         address = parse(text)
@@ -177,7 +174,7 @@ def test_a_reserved_word_hidden_in_escapes_is_refused_too() -> None:
         parse("p:e:s:%61ctions:actions")
 
 
-def test_nobody_takes_the_name_of_a_dead_letter_queue_by_accident() -> None:
+def test_the_name_of_a_dead_letter_queue_is_not_taken_by_accident() -> None:
     with pytest.raises(OptionError, match="queue: 'dead_letter' is a reserved word"):
         task_queue("relevo", "dev", "shop", "dead_letter")
     with pytest.raises(OptionError, match=r"Use `\.dead_letter`"):
@@ -255,7 +252,6 @@ def test_names_of_the_older_scheme_are_written_and_read(text: str, parts: tuple[
 
 
 @given(st.tuples(_DETAIL, _DETAIL, _DETAIL, _DETAIL))
-@settings(max_examples=500)
 def test_any_parts_come_back_from_a_name_of_the_older_scheme(parts: tuple[str, str, str, str]) -> None:
     assert parse_legacy(legacy_name(*parts)) == parts
 

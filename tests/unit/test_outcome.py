@@ -35,7 +35,7 @@ NOW = 1_800_000_000_000
 DAY = 86_400_000
 ATTEMPT = Attempt("failed", "w1", NOW - 10, NOW, "ValueError", "no")
 POLICY = Policy(retries=3, backoff=Backoff.exponential("2s", jitter=0))
-TOLD = Story(attempts=(Attempt("failed"),), spent=1)
+FAILED_ONCE = Story(attempts=(Attempt("failed"),), spent=1)
 
 
 def after(happened: Happened, story: Story = Story(), policy: Policy = POLICY, now_ms: int = NOW) -> Outcome:
@@ -58,18 +58,18 @@ def test_this_table_knows_everything_that_can_happen() -> None:
     assert set(get_args(Happened)) == shown
 
 
-@pytest.mark.parametrize("story", [Story(), TOLD])
+@pytest.mark.parametrize("story", [Story(), FAILED_ONCE])
 def test_a_return_finishes_whatever_came_before(story: Story) -> None:
     assert after(Returned(), story) == Finish()
 
 
 def test_an_interrupted_job_is_given_back_and_nothing_is_spent() -> None:
-    assert after(Interrupted(), TOLD) == GiveBack(None)
+    assert after(Interrupted(), FAILED_ONCE) == GiveBack(None)
 
 
-def test_a_cancelled_and_a_late_job_end_with_their_story() -> None:
-    assert after(CancelAsked(), TOLD) == End(State.CANCELLED, "cancelled", TOLD)
-    assert after(TooLate(), TOLD) == End(State.EXPIRED, "expired", TOLD)
+def test_a_cancelled_and_an_expired_job_keep_their_history() -> None:
+    assert after(CancelAsked(), FAILED_ONCE) == End(State.CANCELLED, "cancelled", FAILED_ONCE)
+    assert after(TooLate(), FAILED_ONCE) == End(State.EXPIRED, "expired", FAILED_ONCE)
 
 
 def test_what_can_never_run_is_dead_at_once_with_the_reason() -> None:
@@ -82,7 +82,7 @@ def test_what_can_never_run_is_dead_at_once_with_the_reason() -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 3, 10])
 @pytest.mark.parametrize("happened", [Raised(ValueError(), ATTEMPT), TimedOut(ATTEMPT), Failed(ATTEMPT, False)])
-def test_n_retries_are_one_and_n_executions(retries: int, happened: Happened) -> None:
+def test_n_retries_are_n_plus_one_attempts(retries: int, happened: Happened) -> None:
     policy = Policy(retries=retries, backoff=Backoff.exponential("2s", jitter=0))
     story, executions, delays = Story(), 0, []
     while True:
@@ -113,7 +113,7 @@ def test_the_delay_is_placed_in_the_jitter_by_chance() -> None:
 def test_an_error_to_give_up_on_is_permanent() -> None:
     policy = Policy(give_up_on=(LookupError,))
     for error in (LookupError(), KeyError("x")):
-        outcome = after(Raised(error, ATTEMPT), TOLD, policy)
+        outcome = after(Raised(error, ATTEMPT), FAILED_ONCE, policy)
         assert isinstance(outcome, End)
         assert (outcome.state, outcome.reason, outcome.story.spent) == (State.DEAD, "permanent", 2)
     assert isinstance(after(Raised(ValueError(), ATTEMPT), policy=policy), TryAgain)
@@ -151,7 +151,7 @@ def test_a_time_out_is_retried_whatever_the_filters_say() -> None:
 # --- verdicts
 
 
-def test_a_retry_spends_one_and_may_choose_its_delay() -> None:
+def test_a_retry_uses_one_up_and_may_choose_its_delay() -> None:
     assert after(Raised(Retry(), ATTEMPT)) == TryAgain(2.0, Story(attempts=(ATTEMPT,), spent=1))
     assert after(Raised(Retry(delay="30s"), ATTEMPT)) == TryAgain(30.0, Story(attempts=(ATTEMPT,), spent=1))
     assert after(Raised(Retry(delay=0), ATTEMPT)) == TryAgain(0.0, Story(attempts=(ATTEMPT,), spent=1))
@@ -214,7 +214,7 @@ def test_crashes_and_failures_are_counted_apart() -> None:
 # --- unknown tasks
 
 
-def test_a_task_nobody_knows_rests_longer_each_time_and_is_told_once() -> None:
+def test_a_job_of_an_unknown_task_waits_longer_each_time_and_is_logged_once() -> None:
     story, now, delays = Story(), NOW, []
     for _ in range(25):
         outcome = after(UnknownTarget(ATTEMPT), story, now_ms=now)
@@ -233,7 +233,7 @@ def test_a_task_nobody_knows_rests_longer_each_time_and_is_told_once() -> None:
 
 
 @pytest.mark.parametrize(("waited", "ends"), [(DAY - 1, False), (DAY, False), (DAY + 1, True)])
-def test_a_task_nobody_knew_for_a_day_is_dead(waited: int, ends: bool) -> None:
+def test_a_job_whose_task_was_unknown_for_a_day_is_dead(waited: int, ends: bool) -> None:
     story = Story(attempts=(ATTEMPT,), unknown_since_ms=NOW - waited)
     outcome = after(UnknownTarget(ATTEMPT), story, Policy(unknown_task_ttl=86_400))
     if ends:
@@ -248,7 +248,7 @@ def test_an_unknown_task_spends_neither_retries_nor_crashes() -> None:
     assert (outcome.story.spent, outcome.story.crashes) == (3, 2)
 
 
-def test_a_worker_that_knew_the_task_starts_the_time_of_not_knowing_anew() -> None:
+def test_a_worker_that_knows_the_task_resets_the_time_of_being_unknown() -> None:
     """Else a job that retries for days would die at the first old worker it meets after a deploy."""
     story = Story(attempts=(ATTEMPT,), unknown_since_ms=NOW - DAY)
     failed = after(TimedOut(ATTEMPT), story)

@@ -139,13 +139,13 @@ def test_ready_job_waits_since_it_was_made_or_due() -> None:
     ],
     ids=["unreadable", "handed out", "in line", "waited", "takes results", "callback", "event"],
 )
-def test_nobody_knows_since_when_a_job_is_ready_that_was_elsewhere_before(unknown: SeenJob) -> None:
+def test_the_age_of_a_ready_job_that_was_in_another_state_is_unknown(unknown: SeenJob) -> None:
     assert ready_since_ms(ID, unknown) is None
     assert judge_job(QUEUE_RULES, "ready", ID, 1.0, unknown, NOW) == Unknown()
 
 
 @pytest.mark.parametrize("id", ["mine", "", "0" * 19, "U" * 20])
-def test_id_of_a_stranger_tells_no_time(id: str) -> None:
+def test_a_foreign_id_has_no_time(id: str) -> None:
     assert ready_since_ms(id, seen()) is None
 
 
@@ -158,7 +158,7 @@ def test_scheduled_job_is_as_old_as_it_is_late() -> None:
 
 
 def test_request_expires_only_past_its_deadline() -> None:
-    """By then even if nobody knows since when it is ready."""
+    """By then also when it is not known since when it is ready."""
     for past, stale in ((24 * HOUR - 1, False), (24 * HOUR, True)):
         envelope = Envelope("a.b", expires_ms=NOW - past, headers=Headers(intent="request"))
         found = judge_job(QUEUE_RULES, "ready", ID, 1.0, seen(envelope, was_handed_out=True), NOW)
@@ -201,7 +201,7 @@ def test_nearest_table_wins() -> None:
     assert "discovered" not in ages.of_pool("other")
 
 
-def test_class_takes_what_it_does_not_say_from_its_state() -> None:
+def test_class_inherits_missing_settings_from_its_state() -> None:
     table = {
         "queues": {"*": {"ready": {"age": "1h", "then": "dead", "classes": {"a": "2h", "b": {"then": "cancelled"}}}}}
     }
@@ -266,7 +266,7 @@ def test_ages_of_a_pool_with_declared_states_are_for_these(table: dict[str, Any]
         app.pool("vms", states=states)
 
 
-def test_purge_is_off_unless_somebody_says_otherwise() -> None:
+def test_purge_is_off_by_default() -> None:
     settings = Settings()
     assert (settings.purge, settings.purge_every, settings.purge_ages) == ("off", 3600.0, {})
 

@@ -194,38 +194,42 @@ def test_every_script_is_built_by_some_call() -> None:
     assert {call.script.name for call, _ in CALLS if call.script} == set(names())
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_header_names_keys_that_exist(name: str) -> None:
-    found = script(name)
-    assert found.keys, "a script without keys has no slot"
-    # one list of an app, of its queues or its workers; one of these; or how it is doing
-    assert set(found.keys) <= {*QUEUE_KEYS, "list", "worker", "health"}
-    assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
+def test_a_call_passes_the_arguments_that_the_header_names() -> None:
+    of_the_app = {("list",): APP.queues, ("worker",): APP.worker(ID), ("health",): APP.health}
+    for call, variable in CALLS:
+        assert call.script is not None
+        name, named_keys = call.script.name, call.script.keys
+        assert len(call.args) == len(call.script.args) + variable, name
+        if named_keys in of_the_app:
+            assert call.keys == (of_the_app[named_keys],), name
+        else:
+            assert call.keys == tuple(KEYS.key(key) for key in named_keys), name
+            assert {key.partition(b"}")[0] for key in call.keys} == {b"{relevo:test:shop:actions:default"}, name
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_header_says_what_the_script_does_and_gives(name: str) -> None:
-    header = script(name).text.decode().partition("]]")[0]
+def test_a_script_keeps_its_contract(name: str) -> None:
+    check_header(name)
+    check_that_arguments_are_used_by_name(name)
+    check_commands(name)
+
+
+def check_header(name: str) -> None:
+    """It describes the script and its answer, and names keys that exist and are used."""
+    found, code = script(name), code_of(name)
+    header = found.text.decode().partition("]]")[0]
     assert re.search(r"--\[\[ [A-Z][^\n]{10,}", header)
     assert re.search(r"^GIVES \S", header, re.MULTILINE)
+    assert found.keys, "a script without keys has no slot"
+    # "list", "worker" and "health" are keys of an app, the others of a queue
+    assert set(found.keys) <= {*QUEUE_KEYS, "list", "worker", "health"}
+    assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
+    unused_by_design = {("cancel", "done_max"), ("abandon", "n")}
+    for word in (*found.keys, *found.args):
+        assert re.search(rf"\b{word}\b", code) or (name, word) in unused_by_design, f"{word} is not used"
 
 
-@pytest.mark.parametrize(
-    ("call", "variable"), CALLS, ids=lambda value: getattr(value, "script", None) and value.script.name
-)
-def test_a_call_passes_the_arguments_that_the_header_names(call: Call[Any], variable: int) -> None:
-    assert call.script is not None
-    assert len(call.args) == len(call.script.args) + variable
-    of_the_app = {("list",): APP.queues, ("worker",): APP.worker(ID), ("health",): APP.health}
-    if call.script.keys in of_the_app:
-        assert call.keys == (of_the_app[call.script.keys],)
-        return
-    assert call.keys == tuple(KEYS.key(name) for name in call.script.keys)
-    assert {key.partition(b"}")[0] for key in call.keys} == {b"{relevo:test:shop:actions:default"}
-
-
-@pytest.mark.parametrize("name", names())
-def test_fixed_arguments_are_used_by_name_only(name: str) -> None:
+def check_that_arguments_are_used_by_name(name: str) -> None:
     found, code = script(name), code_of(name)
     assert not re.search(r"\bKEYS\b", code)
     fixed = len(found.args)
@@ -237,16 +241,8 @@ def test_fixed_arguments_are_used_by_name_only(name: str) -> None:
     assert "ARGV" not in code or starts, "variable arguments are read from somewhere"
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_argument_and_key_of_a_header_is_used(name: str) -> None:
-    unused_by_design = {("cancel", "done_max"), ("abandon", "n")}
-    code = code_of(name)
-    for word in (*script(name).keys, *script(name).args):
-        assert re.search(rf"\b{word}\b", code) or (name, word) in unused_by_design, word
-
-
-@pytest.mark.parametrize("name", names())
-def test_no_script_walks_the_keyspace_or_removes_what_is_not_its_own(name: str) -> None:
+def check_commands(name: str) -> None:
+    """No script walks the keyspace, flushes it, hides a failure half-way, or reads the clock of a machine."""
     verbs = {verb.upper() for verb in calls_of_redis(name)}
     assert verbs, name
     forbidden = {
@@ -256,9 +252,9 @@ def test_no_script_walks_the_keyspace_or_removes_what_is_not_its_own(name: str) 
         "ZSCAN",
         "SSCAN",
         "RANDOMKEY",
+        "SORT",
         "FLUSHDB",
         "FLUSHALL",
-        "SORT",
         "SCRIPT",
         "EVAL",
     }
@@ -266,10 +262,6 @@ def test_no_script_walks_the_keyspace_or_removes_what_is_not_its_own(name: str) 
         forbidden -= {"HSCAN"}
     assert not verbs & forbidden
     assert "redis.pcall" not in code_of(name), "a script that fails half-way must say so"
-
-
-@pytest.mark.parametrize("name", names())
-def test_time_comes_from_the_server(name: str) -> None:
     assert "os.time" not in code_of(name)
     assert "os.clock" not in code_of(name)
 

@@ -1,4 +1,4 @@
-"""Spans: to what they belong, and how the story of an operation is told from them."""
+"""Spans: what they belong to, and the timeline of an operation made from them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def span(id: str, causation: str = "", *, sent_ms: int = 1000, attempt: int = 1,
     )
 
 
-def told(*spans: Span) -> list[tuple[int, str]]:
+def rows_of(*spans: Span) -> list[tuple[int, str]]:
     """The timeline, by ids."""
     return [(depth, one.id) for depth, one in timeline(spans)]
 
 
-# --- to what it belongs
+# --- what it belongs to
 
 
 def test_a_span_belongs_to_its_operation_its_task_and_its_message() -> None:
@@ -50,11 +50,11 @@ def test_what_is_written_is_what_is_read() -> None:
 # --- order and depth
 
 
-def test_nothing_is_a_story_of_nothing() -> None:
+def test_the_timeline_of_no_spans_is_empty() -> None:
     assert timeline([]) == []
 
 
-def test_messages_are_told_in_the_order_they_were_sent_with_what_they_caused_below_them() -> None:
+def test_messages_are_in_the_order_they_were_sent_below_their_cause() -> None:
     first, second, third = (
         span("1", sent_ms=1000),
         span("2", "1", sent_ms=1005),
@@ -62,7 +62,7 @@ def test_messages_are_told_in_the_order_they_were_sent_with_what_they_caused_bel
     )
     last = span("4", "1", sent_ms=1020)
     for order in ([first, second, third, last], [last, third, second, first], [third, first, last, second]):
-        assert told(*order) == [(0, "1"), (1, "2"), (2, "3"), (1, "4")]
+        assert rows_of(*order) == [(0, "1"), (1, "2"), (2, "3"), (1, "4")]
 
 
 def test_attempts_of_a_message_follow_each_other_at_one_depth() -> None:
@@ -71,7 +71,7 @@ def test_attempts_of_a_message_follow_each_other_at_one_depth() -> None:
     assert [(depth, one.id, one.attempt) for depth, one in rows] == [(0, "1", 1), (1, "2", 1), (1, "2", 2), (1, "2", 3)]
 
 
-def test_an_event_is_told_once_for_each_who_got_it() -> None:
+def test_an_event_has_one_row_for_each_subscriber() -> None:
     rows = timeline([span("1"), *(span("2", "1", sent_ms=1001, queue=f"{name}:notifications:a.b") for name in "xyz")])
     assert sorted((depth, one.queue) for depth, one in rows[1:]) == [
         (1, "x:notifications:a.b"),
@@ -80,35 +80,35 @@ def test_an_event_is_told_once_for_each_who_got_it() -> None:
     ]
 
 
-def test_what_an_unknown_message_caused_stands_at_the_top() -> None:
-    assert told(span("2", "gone"), span("3", "2", sent_ms=1001)) == [(0, "2"), (1, "3")]
+def test_a_message_of_an_unknown_cause_is_at_the_top() -> None:
+    assert rows_of(span("2", "gone"), span("3", "2", sent_ms=1001)) == [(0, "2"), (1, "3")]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 50])
-def test_a_circle_of_causes_is_told_and_ends(length: int) -> None:
-    """Nobody but a stranger writes one; whoever looks must not look for ever."""
+def test_a_circle_of_causes_ends(length: int) -> None:
+    """Only a foreign program writes one; the timeline must end all the same."""
     ids = [f"{n:03}" for n in range(length)]
-    rows = told(*(span(id, ids[(n + 1) % length], sent_ms=1000 + n) for n, id in enumerate(ids)))
+    rows = rows_of(*(span(id, ids[(n + 1) % length], sent_ms=1000 + n) for n, id in enumerate(ids)))
     assert [id for _, id in rows] == ids
     assert all(0 <= depth < length for depth, _ in rows)
 
 
-def test_a_chain_as_long_as_can_be_is_told_to_its_end() -> None:
+def test_the_longest_chain_is_shown_whole() -> None:
     many = [span(f"{n:05}", f"{n - 1:05}" if n else "", sent_ms=1000 + n) for n in range(1000)]
-    assert told(*random.sample(many, len(many))) == [(n, f"{n:05}") for n in range(1000)]
+    assert rows_of(*random.sample(many, len(many))) == [(n, f"{n:05}") for n in range(1000)]
 
 
-def test_what_caused_a_message_is_told_before_it_if_both_were_sent_in_the_same_millisecond() -> None:
-    assert told(span("a", "z"), span("z")) == [(0, "z"), (1, "a")]
+def test_a_cause_comes_first_also_in_the_same_millisecond() -> None:
+    assert rows_of(span("a", "z"), span("z")) == [(0, "z"), (1, "a")]
 
 
-def test_what_caused_a_message_is_told_before_it_whatever_the_clocks_say() -> None:
-    rows = told(span("1", sent_ms=5000), span("2", "1", sent_ms=4990), span("3", "2", sent_ms=5010))
+def test_a_cause_comes_first_also_when_clocks_differ() -> None:
+    rows = rows_of(span("1", sent_ms=5000), span("2", "1", sent_ms=4990), span("3", "2", sent_ms=5010))
     assert rows == [(0, "1"), (1, "2"), (2, "3")]
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_every_span_is_told_once_one_deeper_than_its_cause(chance: random.Random, count: int) -> None:
+def test_every_span_is_shown_once_one_level_below_its_cause(chance: random.Random, count: int) -> None:
     made: list[Span] = []
     for n in range(count):
         cause = chance.choice(made).id if made and chance.random() < 0.8 else ""

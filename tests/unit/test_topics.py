@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
@@ -24,19 +24,18 @@ PATTERNS = st.one_of(
 
 
 def naive(pattern: str, topic: str) -> bool:
-    """The definition, said as a regular expression."""
+    """The definition as a regular expression."""
     parts = {"*": r"[^.]+", ">": r"[^.]+(\.[^.]+)*"}
     spelt = r"\.".join(parts.get(segment, re.escape(segment)) for segment in pattern.split("."))
     return re.fullmatch(spelt, topic) is not None
 
 
 @given(PATTERNS, TOPICS)
-@settings(max_examples=1000)
 @example("a.>", "a")
 @example(">", "a")
 @example("*", "a.b")
 @example("a-b", "a.b")
-def test_a_pattern_matches_what_its_definition_says(pattern: str, topic: str) -> None:
+def test_a_pattern_matches_by_its_definition(pattern: str, topic: str) -> None:
     assert check_pattern(pattern) == pattern
     assert check_topic(topic) == topic
     assert matches(pattern, topic) is naive(pattern, topic)
@@ -68,7 +67,7 @@ BAD = ["", ".", "a.", ".a", "a..b", "a b", "a:b", "a/b", "é", "a\n", "a.b\n", "
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_is_no_name_is_refused_for_topics_and_patterns(bad: Any) -> None:
+def test_a_malformed_name_is_refused_for_topics_and_patterns(bad: Any) -> None:
     with pytest.raises(OptionError, match=r"^topic: "):
         check_topic(bad)
     with pytest.raises(OptionError, match=r"^pattern: "):

@@ -28,7 +28,7 @@ def test_the_border_of_being_stuck_belongs_to_it(age: int, stuck: int) -> None:
     assert vitals.aged(1, [age], stuck_ms=100).stuck == stuck
 
 
-def test_one_that_was_seen_stuck_counts_although_its_share_is_nothing() -> None:
+def test_a_stuck_job_counts_although_its_share_is_zero() -> None:
     assert vitals.aged(1000, [0] * 100, stuck_ms=100, oldest_ms=500).stuck == 1
 
 
@@ -64,7 +64,7 @@ def samples(*rows: tuple[int, int, int]) -> list[Sample]:
     return [Sample(NOW - ago * MINUTE, {"enqueued": came, "done": went}) for ago, came, went in rows]
 
 
-def test_a_rate_is_told_from_the_newest_sample_that_is_old_enough() -> None:
+def test_a_rate_is_measured_against_the_newest_sample_that_is_old_enough() -> None:
     earlier = samples((20, 0, 0), (16, 10, 4), (6, 60, 30), (2, 100, 70), (1, 130, 90))
     found = vitals.rates(earlier, Sample(NOW, {"enqueued": 160, "done": 100}))
     assert found == {
@@ -74,7 +74,7 @@ def test_a_rate_is_told_from_the_newest_sample_that_is_old_enough() -> None:
     }
 
 
-def test_while_nobody_looked_long_ago_the_oldest_sample_does() -> None:
+def test_without_an_old_sample_the_oldest_one_is_used() -> None:
     found = vitals.rates(samples((2, 0, 0)), Sample(NOW, {"enqueued": 10, "done": 10}))
     assert {one.span_s for one in found.values() if one} == {120.0}
 
@@ -85,7 +85,7 @@ def test_a_moment_says_nothing_about_a_rate() -> None:
     assert vitals.rates([], Sample(NOW, {"done": 5}))["1m"] is None
 
 
-def test_counters_that_began_anew_give_no_negative_rate() -> None:
+def test_counters_that_were_reset_give_no_negative_rate() -> None:
     found = vitals.rates(samples((1, 1000, 900)), Sample(NOW, {"enqueued": 6, "done": 3}))["1m"]
     assert found == Rates(60.0, enqueued=6.0, done=3.0)
 

@@ -60,11 +60,11 @@ RECORD = Record(
     ],
     ids=str,
 )
-def test_a_letter_fits_if_all_that_is_asked_holds(filters: Any, is_wanted: bool) -> None:
+def test_a_dead_letter_matches_when_all_conditions_hold(filters: Any, is_wanted: bool) -> None:
     assert fits(wanted_of(filters, NOW_MS), RECORD, read_envelope(BODY)) is is_wanted
 
 
-def test_an_unreadable_letter_is_found_by_its_bytes() -> None:
+def test_an_unreadable_dead_letter_is_found_by_its_bytes() -> None:
     record = Record(State.DEAD, reason="unreadable", unreadable=b"\xff Garbage")
     assert fits(Wanted(text="garbage"), record, None)
     assert not fits(Wanted(task="shop.charge"), record, None)
@@ -72,7 +72,7 @@ def test_an_unreadable_letter_is_found_by_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "ms"),
+    ("given", "ms"),
     [
         ("2h", NOW_MS - 7_200_000),
         (90, NOW_MS - 90_000),
@@ -80,9 +80,9 @@ def test_an_unreadable_letter_is_found_by_its_bytes() -> None:
         (datetime(2026, 11, 16, 8, tzinfo=UTC), 1_794_816_000_000),
     ],
 )
-def test_times_are_moments_or_how_long_ago(said: Any, ms: int) -> None:
-    assert wanted_of({"since": said}, NOW_MS).since_ms == ms
-    assert wanted_of({"until": said}, NOW_MS).until_ms == ms
+def test_times_are_absolute_or_relative(given: Any, ms: int) -> None:
+    assert wanted_of({"since": given}, NOW_MS).since_ms == ms
+    assert wanted_of({"until": given}, NOW_MS).until_ms == ms
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_times_are_moments_or_how_long_ago(said: Any, ms: int) -> None:
         ({"since": "1h", "until": "2h"}, "since is later than until"),
     ],
 )
-def test_nonsense_is_refused_with_what_is_wrong(filters: Any, says: str) -> None:
+def test_a_wrong_condition_is_refused_with_the_reason(filters: Any, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         wanted_of(filters, NOW_MS)
 
@@ -153,14 +153,14 @@ def test_a_canary_that_ends_while_others_still_may_go_begins_no_stage() -> None:
     assert (run.stage, run.sent, run.may_send) == (1, 1, True)
 
 
-def test_without_canaries_nobody_is_waited_for() -> None:
+def test_a_replay_without_canaries_waits_for_none() -> None:
     run = Replay("r")
     for number in range(20):
         run = run.went(canary(number))
     assert (run.may_send, run.watched, run.retried) == (True, (), 20)
 
 
-def test_a_replay_is_silent_if_nobody_leads_it_or_nobody_heard_of_it() -> None:
+def test_a_replay_without_a_leader_or_a_heartbeat_is_silent() -> None:
     led = Replay("r", heard_ms=NOW_MS, is_led=True)
     assert not led.is_silent(NOW_MS + SILENT_MS)
     assert led.is_silent(NOW_MS + SILENT_MS + 1)
@@ -169,7 +169,7 @@ def test_a_replay_is_silent_if_nobody_leads_it_or_nobody_heard_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recent", "before", "word"),
+    ("recent", "before", "expected"),
     [
         (0, 0, "quiet"),
         (0, 9, "quiet"),
@@ -181,6 +181,6 @@ def test_a_replay_is_silent_if_nobody_leads_it_or_nobody_heard_of_it() -> None:
         (1, 48, "falling"),
     ],
 )
-def test_the_trend_is_the_last_hour_against_the_day_before(recent: int, before: int, word: str) -> None:
-    assert trend(recent, before) == word
-    assert trend(recent, before, is_new=True) == ("new" if recent and not before else word)
+def test_the_trend_is_the_last_hour_against_the_day_before(recent: int, before: int, expected: str) -> None:
+    assert trend(recent, before) == expected
+    assert trend(recent, before, is_new=True) == ("new" if recent and not before else expected)

@@ -199,9 +199,14 @@ class Signature:
 
     def _misbound(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
         try:
-            self._signature.bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as exc:
             return str(exc)
+        for name, parameter in self._signature.parameters.items():
+            # Python 3.13.0 binds without it when **kwargs takes an argument of the same name.
+            needed = parameter.kind is Parameter.POSITIONAL_ONLY and parameter.default is Parameter.empty
+            if needed and name not in bound.arguments:
+                return f"missing a required positional-only argument: {name!r}"
         return ""
 
     def _places(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Slot, Any]]:
