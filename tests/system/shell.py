@@ -26,14 +26,14 @@ from tests.eventually import PATIENCE, eventually
 
 _SOURCE = Path(__file__).parents[2] / "src"
 #: Commands that start, lead or are processes.
-_PROCESSES = ("worker", "web", "demo")
+_PROCESSES = ("worker", "demo")
 #: A machine that stands still for ten seconds makes no command fail; a test of a server that is down asks for less.
 _PATIENT = {"RELEVO_CALL_TIMEOUT": "30s", "RELEVO_CONNECT_TIMEOUT": "30s"}
 #: For commands that must give up soon, since the server is down.
 IMPATIENT = {"RELEVO_CALL_TIMEOUT": "100ms"}
 
 
-class Told(NamedTuple):
+class Output(NamedTuple):
     """The exit code and the output of a command."""
 
     code: int
@@ -58,7 +58,7 @@ def environment(url: str | None, **variables: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(_SOURCE), "RELEVO_ENV": "test", **given, **variables}
 
 
-def relevo(*arguments: str, url: str | None = None, cwd: Path | None = None, **variables: str) -> Told:
+def relevo(*arguments: str, url: str | None = None, cwd: Path | None = None, **variables: str) -> Output:
     """Run the command to its end, with pipes instead of a terminal, in this process if it is not about processes."""
     if arguments[:1] and arguments[0] in _PROCESSES and "--help" not in arguments:
         return relevo_process(*arguments, url=url, cwd=cwd, **variables)
@@ -69,10 +69,10 @@ def relevo(*arguments: str, url: str | None = None, cwd: Path | None = None, **v
         code = _in_a_thread_beside_a_loop(arguments, Streams(stdin, out, err), env, cwd)
         out.flush()
         err.flush()
-    return Told(code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))  # type: ignore[attr-defined]
+    return Output(code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))  # type: ignore[attr-defined]
 
 
-def relevo_process(*arguments: str, url: str | None = None, cwd: Path | None = None, **variables: str) -> Told:
+def relevo_process(*arguments: str, url: str | None = None, cwd: Path | None = None, **variables: str) -> Output:
     """Run the command to its end as a process of its own, with pipes instead of a terminal."""
     done = subprocess.run(
         command(*arguments),
@@ -84,10 +84,10 @@ def relevo_process(*arguments: str, url: str | None = None, cwd: Path | None = N
         timeout=PATIENCE,
         stdin=subprocess.DEVNULL,
     )
-    return Told(done.returncode, done.stdout, done.stderr)
+    return Output(done.returncode, done.stdout, done.stderr)
 
 
-def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", **variables: str) -> Told:
+def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", **variables: str) -> Output:
     """Run the command to its end in this process, on a terminal; what it wrote there, with colours, is `out`."""
     ours, theirs = pty.openpty()
     if typed:
@@ -109,7 +109,7 @@ def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", *
         assert held
     reading.join()
     os.close(ours)
-    return Told(code, b"".join(written).decode(), "")
+    return Output(code, b"".join(written).decode(), "")
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:
@@ -182,7 +182,9 @@ class Streams(NamedTuple):
     stderr: TextIO
 
 
-def _in_a_thread_beside_a_loop(arguments: tuple[str, ...], streams: Streams, env: dict[str, str], cwd: Path | None) -> int:
+def _in_a_thread_beside_a_loop(
+    arguments: tuple[str, ...], streams: Streams, env: dict[str, str], cwd: Path | None
+) -> int:
     """A command may run a loop of its own, which cannot be done in a thread that has one."""
     try:
         asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from relevo.errors import OptionError
 from relevo.store.plan import Call
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 from tests.system.timed import HOUR
 from tests.system.web import Here, served
 
@@ -235,7 +235,7 @@ def test_deeds_of_a_time_long_ago_are_found_by_every_road(server: Server, bus: R
     with pytest.raises(OptionError, match="time zone"):
         bus.audit.list(since=datetime(2030, 1, 1))
 
-    def command(*words: str) -> Told:
+    def command(*words: str) -> Output:
         return relevo("audit", *words, url=server.url, RELEVO_PREFIX=bus.settings.prefix)
 
     assert hours(command("--since", "30h", "--until", then.isoformat(), "--json").json) == [26]

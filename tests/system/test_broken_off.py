@@ -21,7 +21,7 @@ from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.proxy import Proxy
 from tests.servers import Server
-from tests.system.shell import Told, environment
+from tests.system.shell import Output, environment
 from tests.system.web import TOKENS, Here, served
 
 LETTERS = 250
@@ -240,10 +240,10 @@ class running:
                 end.close()
         self.process.wait(30)
 
-    def end(self, signal: int = 0) -> Told:
+    def end(self, signal: int = 0) -> Output:
         """Send it a signal, if one is said, and wait for its end."""
         if signal:
             self.process.send_signal(signal)
         self.process.wait(30)
         assert self.process.stderr
-        return Told(self.process.returncode, "", self.process.stderr.read().decode())
+        return Output(self.process.returncode, "", self.process.stderr.read().decode())

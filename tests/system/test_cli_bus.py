@@ -32,7 +32,7 @@ from relevo.store.plan import Ahead, Call
 from relevo.store.queues import register
 from tests.eventually import eventually
 from tests.servers import Server, free_port
-from tests.system.shell import Told, command, environment, relevo
+from tests.system.shell import Output, command, environment, relevo
 from tests.unit.test_asyncapi import check
 from tests.working import working
 
@@ -86,7 +86,7 @@ def nooble(bus: Relevo) -> Relevo:
     return bus
 
 
-def told(server: Server, app: Relevo, *words: str, **variables: str) -> Told:
+def told(server: Server, app: Relevo, *words: str, **variables: str) -> Output:
     return relevo(*words, url=server.url, cwd=None, **{"RELEVO_PREFIX": app.settings.prefix, **variables})
 
 
@@ -106,7 +106,7 @@ def _served_by(app: Relevo, worker: str) -> set[str]:
     return {service.name for service in look(app).services if worker in {one.id for one in service.instances}}
 
 
-def table(told: Told, head: str) -> dict[str, list[str]]:
+def table(told: Output, head: str) -> dict[str, list[str]]:
     """The rows of a table whose head begins so, by their first words."""
     lines = told.out[told.out.index(f"\n{head}") + 1 :].split("\n\n")[0].splitlines()[1:]
     return {(words := re.split("  +", line))[0]: words[1:] for line in lines if line}
@@ -553,7 +553,7 @@ def test_a_trace_shows_every_attempt_below_what_caused_it(server: Server, nooble
     assert all(one["wait_ms"] >= 0 and one["run_ms"] >= 0 for one in report["spans"])
 
 
-def _rows(told: Told) -> list[str]:
+def _rows(told: Output) -> list[str]:
     return [line for line in told.out.splitlines() if line.lstrip().startswith("+")]
 
 

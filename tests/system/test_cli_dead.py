@@ -17,7 +17,7 @@ from relevo.cli.main import main
 from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.system.shell import Told
+from tests.system.shell import Output
 from tests.system.test_cli import NO_SUCH_ID, add_task, bury
 from tests.system.test_cli_workflow import Terminal
 from tests.working import working
@@ -30,14 +30,14 @@ class Shell:
         self._capsys = capsys
         self.app = app
 
-    def __call__(self, *words: str, code: int = 0) -> Told:
+    def __call__(self, *words: str, code: int = 0) -> Output:
         self._capsys.readouterr()
         try:
             said = main(["dead", *words, "--name", self.app.name])
         except SystemExit as ended:  # a wrong command line
             assert isinstance(ended.code, int)
             said = ended.code
-        told = Told(int(said), *self._capsys.readouterr())
+        told = Output(int(said), *self._capsys.readouterr())
         assert told.code == code, told
         return told
 

@@ -13,12 +13,12 @@ from relevo.store.push import push_plain
 from relevo.store.workers import WorkerInfo, listed, present
 from tests.conftest import AppFactory
 from tests.servers import Server
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 
 MINUTE = 60_000
 
 
-def ask(server: Server, app: Relevo, *options: str, limits: str = "") -> Told:
+def ask(server: Server, app: Relevo, *options: str, limits: str = "") -> Output:
     return relevo("health", "--name", app.name, *options, url=server.url, RELEVO_HEALTH_LIMITS=limits)
 
 

@@ -12,7 +12,7 @@ from relevo.store import purging as store
 from relevo.store.locks import unlock
 from tests.conftest import AppFactory
 from tests.servers import Server
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 
 AGES = '{"queues": {"*": {"ready": "10ms", "done": "never"}}, "pools": {"*": {"pending": "10ms"}}}'
 
@@ -31,7 +31,7 @@ def app(app_factory: AppFactory) -> Relevo:
     return app
 
 
-def purge(app: Relevo, server: Server, *options: str) -> Told:
+def purge(app: Relevo, server: Server, *options: str) -> Output:
     return relevo("purge", "--name", app.name, "--env", "test", *options, url=server.url, RELEVO_PURGE_AGES=AGES)
 
 

@@ -21,7 +21,7 @@ from relevo.store import workers
 from relevo.store.plan import Call
 from relevo.store.workers import WorkerInfo
 from tests.servers import Server
-from tests.system.shell import Told, command, environment, relevo
+from tests.system.shell import Output, command, environment, relevo
 from tests.working import drain
 
 #: In words, in the zone of the schedule, in winter and in summer.
@@ -43,7 +43,7 @@ class Shop:
 
         self.report = report
 
-    def ask(self, action: str, *words: str) -> Told:
+    def ask(self, action: str, *words: str) -> Output:
         return relevo("schedules", action, *words, "--name", self.app.name, url=self._server.url)
 
     def forget(self, name: str, *, ago_ms: int) -> None:

@@ -23,7 +23,7 @@ from relevo.store import flows
 from relevo.store.plan import Ahead
 from tests.eventually import eventually
 from tests.servers import Server, free_port
-from tests.system.shell import Told, command, environment, relevo
+from tests.system.shell import Output, command, environment, relevo
 from tests.working import drained, working
 
 NO_SUCH_ID = "01k9q4w2zhq3mf7d0a2f"
@@ -67,7 +67,7 @@ def tasks(app: Relevo) -> Tasks:
     return Tasks(size, parse, total, more, mail)
 
 
-def shown(server: Server, app: Relevo, flow: Workflow[Any], *words: str, encoding: str = "utf-8") -> Told:
+def shown(server: Server, app: Relevo, flow: Workflow[Any], *words: str, encoding: str = "utf-8") -> Output:
     words = ("workflow", flow.id, "--name", app.name, *words)
     return relevo(*words, url=server.url, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
 
@@ -79,7 +79,7 @@ def work(app: Relevo) -> None:
         eventually(lambda: not any(app.queue(name).stats().living for name in queues))
 
 
-def tree_of(told: Told) -> list[str]:
+def tree_of(told: Output) -> list[str]:
     """The lines below the head, with times left out."""
     below = told.out.split("\n\n", 1)[1]
     return [re.sub(r"  \d\d:\d\d:\d\d[^ ]*, [\w.]+", "", line) for line in below.splitlines()]
@@ -384,7 +384,7 @@ def test_the_failed_part_of_a_workflow_is_run_again_by_a_real_worker(
 ) -> None:
     (tmp_path / "shop.py").write_text(SHOP.format(name=app.name))
 
-    def run(*words: str) -> Told:
+    def run(*words: str) -> Output:
         return relevo(*words, url=server.url, cwd=tmp_path)
 
     made = subprocess.run(

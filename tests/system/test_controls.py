@@ -17,7 +17,7 @@ from relevo.model.pauses import ends_of, note_of, read_pause
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drained, working
 
@@ -245,17 +245,17 @@ async def test_a_single_job_of_a_limited_queue_starts_at_once(app: Relevo) -> No
 
 
 @pytest.fixture
-def ask(app: Relevo, server: Server) -> Callable[..., Told]:
+def ask(app: Relevo, server: Server) -> Callable[..., Output]:
     """A command about the app of this test."""
 
-    def ask(*arguments: str) -> Told:
+    def ask(*arguments: str) -> Output:
         named = ("--name", app.name, "--env", app.settings.env)
         return relevo(*arguments, *named, url=server.url, RELEVO_PREFIX=app.settings.prefix)
 
     return ask
 
 
-def test_the_command_pauses_and_resumes_and_leaves_a_trail(app: Relevo, ask: Callable[..., Told]) -> None:
+def test_the_command_pauses_and_resumes_and_leaves_a_trail(app: Relevo, ask: Callable[..., Output]) -> None:
     charge_in(app, queue="mail").enqueue(1)
     told = ask("pause", "mail", "--reason", "new templates", "--until", "2h")
     assert (told.code, told.out) == (0, "paused queue mail\n"), told
@@ -284,7 +284,7 @@ def test_the_command_pauses_and_resumes_and_leaves_a_trail(app: Relevo, ask: Cal
     assert deeds[-1].about == {"queue": "mail", "reason": "new templates", "until": "2h"}
 
 
-def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Told]) -> None:
+def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Output]) -> None:
     charge_in(app, queue="mail").enqueue(1)
     assert ask("limit", "mail", "--concurrency", "50").out == "limited queue mail\n"
     app.queue("mail").limit(task="shop.charge", rate="10/s")
@@ -323,7 +323,7 @@ WRONG_COMMANDS = [
 ]
 
 
-def test_wrong_commands_are_told_what_to_do(app: Relevo, ask: Callable[..., Told]) -> None:
+def test_wrong_commands_are_told_what_to_do(app: Relevo, ask: Callable[..., Output]) -> None:
     charge_in(app, queue="mail").enqueue(1)
     for arguments, code, wrong in WRONG_COMMANDS:
         told = ask(*arguments)
@@ -335,7 +335,7 @@ def test_wrong_commands_are_told_what_to_do(app: Relevo, ask: Callable[..., Told
 @pytest.mark.parametrize("verb", ["pause", "resume"])
 @pytest.mark.parametrize("scope", ["--task", "--tenant"])
 def test_nothing_is_paused_in_an_app_that_nobody_knows(
-    app: Relevo, ask: Callable[..., Told], verb: str, scope: str
+    app: Relevo, ask: Callable[..., Output], verb: str, scope: str
 ) -> None:
     """Whoever misspells its name must not believe that something is paused."""
     told = ask(verb, scope, "shop.charge")
@@ -345,7 +345,7 @@ def test_nothing_is_paused_in_an_app_that_nobody_knows(
     assert app.queues() == []
 
 
-def test_a_pool_is_neither_paused_nor_limited(app: Relevo, ask: Callable[..., Told]) -> None:
+def test_a_pool_is_neither_paused_nor_limited(app: Relevo, ask: Callable[..., Output]) -> None:
     """It stands among the queues once it has dead letters, and hands nothing out."""
     vms = app.pool("vms")
     vms.add("vm-1")

@@ -14,14 +14,16 @@ from relevo.store.facts import Facts, gather
 from tests.eventually import eventually
 from tests.proxy import Proxy
 from tests.servers import Server, free_port
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 
 #: Documented addresses that no machine has: bound to if possible (the minus), so nothing is opened to anybody.
 PUBLIC = "127.0.0.1 -192.0.2.1"
 FIT = {"appendonly": "yes"}
 
 
-def examined(server: Server, url: str | None = None, *, is_far: bool = False) -> tuple[Told, dict[str, dict[str, Any]]]:
+def examined(
+    server: Server, url: str | None = None, *, is_far: bool = False
+) -> tuple[Output, dict[str, dict[str, Any]]]:
     """What doctor says in JSON, and its checks by name.
 
     A machine that is busy with other tests may be slow for a moment: only a way that is slow each time is so.

@@ -17,7 +17,7 @@ from relevo import Failure, Relevo, State
 from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 from tests.system.web import TOKENS, Filled, Here, emptied, served
 from tests.working import drained
 
@@ -120,7 +120,7 @@ def test_secrets_are_shown_to_nobody(desk: Desk) -> None:
 
 
 def test_secrets_are_hidden_on_the_command_line_too(server: Server, desk: Desk) -> None:
-    def told(*words: str) -> Told:
+    def told(*words: str) -> Output:
         return relevo(*words, "--name", "shop", url=server.url, RELEVO_PREFIX=desk.app.settings.prefix)
 
     seen = told("job", desk.data.ready)
