@@ -27,10 +27,8 @@ from tests.eventually import PATIENCE, eventually
 _SOURCE = Path(__file__).parents[2] / "src"
 #: Commands that start, lead or are processes.
 _PROCESSES = ("worker", "demo")
-#: A machine that stands still for ten seconds makes no command fail; a test of a server that is down asks for less.
-_PATIENT = {"RELEVO_CALL_TIMEOUT": "30s", "RELEVO_CONNECT_TIMEOUT": "30s"}
-#: For commands that must give up soon, since the server is down.
-IMPATIENT = {"RELEVO_CALL_TIMEOUT": "100ms"}
+#: A machine that stands still for ten seconds makes no command fail; a test of a server that is down sets less.
+PATIENT_ENV = {"RELEVO_CALL_TIMEOUT": "30s", "RELEVO_CONNECT_TIMEOUT": "30s"}
 
 
 class Output(NamedTuple):
@@ -62,21 +60,21 @@ def relevo(*arguments: str, url: str | None = None, cwd: Path | None = None, **v
     """Run the command to its end, with pipes instead of a terminal, in this process if it is not about processes."""
     if arguments[:1] and arguments[0] in _PROCESSES and "--help" not in arguments:
         return relevo_process(*arguments, url=url, cwd=cwd, **variables)
-    env = environment(url, **{**_PATIENT, **variables})
+    env = environment(url, **{**PATIENT_ENV, **variables})
     encoding = env.get("PYTHONIOENCODING", "utf-8")
     with open(os.devnull, encoding="utf-8") as stdin:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
         code = _in_a_thread_beside_a_loop(arguments, Streams(stdin, out, err), env, cwd)
         out.flush()
         err.flush()
-    return Output(code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))  # type: ignore[attr-defined]
+    return Output(code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))
 
 
 def relevo_process(*arguments: str, url: str | None = None, cwd: Path | None = None, **variables: str) -> Output:
     """Run the command to its end as a process of its own, with pipes instead of a terminal."""
     done = subprocess.run(
         command(*arguments),
-        env=environment(url, **{**_PATIENT, **variables}),
+        env=environment(url, **{**PATIENT_ENV, **variables}),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -92,7 +90,7 @@ def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", *
     ours, theirs = pty.openpty()
     if typed:
         os.write(ours, typed.encode())
-    given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **_PATIENT, **variables}
+    given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **PATIENT_ENV, **variables}
     env = environment(url, **given)
     if "NO_COLOR" not in variables:
         env.pop("NO_COLOR", None)
@@ -100,13 +98,12 @@ def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", *
     reading = threading.Thread(target=lambda: written.extend(_chunks(ours)))
     reading.start()
     with (
-        open(theirs, "rb", buffering=0) as held,
+        open(theirs, "rb", buffering=0),  # closes it
         open(theirs, encoding="utf-8", closefd=False) as stdin,
         open(theirs, "w", encoding="utf-8", closefd=False) as stdout,
         open(theirs, "w", encoding="utf-8", closefd=False) as stderr,
     ):
         code = _in_a_thread_beside_a_loop(arguments, Streams(stdin, stdout, stderr), env, None)
-        assert held
     reading.join()
     os.close(ours)
     return Output(code, b"".join(written).decode(), "")
@@ -130,7 +127,7 @@ class Terminal:
 
     def __init__(self, *arguments: str, url: str, columns: int = 80, **variables: str) -> None:
         self._ours, theirs = pty.openpty()
-        given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **_PATIENT, **variables}
+        given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **PATIENT_ENV, **variables}
         env = environment(url, **given)
         env.pop("NO_COLOR", None)
         self.process = subprocess.Popen(command(*arguments), env=env, stdin=theirs, stdout=theirs, stderr=theirs)
