@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from relevo import Relevo
+from relevo.audit import OUTLASTS
 from relevo.store import letters, purging, source
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, eventually
@@ -127,7 +128,8 @@ def test_over_http_the_count_is_answered_and_audited_when_the_server_is_back(
 ) -> None:
     monkeypatch.setattr(letters, "CHUNK", AT_ONCE)
     monkeypatch.setattr(purging, "ACTS", AT_ONCE)
-    monkeypatch.setattr(source, "pauses", lambda patience: iter([0.0]))
+    tries = source.pauses
+    monkeypatch.setattr(source, "pauses", lambda patience: tries(patience) if patience == OUTLASTS else iter([0.0]))
     behind = bus_factory("shop", url=proxy.url, web_tokens=TOKENS, purge_ages=AGES)
     with served(behind) as url, Here(url, "admin") as here:
         here.ask("/queues")  # the connection is made
@@ -168,7 +170,7 @@ def test_command_that_loses_the_server_prints_the_count_and_that_it_was_not_audi
     proxy.delay(SLOW)
     with running(app, proxy.url, *deed.words) as command:
         eventually(lambda: deed.done(app) > AT_ONCE, what="some are done")
-        proxy.close()
+        proxy.cut()
         ended = command.end()
     assert ended.code == 2 and how_far(ended.err) > 0 and "could not be written down" in ended.err, ended
 
