@@ -194,7 +194,7 @@ def _in_a_thread_beside_a_loop(
 def _call(arguments: tuple[str, ...], streams: Streams, env: dict[str, str], cwd: Path | None) -> int:
     """`main`, in a process that is as it was afterwards. What Python does at its end is done here."""
     with ExitStack() as stack:
-        for one in (_streams(streams), _variables(env), _directory(cwd), _signals(), _logs(streams.stderr)):
+        for one in (_streams(streams), _variables(env), importing_from(cwd), _signals(), _logs(streams.stderr)):
             stack.enter_context(one)
         try:
             return int(main(arguments))
@@ -235,7 +235,7 @@ def _set(env: dict[str, str]) -> None:
 
 
 @contextmanager
-def _directory(cwd: Path | None) -> Iterator[None]:
+def importing_from(cwd: Path | None) -> Iterator[None]:
     """Modules that are imported from it are forgotten afterwards: another test has others of the same name."""
     if cwd is None:
         yield

@@ -21,7 +21,7 @@ from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask, ifdb
 from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
 from relevo.store.settlement import Failure
 from relevo.testing import TestKit, bind
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 
 SOURCES = Path(relevo.__file__).parents[1]
@@ -111,7 +111,8 @@ from pathlib import Path
 
 def Slow(folder):
     Path(folder, "began").touch()
-    time.sleep(0.7)
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
     Path(folder, "ended").touch()
 """,
 }
@@ -533,11 +534,15 @@ def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
         [sys.executable, "worker.py"], cwd=project.folder, env=environ, stdout=subprocess.PIPE, text=True
     )
     try:
-        subprocess.run([sys.executable, "-c", enqueue, str(tmp_path)], env=environ, check=True, timeout=60)
-        eventually((tmp_path / "began").exists, timeout=30)
+        subprocess.run([sys.executable, "-c", enqueue, str(tmp_path)], env=environ, check=True, timeout=PATIENCE)
+        eventually((tmp_path / "began").exists)
         worker.send_signal(signal.SIGUSR1)
         worker.send_signal(signal.SIGTERM)
-        told, _ = worker.communicate(timeout=30)
+        assert worker.stdout
+        stopping = next(line for line in worker.stdout if "stop" in line)
+        assert "stopped" not in stopping
+        (tmp_path / "go").touch()
+        told, _ = worker.communicate(timeout=PATIENCE)
         assert worker.returncode == 0
         assert told.endswith("stopped\n")
         assert (tmp_path / "ended").exists()
