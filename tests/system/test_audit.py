@@ -21,6 +21,13 @@ from tests.system.web import Here, served
 TIME = "2031-05-01T08:00+02:00"
 
 
+def of_commands(server: Server, app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment of commands that run in this process."""
+    settings = {"URL": server.url, "PREFIX": app.settings.prefix, "ENV": app.settings.env, "CALL_TIMEOUT": "30s"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RELEVO_{name}", value)
+
+
 def test_entries_are_listed_newest_first_with_author_and_count(bus: Relevo) -> None:
     bus.audit.note("queue.pause", who="ana@desk", via="http", queue="mails", reason=None)
     bus.audit.note("dead.retry", count=7)
@@ -75,8 +82,7 @@ def test_command_shows_the_trail(server: Server, bus: Relevo) -> None:
 def test_command_is_in_the_trail_only_if_it_changed_something(
     server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
-        monkeypatch.setenv(f"RELEVO_{name}", value)
+    of_commands(server, bus, monkeypatch)
 
     @bus.task
     def charge(invoice: int) -> None: ...
@@ -133,8 +139,7 @@ BY_BOTH_ROADS: list[tuple[list[str], str, dict[str, Any]]] = [
 
 
 def test_entries_of_command_and_http_are_equal(server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
-        monkeypatch.setenv(f"RELEVO_{name}", value)
+    of_commands(server, bus, monkeypatch)
 
     @bus.task(name="charge", queue="mail")
     def charge(invoice: int) -> None: ...
@@ -159,8 +164,7 @@ def test_entries_of_command_and_http_are_equal(server: Server, bus: Relevo, monk
 def test_entries_about_dead_letters_are_equal_for_command_and_http(
     server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
-        monkeypatch.setenv(f"RELEVO_{name}", value)
+    of_commands(server, bus, monkeypatch)
 
     @bus.task(name="charge")
     def charge(invoice: int) -> None: ...

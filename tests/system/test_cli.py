@@ -51,7 +51,7 @@ def bury(app: Relevo, *reasons: str, queue: str = "default") -> list[str]:
 
 
 def live_worker(app: Relevo, *queues: str) -> None:
-    """A worker that has just said it lives."""
+    """A worker with a fresh heartbeat."""
     now_ms = time.time_ns() // 1_000_000
     info = WorkerInfo("w-1", "box", 4711, queues, 10, now_ms - 60_000, running=2, done=1234, version="0.1.0")
     app.run(workers.present(app.keys, info))

@@ -387,8 +387,8 @@ def test_arguments_read_as_in_python() -> None:
     def plain(texts: list[str], size: int, flag: bool, share: float | None = None) -> dict[str, list[int]]:
         return {}
 
-    told = "do(texts: list[str], size: int, flag: bool, share: float | None = …) -> dict[str, list[int]]"
-    assert takes(plain) == told
+    described = "do(texts: list[str], size: int, flag: bool, share: float | None = …) -> dict[str, list[int]]"
+    assert takes(plain) == described
 
     def rarer(
         id: UUID, mode: Literal["a", "b"], pair: tuple[int, str], raw: bytes, some: set[str], any: Any
@@ -461,8 +461,8 @@ def test_a_trace_shows_every_attempt_below_what_caused_it(server: Server, nooble
     assert all(one["wait_ms"] >= 0 and one["run_ms"] >= 0 for one in report["spans"])
 
 
-def _rows(told: Output) -> list[str]:
-    return [line for line in told.out.splitlines() if line.lstrip().startswith("+")]
+def _rows(seen: Output) -> list[str]:
+    return [line for line in seen.out.splitlines() if line.lstrip().startswith("+")]
 
 
 def test_the_id_of_any_message_leads_to_its_whole_operation(server: Server, nooble: Relevo) -> None:

@@ -32,11 +32,11 @@ class Shell:
     def __call__(self, *words: str, code: int = 0) -> Output:
         self._capsys.readouterr()
         try:
-            said = main(["dead", *words, "--name", self.app.name])
+            exit_code = main(["dead", *words, "--name", self.app.name])
         except SystemExit as ended:  # a wrong command line
             assert isinstance(ended.code, int)
-            said = ended.code
-        seen = Output(int(said), *self._capsys.readouterr())
+            exit_code = ended.code
+        seen = Output(int(exit_code), *self._capsys.readouterr())
         assert seen.code == code, seen
         return seen
 
@@ -54,6 +54,7 @@ def dead(
         monkeypatch.delenv(name)
     monkeypatch.setenv("RELEVO_URL", server.url)
     monkeypatch.setenv("RELEVO_ENV", "test")
+    monkeypatch.setenv("RELEVO_CALL_TIMEOUT", "30s")
     monkeypatch.chdir(tmp_path)
     return Shell(app, capsys)
 
@@ -74,7 +75,7 @@ def test_groups_are_shown_the_largest_first(dead: Shell) -> None:
     ]
 
 
-def test_what_would_fail_again_is_told_from_what_may_go_well(dead: Shell) -> None:
+def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
     first, second = bury(dead.app, "bad_arguments", "retries_exhausted")
     head, *rows = dead("list").out.splitlines()
     assert "  PERMANENT  " in head
@@ -98,7 +99,7 @@ def test_ids_are_whole_on_eighty_columns(dead: Shell, server: Server) -> None:
         assert "permanent" not in lines[0], "an empty column is left out on a narrow terminal"
 
 
-def test_a_group_is_retried_and_noted(dead: Shell) -> None:
+def test_group_is_retried_and_audited(dead: Shell) -> None:
     ids = bury(dead.app, "no stock for 1", "no stock for 2", "TimeoutError")
     group = dead("groups", "--json").json[0]["fingerprint"]
     assert dead("retry", "--all", "--group", group, "--yes").out == "retried 2 dead letters\n"
@@ -106,7 +107,7 @@ def test_a_group_is_retried_and_noted(dead: Shell) -> None:
     assert dead.deeds() == [("dead.retry", 2, {"all": True, "group": group})]
 
 
-def test_of_many_that_are_left_the_first_are_told_one_by_one_and_json_has_all(dead: Shell) -> None:
+def test_first_skipped_letters_are_listed_and_json_has_all(dead: Shell) -> None:
     ids = bury(dead.app, *["no stock"] * 130)
     assert dead("retry", *ids).out == "retried 130 dead letters\n"
     lines = dead("retry", *ids, code=1).out.splitlines()
@@ -117,7 +118,7 @@ def test_of_many_that_are_left_the_first_are_told_one_by_one_and_json_has_all(de
     assert [what for what, *_ in dead.deeds()] == ["dead.retry"], "what was done to none is no deed"
 
 
-def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: Shell) -> None:
+def test_letter_that_cannot_come_back_is_skipped_with_the_reason(dead: Shell) -> None:
     (job,) = bury(dead.app, "no stock")
     vms = dead.app.pool("vms")
     letters = []
@@ -147,7 +148,7 @@ def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: S
         vms.remove(name)
 
 
-def test_a_run_that_was_interrupted_is_in_the_trail_with_what_it_did(dead: Shell, server: Server) -> None:
+def test_interrupted_run_is_audited_with_its_count(dead: Shell, server: Server) -> None:
     bury(dead.app, *"ab")
     words = ["retry", "--all", "--yes", "--rate", "1/h", "--text", "shop.charge", "--name", dead.app.name]
     with Terminal("dead", *words, url=server.url) as terminal:
@@ -187,7 +188,7 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
         assert says in dead("list", *words, code=2).err
 
 
-def test_what_was_discarded_is_restored(dead: Shell) -> None:
+def test_discarded_letters_are_restored(dead: Shell) -> None:
     first, second, third = bury(dead.app, "a", "b", "c")
     assert "for ten minutes" in dead("discard", first, second).err
     assert dead("discard", third, "--no-undo").err == ""
@@ -201,7 +202,9 @@ def test_what_was_discarded_is_restored(dead: Shell) -> None:
     ]  # fmt: skip
 
 
-def test_what_has_no_room_is_left_in_the_bin_with_the_reason(dead: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_without_room_are_not_restored_and_the_reason_is_printed(
+    dead: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = bury(dead.app, "a", "b")
     dead("discard", *old)
     bury(dead.app, "c", "d")
@@ -249,7 +252,7 @@ def test_letters_are_written_to_a_file_and_read_from_it(
     bury(dead.app, "c", queue="mails")
     assert dead("export", "-o", "l.jsonl").out == "exported 3 dead letters to l.jsonl\n"
     assert [path.name for path in tmp_path.iterdir()] == ["l.jsonl"]
-    assert (tmp_path / "l.jsonl").stat().st_mode & 0o077 == 0, "nobody else may read it"
+    assert (tmp_path / "l.jsonl").stat().st_mode & 0o077 == 0, "only the owner may read it"
     assert len(dead("export", "--queue", "mails").out.splitlines()) == 1
     there = Shell(app_factory(), capsys)
     assert there("import", "l.jsonl").out == "imported 3 dead letters, 0 were there already\n"
@@ -294,7 +297,7 @@ def test_letters_go_through_pipes_and_links_and_leave_them_as_they_are(dead: She
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "target", "link", "dangling", "new"}
 
 
-def test_a_tracked_run_is_told_shown_and_resumed(dead: Shell) -> None:
+def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     bury(dead.app, *"abcd")
     with working(dead.app):
         seen = dead("retry", "--all", "--yes", "--canary", "--rate", "100/s")
@@ -311,7 +314,7 @@ def test_a_tracked_run_is_told_shown_and_resumed(dead: Shell) -> None:
     assert [what for what, _, _ in dead.deeds()] == ["dead.replay"], "the others changed nothing"
 
 
-def test_a_run_that_a_canary_stopped_says_so_and_exits_with_1(dead: Shell) -> None:
+def test_run_stopped_by_its_canary_exits_with_1(dead: Shell) -> None:
     bury(dead.app, *"abc")
 
     def fail(invoice: int) -> str:
@@ -326,7 +329,7 @@ def test_a_run_that_a_canary_stopped_says_so_and_exits_with_1(dead: Shell) -> No
     assert len(dead.app.dead.list()) == 3
 
 
-def test_no_runs_are_no_runs(dead: Shell) -> None:
+def test_empty_list_of_runs_and_wrong_options_of_runs(dead: Shell) -> None:
     add_task(dead.app).enqueue(7)
     dead.app.queue().clear()
     assert dead("runs").out == "no tracked runs of late\n"

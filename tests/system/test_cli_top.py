@@ -61,7 +61,7 @@ WIDE = {"job": 20, "task": 30, "error": 100}
         (91, WIDE | {"error": 40, "task": 27}),
         (66, {"job": 20, "error": 40}),
         (50, {"job": 20, "error": 28}),
-        (5, {"job": 20}),  # what never gives way is cut by whoever draws it
+        (5, {"job": 20}),  # what never gives way is cut when drawn
     ],
 )
 def test_columns_give_way_where_there_is_no_room(room: int, widths: dict[str, int]) -> None:
@@ -121,8 +121,8 @@ def test_number_of_running_jobs_that_were_not_looked_at_is_shown(
         app.queue().take(100, lease="1h")
     found = app.run(looking(app))
     assert (found.running_in_all, found.running_looked_at, len(found.running)) == (600, 500, FRONT)
-    said = relevo("top", "--name", app.name, "--once", "--every", "0.1", url=server.url)
-    assert "running, the longest of 500 looked at (20 of 600)" in said.out, said
+    seen = relevo("top", "--name", app.name, "--once", "--every", "0.1", url=server.url)
+    assert "running, the longest of 500 looked at (20 of 600)" in seen.out, seen
     report = relevo("top", "--name", app.name, "--once", "--json", "--every", "0.1", url=server.url).json["look"]
     assert (report["running_in_all"], report["running_looked_at"], len(report["running"])) == (600, 500, FRONT)
     monkeypatch.setattr("relevo.store.running.OF_ALL", 30)

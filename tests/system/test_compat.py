@@ -210,7 +210,7 @@ def test_the_usage_patterns_of_the_original_run_verbatim(project: Project, kit: 
     assert task.success
 
 
-def test_a_task_tells_its_state_and_its_log(project: Project, kit: TestKit) -> None:
+def test_task_has_its_state_and_its_log(project: Project, kit: TestKit) -> None:
     task = Enqueue(project.uploads.CloneFile, 7)
     failing = Enqueue(project.uploads.CloneFile, 404, retries=0)
     assert task.pending
@@ -231,9 +231,9 @@ def test_onfail_gets_the_task_and_the_context_after_the_last_retry(project: Proj
     assert project.uploads.broken == [], "not after the first failure"
     drain_all(kit)
     assert project.uploads.calls.count(("CloneFile", 404)) == 4, "once, and three retries"
-    [(status, told, context)] = project.uploads.broken
+    [(status, failed, context)] = project.uploads.broken
     assert status == "dead", "the end was durable before the handler ran"
-    assert (told.id, told.name) == (task.id, "CloneUrl(404)")
+    assert (failed.id, failed.name) == (task.id, "CloneUrl(404)")
     assert context["traceback"].startswith("Traceback")
     assert context["traceback"].rstrip().endswith("ConnectionError: no file 404")
     del context["traceback"]
@@ -450,7 +450,7 @@ def test_an_option_that_is_none_is_one_that_was_not_given(project: Project, kit:
     assert len(kit.enqueued()) == 1
 
 
-def test_what_no_worker_could_run_is_refused_where_it_is_enqueued(project: Project, kit: TestKit) -> None:
+def test_function_that_no_worker_could_run_is_refused_when_enqueued(project: Project, kit: TestKit) -> None:
     uploads = project.uploads
 
     def inner() -> None: ...
@@ -542,9 +542,9 @@ def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
         stopping = next(line for line in worker.stdout if "stop" in line)
         assert "stopped" not in stopping
         (tmp_path / "go").touch()
-        told, _ = worker.communicate(timeout=PATIENCE)
+        output, _ = worker.communicate(timeout=PATIENCE)
         assert worker.returncode == 0
-        assert told.endswith("stopped\n")
+        assert output.endswith("stopped\n")
         assert (tmp_path / "ended").exists()
     finally:
         worker.kill()

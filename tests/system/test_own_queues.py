@@ -113,7 +113,7 @@ def test_services_of_code_are_the_apps_own_before_any_worker_ran(bus_factory: Ap
     assert [one.name for one in app.health().queues] == [PAY]
 
 
-def test_what_workers_served_is_known_by_the_apps_name_alone(bus_factory: AppFactory, other: Relevo) -> None:
+def test_queues_served_by_workers_are_known_by_the_apps_name_alone(bus_factory: AppFactory, other: Relevo) -> None:
     """A monitor has neither the code nor a worker that lives."""
     monitor = bus_factory("billing")
     assert [one.queue for one in monitor.dead.list()] == [PAY]

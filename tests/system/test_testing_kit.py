@@ -292,7 +292,7 @@ def test_server_of_the_environment_is_used(server: Server, monkeypatch: pytest.M
 
 
 def run_pytest(folder: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A test run of somebody else's project."""
+    """A test run of another project."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RELEVO_", "PYTEST_"))}
     plugins = ("-p", "no:cacheprovider", "-p", "relevo.testing.plugin", "-p", "pytest_asyncio.plugin")
     of_asyncio = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")

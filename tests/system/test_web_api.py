@@ -471,8 +471,8 @@ def test_cleanup_of_a_task_is_a_dry_run_by_default(desk: Desk) -> None:
 
 def test_pauses_have_a_reason_an_author_and_an_end(desk: Desk) -> None:
     with desk("operator") as here:
-        said = {"task": "charge", "reason": "the bank is down", "until": "2h"}
-        assert here.do("/queues/default/pause", body=said) == {"changed": True}
+        body = {"task": "charge", "reason": "the bank is down", "until": "2h"}
+        assert here.do("/queues/default/pause", body=body) == {"changed": True}
         (paused,) = here.ask("/pauses")
         assert (paused["kind"], paused["name"], paused["reason"]) == ("task", "charge", "the bank is down")
         assert paused["by"] == "operator-ana"
@@ -634,8 +634,8 @@ def test_a_task_or_a_tenant_is_paused_in_all_queues(desk: Desk) -> None:
     desk.app.tasks["double"].using(queue="other").enqueue(1)
     with desk("operator") as here:
         assert here.do("/pause", 422, {"reason": "which?"})["error"] == "OptionError"
-        said = {"group": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}
-        assert here.do("/pause", body=said) == {"queues": ["default", "other"]}
+        body = {"group": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}
+        assert here.do("/pause", body=body) == {"queues": ["default", "other"]}
         assert [one["queue"] for one in here.ask("/pauses")] == ["default", "other"]
         (paused,) = here.ask("/pauses", queue="other")
         assert (paused["by"], paused["until_ms"]) == ("operator-ana", 1_935_381_600_000)

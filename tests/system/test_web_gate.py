@@ -77,7 +77,7 @@ def test_every_route_asks_for_its_role(guarded: str, role: str) -> None:
 def test_routes_that_remove_need_admin_and_routes_that_change_need_operator() -> None:
     for route in ROUTES:
         loses = any(word in route.path for word in ("clear", "discard", "purge", "cleanup", "sweep", "/remove"))
-        if route.path == "/queues/{queue}/limits/remove":  # can be said again
+        if route.path == "/queues/{queue}/limits/remove":  # can be set again
             loses = False
         if route.path == "/dead/import":  # what comes from elsewhere may be run here
             loses = True
