@@ -51,6 +51,7 @@ class Proxy:
         self._target = (target_host, target_port)
         self._links: set[_Link] = set()
         self._silent = False
+        self._is_cut = False
         self._delay = 0.0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._listener.setblocking(False)
@@ -96,6 +97,15 @@ class Proxy:
 
         self._do(change)
 
+    def cut(self) -> None:
+        """Reset the connections that exist and, until `heal()`, those to come."""
+
+        def change() -> None:
+            self._is_cut = True
+
+        self._do(change)
+        self.reset_all()
+
     def delay(self, seconds: float) -> None:
         """Hold every reply back for so long; requests pass at once."""
 
@@ -129,7 +139,7 @@ class Proxy:
         """Be faithful again: to new connections, and to old ones that were not silenced."""
 
         def change() -> None:
-            self._silent = False
+            self._silent = self._is_cut = False
             self._delay = 0.0
             self.replies_to_drop = 0
             for link in self._links:
@@ -166,6 +176,8 @@ class Proxy:
 
     async def _join(self, link: _Link) -> None:
         try:
+            if self._is_cut:
+                raise ConnectionRefusedError
             await self._loop.sock_connect(link.server, self._target)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_requests(link))

@@ -1,4 +1,4 @@
-"""The audit trail: who did what, when, and to how many."""
+"""The audit trail: author, operation, time and count."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ from relevo.errors import OptionError
 from relevo.store.plan import Call
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.system.shell import Told, relevo
+from tests.system.shell import Output, relevo
 from tests.system.timed import HOUR
 from tests.system.web import Here, served
 
 TIME = "2031-05-01T08:00+02:00"
 
 
-def test_deeds_are_told_newest_first_with_who_and_how_many(bus: Relevo) -> None:
+def of_commands(server: Server, app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment of commands that run in this process."""
+    settings = {"URL": server.url, "PREFIX": app.settings.prefix, "ENV": app.settings.env, "CALL_TIMEOUT": "30s"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RELEVO_{name}", value)
+
+
+def test_entries_are_listed_newest_first_with_author_and_count(bus: Relevo) -> None:
     bus.audit.note("queue.pause", who="ana@desk", via="http", queue="mails", reason=None)
     bus.audit.note("dead.retry", count=7)
     retried, paused = bus.audit.list()
@@ -46,24 +53,24 @@ async def test_async_code_writes_and_reads_the_same(bus: Relevo) -> None:
     assert [deed.what for deed in await bus.audit.alist(limit=1)] == ["purge.run"]
 
 
-def test_what_a_stranger_wrote_is_passed_over(bus: Relevo) -> None:
+def test_malformed_entry_is_skipped(bus: Relevo) -> None:
     bus.run(Call([b"XADD", bus.bus_keys.key("audit"), b"*", b"s", b"no JSON"]))
     bus.audit.note("queue.pause")
     assert [deed.what for deed in bus.audit.list()] == ["queue.pause"]
 
 
 @pytest.mark.parametrize("limit", [0, 1001, True, "7", None])
-def test_a_page_that_cannot_be_one_is_refused(bus: Relevo, limit: object) -> None:
+def test_invalid_limit_is_refused(bus: Relevo, limit: object) -> None:
     with pytest.raises(OptionError, match="limit"):
         bus.audit.list(limit=limit)  # type: ignore[arg-type]
 
 
-def test_the_trail_ends_when_nobody_does_anything_for_long(bus: Relevo) -> None:
+def test_trail_expires_without_new_entries(bus: Relevo) -> None:
     bus.audit.note("queue.pause")
     assert 0 < bus.run(Call([b"PTTL", bus.bus_keys.key("audit")])) <= 90 * 86_400_000
 
 
-def test_the_command_shows_what_was_done(server: Server, bus: Relevo) -> None:
+def test_command_shows_the_trail(server: Server, bus: Relevo) -> None:
     bus.audit.note("dead.retry", who="ana@desk", via="cli", count=7, queue="mails")
     seen = relevo("audit", url=server.url, RELEVO_PREFIX=bus.settings.prefix)
     assert seen.code == 0, seen
@@ -72,17 +79,16 @@ def test_the_command_shows_what_was_done(server: Server, bus: Relevo) -> None:
     assert (deed["what"], deed["count"], deed["about"]) == ("dead.retry", 7, {"queue": "mails"})
 
 
-def test_every_command_that_changes_something_is_in_the_trail_and_one_that_does_not_is_not(
+def test_command_is_in_the_trail_only_if_it_changed_something(
     server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
-        monkeypatch.setenv(f"RELEVO_{name}", value)
+    of_commands(server, bus, monkeypatch)
 
     @bus.task
     def charge(invoice: int) -> None: ...
 
-    def told(*words: str) -> list[tuple[str, int]]:
-        """What the trail says after a command that does something, and after the same once more."""
+    def trail(*words: str) -> list[tuple[str, int]]:
+        """The entries after a command that changes something, and after the same once more."""
         found = []
         for _ in range(2):
             main([*words, "--name", bus.name])
@@ -90,17 +96,17 @@ def test_every_command_that_changes_something_is_in_the_trail_and_one_that_does_
         return found
 
     job = charge.enqueue(1)
-    assert told("job", job.id, "--cancel") == [("job.cancel", 1)]
-    assert told("job", job.id, "--retry")[0] == ("job.retry", 1)
+    assert trail("job", job.id, "--cancel") == [("job.cancel", 1)]
+    assert trail("job", job.id, "--retry")[0] == ("job.retry", 1)
     flow = group(charge.s(n) for n in range(3)).enqueue()
-    assert told("workflow", flow.id, "--cancel")[0] == ("workflow.cancel", 3)
-    assert told("workflow", flow.id, "--retry")[0] == ("workflow.retry", 3)
+    assert trail("workflow", flow.id, "--cancel")[0] == ("workflow.cancel", 3)
+    assert trail("workflow", flow.id, "--retry")[0] == ("workflow.retry", 3)
     bus.schedule("nightly", charge.s(1), cron="0 2 * * *")
     for action in ("pause", "resume", "remove"):
-        assert told("schedules", action, "nightly")[0] == (f"schedule.{action}", 1)
+        assert trail("schedules", action, "nightly")[0] == (f"schedule.{action}", 1)
     bus.service("front").send("back.do", {}, task="task_7")
     bus.queue("back:actions").take(1)[0].done()
-    assert told("cleanup", "task_7")[0] == ("task.cleanup", 1)
+    assert trail("cleanup", "task_7")[0] == ("task.cleanup", 1)
     assert len(bus.audit.list()) == 8
     flow.cancel()
     job.cancel()
@@ -132,11 +138,8 @@ BY_BOTH_ROADS: list[tuple[list[str], str, dict[str, Any]]] = [
 ]
 
 
-def test_a_deed_has_one_name_by_whichever_road_it_came(
-    server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
-        monkeypatch.setenv(f"RELEVO_{name}", value)
+def test_entries_of_command_and_http_are_equal(server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_commands(server, bus, monkeypatch)
 
     @bus.task(name="charge", queue="mail")
     def charge(invoice: int) -> None: ...
@@ -158,11 +161,10 @@ def test_a_deed_has_one_name_by_whichever_road_it_came(
     job.cancel()
 
 
-def test_what_is_done_to_dead_letters_is_told_alike_by_both_roads(
+def test_entries_about_dead_letters_are_equal_for_command_and_http(
     server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("URL", server.url), ("PREFIX", bus.settings.prefix), ("ENV", bus.settings.env)):
-        monkeypatch.setenv(f"RELEVO_{name}", value)
+    of_commands(server, bus, monkeypatch)
 
     @bus.task(name="charge")
     def charge(invoice: int) -> None: ...
@@ -196,7 +198,7 @@ def test_what_is_done_to_dead_letters_is_told_alike_by_both_roads(
 
     with served(bus) as url, Here(url) as here:
         for words, path, body in roads:
-            told = []
+            entries = []
             bus.dead.restore(all=True)
             for via in ("cli", "http"):
                 if words.startswith("restore"):
@@ -205,12 +207,12 @@ def test_what_is_done_to_dead_letters_is_told_alike_by_both_roads(
                     assert main(["dead", *words.split(), "--name", bus.name]) == 0, words
                 else:
                     assert here.post(f"/api/v1/dead{path}", json=body).status_code == 200, words
-                told.append(newest(via))
-            assert told[0] == told[1], words
+                entries.append(newest(via))
+            assert entries[0] == entries[1], words
     bus.queue().clear()
 
 
-def test_deeds_of_a_time_long_ago_are_found_by_every_road(server: Server, bus: Relevo) -> None:
+def test_old_entries_are_found_by_time(server: Server, bus: Relevo) -> None:
     """Ten thousand are kept, and a list has a thousand at the most."""
     now_ms = bus.run(bus.now_ms())
     for ago in (50, 26, 25, 3):  # as they were written then
@@ -235,7 +237,7 @@ def test_deeds_of_a_time_long_ago_are_found_by_every_road(server: Server, bus: R
     with pytest.raises(OptionError, match="time zone"):
         bus.audit.list(since=datetime(2030, 1, 1))
 
-    def command(*words: str) -> Told:
+    def command(*words: str) -> Output:
         return relevo("audit", *words, url=server.url, RELEVO_PREFIX=bus.settings.prefix)
 
     assert hours(command("--since", "30h", "--until", then.isoformat(), "--json").json) == [26]

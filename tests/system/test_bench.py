@@ -27,7 +27,7 @@ from bench.targets import TARGETS, judge
 from tests.eventually import eventually
 from tests.process.harness import is_gone
 from tests.servers import available
-from tests.system.shell import Told
+from tests.system.shell import Output
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,11 +35,11 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(300)
 
 
-def bench(*arguments: str) -> Told:
+def bench(*arguments: str) -> Output:
     done = subprocess.run(
         [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
-    return Told(done.returncode, done.stdout, done.stderr)
+    return Output(done.returncode, done.stdout, done.stderr)
 
 
 def server_of(engine: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Deeds that break off half-way: the audit trail says how far they came, and so does whoever was asked for them."""
+"""Operations on many jobs that end half-way: the audit trail and the answer say how many were done."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ import msgspec
 import pytest
 
 from relevo import Relevo
-from relevo.store import letters, purging
+from relevo.audit import OUTLASTS
+from relevo.store import letters, purging, source
 from tests.conftest import AppFactory
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy
 from tests.servers import Server
-from tests.system.shell import Told, environment
+from tests.system.shell import PATIENT_ENV, Output, environment
 from tests.system.web import TOKENS, Here, served
 
 LETTERS = 250
 AGES = {"ready": "1ms"}
-#: Letters and jobs that are dealt with at once; whoever did more has heard of these. So few that all of it takes some
-#: seconds, in which it can be broken off, with a network that takes its time.
+#: Letters and jobs per call, and the seconds that each reply takes: all of it takes some seconds, in which it is broken
+#: off. The proxy that holds the replies back is in the test's process, and stands still when that does.
 AT_ONCE, SLOW = 5, 0.05
-#: The command, with that.
+#: The command with these, which waits long for a server that is slow and not for one that is gone.
 COMMAND = f"""\
 import sys
 from relevo.cli.main import main
-from relevo.store import letters, purging
+from relevo.store import letters, purging, source
 letters.CHUNK = purging.ACTS = {AT_ONCE}
+source.pauses = lambda patience: iter([0.0])  # a connection that is refused is tried once more, not for 30 s
 sys.exit(main())
 """
 
 
 class Deed(NamedTuple):
-    """Something that is done to many, in many calls."""
+    """An operation on many jobs, in many calls."""
 
     what: str
     path: str
     words: tuple[str, ...]
     body: dict[str, Any] | None
     query: dict[str, Any]
-    #: To how many it is done.
+    #: How many it has changed.
     done: Callable[[Relevo], int]
 
 
@@ -121,59 +123,59 @@ def how_far(text: str) -> int:
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.what)
-def test_over_http_it_is_told_and_written_down_when_the_server_is_back(
+def test_over_http_the_count_is_answered_and_audited_when_the_server_is_back(
     bus_factory: AppFactory, app: Relevo, proxy: Proxy, deed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(letters, "CHUNK", AT_ONCE)
     monkeypatch.setattr(purging, "ACTS", AT_ONCE)
-    behind = bus_factory("shop", url=proxy.url, web_tokens=TOKENS, call_timeout="2s", purge_ages=AGES)
+    tries = source.pauses
+    monkeypatch.setattr(source, "pauses", lambda patience: tries(patience) if patience == OUTLASTS else iter([0.0]))
+    behind = bus_factory("shop", url=proxy.url, web_tokens=TOKENS, purge_ages=AGES)
     with served(behind) as url, Here(url, "admin") as here:
         here.ask("/queues")  # the connection is made
         proxy.delay(SLOW)
         found: list[Any] = []
         asking = threading.Thread(target=lambda: found.append(here.do(deed.path, 503, deed.body, **deed.query)))
         asking.start()
-        eventually(lambda: deed.done(app) > AT_ONCE, timeout=30, what="some are done")
-        proxy.black_hole_all()
-        asking.join(30)
+        eventually(lambda: deed.done(app) > AT_ONCE, what="some are done")
+        proxy.cut()
+        asking.join(PATIENCE)
         count = how_far(found[0]["message"])
         assert 0 < count <= deed.done(app) <= count + AT_ONCE
         assert noted(app) == []
         proxy.heal()
-        eventually(lambda: noted(app) == [(deed.what, count, True)], timeout=30, what="it is written down")
-        (said,) = app.audit.list()
-        assert (said.who, said.via, said.about.get("all")) == ("admin-ana", "http", (deed.body or {}).get("all"))
+        eventually(lambda: noted(app) == [(deed.what, count, True)], what="the entry of the audit trail")
+        (entry,) = app.audit.list()
+        assert (entry.who, entry.via, entry.about.get("all")) == ("admin-ana", "http", (deed.body or {}).get("all"))
 
 
 @pytest.mark.parametrize(
     ("deed", "how"),
-    [*((deed, signal.SIGINT) for deed in DEEDS), (DEEDS[0], signal.SIGTERM), (DEEDS[2], signal.SIGHUP)],
+    [*zip(DEEDS, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), strict=True)],
     ids=lambda one: one.name if isinstance(one, signal.Signals) else one.what,
 )
-def test_a_command_that_is_interrupted_says_and_notes_how_far_it_came(
+def test_interrupted_command_prints_and_audits_the_count(
     app: Relevo, proxy: Proxy, deed: Deed, how: signal.Signals
 ) -> None:
     proxy.delay(SLOW)
     with running(app, proxy.url, *deed.words) as command:
-        eventually(lambda: deed.done(app) > AT_ONCE, timeout=30, what="some are done")
-        told = command.end(how)
-    assert told.code == 130 and "Traceback" not in told.err, told
-    assert noted(app) == [(deed.what, how_far(told.err), True)]
+        eventually(lambda: deed.done(app) > AT_ONCE, what="some are done")
+        ended = command.end(how)
+    assert ended.code == 130 and "Traceback" not in ended.err, ended
+    assert noted(app) == [(deed.what, how_far(ended.err), True)]
 
 
-def test_a_command_that_loses_the_server_says_how_far_it_came_and_what_is_not_written_down(
-    app: Relevo, proxy: Proxy
-) -> None:
+def test_command_that_loses_the_server_prints_the_count_and_that_it_was_not_audited(app: Relevo, proxy: Proxy) -> None:
     deed = DEEDS[0]
     proxy.delay(SLOW)
-    with running(app, proxy.url, *deed.words, RELEVO_CALL_TIMEOUT="2s") as command:
-        eventually(lambda: deed.done(app) > AT_ONCE, timeout=30, what="some are done")
-        proxy.close()
-        told = command.end()
-    assert told.code == 2 and how_far(told.err) > 0 and "could not be written down" in told.err, told
+    with running(app, proxy.url, *deed.words) as command:
+        eventually(lambda: deed.done(app) > AT_ONCE, what="some are done")
+        proxy.cut()
+        ended = command.end()
+    assert ended.code == 2 and how_far(ended.err) > 0 and "could not be written down" in ended.err, ended
 
 
-def test_an_export_that_nobody_reads_to_the_end_is_written_down(app: Relevo, server: Server) -> None:
+def test_export_to_a_closed_pipe_is_audited(app: Relevo, server: Server) -> None:
     app.dead.discard(all=True, undo=False)
     app.queue("old").clear()
     filled(app, size=10_000)  # more than a pipe holds
@@ -181,25 +183,23 @@ def test_an_export_that_nobody_reads_to_the_end_is_written_down(app: Relevo, ser
         assert command.process.stdout
         command.process.stdout.readline()
         command.process.stdout.close()
-        assert command.process.wait(30) == 141
+        assert command.process.wait(PATIENCE) == 141
     ((what, count, is_broken),) = noted(app)
     assert (what, is_broken) == ("dead.export", True) and 0 < count < LETTERS
 
 
-def test_an_export_to_a_full_disk_is_written_down_and_leaves_no_part(
-    app: Relevo, server: Server, tmp_path: Path
-) -> None:
+def test_export_to_a_full_disk_is_audited_and_leaves_no_part(app: Relevo, server: Server, tmp_path: Path) -> None:
     with running(app, server.url, "dead", "export", "-o", str(tmp_path / "letters"), most=10_000) as command:
-        told = command.end()
-    assert told.code == 2 and "cannot be written" in told.err, told
+        ended = command.end()
+    assert ended.code == 2 and "cannot be written" in ended.err, ended
     assert [*tmp_path.iterdir()] == []
-    assert noted(app) == [("dead.export", how_far(told.err), True)]
+    assert noted(app) == [("dead.export", how_far(ended.err), True)]
     with Path("/dev/full").open("wb") as full, running(app, server.url, "dead", "export", stdout=full) as command:
-        told = command.end()
-    assert told.code == 2 and "output cannot be written" in told.err and "Traceback" not in told.err, told
+        ended = command.end()
+    assert ended.code == 2 and "output cannot be written" in ended.err and "Traceback" not in ended.err, ended
 
 
-def test_an_import_that_is_interrupted_is_written_down(app: Relevo, server: Server) -> None:
+def test_interrupted_import_is_audited(app: Relevo, server: Server) -> None:
     lines = [*app.dead.export()]
     app.dead.discard(all=True, undo=False)
     with running(app, server.url, "dead", "import", "-") as command:
@@ -207,10 +207,10 @@ def test_an_import_that_is_interrupted_is_written_down(app: Relevo, server: Serv
         command.process.stdin.writelines(lines[:250])
         command.process.stdin.flush()
         # The second hundred are on their way only once it knows of the first.
-        eventually(lambda: app.queue("many").stats().dead > 100, timeout=30, what="some are filed")
-        told = command.end(signal.SIGINT)
-    assert told.code == 130, told
-    filed = how_far(told.err)
+        eventually(lambda: app.queue("many").stats().dead > 100, what="some are filed")
+        ended = command.end(signal.SIGINT)
+    assert ended.code == 130, ended
+    filed = how_far(ended.err)
     assert filed in (100, 200) and noted(app) == [("dead.import", filed, True)]
 
 
@@ -218,12 +218,12 @@ class running:
     """A command, for as long as the block lasts."""
 
     def __init__(
-        self, app: Relevo, url: str, *words: str, most: int | None = None, stdout: Any = subprocess.PIPE, **more: str
+        self, app: Relevo, url: str, *words: str, most: int | None = None, stdout: Any = subprocess.PIPE
     ) -> None:
         settings = {"PREFIX": app.settings.prefix, "PURGE_AGES": msgspec.json.encode(AGES).decode()}
         self.process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, *words, "--name", app.name],
-            env=environment(url, **{f"RELEVO_{name}": value for name, value in settings.items()}, **more),
+            env=environment(url, **{f"RELEVO_{name}": value for name, value in settings.items()}, **PATIENT_ENV),
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -238,12 +238,12 @@ class running:
         for end in (self.process.stdin, self.process.stdout, self.process.stderr):
             if end is not None:
                 end.close()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
 
-    def end(self, signal: int = 0) -> Told:
-        """Send it a signal, if one is said, and wait for its end."""
+    def end(self, signal: int = 0) -> Output:
+        """Send it a signal, if one is given, and wait for its end."""
         if signal:
             self.process.send_signal(signal)
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
         assert self.process.stderr
-        return Told(self.process.returncode, "", self.process.stderr.read().decode())
+        return Output(self.process.returncode, "", self.process.stderr.read().decode())

@@ -1,16 +1,11 @@
-"""`relevo services`, `trace`, `task` and `cleanup`: the bus as an operator sees it from a terminal."""
+"""`relevo services`, `trace`, `task` and `cleanup`: the bus on an operator's terminal."""
 
 from __future__ import annotations
 
-import argparse
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
-import termios
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +18,6 @@ from relevo import Relevo
 from relevo.bus.actions import described
 from relevo.bus.catalogue import Catalogue, catalogue
 from relevo.cli import trace_view
-from relevo.cli.main import load
 from relevo.cli.schema_view import signature, structures, words
 from relevo.lists import known_queues
 from relevo.model.message import Reply
@@ -31,8 +25,8 @@ from relevo.model.span import Span
 from relevo.store.plan import Ahead, Call
 from relevo.store.queues import register
 from tests.eventually import eventually
-from tests.servers import Server, free_port
-from tests.system.shell import Told, command, environment, relevo
+from tests.servers import Server
+from tests.system.shell import Output, Terminal, on_terminal, plain, relevo
 from tests.unit.test_asyncapi import check
 from tests.working import working
 
@@ -86,7 +80,7 @@ def nooble(bus: Relevo) -> Relevo:
     return bus
 
 
-def told(server: Server, app: Relevo, *words: str, **variables: str) -> Told:
+def command(server: Server, app: Relevo, *words: str, **variables: str) -> Output:
     return relevo(*words, url=server.url, cwd=None, **{"RELEVO_PREFIX": app.settings.prefix, **variables})
 
 
@@ -95,10 +89,10 @@ def look(app: Relevo) -> Catalogue:
 
 
 def work(app: Relevo) -> None:
-    """Do all there is to do; when this returns, it is written down what became of it."""
+    """Process all messages; their outcomes are stored when this returns."""
     with working(app) as worker:
         offered = {name.partition(":")[0] for name in worker.queues if name.endswith(":actions")}
-        eventually(lambda: offered <= _served_by(app, worker.id), what="it has said of all that it serves them")
+        eventually(lambda: offered <= _served_by(app, worker.id), what="all its services are announced")
         eventually(lambda: not any(app.queue(name).stats().living for name in app.run(known_queues(app))))
 
 
@@ -106,111 +100,39 @@ def _served_by(app: Relevo, worker: str) -> set[str]:
     return {service.name for service in look(app).services if worker in {one.id for one in service.instances}}
 
 
-def table(told: Told, head: str) -> dict[str, list[str]]:
+def table(shown: Output, head: str) -> dict[str, list[str]]:
     """The rows of a table whose head begins so, by their first words."""
-    lines = told.out[told.out.index(f"\n{head}") + 1 :].split("\n\n")[0].splitlines()[1:]
+    lines = shown.out[shown.out.index(f"\n{head}") + 1 :].split("\n\n")[0].splitlines()[1:]
     return {(words := re.split("  +", line))[0]: words[1:] for line in lines if line}
 
 
-def on_terminal(server: Server, app: Relevo, columns: int, *words: str) -> str:
-    """What a command writes to a terminal of so many columns, with its colours."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    env = environment(server.url, RELEVO_PREFIX=app.settings.prefix, TERM="xterm-256color")
-    for name in ("NO_COLOR", "COLUMNS", "LINES"):
-        env.pop(name, None)
-    process = subprocess.Popen(command(*words), env=env, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    written = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            written += chunk
-    except OSError:  # how Linux says that the other side was closed
-        pass
-    process.wait(30)
-    os.close(ours)
-    return written.decode()
-
-
 def widest(text: str) -> int:
-    return max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())
+    return max(map(len, plain(text)))
 
 
-# The command line
-
-
-@pytest.mark.parametrize("name", ["services", "trace", "task", "cleanup"])
-def test_the_command_explains_itself_with_examples(name: str) -> None:
-    told = relevo(name, "--help")
-    assert told.code == 0
-    assert f"examples:\n  relevo {name}" in told.out
-    assert "Exit code" in told.out and "--json" in told.out
-    assert f"\n    {name} " in relevo("--help").out
-
-
-@pytest.mark.parametrize("name", ["services", "trace", "task", "cleanup"])
-def test_every_option_of_the_command_is_documented(name: str) -> None:
-    parser = argparse.ArgumentParser()
-    load(name).add(subparsers := parser.add_subparsers())
-    shared = {"--help", "--json", "--app", "--name", "--env", "--url", "--output"}
-    options = {option for one in subparsers.choices[name]._actions for option in one.option_strings[-1:]} - shared
-    text = (Path(__file__).parents[2] / "docs/commands.md").read_text("utf-8")
-    section = text[text.index(f"\n## relevo {name}\n") :].split("\n## ")[1]
-    assert options == {option for option in options if f"`{option}" in section}
-    assert "Exit code 1" in section and "Fields of `--json`" in section
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["services", "--watch"], "--watch refreshes a terminal"),
-        (["services", "--watch", "--json"], "--watch refreshes a terminal"),
-        (["services", "-o", "x.json"], "-o names the file of --asyncapi"),
-        (["cleanup"], "Give the id of a task, or --orphans"),
-        (["cleanup", "task_7", "--orphans"], "not both"),
-        (["cleanup", "task_7", "--yes"], "--yes is for --orphans"),
-        (["cleanup", "--orphans", "--dead"], "--dead is for the dead letters of a task"),
-        (["cleanup", "--orphans", "--yes", "--dry-run"], "leave one of them out"),
-        (["cleanup", "x" * 300], "at most 200 characters"),
-        (["task", "x" * 300], "at most 200 characters"),
-        (["trace", "a\nb"], "the id of an operation"),
-        (["trace"], "required: ID"),
-    ],
-)
-def test_a_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], said: str) -> None:
-    told = relevo(*words, url=server.url)
-    assert (told.code, "Traceback" in told.err) == (2, False)
-    assert told.out == "" or told.json["error"] in ("ConfigurationError", "OptionError")
-    assert said in told.err
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[-1])
-def test_a_server_that_is_down_is_critical(words: list[str]) -> None:
-    url = f"redis://127.0.0.1:{free_port()}/0"
-    told = relevo(*words, "--json", url=url, RELEVO_CALL_TIMEOUT="200ms")
-    assert (told.code, told.json["error"]) == (2, "ServerUnavailable")
+# The app
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[-1])
 def test_an_app_is_not_needed_and_may_be_any(server: Server, nooble: Relevo, words: list[str]) -> None:
     nooble.service("web").send("archive.store", {}, task="task_7")
-    alone = told(server, nooble, *words, "--json").json
-    named = told(server, nooble, *words, "--json", "--name", "other").json
+    alone = command(server, nooble, *words, "--json").json
+    named = command(server, nooble, *words, "--json", "--name", "other").json
     assert set(alone) == set(named) and "error" not in alone
 
 
 # Services
 
 
-def test_services_are_listed_with_who_serves_them_and_how_they_stand(server: Server, nooble: Relevo) -> None:
+def test_services_are_listed_with_instances_and_backlog(server: Server, nooble: Relevo) -> None:
     nooble.service("embedding", context="tenant_xyz").action("make")(nooble.bus.actions["embedding.make"].func)
     with working(nooble, concurrency=7) as worker:
         eventually(lambda: len(look(nooble).services) == 4 and all(one.instances for one in look(nooble).services))
-        told_all = told(server, nooble, "services")
-        report = told(server, nooble, "services", "--json").json
-    assert told_all.code == 0, told_all
-    assert told_all.out.startswith(f"bus {nooble.settings.prefix}:test: 3 services, 1 subscription\n")
-    assert table(told_all, "SERVICE  ") == {
+        listed = command(server, nooble, "services")
+        report = command(server, nooble, "services", "--json").json
+    assert listed.code == 0, listed
+    assert listed.out.startswith(f"bus {nooble.settings.prefix}:test: 3 services, 1 subscription\n")
+    assert table(listed, "SERVICE  ") == {
         "embedding": ["1", "0/7", "1", "0", "0", "0", "-"],
         "embedding:tenant_xyz": ["1", "0/7", "1", "0", "0", "0", "-"],
         "ingestion": ["1", "0/7", "2", "0", "0", "0", "-"],
@@ -226,30 +148,30 @@ def test_services_are_listed_with_who_serves_them_and_how_they_stand(server: Ser
     assert mine["actions"][0]["takes"]["properties"]["texts"] == {"type": "array", "items": {"type": "string"}}
 
 
-def test_messages_that_nobody_serves_need_attention(server: Server, bus: Relevo) -> None:
+def test_messages_without_a_live_service_need_attention(server: Server, bus: Relevo) -> None:
     bus.service("web").send("archive.store", {})
     bus.service("web").send("archive.store", {}, delay="1h")
-    seen = told(server, bus, "services")
+    seen = command(server, bus, "services")
     assert seen.code == 1
     assert "warning: queue 'archive:actions': messages wait, 2 in all, and no process that lives serves it" in seen.out
     row = table(seen, "SERVICE  ")["archive"]
     assert row[:5] == ["0", "-", "0", "1", "0"]
     assert row[5:7] == ["1", "0"], "scheduled has a column only because something is"
-    report = told(server, bus, "services", "--json")
+    report = command(server, bus, "services", "--json")
     assert (report.code, report.json["level"]) == (1, "warning")
     assert report.json["services"][0]["queues"][0]["oldest_ms"] > 0
 
 
 def test_a_message_that_is_due_later_needs_no_attention(server: Server, bus: Relevo) -> None:
     bus.service("web").send("archive.store", {}, delay="1h")
-    assert told(server, bus, "services").code == 0
+    assert command(server, bus, "services").code == 0
 
 
 def test_a_paused_queue_needs_attention(server: Server, nooble: Relevo) -> None:
     with working(nooble):
         eventually(lambda: look(nooble).services and all(one.instances for one in look(nooble).services))
         nooble.queue("query:actions").pause()
-        seen = told(server, nooble, "services")
+        seen = command(server, nooble, "services")
         nooble.queue("query:actions").resume()
     assert seen.code == 1
     assert "queue 'query:actions' is paused" in seen.out
@@ -258,7 +180,7 @@ def test_a_paused_queue_needs_attention(server: Server, nooble: Relevo) -> None:
 
 def test_a_service_whose_processes_are_gone_needs_attention(server: Server, nooble: Relevo) -> None:
     work(nooble)
-    seen = told(server, nooble, "services", "embedding")
+    seen = command(server, nooble, "services", "embedding")
     assert seen.code == 1
     assert "warning: service 'embedding': no process that lives serves it" in seen.out
     assert "none lives" in seen.out
@@ -269,9 +191,9 @@ def test_one_service_is_shown_with_its_actions_queues_and_instances(server: Serv
     with working(nooble) as worker:
         eventually(lambda: look(nooble).of("query").services and look(nooble).of("ingestion").services)
         eventually(lambda: all(one.instances for one in look(nooble).services))
-        seen = told(server, nooble, "services", "ingestion")
-        query = told(server, nooble, "services", "query")
-        report = told(server, nooble, "services", "ingestion", "--json").json
+        seen = command(server, nooble, "services", "ingestion")
+        query = command(server, nooble, "services", "query")
+        report = command(server, nooble, "services", "ingestion", "--json").json
     assert seen.code == 0
     assert "\n  start(document: Document, priority: int = …) -> str\n      Takes a document in.\n" in seen.out
     assert "\n  ready(reply: Reply[list[int]]) -> None\n" in seen.out
@@ -284,25 +206,25 @@ def test_one_service_is_shown_with_its_actions_queues_and_instances(server: Serv
     assert [one["name"] for one in report["services"]] == ["ingestion"]
 
 
-def test_contexts_with_the_same_actions_are_told_of_once(server: Server, nooble: Relevo) -> None:
+def test_actions_of_several_contexts_are_listed_once(server: Server, nooble: Relevo) -> None:
     nooble.service("embedding", context="tenant_xyz").action("make")(nooble.bus.actions["embedding.make"].func)
     with working(nooble):
         eventually(lambda: len(look(nooble).of("embedding").services) == 2)
         eventually(lambda: all(one.instances for one in look(nooble).services))
-        seen = told(server, nooble, "services", "embedding")
+        seen = command(server, nooble, "services", "embedding")
     assert seen.out.count("make(texts") == 1
     assert set(table(seen, "QUEUE  ")) >= {"embedding:actions", "embedding:tenant_xyz:actions"}
 
 
-def test_an_action_that_only_an_old_process_served_is_missing(server: Server, nooble: Relevo) -> None:
+def test_action_of_a_former_process_is_listed_as_missing(server: Server, nooble: Relevo) -> None:
     with working(nooble):
         eventually(lambda: look(nooble).of("embedding").services)
         eventually(lambda: all(one.instances for one in look(nooble).services))
         # As it stands half a minute after the last process went that knew it.
         offers = nooble.keys_of("embedding:actions").key("offers")
         server.command("HSET", offers, "forget", '1 {"takes":{"type":"object"},"gives":{"type":"null"}}')
-        seen = told(server, nooble, "services", "embedding")
-        listed = told(server, nooble, "services")
+        seen = command(server, nooble, "services", "embedding")
+        listed = command(server, nooble, "services")
     assert "\nmissing: actions that nobody serves any more\n  forget() -> None\n" in seen.out
     assert seen.out.index("actions\n  make(") < seen.out.index("missing")
     assert "MISSING" in listed.out
@@ -310,24 +232,24 @@ def test_an_action_that_only_an_old_process_served_is_missing(server: Server, no
 
 
 def test_a_name_that_no_service_has_is_not_found(server: Server, nooble: Relevo) -> None:
-    nothing = told(server, nooble, "services")
+    nothing = command(server, nooble, "services")
     assert (nothing.code, "0 services" in nothing.out) == (1, True)
     assert "warning: there is no service under" in nothing.out
     nooble.service("web").send("query.remember", {"id": "7"}, delay="1h")
-    seen = told(server, nooble, "services", "querry")
+    seen = command(server, nooble, "services", "querry")
     assert (seen.code, seen.out.count("\n")) == (1, 1)
     assert "there is no service 'querry'" in seen.out and "did you mean 'query'?" in seen.out
-    report = told(server, nooble, "services", "querry", "--json")
+    report = command(server, nooble, "services", "querry", "--json")
     assert (report.code, report.json["services"]) == (1, [])
 
 
-def test_what_came_and_went_is_counted_by_kind(server: Server, nooble: Relevo) -> None:
+def test_messages_are_counted_by_kind(server: Server, nooble: Relevo) -> None:
     web = nooble.service("web")
     web.send("query.remember", {"id": "7"}, delay="1h")
     web.send("query.remember", {"id": "8"}).cancel()
-    seen = told(server, nooble, "services")
+    seen = command(server, nooble, "services")
     assert table(seen, "KIND  ") == {"actions": ["2", "1", "0", "0", "0", "0", "0"]}
-    tally = told(server, nooble, "services", "--json").json["tallies"]["actions"]
+    tally = command(server, nooble, "services", "--json").json["tallies"]["actions"]
     assert (tally["created"], tally["living"], tally["swept"]) == (2, 1, 0)
 
 
@@ -342,8 +264,8 @@ def test_subscriptions_are_listed_with_backlog_and_lag(server: Server, bus: Rele
 
     with working(bus), working(bus) as second:
         eventually(lambda: len(look(bus).services) == 1 and len(look(bus).services[0].subscriptions) == 3)
-        seen = told(server, bus, "services")
-        report = told(server, bus, "services", "--json").json["services"][0]["subscriptions"]
+        seen = command(server, bus, "services")
+        report = command(server, bus, "services", "--json").json["services"][0]["subscriptions"]
     assert "3 subscriptions" in seen.out
     assert re.search(r"^query +ingestion\.> +broadcast \(2\) +0 +- ", seen.out, re.MULTILINE)
     assert re.search(r"^query +ingestion\.\* +durable +0 +- ", seen.out, re.MULTILINE)
@@ -354,7 +276,7 @@ def test_subscriptions_are_listed_with_backlog_and_lag(server: Server, bus: Rele
     assert second.id in " ".join(one["queue"]["address"] for one in report)
     for _ in range(4):
         bus.service("ingestion").publish("done", {"id": "7"})
-    seen = told(server, bus, "services")
+    seen = command(server, bus, "services")
     assert seen.code == 1
     assert re.search(r"^query +ingestion\.\* +durable +3 +\d+s ", seen.out, re.MULTILINE)
     assert "LOST" in seen.out
@@ -368,7 +290,7 @@ def test_a_subscription_that_will_be_removed_is_marked(server: Server, nooble: R
     text = server.command("HGET", key, queue).decode()
     assert '"warned":false' in text
     server.command("HSET", key, queue, text.replace('"warned":false', '"warned":true'))
-    seen = told(server, nooble, "services", "query")
+    seen = command(server, nooble, "services", "query")
     assert seen.code == 1
     assert table(seen, "SUBSCRIBER  ")["query"][-1] == "warned"
     assert re.search(rf"subscription '{re.escape(queue)}': nobody served it for .*; in .* it is removed", seen.out)
@@ -401,36 +323,22 @@ def test_the_catalogue_takes_as_many_calls_for_a_thousand_messages_as_for_one(no
     assert calls() - one <= 5
 
 
-def test_what_a_service_says_of_itself_cannot_steer_a_terminal(server: Server, nooble: Relevo) -> None:
+def test_control_characters_of_a_docstring_are_escaped(server: Server, nooble: Relevo) -> None:
     work(nooble)
-    seen = told(server, nooble, "services", "embedding")
+    seen = command(server, nooble, "services", "embedding")
     assert "\x1b" not in seen.out and "in \\x1b[31mred." in seen.out
-    assert "\x1b[31mred" not in on_terminal(server, nooble, 80, "services", "embedding")
+    on_screen = on_terminal("services", "embedding", url=server.url, RELEVO_PREFIX=nooble.settings.prefix)
+    assert "\x1b[31mred" not in on_screen.out
 
 
 def test_watching_refreshes_a_terminal_until_it_is_interrupted(server: Server, nooble: Relevo) -> None:
-    ours, theirs = pty.openpty()
-    env = environment(server.url, RELEVO_PREFIX=nooble.settings.prefix, TERM="xterm-256color", COLUMNS="100")
-    process = subprocess.Popen(command("services", "--watch", "0.1"), env=env, stdin=theirs, stdout=theirs)
-    os.close(theirs)
-    written = ""
-
-    def shows(text: str) -> bool:
-        nonlocal written
-        written += os.read(ours, 65536).decode()
-        return text in written
-
-    try:
-        eventually(lambda: shows("there is no service"))
+    prefix = {"RELEVO_PREFIX": nooble.settings.prefix}
+    with Terminal("services", "--watch", "0.1", url=server.url, columns=100, **prefix) as terminal:
+        terminal.shows("there is no service")
         nooble.service("web").send("archive.store", {})
-        eventually(lambda: shows("archive:actions"))
-        assert "\x1b[2J" in written
-        process.send_signal(2)
-        assert process.wait(20) == 130
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+        terminal.shows("archive:actions")
+        assert "\x1b[2J" in terminal.seen
+        assert terminal.ends(signal.SIGINT) == 130
 
 
 # AsyncAPI
@@ -439,10 +347,10 @@ def test_watching_refreshes_a_terminal_until_it_is_interrupted(server: Server, n
 def test_the_asyncapi_document_of_a_bus_is_valid(server: Server, nooble: Relevo, tmp_path: Path) -> None:
     with working(nooble):
         eventually(lambda: len(look(nooble).services) == 3 and all(one.instances for one in look(nooble).services))
-        printed = told(server, nooble, "services", "--asyncapi")
-        one = told(server, nooble, "services", "query", "--asyncapi")
+        printed = command(server, nooble, "services", "--asyncapi")
+        one = command(server, nooble, "services", "query", "--asyncapi")
         file = tmp_path / "bus.json"
-        written = told(server, nooble, "services", "--asyncapi", "-o", str(file))
+        written = command(server, nooble, "services", "--asyncapi", "-o", str(file))
     assert (printed.code, written.code) == (0, 0)
     check(printed.json)
     prefix = nooble.settings.prefix
@@ -458,11 +366,11 @@ def test_the_asyncapi_document_of_a_bus_is_valid(server: Server, nooble: Relevo,
 
 
 def test_an_asyncapi_document_of_nothing_or_to_nowhere_is_refused(server: Server, bus: Relevo, tmp_path: Path) -> None:
-    seen = told(server, bus, "services", "--asyncapi")
+    seen = command(server, bus, "services", "--asyncapi")
     assert (seen.code, seen.out) == (1, "")
     assert "nothing to describe: there is no service" in seen.err
     bus.service("web").send("archive.store", {})
-    seen = told(server, bus, "services", "--asyncapi", "-o", str(tmp_path / "no" / "such.json"))
+    seen = command(server, bus, "services", "--asyncapi", "-o", str(tmp_path / "no" / "such.json"))
     assert (seen.code, seen.out) == (2, "")
     assert "cannot be written: No such file or directory" in seen.err
 
@@ -479,8 +387,8 @@ def test_arguments_read_as_in_python() -> None:
     def plain(texts: list[str], size: int, flag: bool, share: float | None = None) -> dict[str, list[int]]:
         return {}
 
-    told = "do(texts: list[str], size: int, flag: bool, share: float | None = …) -> dict[str, list[int]]"
-    assert takes(plain) == told
+    described = "do(texts: list[str], size: int, flag: bool, share: float | None = …) -> dict[str, list[int]]"
+    assert takes(plain) == described
 
     def rarer(
         id: UUID, mode: Literal["a", "b"], pair: tuple[int, str], raw: bytes, some: set[str], any: Any
@@ -530,7 +438,7 @@ def test_a_schema_of_any_depth_is_told_in_a_few_words() -> None:
 def test_a_trace_shows_every_attempt_below_what_caused_it(server: Server, nooble: Relevo) -> None:
     sent = nooble.service("web").send("ingestion.start", {"document": {"id": "7"}}, tenant="acme")
     work(nooble)
-    seen = told(server, nooble, "trace", sent.id)
+    seen = command(server, nooble, "trace", sent.id)
     assert seen.code == 0, seen
     lines = [re.split("  +", line.strip()) for line in seen.out.splitlines() if line.lstrip().startswith("+")]
     assert [(line[1], line[2], line[3], line[7]) for line in lines] == [
@@ -546,51 +454,51 @@ def test_a_trace_shows_every_attempt_below_what_caused_it(server: Server, nooble
     assert "4 messages, handled by 3 services" in seen.out
     assert re.search(r"^tenant +acme$", seen.out, re.MULTILINE)
     assert "w1 is worker " in seen.out
-    report = told(server, nooble, "trace", sent.id, "--json").json
+    report = command(server, nooble, "trace", sent.id, "--json").json
     assert set(report) == {"id", "now_ms", "began_ms", "ended_ms", "open", "spans"}
     assert [one["depth"] for one in report["spans"]] == [0, 1, 1, 2, 3]
     assert report["open"] == 0 and report["ended_ms"] >= report["began_ms"]
     assert all(one["wait_ms"] >= 0 and one["run_ms"] >= 0 for one in report["spans"])
 
 
-def _rows(told: Told) -> list[str]:
-    return [line for line in told.out.splitlines() if line.lstrip().startswith("+")]
+def _rows(seen: Output) -> list[str]:
+    return [line for line in seen.out.splitlines() if line.lstrip().startswith("+")]
 
 
 def test_the_id_of_any_message_leads_to_its_whole_operation(server: Server, nooble: Relevo) -> None:
     sent = nooble.service("web").send("ingestion.start", {"document": {"id": "7"}})
     work(nooble)
-    whole = told(server, nooble, "trace", sent.id, "--json").json
+    whole = command(server, nooble, "trace", sent.id, "--json").json
     last = whole["spans"][-1]["id"]
-    seen = told(server, nooble, "trace", last, "--json").json
+    seen = command(server, nooble, "trace", last, "--json").json
     assert [one["id"] for one in seen["spans"]] == [one["id"] for one in whole["spans"]]
-    assert f"\noperation  {sent.id}\n" in told(server, nooble, "trace", last).out
+    assert f"\noperation  {sent.id}\n" in command(server, nooble, "trace", last).out
 
 
-def test_a_trace_ends_with_what_still_waits(server: Server, nooble: Relevo) -> None:
+def test_trace_ends_with_open_messages(server: Server, nooble: Relevo) -> None:
     web = nooble.service("web")
     web.send("query.remember", {"id": "7"}, task="task_7")
     with working(nooble):
         eventually(lambda: nooble.dead.list())
     waiting = web.send("archive.store", {}, task="task_7")
-    seen = told(server, nooble, "trace", "task_7")
+    seen = command(server, nooble, "trace", "task_7")
     assert seen.code == 0
     assert seen.out.startswith("✗ task_7: 1 dead, 1 ready\n")
     assert "retries_exhausted: ValueError" in seen.out
     assert re.search(rf"\nstill open\n○ ready for [\w.]+: archive\.store {waiting.id}\n$", seen.out)
-    report = told(server, nooble, "trace", "task_7", "--json").json
+    report = command(server, nooble, "trace", "task_7", "--json").json
     assert (report["open"], report["ended_ms"]) == (1, None)
-    by_id = told(server, nooble, "trace", report["spans"][0]["id"], "--json").json
+    by_id = command(server, nooble, "trace", report["spans"][0]["id"], "--json").json
     assert by_id["open"] == 1, "what lives is found by the task of the message"
 
 
 @pytest.mark.parametrize("id", [NO_SUCH_ID, "task_9", "🦊", "*"])
-def test_an_operation_of_which_nothing_is_known_is_not_found(server: Server, bus: Relevo, id: str) -> None:
-    seen = told(server, bus, "trace", id)
+def test_unknown_operation_is_not_found(server: Server, bus: Relevo, id: str) -> None:
+    seen = command(server, bus, "trace", id)
     assert (seen.code, seen.out, seen.err.count("\n")) == (1, "", 1)
     assert "older than the newest 10,000 messages" in seen.err
-    assert told(server, bus, "trace", id, "--json").json["error"] == "UnknownJob"
-    off = told(server, bus, "trace", id, RELEVO_TRACE_MAX="0")
+    assert command(server, bus, "trace", id, "--json").json["error"] == "UnknownJob"
+    off = command(server, bus, "trace", id, RELEVO_TRACE_MAX="0")
     assert (off.code, "trace_max is 0" in off.err) == (1, True)
 
 
@@ -598,9 +506,9 @@ def test_a_terminal_without_utf8_gets_letters(server: Server, nooble: Relevo) ->
     nooble.service("web").send("query.remember", {"id": "7"}, task="task_7")
     work(nooble)
     for asked in (["trace", "task_7"], ["task", "task_7"], ["services"], ["services", "query"]):
-        seen = told(server, nooble, *asked, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+        seen = command(server, nooble, *asked, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
         assert seen.out.isascii() and "\\u" not in seen.out, asked
-    assert "x dead" in told(server, nooble, "trace", "task_7", PYTHONIOENCODING="ascii", PYTHONUTF8="0").out
+    assert "x dead" in command(server, nooble, "trace", "task_7", PYTHONIOENCODING="ascii", PYTHONUTF8="0").out
 
 
 def span(id: str, type: str = "a.do", **more: Any) -> Span:
@@ -612,7 +520,7 @@ def drawn(*spans: Span, now_ms: int = 1000) -> list[tuple[int, str, int, int]]:
     return [(row.depth, row.span.id, row.wait_ms, row.run_ms) for row in trace_view.rows(spans, now_ms)]
 
 
-def test_what_was_sent_side_by_side_is_drawn_branch_by_branch() -> None:
+def test_parallel_messages_are_drawn_branch_by_branch() -> None:
     assert drawn(
         span("a", sent_ms=1, started_ms=1, ended_ms=9),
         span("b", sent_ms=2, started_ms=3, ended_ms=9, causation="a"),
@@ -630,17 +538,17 @@ def test_an_attempt_waits_since_the_one_before_has_ended() -> None:
     ) == [(0, "a", 10, 40), (0, "a", 300, 50), (0, "a", 500, 0)]
 
 
-def test_what_runs_has_run_until_now() -> None:
+def test_running_message_lasts_until_now() -> None:
     (row,) = trace_view.rows([span("a", sent_ms=100, started_ms=300, outcome="running")], 1000)
     assert (row.wait_ms, row.run_ms, row.is_open) == (200, 700, True)
 
 
-def test_what_expired_before_it_started_never_ran() -> None:
+def test_expired_message_never_ran() -> None:
     (row,) = trace_view.rows([span("a", sent_ms=100, ended_ms=900, outcome="expired")], 1000)
     assert (row.wait_ms, row.run_ms, row.has_started, row.is_open) == (800, 0, False, False)
 
 
-def test_what_a_subscriber_sends_stands_below_its_own_copy_of_the_event() -> None:
+def test_messages_of_a_subscriber_are_drawn_below_its_copy_of_the_event() -> None:
     event = {"intent": "event", "sent_ms": 1, "started_ms": 2, "ended_ms": 3}
     spans = [
         span("e", "shop.sold", queue="mail:notifications:shop.*", **event),
@@ -676,20 +584,20 @@ def test_clocks_that_disagree_give_no_negative_times() -> None:
         ((0, 0, 0), "█"),
     ],
 )
-def test_bars_show_when_it_waited_and_ran_on_one_scale(times: tuple[int, int, int], bar: str) -> None:
+def test_bars_show_wait_and_run_on_one_scale(times: tuple[int, int, int], bar: str) -> None:
     since, start, until = times
     row = trace_view.Row(span("a", started_ms=1), 0, since, start, until)
     assert "".join(trace_view._bar(row, 0, 100, 10)) == bar
 
 
-def test_a_long_operation_is_cut_unless_all_of_it_is_wanted(server: Server, bus: Relevo) -> None:
+def test_long_operation_is_cut_unless_all_is_given(server: Server, bus: Relevo) -> None:
     web = bus.service("web")
     for _ in range(210):
         web.send("archive.store", {}, task="task_7")
-    seen = told(server, bus, "trace", "task_7")
+    seen = command(server, bus, "trace", "task_7")
     assert len(_rows(seen)) == trace_view.ROOM
     assert "… 10 more; --all shows them" in seen.out
-    assert len(_rows(told(server, bus, "trace", "task_7", "--all"))) == 210
+    assert len(_rows(command(server, bus, "trace", "task_7", "--all"))) == 210
 
 
 # Screens
@@ -697,18 +605,19 @@ def test_a_long_operation_is_cut_unless_all_of_it_is_wanted(server: Server, bus:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_screens_fit_into_the_terminal(server: Server, nooble: Relevo, columns: int) -> None:
+    def screen(*words: str) -> str:
+        seen = on_terminal(*words, url=server.url, columns=columns, RELEVO_PREFIX=nooble.settings.prefix)
+        assert seen.code in (0, 1)
+        return seen.out
+
     web = nooble.service("web")
     web.send("ingestion.start", {"document": {"id": "7"}}, task="task_7", tenant="acme")
     web.send("query.remember", {"id": "7"}, task="task_7")
     with working(nooble):
         eventually(lambda: nooble.dead.list())
         eventually(lambda: len(look(nooble).services) == 3 and all(one.instances for one in look(nooble).services))
-        screens = {
-            "services": on_terminal(server, nooble, columns, "services"),
-            "embedding": on_terminal(server, nooble, columns, "services", "embedding"),
-        }
-    screens["trace"] = on_terminal(server, nooble, columns, "trace", "task_7")
-    screens["task"] = on_terminal(server, nooble, columns, "task", "task_7")
+        screens = {"services": screen("services"), "embedding": screen("services", "embedding")}
+    screens |= {"trace": screen("trace", "task_7"), "task": screen("task", "task_7")}
     for name, text in screens.items():
         assert widest(text) <= columns, f"{name}:\n{text}"
         assert "Traceback" not in text
@@ -720,7 +629,7 @@ def test_screens_fit_into_the_terminal(server: Server, nooble: Relevo, columns: 
 # Task
 
 
-def test_what_was_made_for_a_task_is_shown_by_queue(server: Server, nooble: Relevo) -> None:
+def test_messages_of_a_task_are_shown_by_queue(server: Server, nooble: Relevo) -> None:
     web = nooble.service("web")
     web.send("query.remember", {"id": "7"}, task="task_7")
     with working(nooble):
@@ -728,7 +637,7 @@ def test_what_was_made_for_a_task_is_shown_by_queue(server: Server, nooble: Rele
     web.send("query.remember", {"id": "8"}, task="task_7")
     web.send("archive.store", {}, task="task_7", on_reply="stored")
     web.send("archive.store", {}, task="task_8")
-    seen = told(server, nooble, "task", "task_7")
+    seen = command(server, nooble, "task", "task_7")
     assert seen.code == 0
     assert seen.out.startswith("task task_7: 4 messages, 3 active\n")
     rows = [re.split("  +", line) for line in seen.out.split("\n\n")[1].splitlines()]
@@ -738,25 +647,25 @@ def test_what_was_made_for_a_task_is_shown_by_queue(server: Server, nooble: Rele
         ["actions", "query:actions", "1", "1", "1 dead, 1 ready"],
         ["callbacks", "web:callbacks", "1", "0", "1 waiting"],
     ]
-    report = told(server, nooble, "task", "task_7", "--json").json
+    report = command(server, nooble, "task", "task_7", "--json").json
     assert (report["task"], report["active"], report["inactive"]) == ("task_7", 3, 1)
     assert report["queues"][1]["states"] == {"dead": 1, "ready": 1}
     assert {one["type"] for one in report["made"]} == {"query.remember", "archive.store", "web.stored"}
 
 
-def test_a_task_of_which_nothing_is_left_is_not_found(server: Server, bus: Relevo) -> None:
-    seen = told(server, bus, "task", "task_7")
+def test_task_without_messages_is_not_found(server: Server, bus: Relevo) -> None:
+    seen = command(server, bus, "task", "task_7")
     assert (seen.code, seen.out) == (1, "")
     assert "nothing can be seen that was made on behalf of task 'task_7'" in seen.err
-    assert told(server, bus, "task", "task_7", "--json").json["error"] == "UnknownJob"
+    assert command(server, bus, "task", "task_7", "--json").json["error"] == "UnknownJob"
 
 
 def test_many_messages_of_a_task_are_counted_and_the_newest_listed(server: Server, bus: Relevo) -> None:
     sent = [bus.service("web").send("archive.store", {}, task="task_7").id for _ in range(60)]
-    seen = told(server, bus, "task", "task_7")
+    seen = command(server, bus, "task", "task_7")
     assert "… 10 older; --all shows them" in seen.out
     assert sent[9] not in seen.out and sent[10] in seen.out and sent[-1] in seen.out
-    assert sent[0] in told(server, bus, "task", "task_7", "--all").out
+    assert sent[0] in command(server, bus, "task", "task_7", "--all").out
 
 
 # Cleanup
@@ -779,11 +688,11 @@ def left(nooble: Relevo) -> Relevo:
     return nooble
 
 
-def test_a_clean_up_says_what_it_removed_and_what_it_left_and_why(server: Server, left: Relevo) -> None:
-    observed = told(server, left, "cleanup", "task_7", "--dry-run")
+def test_cleanup_reports_what_it_removed_and_why_it_left_the_rest(server: Server, left: Relevo) -> None:
+    observed = command(server, left, "cleanup", "task_7", "--dry-run")
     assert (observed.code, observed.out.splitlines()[0]) == (1, "task task_7: 1 would be removed")
     assert left.queue("query:actions").stats().done == 1
-    seen = told(server, left, "cleanup", "task_7")
+    seen = command(server, left, "cleanup", "task_7")
     assert (seen.code, seen.out.splitlines()[:3]) == (
         1,
         [
@@ -794,21 +703,21 @@ def test_a_clean_up_says_what_it_removed_and_what_it_left_and_why(server: Server
     )
     assert table(seen, "QUEUE  ") == {"archive:actions": ["0", "1", "0"], "query:actions": ["1", "0", "1"]}
     assert left.queue("query:actions").stats().done == 0
-    report = told(server, left, "cleanup", "task_7", "--dead", "--json")
+    report = command(server, left, "cleanup", "task_7", "--dead", "--json")
     assert (report.code, report.json["removed"], report.json["living"], report.json["dead"]) == (1, 1, 1, 0)
     assert report.json["queues"]["query:actions"] == {"removed": 1, "living": 0, "dead": 0}
     assert not left.dead.list()
 
 
-def test_a_clean_up_of_which_nothing_is_left_is_fine(server: Server, left: Relevo) -> None:
+def test_cleanup_of_a_task_without_messages_is_fine(server: Server, left: Relevo) -> None:
     left.queue("archive:actions").clear()
-    assert told(server, left, "cleanup", "task_7", "--dead").code == 0
-    seen = told(server, left, "cleanup", "task_7")
+    assert command(server, left, "cleanup", "task_7", "--dead").code == 0
+    seen = command(server, left, "cleanup", "task_7")
     assert (seen.code, seen.out) == (0, "task task_7: 0 removed\nnothing is left of it\n")
 
 
 def last_used(app: Relevo, *queues: str, days: int) -> None:
-    """Let it be so long ago that somebody used these queues."""
+    """Make the last use of these queues so many days old."""
     then_ms = app.run(app.now_ms()) - days * 86_400_000
     app.run(register(app.bus_keys.key("queues"), queues))
     for queue in queues:
@@ -818,15 +727,15 @@ def last_used(app: Relevo, *queues: str, days: int) -> None:
 def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Relevo) -> None:
     asked = ["cleanup", "--orphans"]
     last_used(bus, "new:actions", days=0)
-    assert told(server, bus, *asked).out == "no orphans\n"
+    assert command(server, bus, *asked).out == "no orphans\n"
     last_used(bus, "old:actions", "older:actions", days=2)
-    seen = told(server, bus, *asked)
+    seen = command(server, bus, *asked)
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "2 orphans would be removed: say --yes")
     assert "old:actions" in bus.run(known_queues(bus))
-    report = told(server, bus, *asked, "--dry-run", "--json").json
+    report = command(server, bus, *asked, "--dry-run", "--json").json
     assert (report["dry_run"], report["removed"], report["skipped"]) == (True, 2, False)
     assert {one["name"] for one in report["orphans"]} == {"old:actions", "older:actions"}
-    seen = told(server, bus, *asked, "--yes")
+    seen = command(server, bus, *asked, "--yes")
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "removed 2 orphans")
     assert bus.run(known_queues(bus)) == ["new:actions"]
 
@@ -834,17 +743,17 @@ def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Rel
 def test_an_orphan_with_messages_is_kept_and_needs_attention(server: Server, bus: Relevo) -> None:
     bus.service("web").send("archive.store", {})
     last_used(bus, "archive:actions", days=2)
-    seen = told(server, bus, "cleanup", "--orphans", "--yes")
+    seen = command(server, bus, "cleanup", "--orphans", "--yes")
     assert seen.code == 1
     assert "kept: 1 messages are in it" in seen.out
     assert seen.out.splitlines()[-1] == "removed 0 orphans"
 
 
-def test_two_do_not_sweep_at_once(server: Server, bus: Relevo) -> None:
-    server.command("SET", bus.bus_keys.key("sweeping"), "somebody", "PX", 30_000)
-    seen = told(server, bus, "cleanup", "--orphans", "--yes")
+def test_only_one_sweep_runs_at_a_time(server: Server, bus: Relevo) -> None:
+    server.command("SET", bus.bus_keys.key("sweeping"), "another", "PX", 30_000)
+    seen = command(server, bus, "cleanup", "--orphans", "--yes")
     assert (seen.code, "somebody else is sweeping" in seen.out) == (1, True)
-    assert told(server, bus, "cleanup", "--orphans").code == 0, "looking harms nobody"
+    assert command(server, bus, "cleanup", "--orphans").code == 0, "a list without --yes takes no lock"
 
 
 # Other commands, which meet queues of the bus
@@ -853,15 +762,15 @@ def test_two_do_not_sweep_at_once(server: Server, bus: Relevo) -> None:
 def test_messages_are_shown_retried_and_discarded_as_jobs_are(server: Server, nooble: Relevo) -> None:
     sent = nooble.service("web").send("query.remember", {"id": "7"})
     work(nooble)
-    seen = told(server, nooble, "job", sent.id, "--name", "any", "--queue", "query:actions")
+    seen = command(server, nooble, "job", sent.id, "--name", "any", "--queue", "query:actions")
     assert (seen.code, "is dead: retries_exhausted" in seen.out) == (0, True)
-    assert told(server, nooble, "job", sent.id, "--name", "any", "--json").json["queue"] == "query:actions"
-    listed = told(server, nooble, "dead", "list", "--name", "any", "--queue", "query:actions", "--json")
+    assert command(server, nooble, "job", sent.id, "--name", "any", "--json").json["queue"] == "query:actions"
+    listed = command(server, nooble, "dead", "list", "--name", "any", "--queue", "query:actions", "--json")
     assert [one["id"] for one in listed.json] == [sent.id]
-    wrong = told(server, nooble, "dead", "list", "--name", "any", "--queue", "query:action")
+    wrong = command(server, nooble, "dead", "list", "--name", "any", "--queue", "query:action")
     assert (wrong.code, "did you mean 'query:actions'?" in wrong.err) == (2, True)
-    assert told(server, nooble, "dead", "retry", sent.id, "--name", "any").code == 0
+    assert command(server, nooble, "dead", "retry", sent.id, "--name", "any").code == 0
     work(nooble)
-    twice = told(server, nooble, "trace", sent.id, "--json").json
+    twice = command(server, nooble, "trace", sent.id, "--json").json
     assert [one["outcome"] for one in twice["spans"]] == ["dead", "dead"], "it was handled twice"
-    assert told(server, nooble, "dead", "discard", sent.id, "--name", "any").code == 0
+    assert command(server, nooble, "dead", "discard", sent.id, "--name", "any").code == 0

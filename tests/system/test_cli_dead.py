@@ -15,11 +15,10 @@ import pytest
 from relevo import Relevo
 from relevo.cli.main import main
 from tests.conftest import AppFactory
-from tests.eventually import eventually
+from tests.eventually import PATIENCE
 from tests.servers import Server
-from tests.system.shell import Told
+from tests.system.shell import Output, Terminal, on_terminal, plain
 from tests.system.test_cli import NO_SUCH_ID, add_task, bury
-from tests.system.test_cli_workflow import Terminal
 from tests.working import working
 
 
@@ -30,16 +29,16 @@ class Shell:
         self._capsys = capsys
         self.app = app
 
-    def __call__(self, *words: str, code: int = 0) -> Told:
+    def __call__(self, *words: str, code: int = 0) -> Output:
         self._capsys.readouterr()
         try:
-            said = main(["dead", *words, "--name", self.app.name])
+            exit_code = main(["dead", *words, "--name", self.app.name])
         except SystemExit as ended:  # a wrong command line
             assert isinstance(ended.code, int)
-            said = ended.code
-        told = Told(int(said), *self._capsys.readouterr())
-        assert told.code == code, told
-        return told
+            exit_code = ended.code
+        seen = Output(int(exit_code), *self._capsys.readouterr())
+        assert seen.code == code, seen
+        return seen
 
     def deeds(self) -> list[tuple[str, int, dict[str, Any]]]:
         """What was done to this app, the first first."""
@@ -55,6 +54,7 @@ def dead(
         monkeypatch.delenv(name)
     monkeypatch.setenv("RELEVO_URL", server.url)
     monkeypatch.setenv("RELEVO_ENV", "test")
+    monkeypatch.setenv("RELEVO_CALL_TIMEOUT", "30s")
     monkeypatch.chdir(tmp_path)
     return Shell(app, capsys)
 
@@ -75,7 +75,7 @@ def test_groups_are_shown_the_largest_first(dead: Shell) -> None:
     ]
 
 
-def test_what_would_fail_again_is_told_from_what_may_go_well(dead: Shell) -> None:
+def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
     first, second = bury(dead.app, "bad_arguments", "retries_exhausted")
     head, *rows = dead("list").out.splitlines()
     assert "  PERMANENT  " in head
@@ -93,13 +93,13 @@ def test_ids_are_whole_on_eighty_columns(dead: Shell, server: Server) -> None:
     (id,) = bury(dead.app, "a reason that is rather long, as reasons of banks are, so that it does not fit into a line")
     group = dead.app.dead.groups()[0].fingerprint
     for words, whole in (("list", id), ("groups", group)):
-        with Terminal(server, "dead", words, "--name", dead.app.name) as terminal:
-            assert max(map(len, terminal.lines)) <= 80
-            assert terminal.lines[1].split()[0] == whole
-            assert "permanent" not in terminal.lines[0], "none of them is, and there is little room"
+        lines = plain(on_terminal("dead", words, "--name", dead.app.name, url=server.url).out)
+        assert max(map(len, lines)) <= 80
+        assert lines[1].split()[0] == whole
+        assert "permanent" not in lines[0], "an empty column is left out on a narrow terminal"
 
 
-def test_a_group_is_retried_and_noted(dead: Shell) -> None:
+def test_group_is_retried_and_audited(dead: Shell) -> None:
     ids = bury(dead.app, "no stock for 1", "no stock for 2", "TimeoutError")
     group = dead("groups", "--json").json[0]["fingerprint"]
     assert dead("retry", "--all", "--group", group, "--yes").out == "retried 2 dead letters\n"
@@ -107,7 +107,7 @@ def test_a_group_is_retried_and_noted(dead: Shell) -> None:
     assert dead.deeds() == [("dead.retry", 2, {"all": True, "group": group})]
 
 
-def test_of_many_that_are_left_the_first_are_told_one_by_one_and_json_has_all(dead: Shell) -> None:
+def test_first_skipped_letters_are_listed_and_json_has_all(dead: Shell) -> None:
     ids = bury(dead.app, *["no stock"] * 130)
     assert dead("retry", *ids).out == "retried 130 dead letters\n"
     lines = dead("retry", *ids, code=1).out.splitlines()
@@ -118,7 +118,7 @@ def test_of_many_that_are_left_the_first_are_told_one_by_one_and_json_has_all(de
     assert [what for what, *_ in dead.deeds()] == ["dead.retry"], "what was done to none is no deed"
 
 
-def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: Shell) -> None:
+def test_letter_that_cannot_come_back_is_skipped_with_the_reason(dead: Shell) -> None:
     (job,) = bury(dead.app, "no stock")
     vms = dead.app.pool("vms")
     letters = []
@@ -126,16 +126,16 @@ def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: S
         vms.add(name, "ready")
         letters.append(vms.fail(name, "unreachable") or "")
     vms.add("vm-1")
-    told = dead("retry", "--all", "--yes", code=1)
-    first, second = told.out.splitlines()
+    seen = dead("retry", "--all", "--yes", code=1)
+    first, second = seen.out.splitlines()
     assert first == "retried 2 dead letters"
     assert second.startswith(f"left: dead letter {letters[0]} cannot come back: pool vms has an entity 'vm-1' already")
     assert vms.counts() == {"pending": 1, "ready": 1}
     assert dead("retry", letters[0], "--json", code=1).json == {"retried": 0, "left": [letters[0]]}
-    told = dead("retry", job, code=1)
-    assert told.out.splitlines()[1] == f"left: {job} is not a dead letter"
-    told = dead("retry", "--all", "--queue", vms.queue, "--yes", "--rate", "100/s", code=1)
-    assert "left: 1 dead letter: dead letter" in told.out and "'vm-1' already" in told.out
+    seen = dead("retry", job, code=1)
+    assert seen.out.splitlines()[1] == f"left: {job} is not a dead letter"
+    seen = dead("retry", "--all", "--queue", vms.queue, "--yes", "--rate", "100/s", code=1)
+    assert "left: 1 dead letter: dead letter" in seen.out and "'vm-1' already" in seen.out
     assert vms.queue in dead("list", "--queue", "vms", code=2).err
     vms.remove("vm-1")
     assert dead("retry", letters[0], "no-id", code=2).out == "", "nothing is done if one of them is none"
@@ -148,14 +148,13 @@ def test_what_cannot_come_back_is_left_with_the_reason_and_the_others_go(dead: S
         vms.remove(name)
 
 
-def test_a_run_that_was_interrupted_is_in_the_trail_with_what_it_did(dead: Shell, server: Server) -> None:
+def test_interrupted_run_is_audited_with_its_count(dead: Shell, server: Server) -> None:
     bury(dead.app, *"ab")
     words = ["retry", "--all", "--yes", "--rate", "1/h", "--text", "shop.charge", "--name", dead.app.name]
-    with Terminal(server, "dead", *words) as terminal:
-        eventually(lambda: terminal.saw("if this ends"), timeout=30)
-        terminal.process.send_signal(signal.SIGINT)
-        assert "Traceback" not in "".join(terminal.lines)
-        assert terminal.process.returncode == 130
+    with Terminal("dead", *words, url=server.url) as terminal:
+        terminal.shows("if this ends")
+        assert terminal.ends(signal.SIGINT) == 130
+        assert "Traceback" not in terminal.seen
     (run,) = dead("runs", "--json").json
     assert (run["state"], run["retried"]) == ("stopped", 1)
     about = {"id": run["id"], "rate": "1/h", "text": "***", "all": True, "broken_off": True}
@@ -175,9 +174,9 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
     assert listed("--until", "1h") == []
     assert listed("--since", "2020-01-01", "--from", "running") == [third, second, first]
     assert listed("--tenant", "acme") == []
-    told = dead("list", "--limit", "2", "--json")
-    after = told.err.split()[-1]
-    assert "there may be more: --after" in told.err
+    seen = dead("list", "--limit", "2", "--json")
+    after = seen.err.split()[-1]
+    assert "there may be more: --after" in seen.err
     assert listed("--after", after) == [first]
     for words, says in (
         (["--since", "yester-day"], "a time such as"),
@@ -189,7 +188,7 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
         assert says in dead("list", *words, code=2).err
 
 
-def test_what_was_discarded_is_restored(dead: Shell) -> None:
+def test_discarded_letters_are_restored(dead: Shell) -> None:
     first, second, third = bury(dead.app, "a", "b", "c")
     assert "for ten minutes" in dead("discard", first, second).err
     assert dead("discard", third, "--no-undo").err == ""
@@ -203,23 +202,25 @@ def test_what_was_discarded_is_restored(dead: Shell) -> None:
     ]  # fmt: skip
 
 
-def test_what_has_no_room_is_left_in_the_bin_with_the_reason(dead: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_without_room_are_not_restored_and_the_reason_is_printed(
+    dead: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = bury(dead.app, "a", "b")
     dead("discard", *old)
     bury(dead.app, "c", "d")
     monkeypatch.setenv("RELEVO_DEAD_MAX", "2")
-    told = dead("restore", *old, code=1)
-    assert [line.partition(":")[0] for line in told.out.splitlines()] == ["restored 0 dead letters", "left", "left"]
-    assert "no room for 1 of them" in told.out
+    seen = dead("restore", *old, code=1)
+    assert [line.partition(":")[0] for line in seen.out.splitlines()] == ["restored 0 dead letters", "left", "left"]
+    assert "no room for 1 of them" in seen.out
     monkeypatch.delenv("RELEVO_DEAD_MAX")
     assert dead("restore", "--all").out == "restored 2 dead letters\n"
 
 
 def test_a_letter_is_run_with_other_arguments(dead: Shell) -> None:
     (id,) = bury(dead.app, "no stock")
-    told = dead("edit", id, "--args", "[8]", "--kwargs", '{"cents": 5}', "--json").json
-    job = dead.app.job(told["job"])
-    assert (told["origin"], told["queue"]) == (id, "default")
+    seen = dead("edit", id, "--args", "[8]", "--kwargs", '{"cents": 5}', "--json").json
+    job = dead.app.job(seen["job"])
+    assert (seen["origin"], seen["queue"]) == (id, "default")
     assert (job.info().args, job.info().kwargs, job.info().origin) == ([8], {"cents": 5}, id)
     shown = dead("show", id).out
     assert f"replaced by      {job.id}" in shown
@@ -251,14 +252,14 @@ def test_letters_are_written_to_a_file_and_read_from_it(
     bury(dead.app, "c", queue="mails")
     assert dead("export", "-o", "l.jsonl").out == "exported 3 dead letters to l.jsonl\n"
     assert [path.name for path in tmp_path.iterdir()] == ["l.jsonl"]
-    assert (tmp_path / "l.jsonl").stat().st_mode & 0o077 == 0, "nobody else may read it"
+    assert (tmp_path / "l.jsonl").stat().st_mode & 0o077 == 0, "only the owner may read it"
     assert len(dead("export", "--queue", "mails").out.splitlines()) == 1
     there = Shell(app_factory(), capsys)
     assert there("import", "l.jsonl").out == "imported 3 dead letters, 0 were there already\n"
     with (tmp_path / "l.jsonl").open("a") as file:
         file.write("nonsense\n")
-    told = there("import", "l.jsonl", "--json", code=1).json
-    assert (told["new"], told["known"], told["refused"][0]["line"]) == (0, 3, 4)
+    seen = there("import", "l.jsonl", "--json", code=1).json
+    assert (seen["new"], seen["known"], seen["refused"][0]["line"]) == (0, 3, 4)
     assert "refused: line 4: " in there("import", "l.jsonl", code=1).out
     assert [row.id for row in there.app.dead.list()] == [row.id for row in dead.app.dead.list()]
     assert "cannot be read" in there("import", "none.jsonl", code=2).err
@@ -268,8 +269,8 @@ def test_letters_are_written_to_a_file_and_read_from_it(
     monkeypatch.setenv("RELEVO_DEAD_MAX", "1")
     there.app.dead.discard(all=True, undo=False)
     (tmp_path / "l.jsonl").write_text("".join((tmp_path / "l.jsonl").read_text().splitlines(keepends=True)[:3]))
-    told = there("import", "l.jsonl", code=1)
-    assert told.out == "imported 3 dead letters, 0 were there already\ndropped: the oldest 1: a queue keeps 1\n"
+    seen = there("import", "l.jsonl", code=1)
+    assert seen.out == "imported 3 dead letters, 0 were there already\ndropped: the oldest 1: a queue keeps 1\n"
     assert len(there.app.dead.list()) == 2
     assert [what for what, _, _ in dead.deeds()] == ["dead.export", "dead.export"]
 
@@ -283,7 +284,7 @@ def test_letters_go_through_pipes_and_links_and_leave_them_as_they_are(dead: She
     reader.start()
     dead("export", "-o", "pipe")
     assert pipe.is_fifo()
-    reader.join(30)
+    reader.join(PATIENCE)
     assert [len(one.splitlines()) for one in read] == [2]
     target.write_text("old")
     link.symlink_to("target")
@@ -296,13 +297,13 @@ def test_letters_go_through_pipes_and_links_and_leave_them_as_they_are(dead: She
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "target", "link", "dangling", "new"}
 
 
-def test_a_tracked_run_is_told_shown_and_resumed(dead: Shell) -> None:
+def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     bury(dead.app, *"abcd")
     with working(dead.app):
-        told = dead("retry", "--all", "--yes", "--canary", "--rate", "100/s")
-    assert told.out == "retried 4 dead letters\n"
+        seen = dead("retry", "--all", "--yes", "--canary", "--rate", "100/s")
+    assert seen.out == "retried 4 dead letters\n"
     (run,) = dead("runs", "--json").json
-    assert f"`relevo dead resume {run['id']}` goes on" in told.err
+    assert f"`relevo dead resume {run['id']}` goes on" in seen.err
     assert (run["state"], run["retried"], run["rate"], run["canary"]) == ("done", 4, "100/s", True)
     assert dead("runs", run["id"], "--json").json == [run]
     lines = dead("runs").out.splitlines()
@@ -313,7 +314,7 @@ def test_a_tracked_run_is_told_shown_and_resumed(dead: Shell) -> None:
     assert [what for what, _, _ in dead.deeds()] == ["dead.replay"], "the others changed nothing"
 
 
-def test_a_run_that_a_canary_stopped_says_so_and_exits_with_1(dead: Shell) -> None:
+def test_run_stopped_by_its_canary_exits_with_1(dead: Shell) -> None:
     bury(dead.app, *"abc")
 
     def fail(invoice: int) -> str:
@@ -322,13 +323,13 @@ def test_a_run_that_a_canary_stopped_says_so_and_exits_with_1(dead: Shell) -> No
     dead.app.task(name="shop.charge2", retries=0)(fail)
     dead.app.tasks["shop.charge"] = dead.app.tasks.pop("shop.charge2")
     with working(dead.app):
-        told = dead("retry", "--all", "--yes", "--canary", code=1)
-    assert "stopped: canary" in told.out and "is dead again" in told.out
-    assert "1 run again, 1 of 3 looked at" in told.out
+        seen = dead("retry", "--all", "--yes", "--canary", code=1)
+    assert "stopped: canary" in seen.out and "is dead again" in seen.out
+    assert "1 run again, 1 of 3 looked at" in seen.out
     assert len(dead.app.dead.list()) == 3
 
 
-def test_no_runs_are_no_runs(dead: Shell) -> None:
+def test_empty_list_of_runs_and_wrong_options_of_runs(dead: Shell) -> None:
     add_task(dead.app).enqueue(7)
     dead.app.queue().clear()
     assert dead("runs").out == "no tracked runs of late\n"

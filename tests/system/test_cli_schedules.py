@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
 import time
-from typing import Any
 
 import pytest
 
@@ -21,7 +14,7 @@ from relevo.store import workers
 from relevo.store.plan import Call
 from relevo.store.workers import WorkerInfo
 from tests.servers import Server
-from tests.system.shell import Told, command, environment, relevo
+from tests.system.shell import Output, on_terminal, plain, relevo
 from tests.working import drain
 
 #: In words, in the zone of the schedule, in winter and in summer.
@@ -43,7 +36,7 @@ class Shop:
 
         self.report = report
 
-    def ask(self, action: str, *words: str) -> Told:
+    def ask(self, action: str, *words: str) -> Output:
         return relevo("schedules", action, *words, "--name", self.app.name, url=self._server.url)
 
     def forget(self, name: str, *, ago_ms: int) -> None:
@@ -72,10 +65,10 @@ def test_all_schedules_are_listed_with_what_they_mean_and_when_they_fire(shop: S
     shop.app.schedule("nightly", shop.report, cron="30 2 * * *", tz="Europe/Madrid", queue="reports")
     shop.app.schedule("often", shop.report.s(7), every="14d")
     shop.app.schedule("never", shop.report, cron="@yearly").pause()
-    told = shop.ask("list")
-    assert (told.code, told.err) == (0, "")
-    assert [line.split()[0] for line in told.out.splitlines()] == ["NAME", "never", "nightly", "often"]
-    never, nightly, often = told.out.splitlines()[1:]
+    seen = shop.ask("list")
+    assert (seen.code, seen.err) == (0, "")
+    assert [line.split()[0] for line in seen.out.splitlines()] == ["NAME", "never", "nightly", "often"]
+    never, nightly, often = seen.out.splitlines()[1:]
     assert re.fullmatch(rf"nightly  at 02:30 every day +{AT_HALF_PAST_TWO} +- +shop\.report  reports", nightly), nightly
     assert re.fullmatch(r"never    at 00:00 on January 1 +- +- +paused  shop\.report  default", never), never
     assert re.search(r"often    every 14 days +(\S+|\w{3} 00:00 UTC|00:00 UTC) +in \d+[dhms]", often), often
@@ -84,7 +77,7 @@ def test_all_schedules_are_listed_with_what_they_mean_and_when_they_fire(shop: S
 def test_the_last_run_is_listed_with_its_state(shop: Shop) -> None:
     for name, days in (("well", 7), ("badly", 31)):
         shop.app.schedule(name, shop.report.s(days), every="1d", run_now=True)
-    assert re.search("well .* ready 0?[0-9]+s ago", shop.ask("list").out)
+    assert re.search(r"well .* ready \w+ ago", shop.ask("list").out)
 
 
 async def test_the_state_of_a_last_run_outlives_its_record(shop: Shop) -> None:
@@ -93,20 +86,20 @@ async def test_the_state_of_a_last_run_outlives_its_record(shop: Shop) -> None:
     await drain(shop.app)
     job = (await shop.app.schedules.get("gone").ainfo()).last_job
     await shop.app.arun(Call([b"DEL", shop.app.keys_of("default").key("ended") + b":" + job.encode()]))
-    told = shop.ask("list").out
-    assert re.search(r"well .* done \d+s ago ", told)
-    assert re.search(r"badly .* dead \d+s ago ", told)
-    assert re.search(r"gone .* ended \d+s ago ", told)
+    seen = shop.ask("list").out
+    assert re.search(r"well .* done \w+ ago ", seen)
+    assert re.search(r"badly .* dead \w+ ago ", seen)
+    assert re.search(r"gone .* ended \w+ ago ", seen)
     listed = {row["name"]: row["last"]["state"] for row in shop.ask("list", "--json").json}
     assert listed == {"well": "done", "badly": "dead", "gone": "unknown"}
     await shop.app.aclose()
 
 
-def test_a_list_of_none_says_so(shop: Shop) -> None:
+def test_empty_list_is_printed_as_such(shop: Shop) -> None:
     shop.report.enqueue(7, kind="long")
     shop.app.queue().clear()
-    told = shop.ask("list")
-    assert (told.code, told.out) == (0, "no schedules\n")
+    seen = shop.ask("list")
+    assert (seen.code, seen.out) == (0, "no schedules\n")
     assert shop.ask("list", "--json").json == []
 
 
@@ -142,7 +135,7 @@ def test_the_list_as_json_has_every_field(shop: Shop) -> None:
     }
 
 
-def test_what_is_stale_or_late_is_marked(shop: Shop) -> None:
+def test_late_schedule_is_marked(shop: Shop) -> None:
     shop.app.timetable.clear()
     shop.app.schedule("late", shop.report, every="1h")
     shop.app.schedule("both", shop.report, every="1h")
@@ -150,41 +143,27 @@ def test_what_is_stale_or_late_is_marked(shop: Shop) -> None:
     long_ago = time.time_ns() // 1_000_000 - 20 * 60_000
     shop.app.run(Call([b"HSET", keys.key("ticks"), "due:late", long_ago, "due:both", long_ago]))
     shop.app.schedules.get("both").pause()
-    told = shop.ask("list").out
-    assert re.search(r"late +every hour +\S+( \S+)? UTC +20m ago +- +late +shop", told), told
-    assert re.search(r"both +every hour +- +- +paused +shop", told), told
-    assert "late: the tick of 20m ago waits, for no worker serves 'default'" in shop.ask("show", "late").out
-
-
-def seen_on_a_terminal(server: Server, columns: int, *words: str) -> list[str]:
-    """Lines as a terminal of that width shows them, without colours."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    env = {**environment(server.url), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
-    env.pop("COLUMNS", None)
-    with subprocess.Popen(command("schedules", *words), env=env, stdin=theirs, stdout=theirs, stderr=theirs) as started:
-        os.close(theirs)
-        out = b""
-        try:
-            while part := os.read(ours, 65_536):
-                out += part
-        except OSError:  # it has ended
-            pass
-        os.close(ours)
-    assert started.returncode == 0, out
-    return re.sub(r"\x1b\[[0-9;]*m", "", out.decode()).replace("\r\n", "\n").splitlines()
+    seen = shop.ask("list").out
+    assert re.search(r"late +every hour +\S+( \S+)? UTC +2\dm ago +- +late +shop", seen), seen
+    assert re.search(r"both +every hour +- +- +paused +shop", seen), seen
+    assert re.search(r"late: the tick of 2\dm ago waits, for no worker serves 'default'", shop.ask("show", "late").out)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminal_shows_whole_lines(shop: Shop, server: Server, columns: int) -> None:
-    pytest.importorskip("rich")
     for name, cron in (("shop.reports.nightly", "30 2 * * *"), ("working-days", "0 9 * * MON-FRI")):
         shop.app.schedule(name, shop.report, cron=cron, tz="America/Argentina/Buenos_Aires")
-    lines = seen_on_a_terminal(server, columns, "list", "--name", shop.app.name)
+
+    def screen(*words: str) -> list[str]:
+        seen = on_terminal("schedules", *words, "--name", shop.app.name, url=server.url, columns=columns)
+        assert seen.code == 0, seen
+        return plain(seen.out)
+
+    lines = screen("list")
     assert max(map(len, lines)) <= columns
     assert len(lines) <= 7, "none takes more than three"
     assert ("shop.report" in " ".join(lines[1:]).replace("shop.reports", "")) == (columns == 120)
-    shown = seen_on_a_terminal(server, columns, "show", "working-days", "--name", shop.app.name)
+    shown = screen("show", "working-days")
     assert max(map(len, shown)) <= 80
     assert shown[1] == "fires     at 09:00 on Monday through Friday, America/Argentina/Buenos_Aires time"
 
@@ -211,9 +190,9 @@ async def test_one_schedule_is_explained_with_its_ticks_and_its_runs(shop: Shop)
     well = await handle.arun_now()
     await drain(shop.app)
     waits = await handle.arun_now()
-    told = shop.ask("show", "nightly")
-    assert (told.code, told.err) == (0, "")
-    about, ahead, runs = told.out.split("\n\n")
+    seen = shop.ask("show", "nightly")
+    assert (seen.code, seen.err) == (0, "")
+    about, ahead, runs = seen.out.split("\n\n")
     assert about.splitlines() == [
         "schedule nightly",
         "fires      at 02:30 every day, Europe/Madrid time",
@@ -239,20 +218,20 @@ async def test_one_schedule_is_explained_with_its_ticks_and_its_runs(shop: Shop)
     await shop.app.aclose()
 
 
-def test_show_tells_a_distance_a_pause_and_that_nothing_ran(shop: Shop) -> None:
+def test_show_explains_interval_pause_and_missing_runs(shop: Shop) -> None:
     shop.app.schedule("often", shop.report, every="90m").pause()
-    told = shop.ask("show", "often").out
+    seen = shop.ask("show", "often").out
     assert re.match(
-        r"schedule often\npaused \ds ago: no tick fires until it is resumed\nfires     every 90 minutes\n", told
+        r"schedule often\npaused \w+ ago: no tick fires until it is resumed\nfires     every 90 minutes\n", seen
     )
-    assert "\nevery     1h30m, counted from 1970-01-01 00:00 UTC\n" in told
-    assert "\noverlap   skip: a tick passes while the run before has not ended\n" in told
-    assert "\nmissed    once: one run makes up for all ticks that no worker fired in time\n" in told
-    assert "\n\nnext ticks, were it not paused\n  " in told
-    assert told.endswith("\n\nno runs yet\n")
+    assert "\nevery     1h30m, counted from 1970-01-01 00:00 UTC\n" in seen
+    assert "\noverlap   skip: a tick passes while the run before has not ended\n" in seen
+    assert "\nmissed    once: one run makes up for all ticks that no worker fired in time\n" in seen
+    assert "\n\nnext ticks, were it not paused\n  " in seen
+    assert seen.endswith("\n\nno runs yet\n")
 
 
-def test_show_tells_what_was_skipped_and_dropped(shop: Shop) -> None:
+def test_show_lists_skipped_and_dropped_ticks(shop: Shop) -> None:
     shop.app.schedule("often", shop.report, every="1h")
     runs = shop.app.keys_of("default").key("runs") + b":often"
     job = shop.report.enqueue()
@@ -268,9 +247,9 @@ def test_show_tells_what_was_skipped_and_dropped(shop: Shop) -> None:
     ]
     assert [row.split()[-1] for row in rows] == ["-", "ready", "ready"]
     assert len(shop.ask("show", "often", "--limit", "1").out.split("last runs\n")[1].splitlines()) == 2
-    told = shop.ask("show", "often", "--json").json
-    assert [row["state"] for row in told["history"]] == [None, "ready", "ready"]
-    assert told["history"][1] == {
+    seen = shop.ask("show", "often", "--json").json
+    assert [row["state"] for row in seen["history"]] == [None, "ready", "ready"]
+    assert seen["history"][1] == {
         "tick_ms": 7_200_000,
         "at_ms": 7_200_005,
         "job": job.id,
@@ -282,9 +261,9 @@ def test_show_tells_what_was_skipped_and_dropped(shop: Shop) -> None:
 def test_show_as_json_has_more_than_the_list(shop: Shop) -> None:
     shop.app.schedule("often", shop.report, every="1h", retries=3, on_failure="tell")
     (row,) = shop.ask("list", "--json").json
-    told = shop.ask("show", "often", "--json").json
+    seen = shop.ask("show", "often", "--json").json
     del row["last"]
-    assert told == {
+    assert seen == {
         **row,
         "seen_ms": None,
         "options": {"retries": 3, "on_failure": "tell"},
@@ -299,38 +278,38 @@ def test_show_as_json_has_more_than_the_list(shop: Shop) -> None:
 def test_schedules_are_paused_and_resumed_by_name(shop: Shop) -> None:
     for name in ("a", "b"):
         shop.app.schedule(name, shop.report, every="1h")
-    told = shop.ask("pause", "a", "b", "a")
-    assert (told.code, told.out, told.err) == (0, "paused a\npaused b\n", "")
+    seen = shop.ask("pause", "a", "b", "a")
+    assert (seen.code, seen.out, seen.err) == (0, "paused a\npaused b\n", "")
     assert all(info.paused_ms for info in shop.app.schedules.list())
-    told = shop.ask("pause", "a")
-    assert (told.code, told.out) == (0, "a was paused already\n")
+    seen = shop.ask("pause", "a")
+    assert (seen.code, seen.out) == (0, "a was paused already\n")
     assert shop.ask("resume", "a", "b", "--json").json == {"resumed": ["a", "b"], "left": []}
     assert not any(info.paused_ms for info in shop.app.schedules.list())
     assert shop.ask("resume", "a").out == "a was not paused\n"
 
 
-def test_one_that_does_not_exist_is_told_and_the_others_are_done(shop: Shop) -> None:
+def test_unknown_name_is_reported_and_the_others_are_paused(shop: Shop) -> None:
     shop.app.schedule("nightly", shop.report, every="1h")
-    told = shop.ask("pause", "nightli", "nightly")
-    assert (told.code, told.out) == (1, "paused nightly\n")
-    assert told.err == "relevo: no schedule 'nightli', did you mean 'nightly'?\n"
-    told = shop.ask("resume", "nightli", "nightly", "--json")
-    assert (told.code, told.json) == (1, {"resumed": ["nightly"], "left": ["nightli"]})
+    seen = shop.ask("pause", "nightli", "nightly")
+    assert (seen.code, seen.out) == (1, "paused nightly\n")
+    assert seen.err == "relevo: no schedule 'nightli', did you mean 'nightly'?\n"
+    seen = shop.ask("resume", "nightli", "nightly", "--json")
+    assert (seen.code, seen.json) == (1, {"resumed": ["nightly"], "left": ["nightli"]})
 
 
 @pytest.mark.parametrize("action", ["show", "run"])
 def test_an_unknown_schedule_is_exit_code_1(shop: Shop, action: str) -> None:
-    told = shop.ask(action, "nightly")
-    assert (told.code, told.out, told.err) == (1, "", "relevo: no schedule 'nightly'\n")
-    told = shop.ask(action, "nightly", "--json")
-    assert (told.code, told.json) == (1, {"error": "UnknownSchedule", "message": "no schedule 'nightly'"})
+    seen = shop.ask(action, "nightly")
+    assert (seen.code, seen.out, seen.err) == (1, "", "relevo: no schedule 'nightly'\n")
+    seen = shop.ask(action, "nightly", "--json")
+    assert (seen.code, seen.json) == (1, {"error": "UnknownSchedule", "message": "no schedule 'nightly'"})
 
 
 def test_run_prints_the_id_of_the_job_and_nothing_else(shop: Shop) -> None:
     shop.app.schedule("weekly", shop.report.s(7), every="7d", queue="reports")
-    told = shop.ask("run", "weekly")
-    assert (told.code, told.err) == (0, "")
-    id = told.out.removesuffix("\n")
+    seen = shop.ask("run", "weekly")
+    assert (seen.code, seen.err) == (0, "")
+    id = seen.out.removesuffix("\n")
     assert looks_like_id(id)
     assert shop.app.job(id).info().args == [7]
     job = shop.ask("run", "weekly", "--json").json
@@ -343,20 +322,20 @@ def test_run_prints_the_id_of_the_job_and_nothing_else(shop: Shop) -> None:
 async def test_schedules_are_removed_by_name(shop: Shop) -> None:
     for name in ("a", "b"):
         await shop.app.aschedule(name, shop.report, every="1h")
-    told = shop.ask("remove", "a", "c", "b")
-    assert (told.code, told.out, told.err) == (1, "removed a\nremoved b\n", "relevo: no schedule 'c'\n")
+    seen = shop.ask("remove", "a", "c", "b")
+    assert (seen.code, seen.out, seen.err) == (1, "removed a\nremoved b\n", "relevo: no schedule 'c'\n")
     assert await shop.app.schedules.alist() == []
     assert shop.ask("remove", "a", "--json").json == {"removed": [], "left": ["a"]}
     await shop.app.aclose()
 
 
-async def test_removing_what_code_still_names_warns_that_it_comes_back(shop: Shop) -> None:
+async def test_removing_a_schedule_of_a_decorator_warns_that_it_comes_back(shop: Shop) -> None:
     app = shop.app
     app.task(name="nightly", every="1h")(lambda: None)
     await drain(app)
-    told = shop.ask("remove", "nightly")
-    assert (told.code, told.out) == (0, "removed nightly\n")
-    assert told.err == (
+    seen = shop.ask("remove", "nightly")
+    assert (seen.code, seen.out) == (0, "removed nightly\n")
+    assert seen.err == (
         "relevo: warning: nightly comes back with the next worker as long as a decorator names it; "
         "to keep it from running, pause it\n"
     )
@@ -373,43 +352,10 @@ async def test_stale_schedules_are_removed_together_and_named(shop: Shop) -> Non
     assert shop.ask("remove", "--stale").out == "no stale schedules\n"
     for name in ("a", "b"):
         shop.forget(name, ago_ms=STALE_MS + 60_000)
-    told = shop.ask("list").out
-    assert [name for name in ("a", "b", "c", "called") if "stale" in table(told)[name]] == ["a", "b"]
+    seen = shop.ask("list").out
+    assert [name for name in ("a", "b", "c", "called") if "stale" in table(seen)[name]] == ["a", "b"]
     assert "stale: no code names it any more; `relevo schedules remove a` removes it" in shop.ask("show", "a").out
-    told_removing = shop.ask("remove", "--stale")
-    assert (told_removing.code, told_removing.out, told_removing.err) == (0, "removed a\nremoved b\n", "")
+    removed = shop.ask("remove", "--stale")
+    assert (removed.code, removed.out, removed.err) == (0, "removed a\nremoved b\n", "")
     assert shop.ask("remove", "--stale", "--json").json == {"removed": [], "left": []}
     assert [row["name"] for row in shop.ask("list", "--json").json] == ["c", "called"]
-
-
-# The command line
-
-
-@pytest.mark.parametrize("action", ["list", "show", "pause", "resume", "run", "remove"])
-def test_every_action_explains_itself_with_an_example(action: str) -> None:
-    told = relevo("schedules", action, "--help")
-    assert told.code == 0
-    assert f"examples:\n  relevo schedules {action}" in told.out
-    assert "--json" in told.out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "ACTION"),
-        (["lits"], "invalid choice"),
-        (["show"], "NAME"),
-        (["run"], "NAME"),
-        (["pause"], "NAME"),
-        (["remove"], "Give their names, or --stale; not both"),
-        (["remove", "a", "--stale"], "Give their names, or --stale; not both"),
-        (["remove", "--stal"], "--stal"),
-        (["show", "a", "--limit", "0"], "from 1 to 1000"),
-    ],
-)
-def test_a_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], said: str) -> None:
-    named: list[Any] = ["--name", "x"] if words else []
-    told = relevo("schedules", *words, *named, url=server.url)
-    assert (told.code, told.out) == (2, "")
-    assert said in told.err
-    assert "Traceback" not in told.err

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,9 +18,9 @@ from relevo.flow import Member, Workflow, WorkflowInfo, WorkflowProgress
 from relevo.model.job import State
 from relevo.store import flows
 from relevo.store.plan import Ahead
-from tests.eventually import eventually
-from tests.servers import Server, free_port
-from tests.system.shell import Told, command, environment, relevo
+from tests.eventually import PATIENCE, eventually
+from tests.servers import Server
+from tests.system.shell import Output, Terminal, command, environment, on_terminal, plain, relevo
 from tests.working import drained, working
 
 NO_SUCH_ID = "01k9q4w2zhq3mf7d0a2f"
@@ -67,7 +64,7 @@ def tasks(app: Relevo) -> Tasks:
     return Tasks(size, parse, total, more, mail)
 
 
-def shown(server: Server, app: Relevo, flow: Workflow[Any], *words: str, encoding: str = "utf-8") -> Told:
+def shown(server: Server, app: Relevo, flow: Workflow[Any], *words: str, encoding: str = "utf-8") -> Output:
     words = ("workflow", flow.id, "--name", app.name, *words)
     return relevo(*words, url=server.url, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
 
@@ -79,73 +76,36 @@ def work(app: Relevo) -> None:
         eventually(lambda: not any(app.queue(name).stats().living for name in queues))
 
 
-def tree_of(told: Told) -> list[str]:
+def tree_of(seen: Output) -> list[str]:
     """The lines below the head, with times left out."""
-    below = told.out.split("\n\n", 1)[1]
+    below = seen.out.split("\n\n", 1)[1]
     return [re.sub(r"  \d\d:\d\d:\d\d[^ ]*, [\w.]+", "", line) for line in below.splitlines()]
 
 
 # The command line
 
 
-def test_the_command_explains_itself_with_an_example() -> None:
-    told = relevo("workflow", "--help")
-    assert told.code == 0
-    assert "examples:\n  relevo workflow" in told.out
-    assert "\n    workflow " in relevo("--help").out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--watch"], "--watch is for one workflow: give its id"),
-        (["--cancel"], "--cancel is for one workflow"),
-        (["--retry"], "--retry is for one workflow"),
-        (["--all"], "--all is for one workflow"),
-        (["--limit", "0"], "from 1 to 1000"),
-        ([NO_SUCH_ID, "--limit", "3"], "--limit is for the list"),
-        ([NO_SUCH_ID, "--cancel", "--retry"], "not allowed with"),
-        ([NO_SUCH_ID, "--watch", "--json"], "when output is JSON"),
-        ([NO_SUCH_ID, "--watch", "nan"], "seconds"),
-        ([NO_SUCH_ID, NO_SUCH_ID], "unrecognized"),
-    ],
-)
-def test_a_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], said: str) -> None:
-    told = relevo("workflow", *words, "--name", "x", url=server.url)
-    assert told.code == 2
-    assert told.out == "" or told.json["error"] == "ConfigurationError"
-    assert said in told.err
-    assert "Traceback" not in told.err
-
-
 @pytest.mark.parametrize("id", [NO_SUCH_ID, "nonsense", "*", "", "🦊", "-" * 3000])
 def test_a_workflow_that_does_not_exist_is_not_found(server: Server, app: Relevo, id: str) -> None:
-    told = relevo("workflow", "--name", app.name, "--json", "--", id, url=server.url)
-    assert (told.code, told.json["error"]) == (1, "UnknownJob")
-    assert told.err.count("\n") == 1
+    seen = relevo("workflow", "--name", app.name, "--json", "--", id, url=server.url)
+    assert (seen.code, seen.json["error"]) == (1, "UnknownJob")
+    assert seen.err.count("\n") == 1
 
 
-def test_a_server_that_is_down_is_critical() -> None:
-    url = f"redis://127.0.0.1:{free_port()}/0"
-    for words in ([], [NO_SUCH_ID]):
-        told = relevo("workflow", *words, "--name", "x", "--json", url=url, RELEVO_CALL_TIMEOUT="200ms")
-        assert (told.code, told.json["error"]) == (2, "ServerUnavailable")
-
-
-def test_whoever_mixes_up_jobs_and_workflows_is_told(server: Server, app: Relevo, tasks: Tasks) -> None:
+def test_id_of_a_job_given_for_a_workflow_is_explained(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = (tasks.size.s("a") | tasks.mail.si("b")).enqueue()
     member = flow.info().members[0].id
     alone = tasks.size.enqueue("c").id
-    told = relevo("workflow", member, "--name", app.name, url=server.url)
-    assert (told.code, told.out) == (1, "")
-    assert f"`relevo workflow {flow.id}` shows its workflow" in told.err
-    told = relevo("workflow", alone, "--name", app.name, url=server.url)
-    assert (told.code, told.out) == (1, "")
-    assert f"`relevo job {alone}` shows it" in told.err
+    seen = relevo("workflow", member, "--name", app.name, url=server.url)
+    assert (seen.code, seen.out) == (1, "")
+    assert f"`relevo workflow {flow.id}` shows its workflow" in seen.err
+    seen = relevo("workflow", alone, "--name", app.name, url=server.url)
+    assert (seen.code, seen.out) == (1, "")
+    assert f"`relevo job {alone}` shows it" in seen.err
     for _ in range(2):  # while it lives, and when it has ended
-        told = relevo("job", flow.id, "--name", app.name, url=server.url)
-        assert (told.code, told.out) == (1, "")
-        assert f"is a workflow, not a job; `relevo workflow {flow.id}` shows it" in told.err
+        seen = relevo("job", flow.id, "--name", app.name, url=server.url)
+        assert (seen.code, seen.out) == (1, "")
+        assert f"is a workflow, not a job; `relevo workflow {flow.id}` shows it" in seen.err
         drained(app)
 
 
@@ -155,14 +115,14 @@ def test_whoever_mixes_up_jobs_and_workflows_is_told(server: Server, app: Relevo
 def test_a_workflow_is_shown_as_a_tree_of_its_shape(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.parse.s("bb") | tasks.mail.si("x")).then(tasks.total.si([3])).enqueue()
     ids = [one.id for one in flow.info().members]
-    told = shown(server, app, flow)
-    assert (told.code, told.err) == (0, "")
-    head = [line.split() for line in told.out.splitlines()[:5]]
+    seen = shown(server, app, flow)
+    assert (seen.code, seen.err) == (0, "")
+    head = [line.split() for line in seen.out.splitlines()[:5]]
     assert head[0] == ["▶", "workflow", flow.id, "is", "running"]
     assert head[1] == ["queue", "default"]
     assert " ".join(head[2]) == f"progress {'░' * BAR} 0 of 4 jobs ended: 4 open"
     assert (head[3][0], head[4][:2]) == ("began", ["so", "far"])
-    assert tree_of(told) == [
+    assert tree_of(seen) == [
         "chain of 2, 4 jobs: 2 ready, 2 waiting",
         "├── group of 2, 3 jobs: 2 ready, 1 waiting",
         f"│   ├── ○ ready  shop.size  {ids[0]}",
@@ -172,21 +132,21 @@ def test_a_workflow_is_shown_as_a_tree_of_its_shape(server: Server, app: Relevo,
         f"└── · waiting  shop.total  {ids[3]}",
     ]
     work(app)
-    told = shown(server, app, flow)
-    assert told.out.startswith(f"✓ workflow {flow.id} is done\n")
-    assert f"{'█' * BAR}  4 of 4 jobs ended: 4 done" in told.out
-    assert "\ntook " in told.out
+    seen = shown(server, app, flow)
+    assert seen.out.startswith(f"✓ workflow {flow.id} is done\n")
+    assert f"{'█' * BAR}  4 of 4 jobs ended: 4 done" in seen.out
+    assert "\ntook " in seen.out
     for one in flow.info().members:
         assert one.started_ms is not None and one.ended_ms is not None
-        assert re.search(rf"✓ done  shop\.\w+ +{one.id}  \d\d:\d\d:\d\d(–\d\d:\d\d:\d\d)?, \d", told.out)
+        assert re.search(rf"✓ done  shop\.\w+ +{one.id}  \d\d:\d\d:\d\d(–\d\d:\d\d:\d\d)?, \d", seen.out)
 
 
 def test_a_running_member_says_since_when(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
     app.queue().take(1, worker="w1", lease="1m")
-    told = shown(server, app, flow)
-    assert "group of 2: 1 running, 1 ready\n" in told.out
-    assert re.search(r"▶ running  shop\.size  \w{20}  since \d\d:\d\d:\d\d, \d+s\n", told.out)
+    seen = shown(server, app, flow)
+    assert "group of 2: 1 running, 1 ready\n" in seen.out
+    assert re.search(r"▶ running  shop\.size  \w{20}  since \d\d:\d\d:\d\d, \d+s\n", seen.out)
 
 
 def test_late_members_gathering_jobs_and_callbacks_have_their_own_places(
@@ -198,25 +158,25 @@ def test_late_members_gathering_jobs_and_callbacks_have_their_own_places(
     )
     held = flow.on_failure(tasks.mail.s("bad")).enqueue()
     work(app)
-    told = shown(server, app, held)
+    seen = shown(server, app, held)
     info = held.info()
     assert info.progress.total == info.progress.done == 7
     joined = sorted(one.id for one in info.members if one.joined)
     (_, well), (_, bad) = info.callbacks
-    assert tree_of(told)[7:] == [
+    assert tree_of(seen)[7:] == [
         "joined: 2 done",
         f"├── ✓ done  shop.more  {joined[0]}",
         f"└── ✓ done  shop.more  {joined[1]}",
         "1 job to gather results: 1 done",
         "callbacks",
         f"├── on_success  ✓ done       shop.mail  {well.id}",
-        *(line for line in tree_of(told) if f"└── on_failure  – cancelled  shop.mail  {bad.id}" in line),
+        *(line for line in tree_of(seen) if f"└── on_failure  – cancelled  shop.mail  {bad.id}" in line),
     ]
-    assert tree_of(told)[0] == "chain of 2, 4 jobs: 4 done"
-    assert "relevo.gather" not in told.out
+    assert tree_of(seen)[0] == "chain of 2, 4 jobs: 4 done"
+    assert "relevo.gather" not in seen.out
 
 
-def test_members_of_which_every_trace_is_lost_keep_their_place(server: Server, app: Relevo, tasks: Tasks) -> None:
+def test_members_without_any_record_keep_their_place(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.parse.s("b"), tasks.size.s("c")).enqueue()
     ids = [one.id for one in flow.info().members]
     keys = app.keys_of("default")
@@ -224,43 +184,43 @@ def test_members_of_which_every_trace_is_lost_keep_their_place(server: Server, a
     server.command("ZREM", keys.key("ready"), ids[1])
     server.command("HDEL", keys.key("waiters"), ids[1])
     assert shown(server, app, flow, "--cancel").code == 0
-    told = shown(server, app, flow)
-    assert "– workflow" in told.out
-    lines = tree_of(told)
+    seen = shown(server, app, flow)
+    assert "– workflow" in seen.out
+    lines = tree_of(seen)
     assert lines[0] == "group of 3: 3 cancelled"
     for line, task, id in zip(lines[1:], ("size ", "parse", "size "), ids, strict=True):
         assert f"– cancelled  shop.{task}  {id}  ended " in line
 
 
-def test_what_a_job_says_cannot_steer_a_terminal(server: Server, app: Relevo, tasks: Tasks) -> None:
+def test_control_characters_of_a_job_are_escaped(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
     (lease,) = app.queue().take(1)
     assert lease.bury("\x1b[2J\nsecond line [bold red]x[/] \u202e")
-    told = shown(server, app, flow)
-    assert "  \\x1b[2J second line [bold red]x[/] \\u202e\n" in told.out
-    assert not {"\x1b", "\u202e"} & set(told.out)
+    seen = shown(server, app, flow)
+    assert "  \\x1b[2J second line [bold red]x[/] \\u202e\n" in seen.out
+    assert not {"\x1b", "\u202e"} & set(seen.out)
 
 
 def test_a_terminal_without_utf8_gets_letters(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.parse.s("bad")).then(tasks.total.s()).enqueue()
     drained(app)
-    told = shown(server, app, flow, encoding="ascii")
-    assert told.out.isascii()
-    assert "\\u" not in told.out
-    assert "\n|   +-- + done  shop.size" in told.out
-    assert "\n|   `-- x dead  shop.parse" in told.out
+    seen = shown(server, app, flow, encoding="ascii")
+    assert seen.out.isascii()
+    assert "\\u" not in seen.out
+    assert "\n|   +-- + done  shop.size" in seen.out
+    assert "\n|   `-- x dead  shop.parse" in seen.out
 
 
 # Many members
 
 
-def test_two_thousand_members_are_counted_and_only_some_drawn(server: Server, app: Relevo, tasks: Tasks) -> None:
+def test_many_members_are_counted_and_only_some_drawn(server: Server, app: Relevo, tasks: Tasks) -> None:
     pages = ["bad" if n % 100 == 50 else "good" for n in range(2000)]
     flow = group(tasks.parse.s(page) for page in pages).then(tasks.total.s()).enqueue()
     work(app)
-    told = shown(server, app, flow)
-    assert f"{'█' * (BAR - 1)}▒  2,001 of 2,001 jobs ended: 1,980 done, 21 failed" in told.out
-    lines = tree_of(told)
+    seen = shown(server, app, flow)
+    assert f"{'█' * (BAR - 1)}▒  2,001 of 2,001 jobs ended: 1,980 done, 21 failed" in seen.out
+    lines = tree_of(seen)
     assert lines[0] == "chain of 2, 2,001 jobs: 20 dead, 1 cancelled, 1,980 done"
     assert lines[1] == "├── group of 2,000: 20 dead, 1,980 done"
     assert [line[8:14] for line in lines[2:12]] == ["✗ dead"] * 10
@@ -277,7 +237,7 @@ def test_two_thousand_members_are_counted_and_only_some_drawn(server: Server, ap
     assert [one["state"] for one in members[:-1]] == ["dead" if page == "bad" else "done" for page in pages]
 
 
-def test_states_of_two_thousand_living_members_are_all_known(server: Server, app: Relevo, tasks: Tasks) -> None:
+def test_states_of_many_living_members_are_all_known(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a") for _ in range(2000)).then(tasks.total.s()).enqueue()
     app.queue().take(3, lease="1m")
     lines = tree_of(shown(server, app, flow))
@@ -330,7 +290,7 @@ def test_a_small_branch_leaves_its_room_to_a_large_one() -> None:
         (0, 0, 0, "█" * 20),
     ],
 )
-def test_the_bar_shows_whatever_there_is_any_of(done: int, failed: int, open: int, drawn: str) -> None:
+def test_bar_shows_every_outcome_that_occurs(done: int, failed: int, open: int, drawn: str) -> None:
     assert bar(WorkflowProgress(done + failed + open, done, failed, open)) == drawn
 
 
@@ -340,112 +300,88 @@ def test_the_bar_shows_whatever_there_is_any_of(done: int, failed: int, open: in
 def test_a_workflow_as_json_has_every_field_of_its_info(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.parse.s("bad")).then(tasks.total.s()).on_failure(tasks.mail.s("x")).enqueue()
     work(app)
-    told = shown(server, app, flow, "--json")
-    assert (told.code, told.json) == (0, msgspec.json.decode(msgspec.json.encode(flow.info())))
-    assert set(told.json) == {
+    seen = shown(server, app, flow, "--json")
+    assert (seen.code, seen.json) == (0, msgspec.json.decode(msgspec.json.encode(flow.info())))
+    assert set(seen.json) == {
         "id", "queue", "state", "progress", "began_ms", "ended_ms", "shape", "members", "callbacks",
     }  # fmt: skip
-    assert (told.json["state"], told.json["progress"]) == ("dead", {"total": 3, "done": 1, "failed": 2, "open": 0})
-    assert told.json["shape"] == {"chain": [{"group": ["0-1"]}, 2]}
-    done, dead, cancelled = told.json["members"]
+    assert (seen.json["state"], seen.json["progress"]) == ("dead", {"total": 3, "done": 1, "failed": 2, "open": 0})
+    assert seen.json["shape"] == {"chain": [{"group": ["0-1"]}, 2]}
+    done, dead, cancelled = seen.json["members"]
     assert set(done) == {
         "id", "queue", "task", "state", "joined", "started_ms", "ended_ms", "reason", "error",
     }  # fmt: skip
     assert (dead["reason"], dead["error"]) == ("retries_exhausted", "ValueError: no table in bad")
     assert (cancelled["queue"], cancelled["reason"]) == ("reports", "dependency_failed")
-    ((kind, callback),) = told.json["callbacks"]
+    ((kind, callback),) = seen.json["callbacks"]
     assert (kind, callback["task"], callback["state"]) == ("on_failure", "shop.mail", "done")
 
 
 # Deeds
 
-SHOP = """
-from pathlib import Path
-from relevo import Relevo, group
-app = Relevo({name!r})
 
-@app.task(retries=0)
-def parse(page: str) -> int:
-    if page == "bad" and not Path("mended").exists():
-        raise ValueError("no table")
-    return len(page)
+def test_failed_part_of_a_workflow_is_run_again(server: Server, app: Relevo) -> None:
+    mended = False
 
-@app.task
-def total(sizes: list[int]) -> int:
-    return sum(sizes)
+    @app.task(retries=0)
+    def parse(page: str) -> int:
+        if page == "bad" and not mended:
+            raise ValueError("no table")
+        return len(page)
 
-if __name__ == "__main__":
-    print(group(parse.s("good"), parse.s("bad")).then(total.s()).enqueue().id)
-"""
+    @app.task
+    def total(sizes: list[int]) -> int:
+        return sum(sizes)
 
+    flow = group(parse.s("good"), parse.s("bad")).then(total.s()).enqueue()
+    early = shown(server, app, flow, "--retry")
+    assert early.code == 1
+    assert early.out.startswith("nothing to run again: only dead, cancelled or expired jobs can be\n")
+    drained(app)
+    seen = shown(server, app, flow)
+    assert seen.code == 0, "the command did what was asked"
+    assert seen.out.startswith(f"✗ workflow {flow.id} is dead\n")
+    assert "  retries_exhausted: ValueError: no table\n" in seen.out
+    assert shown(server, app, flow, "--watch").code == 1, "the exit code of watching is that of the workflow"
 
-def test_the_failed_part_of_a_workflow_is_run_again_by_a_real_worker(
-    server: Server, app: Relevo, tmp_path: Path
-) -> None:
-    (tmp_path / "shop.py").write_text(SHOP.format(name=app.name))
-
-    def run(*words: str) -> Told:
-        return relevo(*words, url=server.url, cwd=tmp_path)
-
-    made = subprocess.run(
-        [*command()[:1], "shop.py"],
-        env=environment(server.url),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    id = made.stdout.strip()
-    watched = run("workflow", id, "-A", "shop:app", "--retry")
-    assert (watched.code, watched.out.splitlines()[0]) == (
-        1,
-        "nothing to run again: only dead, cancelled or expired jobs can be",
-    )
-    assert run("worker", "shop:app", "--burst").code == 0
-    told = run("workflow", id, "-A", "shop:app")
-    assert told.code == 0  # it was asked for, and here it is
-    assert told.out.startswith(f"✗ workflow {id} is dead\n")
-    assert "  retries_exhausted: ValueError: no table\n" in told.out
-    assert run("workflow", id, "-A", "shop:app", "--watch").code == 1  # whoever waits for it wants to know
-
-    (tmp_path / "mended").touch()
-    told = run("workflow", id, "-A", "shop:app", "--retry")
-    assert told.code == 0
-    assert told.out.startswith(f"1 job will run again, and what waits for it\n\n▶ workflow {id} is running\n")
-    assert run("worker", "shop:app", "--burst").code == 0
-    assert run("workflow", id, "-A", "shop:app", "--watch").code == 0
-    assert run("workflow", id, "-A", "shop:app", "--json").json["progress"]["done"] == 3
-    assert app.workflow(id).result(timeout=5) == 7
+    mended = True
+    seen = shown(server, app, flow, "--retry")
+    assert seen.code == 0
+    assert seen.out.startswith(f"1 job will run again, and what waits for it\n\n▶ workflow {flow.id} is running\n")
+    drained(app)
+    assert shown(server, app, flow, "--watch").code == 0
+    assert shown(server, app, flow, "--json").json["progress"]["done"] == 3
+    assert flow.result(timeout=PATIENCE) == 7
 
 
 def test_a_workflow_is_cancelled_once(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
-    told = shown(server, app, flow, "--cancel")
-    assert told.code == 0
-    assert told.out.startswith(f"cancelled 3 jobs\n\n– workflow {flow.id} is cancelled\n")
-    told = shown(server, app, flow, "--cancel")
-    assert told.code == 1
-    assert told.out.startswith("nothing to cancel: it has ended\n")
-    told = shown(server, app, flow, "--cancel", "--json")
-    assert (told.code, told.json["cancelled"], told.json["state"]) == (1, 0, "cancelled")
-    told = shown(server, app, flow, "--retry", "--json")
-    assert (told.code, told.json["retried"], told.json["state"]) == (0, 3, "running")
+    seen = shown(server, app, flow, "--cancel")
+    assert seen.code == 0
+    assert seen.out.startswith(f"cancelled 3 jobs\n\n– workflow {flow.id} is cancelled\n")
+    seen = shown(server, app, flow, "--cancel")
+    assert seen.code == 1
+    assert seen.out.startswith("nothing to cancel: it has ended\n")
+    seen = shown(server, app, flow, "--cancel", "--json")
+    assert (seen.code, seen.json["cancelled"], seen.json["state"]) == (1, 0, "cancelled")
+    seen = shown(server, app, flow, "--retry", "--json")
+    assert (seen.code, seen.json["retried"], seen.json["state"]) == (0, 3, "running")
     assert shown(server, app, flow, "--cancel", "--json").json["cancelled"] == 3
 
 
 def test_a_running_member_is_asked_to_stop(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
     app.queue().take(1, lease="1m")
-    told = shown(server, app, flow, "--cancel")
-    assert told.code == 0
-    assert told.out.startswith("cancelled 2 jobs; workers were asked to stop those that run\n")
+    seen = shown(server, app, flow, "--cancel")
+    assert seen.code == 0
+    assert seen.out.startswith("cancelled 2 jobs; workers were asked to stop those that run\n")
     assert app.workflow(flow.id).status() is State.RUNNING
 
 
 # Watching
 
 
-def test_watching_in_a_pipe_tells_each_change_and_how_it_ended(server: Server, app: Relevo, tasks: Tasks) -> None:
+def test_watching_in_a_pipe_prints_each_change_and_the_end(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
     started = subprocess.Popen(
         command("workflow", flow.id, "--name", app.name, "--watch", "0.1"),
@@ -464,66 +400,25 @@ def test_watching_in_a_pipe_tells_each_change_and_how_it_ended(server: Server, a
         assert out.readline()[8:] == "  done       2 of 2 jobs ended: 2 done\n"
         assert out.readline() == "\n"
         assert out.read().startswith(f"✓ workflow {flow.id} is done\n")
-    assert started.wait(30) == 0
-
-
-class Terminal:
-    """A command on a terminal of 80 columns."""
-
-    def __init__(self, server: Server, *words: str) -> None:
-        self._ours, theirs = pty.openpty()
-        env = environment(server.url, COLUMNS="80", LINES="40", TERM="xterm-256color")
-        env.pop("NO_COLOR", None)
-        self.process = subprocess.Popen(command(*words), env=env, stdin=theirs, stdout=theirs, stderr=theirs)
-        os.close(theirs)
-        self.seen = ""
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-
-    def saw(self, text: str) -> bool:
-        """Whether it has shown this; looks at what it writes next."""
-        try:
-            self.seen += os.read(self._ours, 65536).decode(errors="replace")
-        except OSError:  # how Linux says that the other side was closed
-            assert text in self.seen, f"it ended without {text!r}"
-        return text in self.seen
-
-    @property
-    def lines(self) -> list[str]:
-        """All of it, without colours."""
-        try:
-            while chunk := os.read(self._ours, 65536):
-                self.seen += chunk.decode(errors="replace")
-        except OSError:
-            pass
-        self.process.wait(30)
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen).replace("\r", "").splitlines()
+    assert started.wait(PATIENCE) == 0
 
 
 def test_watching_refreshes_a_terminal_until_the_workflow_ends(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
-    with Terminal(server, "workflow", flow.id, "--name", app.name, "--watch", "0.1") as terminal:
-        eventually(lambda: terminal.saw("2 ready"), timeout=30)
+    with Terminal("workflow", flow.id, "--name", app.name, "--watch", "0.1", url=server.url) as terminal:
+        terminal.shows("2 ready")
         drained(app)
-        eventually(lambda: terminal.saw("is done"), timeout=30)
+        assert terminal.ends() == 0
         assert terminal.lines[-1].lstrip().startswith("└── ✓ done")
-        assert terminal.process.returncode == 0
         assert "\x1b[?25h" in terminal.seen  # the cursor is back
 
 
 def test_watching_ends_with_an_interruption(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
-    with Terminal(server, "workflow", flow.id, "--name", app.name, "--watch", "0.1") as terminal:
-        eventually(lambda: terminal.saw("2 ready"), timeout=30)
-        terminal.process.send_signal(signal.SIGINT)
-        assert "Traceback" not in "".join(terminal.lines)
-        assert terminal.process.returncode == 130
+    with Terminal("workflow", flow.id, "--name", app.name, "--watch", "0.1", url=server.url) as terminal:
+        terminal.shows("2 ready")
+        assert terminal.ends(signal.SIGINT) == 130
+        assert "Traceback" not in terminal.seen
         assert "\x1b[?25h" in terminal.seen
     flow.cancel()
 
@@ -535,20 +430,22 @@ def test_trees_and_tables_fit_into_eighty_columns(server: Server, app: Relevo, t
     flow = group(tasks.size.s("a") | tasks.size.si("x"), tasks.parse.s("bad")).then(tasks.total.s())
     held = flow.on_failure(tasks.mail.s("x")).enqueue()
     work(app)
-    with Terminal(server, "workflow", held.id, "--name", app.name) as terminal:
-        lines = terminal.lines
-        assert "\x1b[1;31m✗ dead" in terminal.seen
-        assert max(map(len, lines)) <= 80
-        at = next(i for i, line in enumerate(lines) if line.startswith("│   └── ✗ dead  shop.parse"))
-        assert lines[at + 1].strip() == "│       retries_exhausted: ValueError: no table in bad"
-    with Terminal(server, "workflow", "--name", app.name) as terminal:
-        assert terminal.lines[0].split() == ["id", "queue", "state", "ended", "failed", "began", "took"]
-        assert terminal.lines[1].split()[:5] == [held.id, "default", "dead", "4/4", "2"]
-        assert max(map(len, terminal.lines)) <= 80
-    with Terminal(server, "status", "--name", app.name) as terminal:
-        (head,) = (line for line in terminal.lines if line.startswith("queue "))
-        assert " ".join(head.split()) == "queue ready scheduled waiting running done dead idle next due"
-        assert len(head) <= 80
+    tree, listed, status = (
+        on_terminal(*words, "--name", app.name, url=server.url).out
+        for words in (("workflow", held.id), ("workflow",), ("status",))
+    )
+    assert "\x1b[1;31m✗ dead" in tree
+    lines = plain(tree)
+    assert max(map(len, lines)) <= 80
+    at = next(i for i, line in enumerate(lines) if line.startswith("│   └── ✗ dead  shop.parse"))
+    assert lines[at + 1].strip() == "│       retries_exhausted: ValueError: no table in bad"
+    lines = plain(listed)
+    assert lines[0].split() == ["id", "queue", "state", "ended", "failed", "began", "took"]
+    assert lines[1].split()[:5] == [held.id, "default", "dead", "4/4", "2"]
+    assert max(map(len, lines)) <= 80
+    (head,) = (line for line in plain(status) if line.startswith("queue "))
+    assert " ".join(head.split()) == "queue ready scheduled waiting running done dead idle next due"
+    assert len(head) <= 80
 
 
 # The list
@@ -562,16 +459,16 @@ def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Re
     drained(app, queues=["default"])
 
     def listed(*words: str) -> list[str]:
-        told = relevo("workflow", "--name", app.name, "--json", *words, url=server.url)
-        assert told.code == 0
-        return [row["id"] for row in told.json]
+        seen = relevo("workflow", "--name", app.name, "--json", *words, url=server.url)
+        assert seen.code == 0
+        return [row["id"] for row in seen.json]
 
     assert listed() == [third.id, second.id, first.id]
     assert listed("--limit", "2") == [third.id, second.id]
     assert listed("--queue", "reports") == [second.id]
-    told = relevo("workflow", "--name", app.name, "--json", url=server.url).json
-    assert set(told[0]) == {"id", "queue", "state", "progress", "began_ms", "ended_ms"}
-    assert told[1]["progress"] == {"total": 2, "done": 1, "failed": 0, "open": 1}
+    seen = relevo("workflow", "--name", app.name, "--json", url=server.url).json
+    assert set(seen[0]) == {"id", "queue", "state", "progress", "began_ms", "ended_ms"}
+    assert seen[1]["progress"] == {"total": 2, "done": 1, "failed": 0, "open": 1}
     rows = [line.split() for line in relevo("workflow", "--name", app.name, url=server.url).out.splitlines()]
     assert rows[0] == ["ID", "QUEUE", "STATE", "ENDED", "FAILED", "BEGAN", "TOOK"]
     assert [row[:5] for row in rows[1:]] == [
@@ -584,22 +481,21 @@ def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Re
 
 def test_an_app_without_workflows_has_an_empty_list(server: Server, app: Relevo, tasks: Tasks) -> None:
     tasks.size.enqueue("a")
-    told = relevo("workflow", "--name", app.name, url=server.url)
-    assert (told.code, told.out) == (0, "no workflows\n")
+    seen = relevo("workflow", "--name", app.name, url=server.url)
+    assert (seen.code, seen.out) == (0, "no workflows\n")
     assert relevo("workflow", "--name", app.name, "--json", url=server.url).json == []
-    told = relevo("workflow", "--name", app.name, "--queue", "defualt", url=server.url)
-    assert (told.code, told.out) == (2, "")
-    assert "did you mean 'default'?" in told.err
+    seen = relevo("workflow", "--name", app.name, "--queue", "defualt", url=server.url)
+    assert (seen.code, seen.out) == (2, "")
+    assert "did you mean 'default'?" in seen.err
 
 
-def test_a_list_looks_at_no_more_workflows_than_it_must(server: Server, app: Relevo, tasks: Tasks) -> None:
-    """Those whose time is over leave the list as it is read, and nobody looks at them twice."""
+def test_list_reads_few_workflows(server: Server, app: Relevo, tasks: Tasks) -> None:
+    """Expired workflows are removed from the list when it is read."""
     keys = app.keys_of("default")
     made = [(tasks.size.s("a") | tasks.mail.si("x")).enqueue().id for _ in range(3)]
     began = int(server.command("ZSCORE", keys.key("flows"), made[0]))
     gone = {f"{n:020}": began + 1_000_000 + n for n in range(130)} | {f"{n:020}": n for n in range(1000, 4000)}
-    for id, score in gone.items():
-        server.command("ZADD", keys.key("flows"), score, id)
+    server.command("ZADD", keys.key("flows"), *(word for id, score in gone.items() for word in (score, id)))
 
     def looks() -> tuple[list[str], int]:
         count, answer = 0, None
@@ -630,16 +526,16 @@ def test_a_list_looks_at_no_more_workflows_than_it_must(server: Server, app: Rel
 def test_waiting_jobs_are_shown_by_status_and_job(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
     last = flow.info().members[-1].id
-    told = relevo("status", "--name", app.name, url=server.url)
-    rows = [line.split() for line in told.out.splitlines()]
+    seen = relevo("status", "--name", app.name, url=server.url)
+    rows = [line.split() for line in seen.out.splitlines()]
     assert ["QUEUE", "READY", "SCHEDULED", "WAITING", "RUNNING", "DONE", "DEAD", "IDLE", "NEXT", "DUE"] in rows
     assert ["reports", "0", "0", "1", "0", "0", "0", "0", "-"] in rows
     queues = relevo("status", "--name", app.name, "--json", url=server.url).json["queues"]
     assert {queue["name"]: queue["waiting"] for queue in queues} == {"default": 0, "reports": 1}
 
-    told = relevo("job", last, "--name", app.name, url=server.url)
-    assert told.out.startswith(f"job {last} is waiting\n")
-    rows = [line.split() for line in told.out.splitlines()]
+    seen = relevo("job", last, "--name", app.name, url=server.url)
+    assert seen.out.startswith(f"job {last} is waiting\n")
+    rows = [line.split() for line in seen.out.splitlines()]
     assert ["workflow", flow.id] in rows
     assert ["waits", "for", "2", "jobs", "to", "end"] in rows
     seen = relevo("job", last, "--name", app.name, "--json", url=server.url).json

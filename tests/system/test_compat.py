@@ -21,7 +21,7 @@ from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask, ifdb
 from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
 from relevo.store.settlement import Failure
 from relevo.testing import TestKit, bind
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 
 SOURCES = Path(relevo.__file__).parents[1]
@@ -111,7 +111,8 @@ from pathlib import Path
 
 def Slow(folder):
     Path(folder, "began").touch()
-    time.sleep(0.7)
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
     Path(folder, "ended").touch()
 """,
 }
@@ -209,7 +210,7 @@ def test_the_usage_patterns_of_the_original_run_verbatim(project: Project, kit: 
     assert task.success
 
 
-def test_a_task_tells_its_state_and_its_log(project: Project, kit: TestKit) -> None:
+def test_task_has_its_state_and_its_log(project: Project, kit: TestKit) -> None:
     task = Enqueue(project.uploads.CloneFile, 7)
     failing = Enqueue(project.uploads.CloneFile, 404, retries=0)
     assert task.pending
@@ -230,9 +231,9 @@ def test_onfail_gets_the_task_and_the_context_after_the_last_retry(project: Proj
     assert project.uploads.broken == [], "not after the first failure"
     drain_all(kit)
     assert project.uploads.calls.count(("CloneFile", 404)) == 4, "once, and three retries"
-    [(status, told, context)] = project.uploads.broken
+    [(status, failed, context)] = project.uploads.broken
     assert status == "dead", "the end was durable before the handler ran"
-    assert (told.id, told.name) == (task.id, "CloneUrl(404)")
+    assert (failed.id, failed.name) == (task.id, "CloneUrl(404)")
     assert context["traceback"].startswith("Traceback")
     assert context["traceback"].rstrip().endswith("ConnectionError: no file 404")
     del context["traceback"]
@@ -449,7 +450,7 @@ def test_an_option_that_is_none_is_one_that_was_not_given(project: Project, kit:
     assert len(kit.enqueued()) == 1
 
 
-def test_what_no_worker_could_run_is_refused_where_it_is_enqueued(project: Project, kit: TestKit) -> None:
+def test_function_that_no_worker_could_run_is_refused_when_enqueued(project: Project, kit: TestKit) -> None:
     uploads = project.uploads
 
     def inner() -> None: ...
@@ -533,13 +534,17 @@ def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
         [sys.executable, "worker.py"], cwd=project.folder, env=environ, stdout=subprocess.PIPE, text=True
     )
     try:
-        subprocess.run([sys.executable, "-c", enqueue, str(tmp_path)], env=environ, check=True, timeout=60)
-        eventually((tmp_path / "began").exists, timeout=30)
+        subprocess.run([sys.executable, "-c", enqueue, str(tmp_path)], env=environ, check=True, timeout=PATIENCE)
+        eventually((tmp_path / "began").exists)
         worker.send_signal(signal.SIGUSR1)
         worker.send_signal(signal.SIGTERM)
-        told, _ = worker.communicate(timeout=30)
+        assert worker.stdout
+        stopping = next(line for line in worker.stdout if "stop" in line)
+        assert "stopped" not in stopping
+        (tmp_path / "go").touch()
+        output, _ = worker.communicate(timeout=PATIENCE)
         assert worker.returncode == 0
-        assert told.endswith("stopped\n")
+        assert output.endswith("stopped\n")
         assert (tmp_path / "ended").exists()
     finally:
         worker.kill()

@@ -29,7 +29,7 @@ async def test_an_action_goes_to_the_queue_of_its_domain(bus: Relevo, manager: D
     assert (await bus.queue("embedding:actions").astats()).ready == 1
 
 
-async def test_what_was_put_is_what_is_taken_and_then_nothing(manager: DomainQueueManager) -> None:
+async def test_action_is_taken_once_as_it_was_put(manager: DomainQueueManager) -> None:
     await manager.enqueue_action("embedding", action(7, tier="enterprise"))
     taken = await manager.dequeue_action("embedding", "enterprise")
     assert taken is not None
@@ -47,7 +47,7 @@ async def test_what_was_put_is_what_is_taken_and_then_nothing(manager: DomainQue
 
 
 async def test_actions_come_out_in_the_order_they_went_in(manager: DomainQueueManager) -> None:
-    """Nobody needs to know a task to find its work."""
+    """Its messages are found without the id of a task."""
     for n in range(50):
         await manager.enqueue_action("embedding", action(n, tier="free"))
     taken = [await manager.dequeue_action("embedding", "free") for _ in range(50)]
@@ -67,7 +67,7 @@ async def test_the_tier_is_that_of_the_tenant_unless_another_is_given(bus: Relev
         await manager.enqueue_action("embedding", action(4, tier="enterprize"))
 
 
-async def test_what_is_in_use_is_not_cleaned_up_and_the_rest_is(bus: Relevo, manager: DomainQueueManager) -> None:
+async def test_cleanup_removes_only_what_is_not_in_use(bus: Relevo, manager: DomainQueueManager) -> None:
     """0 when there is nothing."""
 
     @bus.service("embedding").action("generate", result_ttl="5m")
@@ -100,5 +100,5 @@ def test_the_function_uses_the_app_that_was_configured(bus: Relevo, monkeypatch:
     assert clean_task_queues("task_1") == 0
 
 
-def test_the_names_of_before_are_still_built() -> None:
+def test_former_names_of_queues_are_still_built() -> None:
     assert DomainQueueManager.legacy_queue_name("query", "search", "advance", "24680") == "query:search:advance:24680"

@@ -1,7 +1,7 @@
-"""The documents say what is true: their examples run and print what they show, their tables agree with the code.
+"""The documents are checked: their examples run and print what they show, their tables agree with the code.
 
 A Python block is run if `<!-- test -->` stands before it, with a worker on its app; `<!-- test: no worker -->` runs it
-without one, and `<!-- test: shop.py -->` as a script of that name beside a real `relevo worker`. If the next block
+without one, and `<!-- test: shop.py -->` as a script of that name beside a worker. If the next block
 follows `<!-- output -->`, the example must print exactly that; what its tasks print is the worker's and does not count.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import asyncio
+import importlib
 import inspect
 import io
 import re
@@ -33,10 +34,12 @@ from relevo.settings import Settings
 from relevo.store import checks, scripts
 from relevo.store.keys import QUEUE_KEYS
 from relevo.worker import Worker
-from tests.eventually import eventually
+from tests.conftest import PATIENT
+from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
-from tests.system.shell import command, environment
+from tests.system.shell import command, environment, importing_from
+from tests.working import working
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -122,7 +125,7 @@ class Helper:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work()))
         self._thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(PATIENCE)
 
     async def _work(self) -> None:
         self._loop, self._worker = asyncio.get_running_loop(), Worker(self._app)
@@ -132,7 +135,7 @@ class Helper:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._worker.stop)
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the worker does not stop"
 
 
@@ -170,6 +173,8 @@ def surroundings(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     prefix = f"docs{uuid4().hex[:12]}"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RELEVO_URL", server.url)
+    for name, value in PATIENT.items():
+        monkeypatch.setenv(f"RELEVO_{name.upper()}", value)
     monkeypatch.setenv("RELEVO_PREFIX", prefix)
     yield prefix
     left = leaks(server, prefix)
@@ -188,29 +193,44 @@ def test_example_prints_what_the_page_shows(
         assert printed.getvalue() == example.output
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.how.endswith(".py")], ids=lambda one: one.label)
-def test_script_prints_what_the_page_shows_beside_a_real_worker(
-    example: Example, surroundings: str, server: Server, tmp_path: Path
+SCRIPTS = [one for one in EXAMPLES if one.how.endswith(".py")]
+
+
+@pytest.mark.parametrize("example", SCRIPTS, ids=lambda one: one.label)
+def test_script_prints_what_the_page_shows_beside_a_worker(
+    example: Example, surroundings: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / example.how
-    script.write_text(example.code)
+    """The first script has a worker as the page starts it; the others have one in this process, which is faster."""
+    monkeypatch.setenv("RELEVO_ENV", "test")
+    (tmp_path / example.how).write_text(example.code)
+    name = Path(example.how).stem
     variables = environment(server.url, RELEVO_PREFIX=surroundings)
-    log = tmp_path / "worker.log"
-    with log.open("w") as file:
-        worker = subprocess.Popen(command("worker", f"{script.stem}:app"), env=variables, cwd=tmp_path, stderr=file)
-    try:
-        eventually(lambda: "relevo.worker: worker " in log.read_text(), timeout=60, what="the worker's first word")
-        done = subprocess.run(
-            [sys.executable, script.name], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
-    finally:
-        worker.terminate()
-        assert worker.wait(30) == 0
+    if example is SCRIPTS[0] or "opentelemetry" in example.code:  # which is set up once per process
+        log = tmp_path / "worker.log"
+        with log.open("w") as file:
+            worker = subprocess.Popen(command("worker", f"{name}:app"), env=variables, cwd=tmp_path, stderr=file)
+        try:
+            eventually(lambda: "relevo.worker: worker " in log.read_text(), what="the worker's first log line")
+            done = script(example, variables, tmp_path)
+        finally:
+            worker.terminate()
+            assert worker.wait(PATIENCE) == 0
+    else:
+        with importing_from(tmp_path):
+            app = importlib.import_module(name).app
+            with working(app):
+                done = script(example, variables, tmp_path)
+            app.close()
     assert (done.stdout, done.stderr) == (example.output, "")
 
 
+def script(example: Example, variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, example.how]
+    return subprocess.run(words, env=variables, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+
+
 def test_pages_have_examples_that_run() -> None:
-    """Else a changed marker would leave nothing to test, and nobody would notice."""
+    """Else a changed marker would leave nothing to test."""
     assert {one.page.name for one in EXAMPLES} >= {
         "README.md",
         "errors.md",
@@ -227,16 +247,14 @@ def test_pages_have_examples_that_run() -> None:
 
 
 def test_every_setting_is_documented_with_its_true_default() -> None:
-    """One documented default per option."""
-    told = {code(row[0]): code(row[1]) for row in rows((ROOT / "docs/settings.md").read_text("utf-8"))}
+    documented = {code(row[0]): code(row[1]) for row in rows((ROOT / "docs/settings.md").read_text("utf-8"))}
     true = Settings()
-    assert set(told) == set(Settings.__struct_fields__)
-    for name, default in told.items():
+    assert set(documented) == set(Settings.__struct_fields__)
+    for name, default in documented.items():
         assert getattr(Settings(**{name: ast.literal_eval(default)}), name) == getattr(true, name), name
 
 
 def test_every_option_is_documented_with_its_true_default_and_place() -> None:
-    """One documented default per option."""
     table = {code(row[0]): row for row in rows(section("docs/tasks.md", "Options"))}
     true = options.Options()
     assert set(table) == set(options._READERS)
@@ -280,8 +298,8 @@ def test_every_error_is_documented() -> None:
 
 
 def test_every_state_is_documented() -> None:
-    told = {code(row[0]) for row in rows(section("docs/glossary.md", "States"))}
-    assert told == {state.value for state in State}
+    documented = {code(row[0]) for row in rows(section("docs/glossary.md", "States"))}
+    assert documented == {state.value for state in State}
 
 
 def test_every_option_of_the_worker_command_is_documented() -> None:
@@ -301,10 +319,10 @@ def test_every_option_of_every_command_is_documented() -> None:
         pages |= {name: text for name in re.findall(r"relevo (\w+)", heading) if name not in pages}
     assert set(pages) == set(COMMANDS)
     for name, one in _commands(parser):
-        told = set(re.findall(r"(?<!-)--?[a-z][a-z-]*", pages[name]))
-        for action in one._actions:  # what all of them have is told at the top of the page
+        documented = set(re.findall(r"(?<!-)--?[a-z][a-z-]*", pages[name]))
+        for action in one._actions:  # what all of them have is documented at the top of the page
             if action.option_strings and action.dest not in ("help", "json", "app", "name", "env", "url"):
-                assert told & set(action.option_strings), f"relevo {name}: {action.option_strings}"
+                assert documented & set(action.option_strings), f"relevo {name}: {action.option_strings}"
 
 
 def _commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -316,18 +334,17 @@ def _commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple
 
 
 def test_every_limit_of_health_is_documented_with_its_true_default() -> None:
-    """One documented default per option."""
-    told: dict[str, object] = {}
+    documented: dict[str, object] = {}
     for row in rows(section("docs/health.md", "Limits")):
         defaults = [ast.literal_eval(text) for text in re.findall("`([^`]+)`", row[1])]
-        told |= dict(zip(re.findall("`([^`]+)`", row[0]), defaults, strict=True))
-    assert limits_of(read_limits("health_limits", told), "") == Limits()
-    assert set(told) == set(Limits.__struct_fields__)
+        documented |= dict(zip(re.findall("`([^`]+)`", row[0]), defaults, strict=True))
+    assert limits_of(read_limits("health_limits", documented), "") == Limits()
+    assert set(documented) == set(Limits.__struct_fields__)
 
 
 def test_every_check_of_doctor_is_documented() -> None:
-    told = {name for row in rows(section("docs/server.md", "Doctor")) for name in row[0].split(", ")}
-    assert told == {check.__name__ for check in checks.CHECKS}
+    documented = {name for row in rows(section("docs/server.md", "Doctor")) for name in row[0].split(", ")}
+    assert documented == {check.__name__ for check in checks.CHECKS}
 
 
 # Links
@@ -357,7 +374,7 @@ def test_files_and_tests_that_are_named_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     for name, test in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|lua|acl|conf|toml|service))(?:::(\w+))?`", text):
         if name.partition("/")[0] not in FOLDERS:
-            continue  # of somebody else's program
+            continue  # of another program
         found = [path for path in SOURCES if str(path).endswith("/" + name)]
         assert found, f"{page.name}: {name}"
         if test:

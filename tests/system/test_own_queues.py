@@ -65,7 +65,7 @@ def test_services_of_other_apps_are_not_the_apps_own(shop: Relevo, other: Relevo
     assert PAY in other.queues()
 
 
-def test_deeds_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:
+def test_operations_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:
     other.queue(PAY).pause()
     assert [one.queue for one in shop.dead.list()] == ["default"]
     assert sum(one.count for one in shop.dead.groups()) == 1
@@ -79,24 +79,24 @@ def test_deeds_on_all_dead_letters_leave_those_of_other_apps(server: Server, sho
     assert other.dead.discard(all=True) == 1
     assert shop.dead.restore(all=True) == 0
     assert other.dead.restore(all=True) == 1
-    told = relevo(
+    seen = relevo(
         *("dead", "discard", "--all", "--yes", "--name", "shop"), url=server.url, RELEVO_PREFIX=shop.settings.prefix
     )
-    assert (told.code, shop.dead.list()) == (0, [])
+    assert (seen.code, shop.dead.list()) == (0, [])
     assert [one.queue for one in other.dead.list()] == [PAY]
     other.queue(PAY).resume()
 
 
-def test_a_queue_that_is_named_is_reached_whoever_serves_it(server: Server, shop: Relevo, other: Relevo) -> None:
+def test_queue_of_another_app_is_reached_by_name(server: Server, shop: Relevo, other: Relevo) -> None:
     assert [one.queue for one in shop.dead.list(queue=PAY)] == [PAY]
     for words in ("dead list --queue", "purge --queue", "pause", "resume", "limits"):
-        told = relevo(*words.split(), PAY, "--name", "shop", url=server.url, RELEVO_PREFIX=shop.settings.prefix)
-        assert (told.code, told.err) == (0, ""), words
+        seen = relevo(*words.split(), PAY, "--name", "shop", url=server.url, RELEVO_PREFIX=shop.settings.prefix)
+        assert (seen.code, seen.err) == (0, ""), words
     assert shop.dead.discard(all=True, queue=PAY) == 1
     assert other.dead.list() == []
 
 
-def test_dead_letters_that_are_named_are_reached_whoever_serves_their_queue(shop: Relevo, other: Relevo) -> None:
+def test_dead_letters_of_another_app_are_reached_by_id(shop: Relevo, other: Relevo) -> None:
     ids = [one.id for one in (*shop.dead.list(), *other.dead.list())]
     assert shop.dead.discard(ids=ids) == 2
     assert shop.dead.restore(ids=ids) == 2
@@ -113,7 +113,7 @@ def test_services_of_code_are_the_apps_own_before_any_worker_ran(bus_factory: Ap
     assert [one.name for one in app.health().queues] == [PAY]
 
 
-def test_what_workers_served_is_known_by_the_apps_name_alone(bus_factory: AppFactory, other: Relevo) -> None:
+def test_queues_served_by_workers_are_known_by_the_apps_name_alone(bus_factory: AppFactory, other: Relevo) -> None:
     """A monitor has neither the code nor a worker that lives."""
     monitor = bus_factory("billing")
     assert [one.queue for one in monitor.dead.list()] == [PAY]
@@ -123,7 +123,7 @@ def test_what_workers_served_is_known_by_the_apps_name_alone(bus_factory: AppFac
 async def test_queues_of_a_broadcast_are_listed_by_the_name_that_they_share(
     server: Server, bus_factory: AppFactory
 ) -> None:
-    """Each process has one, and after many starts nobody shall look at those of all that were before."""
+    """Each process has one, and those of former processes are not listed."""
     app, monitor = bus_factory("billing"), bus_factory("billing")
 
     @app.service("invoices").on("shop.sold", broadcast=True)
@@ -140,9 +140,7 @@ async def test_queues_of_a_broadcast_are_listed_by_the_name_that_they_share(
     await monitor.aclose()
 
 
-def test_pauses_of_the_apps_services_are_told_and_a_tenant_is_paused_in_its_own_queues(
-    shop: Relevo, other: Relevo
-) -> None:
+def test_pauses_of_services_are_listed_and_a_tenant_is_paused_in_own_queues_only(shop: Relevo, other: Relevo) -> None:
     other.queue(PAY).pause(group="acme")
     assert [one.queue for one in other.pauses()] == [PAY]
     assert shop.pauses() == []
@@ -158,16 +156,16 @@ def test_a_job_is_found_by_its_id_also_in_the_services_of_others(shop: Relevo, o
         shop.job(shop.new_id())
 
 
-def test_metrics_tell_of_the_apps_own_services(shop: Relevo, other: Relevo) -> None:
+def test_metrics_have_the_apps_own_services_only(shop: Relevo, other: Relevo) -> None:
     assert PAY.encode() not in metrics.exposition(shop)
     assert f'queue="{PAY}"'.encode() in metrics.exposition(other)
 
 
-# names that nobody uses any more
+# names of queues without recent use
 
 
 def unused(server: Server, key: bytes, *names: str) -> None:
-    """Let it be more than a month ago that somebody used them."""
+    """Make their last use more than a month old."""
     for name in names:
         server.command("ZADD", key, "XX", int(time.time() * 1000) - MONTH_MS - 60_000, name)
 
@@ -210,7 +208,7 @@ def test_a_pool_leaves_the_list_when_it_has_no_entities(server: Server, app: Rel
     app.pool("full").remove("vm-1")
 
 
-def test_what_a_stranger_wrote_on_the_list_leaves_it_too(server: Server, app: Relevo) -> None:
+def test_malformed_names_are_removed_from_the_list(server: Server, app: Relevo) -> None:
     tasks(app).tasks["greet"].enqueue()
     drained(app)
     for name in ("a:responses", b"\xff"):

@@ -22,13 +22,13 @@ from relevo.errors import OptionError
 from relevo.store.plan import Call
 from relevo.testing import Drained, TestKit, bind
 from relevo.testing.leaks import leaks
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 SOURCES = Path(relevo.__file__).parents[1]
 
-shop = Relevo("shop", url="redis://127.0.0.1:1/0")  # nobody listens there: only a binding makes it work
+shop = Relevo("shop", url="redis://127.0.0.1:1/0")  # no server listens there: only a binding makes it work
 ran: list[object] = []
 
 
@@ -96,16 +96,16 @@ async def test_drain_works_inside_an_event_loop_and_on_it(kit: TestKit) -> None:
     assert kit.drain().done == 1
     job = await mail.aenqueue("bob")
     assert (await kit.adrain()).done == 1
-    assert await job.aresult(timeout=5) == "hello bob"
+    assert await job.aresult(timeout=PATIENCE) == "hello bob"
 
 
 def test_results_can_be_had_after_a_drain(kit: TestKit) -> None:
     job = mail.enqueue("ana", subject="hi")
     kit.drain()
-    assert job.result(timeout=5) == "hi ana"
+    assert job.result(timeout=PATIENCE) == "hi ana"
 
 
-def test_drain_tells_failures_and_raises_none(kit: TestKit) -> None:
+def test_drain_counts_failures_and_raises_none(kit: TestKit) -> None:
     job = breaks.enqueue()
     assert kit.drain() == Drained(failed=1)
     assert kit.drain() == Drained(), "its retry is not due"
@@ -202,9 +202,9 @@ def test_an_argument_the_task_does_not_take_is_refused(kit: TestKit) -> None:
         kit.assert_enqueued(mail, "ana", "bob")
 
 
-def test_what_is_left_without_an_end_fails_the_test(server: Server) -> None:
-    told = pytest.raises(AssertionError, match=r"left on the server without an end: .*:story\[gone\]")
-    with told, bind(shop, url=server.url) as kit:
+def test_keys_without_expiry_fail_the_test(server: Server) -> None:
+    seen = pytest.raises(AssertionError, match=r"left on the server without an end: .*:story\[gone\]")
+    with seen, bind(shop, url=server.url) as kit:
         mail.enqueue("ana")
         assert kit.leaks() == [], "living jobs are no leak"
         shop.run(Call([b"HSET", shop.keys_of("mail").key("story"), "gone", "{}"]))
@@ -212,7 +212,7 @@ def test_what_is_left_without_an_end_fails_the_test(server: Server) -> None:
         assert shop.queues() == []
 
 
-def test_a_failing_test_is_not_hidden_by_what_it_left(server: Server) -> None:
+def test_error_of_a_failing_test_is_not_hidden_by_its_leaks(server: Server) -> None:
     with pytest.raises(ZeroDivisionError), bind(shop, url=server.url):
         shop.run(Call([b"SET", shop.keys_of("mail").key("jobs") + b":odd", "1"]))
         raise ZeroDivisionError
@@ -227,14 +227,14 @@ def test_every_kind_of_leak_is_found(app: Relevo, server: Server, name: str, ent
     key = f"{address}:{name}"
     match entry:
         case "zset":
-            server.command("ZADD", key, 1, "nobody")
+            server.command("ZADD", key, 1, "x")
         case "hash":
-            server.command("HSET", key, "nobody", "nobody")
+            server.command("HSET", key, "x", "x")
         case _:
             server.command("SET", key, 1)
     try:
         found = leaks(app.run, f"{address}*")
-        entry = {"clock": "", "new": "", "names": "[nobody of nobody]"}.get(name, "[nobody]")
+        entry = {"clock": "", "new": "", "names": "[x of x]"}.get(name, "[x]")
         assert found == [key + entry]
     finally:
         server.command("DEL", key)
@@ -244,7 +244,7 @@ async def test_async_bindings_hang_up(server: Server) -> None:
     async with bind(shop, url=server.url) as kit:
         job = await mail.aenqueue("ana")
         await kit.adrain()
-        assert await job.aresult(timeout=5) == "hello ana"
+        assert await job.aresult(timeout=PATIENCE) == "hello ana"
         assert shop._client is not None
         loops = shop._client._loops
         assert len(loops) == 1
@@ -262,7 +262,7 @@ def test_many_bindings_leave_no_threads_and_no_scripts_of_their_own(server: Serv
         with bind(shop, url=server.url) as kit:
             job = mail.enqueue("ana")
             kit.drain()
-            job.result(timeout=5)
+            job.result(timeout=PATIENCE)
 
     once()
     cached = scripts()
@@ -270,7 +270,7 @@ def test_many_bindings_leave_no_threads_and_no_scripts_of_their_own(server: Serv
         once()
     assert scripts() == cached
     gc.collect()
-    eventually(lambda: threads() == 0, timeout=20, what="listening threads that end")
+    eventually(lambda: threads() == 0, what="listening threads that end")
 
 
 def test_a_server_is_started_where_none_is_given_and_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,14 +285,14 @@ def test_a_server_is_started_where_none_is_given_and_stopped(monkeypatch: pytest
     assert not path.exists()
 
 
-def test_a_server_of_ones_own_is_used_where_it_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_of_the_environment_is_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELEVO_TEST_URL", server.url)
     with bind(shop):
         assert shop.settings.url == server.url
 
 
 def run_pytest(folder: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A test run of somebody else's project."""
+    """A test run of another project."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RELEVO_", "PYTEST_"))}
     plugins = ("-p", "no:cacheprovider", "-p", "relevo.testing.plugin", "-p", "pytest_asyncio.plugin")
     of_asyncio = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
@@ -302,7 +302,7 @@ def run_pytest(folder: Path, env: dict[str, str] | None = None) -> subprocess.Co
         env={**clean, "PYTHONPATH": str(SOURCES), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **(env or {})},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE,
     )
 
 
@@ -312,25 +312,26 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     assert {name for name, _ in blocks} == {"shop.py", "test_shop.py"}
     for name, text in blocks:
         (tmp_path / name).write_text(text)
-    told = run_pytest(tmp_path)
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "3 passed" in told.stdout
+    seen = run_pytest(tmp_path)
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+    assert "3 passed" in seen.stdout
     assert not (tmp_path / ".relevo").exists(), "the app's own server was not started"
 
 
-def test_the_plugin_starts_nothing_until_asked(tmp_path: Path) -> None:
+def test_plugin_imports_and_starts_nothing_until_asked(tmp_path: Path) -> None:
     (tmp_path / "test_quiet.py").write_text(
         "import sys\n"
         "def test_nothing():\n"
         "    assert 'relevo.testing.plugin' in sys.modules\n"
         "    assert 'relevo.worker' not in sys.modules and 'relevo.testing.kit' not in sys.modules\n"
     )
-    told = run_pytest(tmp_path, env={"RELEVO_SERVER_BIN": "/no"})
-    assert told.returncode == 0, told.stdout + told.stderr
+    seen = run_pytest(tmp_path, env={"RELEVO_SERVER_BIN": "/no"})
+    assert seen.returncode == 0, seen.stdout + seen.stderr
 
 
 def test_relevo_does_not_need_pytest() -> None:
     code = (
         "import sys, relevo.testing; relevo.testing.bind; assert not any(m.startswith('_pytest') for m in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCES)}, check=True, timeout=60)
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=PATIENCE)

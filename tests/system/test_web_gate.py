@@ -1,4 +1,4 @@
-"""Who is let in to the HTTP API and to what, and what becomes of requests that should not be there."""
+"""Access to the HTTP API by token, role, origin and host, and refusal of malformed requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relevo.web import api
 from relevo.web.problems import Problem
 from relevo.web.route import Route
 from relevo.web.table import ROUTES
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 from tests.system.shell import command, environment, relevo
 from tests.system.web import SECRETS, TOKENS, Here, alone, served
@@ -60,7 +60,7 @@ def test_every_route_asks_for_its_role(guarded: str, role: str) -> None:
     with Here(guarded, role) as here:
         for route in ROUTES:
             answer = here.request(route.method, concrete(route))
-            what = f"{role or 'nobody'}: {route.method} {route.path}: {answer.status_code} {answer.text}"
+            what = f"{role or 'no token'}: {route.method} {route.path}: {answer.status_code} {answer.text}"
             if have is None:
                 assert answer.status_code == 401, what
                 assert answer.headers["WWW-Authenticate"].startswith("Bearer")
@@ -74,10 +74,10 @@ def test_every_route_asks_for_its_role(guarded: str, role: str) -> None:
             assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_what_loses_something_is_for_admins_and_what_changes_something_for_operators() -> None:
+def test_routes_that_remove_need_admin_and_routes_that_change_need_operator() -> None:
     for route in ROUTES:
         loses = any(word in route.path for word in ("clear", "discard", "purge", "cleanup", "sweep", "/remove"))
-        if route.path == "/queues/{queue}/limits/remove":  # can be said again
+        if route.path == "/queues/{queue}/limits/remove":  # can be set again
             loses = False
         if route.path == "/dead/import":  # what comes from elsewhere may be run here
             loses = True
@@ -89,7 +89,7 @@ def test_what_loses_something_is_for_admins_and_what_changes_something_for_opera
 
 
 @pytest.mark.parametrize("given", ["Bearer wrong-wrong-wrong-wrong", "Basic YTpi", "Bearer", "", "\xff\xfe"])
-def test_a_token_that_is_not_known_lets_nobody_in(guarded: str, given: str) -> None:
+def test_unknown_token_is_refused(guarded: str, given: str) -> None:
     answer = httpx.get(f"{guarded}/api/v1/me", headers={b"Authorization": given.encode("latin-1")}, trust_env=False)
     assert answer.status_code == 401 and "web_tokens" in answer.json()["message"]
 
@@ -109,7 +109,7 @@ def test_no_token_is_taken_from_a_cookie_or_the_query(guarded: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost", "file://", ""]
 )
-def test_a_page_of_somebody_else_changes_nothing(guarded: str, open_here: str, origin: str) -> None:
+def test_page_of_another_origin_changes_nothing(guarded: str, open_here: str, origin: str) -> None:
     """Also where a token comes along, and where none is asked for."""
     with Here(guarded, "admin") as here:
         assert here.post("/api/v1/orphans/sweep", headers={"Origin": origin}).status_code == 403
@@ -118,7 +118,7 @@ def test_a_page_of_somebody_else_changes_nothing(guarded: str, open_here: str, o
         assert here.post("/api/v1/orphans/sweep", headers={"Origin": origin}).status_code == 403
 
 
-def test_a_page_of_this_server_and_a_program_may_change_things(open_here: str) -> None:
+def test_same_origin_and_no_origin_may_change_things(open_here: str) -> None:
     with Here(open_here) as here:
         assert here.post("/api/v1/orphans/sweep").status_code == 200
         assert here.post("/api/v1/orphans/sweep", headers={"Origin": open_here}).status_code == 200
@@ -129,7 +129,7 @@ def test_a_page_of_this_server_and_a_program_may_change_things(open_here: str) -
     ["evil.example", "evil.example:8420", "10.0.0.7", "localhost.evil.example", "", "[::", "evil.example@localhost"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_name_that_was_rebound_to_this_machine_is_not_answered(open_here: str, method: str, host: str) -> None:
+def test_dns_rebinding_is_refused(open_here: str, method: str, host: str) -> None:
     """A page of evil.example whose name now means 127.0.0.1 is of the same origin as its requests."""
     with Here(open_here) as here:
         headers = {"Host": host, "Origin": f"http://{host}"}
@@ -147,7 +147,7 @@ def test_this_machine_is_answered_by_its_names(open_here: str, name: str) -> Non
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Proto", "Via"])
-def test_what_a_proxy_passes_on_is_not_from_this_machine(open_here: str, header: str) -> None:
+def test_forwarded_request_does_not_count_as_local(open_here: str, header: str) -> None:
     with Here(open_here) as here:
         assert here.get("/api/v1/me", headers={header: "127.0.0.1"}).status_code == 403
 
@@ -160,7 +160,7 @@ def test_with_tokens_any_name_is_answered(guarded: str) -> None:
 # Mounted
 
 
-def test_it_can_be_mounted_in_an_app_of_ones_own(bus: Relevo) -> None:
+def test_api_can_be_mounted_in_another_app(bus: Relevo) -> None:
     site = Starlette(routes=[Mount("/ops/relevo", api(bus))])
 
     async def ask(client: str) -> tuple[httpx.Response, httpx.Response]:
@@ -200,7 +200,7 @@ def test_it_can_be_mounted_in_an_app_of_ones_own(bus: Relevo) -> None:
         ("/jobs/01k9q4w2zhq3mf7d0a2f/logs?attempt=0", "attempt"),
     ],
 )
-def test_a_query_that_cannot_be_meant_is_refused(open_here: str, path: str, says: str) -> None:
+def test_invalid_query_is_refused(open_here: str, path: str, says: str) -> None:
     """Limits are capped."""
     with Here(open_here) as here:
         found = here.ask(path, 422)
@@ -226,7 +226,7 @@ def test_a_query_that_cannot_be_meant_is_refused(open_here: str, path: str, says
         (b" " * 2_000_000, 413),
     ],
 )
-def test_a_body_that_cannot_be_meant_is_refused(open_here: str, body: bytes, status: int) -> None:
+def test_invalid_body_is_refused(open_here: str, body: bytes, status: int) -> None:
     with Here(open_here) as here:
         answer = here.post("/api/v1/dead/retry", content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == status, answer.text
@@ -241,7 +241,7 @@ def test_a_body_that_cannot_be_meant_is_refused(open_here: str, body: bytes, sta
         ("/schedules/nightly/run", "nothing can be said in the body"),
     ],
 )
-def test_what_is_said_in_a_body_that_is_not_read_is_refused(open_here: str, path: str, says: str) -> None:
+def test_body_of_a_route_that_reads_none_is_refused(open_here: str, path: str, says: str) -> None:
     """Else a purge of one queue would be one of all."""
     with Here(open_here) as here:
         found = here.do(path, 422, {"queue": "mail"})
@@ -256,7 +256,7 @@ def test_a_body_that_never_ends_is_not_read_to_its_end(open_here: str) -> None:
 
     def endless() -> Iterator[bytes]:
         nonlocal sent
-        while sent < 200_000_000:
+        while sent < 50_000_000:
             sent += 65_536
             yield b" " * 65_536
 
@@ -267,12 +267,10 @@ def test_a_body_that_never_ends_is_not_read_to_its_end(open_here: str) -> None:
             assert answer.status_code == 413
         except httpx.NetworkError:  # hung up while we still sent
             pass
-    assert sent < 100_000_000
+    assert sent < 50_000_000
 
 
-def test_a_caller_who_hangs_up_in_the_middle_is_no_fault_of_ours(
-    open_here: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_client_that_disconnects_in_a_request_logs_no_error(open_here: str, caplog: pytest.LogCaptureFixture) -> None:
     head = "POST /api/v1/{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {}\r\nContent-Length: 9\r\n\r\n{{"
     port = int(open_here.rpartition(":")[2])
     for path, media in (("dead/retry", "application/json"), ("dead/import", "application/x-ndjson")):
@@ -284,7 +282,7 @@ def test_a_caller_who_hangs_up_in_the_middle_is_no_fault_of_ours(
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_what_a_form_of_a_page_could_send_is_not_read(open_here: str, media: str) -> None:
+def test_media_types_of_html_forms_are_refused(open_here: str, media: str) -> None:
     with Here(open_here) as here:
         for path in ("retry", "import"):
             answer = here.post(f"/api/v1/dead/{path}", content=b'{"all": true}', headers={"Content-Type": media})
@@ -322,7 +320,9 @@ def test_what_a_form_of_a_page_could_send_is_not_read(open_here: str, media: str
         ("HEAD", "/api/v1/me", 200),
     ],
 )
-def test_what_is_not_there_is_told_as_such(open_here: str, method: str, path: str, status: int) -> None:
+def test_unknown_paths_and_methods_are_refused_with_a_message(
+    open_here: str, method: str, path: str, status: int
+) -> None:
     with Here(open_here) as here:
         answer = here.request(method, path)
         assert answer.status_code == status, answer.text
@@ -330,7 +330,7 @@ def test_what_is_not_there_is_told_as_such(open_here: str, method: str, path: st
             assert answer.json()["message"]
 
 
-def test_nothing_is_left_of_a_queue_that_was_only_asked_for(bus: Relevo) -> None:
+def test_request_for_an_unknown_queue_creates_nothing(bus: Relevo) -> None:
     with served(bus) as url, Here(url) as here:
         here.do("/queues/nothing/pause", 404)
         here.do("/queues/nothing/limits", 404, {"group": "acme", "concurrency": 1})
@@ -340,7 +340,7 @@ def test_nothing_is_left_of_a_queue_that_was_only_asked_for(bus: Relevo) -> None
 # Around the API
 
 
-def test_there_is_a_page_and_a_sign_of_life_for_everybody(guarded: str) -> None:
+def test_page_and_healthz_need_no_token(guarded: str) -> None:
     with Here(guarded) as here:
         page = here.get("/")
         assert "/api/v1/openapi.json" in page.text and "default-src 'none'" in page.headers["Content-Security-Policy"]
@@ -349,17 +349,17 @@ def test_there_is_a_page_and_a_sign_of_life_for_everybody(guarded: str) -> None:
         assert "server" not in page.headers
 
 
-def test_metrics_are_for_those_who_may_look(guarded: str, bus: Relevo) -> None:
+def test_metrics_need_a_token(guarded: str, bus: Relevo) -> None:
     with Here(guarded) as stranger, Here(guarded, "viewer") as viewer:
         assert stranger.get("/metrics").status_code == 401
-        told = viewer.get("/metrics")
-    assert told.status_code == 200 and told.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-    assert "relevo_up" in told.text
+        seen = viewer.get("/metrics")
+    assert seen.status_code == 200 and seen.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert "relevo_up" in seen.text
     with served(bus) as url, Here(url) as here:
         assert f'relevo_up{{app="{bus.name}"}} 1' in here.get("/metrics").text
 
 
-def test_a_server_of_queues_that_is_away_is_told_as_such() -> None:
+def test_server_that_is_down_is_answered_with_503() -> None:
     # No port of those that servers of other tests take, a moment later.
     app = Relevo("shop", url="redis://127.0.0.1:1/0", call_timeout="100ms", connect_timeout="100ms")
     with served(app) as url, Here(url) as here:
@@ -376,7 +376,7 @@ def test_a_server_of_queues_that_is_away_is_told_as_such() -> None:
 # The command
 
 
-def test_the_command_serves_until_it_is_told_to_stop(server: Server, bus: Relevo, tmp_path: Path) -> None:
+def test_command_serves_until_sigterm(server: Server, bus: Relevo, tmp_path: Path) -> None:
     variables = environment(server.url, RELEVO_PREFIX=bus.settings.prefix)
     process = subprocess.Popen(
         command("web", "--name", bus.name, "--port", "0"),
@@ -387,39 +387,36 @@ def test_the_command_serves_until_it_is_told_to_stop(server: Server, bus: Relevo
     )
     try:
         assert process.stdout is not None
-        told = process.stdout.readline()
-        url = told.split(" at ")[1].split(",")[0]
+        seen = process.stdout.readline()
+        url = seen.split(" at ")[1].split(",")[0]
         with Here(url) as here:
             me = eventually(lambda: here.ask("/me"), what="it answers", errors=(httpx.TransportError,))
         assert me == {"name": "loopback", "role": "admin", "app": bus.name, "env": "test"}
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
         assert process.stdout is not None
         process.stdout.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "ops.example.com"])
-def test_it_does_not_start_where_others_could_reach_it_without_a_token(host: str) -> None:
+def test_command_refuses_a_public_host_without_tokens(host: str) -> None:
     """Closed by default."""
-    told = relevo("web", "--name", "shop", "--host", host, url="redis://127.0.0.1:1/0")
-    assert told.code == 2 and "RELEVO_WEB_TOKENS=admin:NAME:SECRET" in told.err
+    seen = relevo("web", "--name", "shop", "--host", host, url="redis://127.0.0.1:1/0")
+    assert seen.code == 2 and "RELEVO_WEB_TOKENS=admin:NAME:SECRET" in seen.err
 
 
-def test_a_port_that_is_taken_is_told(server: Server) -> None:
+def test_port_in_use_is_refused(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        told = relevo("web", "--name", "shop", "--port", port, url=server.url)
-    assert told.code == 2 and "choose another with --port" in told.err
+        seen = relevo("web", "--name", "shop", "--port", port, url=server.url)
+    assert seen.code == 2 and "choose another with --port" in seen.err
     assert relevo("web", "--name", "shop", "--port", "70000", url=server.url).code == 2
 
 
-def test_what_must_be_installed_is_named() -> None:
-    code = (
-        "import sys; sys.modules['starlette'] = None\n"
-        "from relevo.cli.main import main; sys.exit(main(['web', '--name', 'shop']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=30
-    )
-    assert done.returncode == 2 and 'pip install "relevo[web]"' in done.stderr, done.stderr
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("relevo.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    seen = relevo("web", "--name", "shop")
+    assert seen.code == 2 and 'pip install "relevo[web]"' in seen.err, seen

@@ -1,4 +1,4 @@
-"""The HTTP API as its users meet it: a real uvicorn on a port of its own, before an app that has some of everything."""
+"""The HTTP API on a real uvicorn, for an app that has jobs, dead letters, workflows, schedules, pools and services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from relevo import Relevo, chain, current_job
 from relevo.lists import known_queues
 from relevo.model.names import is_pool_name
 from relevo.web import serving
-from tests.eventually import eventually
+from tests.conftest import PATIENT
+from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
 from tests.working import drained
@@ -24,11 +25,11 @@ TOKENS = [f"{role}:{role}-ana:{secret}" for role, secret in SECRETS.items()]
 
 
 class Here(httpx.Client):
-    """A client of the API; with a role, it sends that one's token."""
+    """A client of the API; with a role, it sends the token of that role."""
 
     def __init__(self, url: str, role: str = "") -> None:
         headers = {"Authorization": f"Bearer {SECRETS[role]}"} if role else {}
-        super().__init__(base_url=url, headers=headers, timeout=30, trust_env=False)
+        super().__init__(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False)
 
     def ask(self, path: str, status: int = 200, **query: Any) -> Any:
         """Look at something."""
@@ -56,7 +57,7 @@ def served(app: Relevo) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), "uvicorn does not stop"
 
 
@@ -64,7 +65,7 @@ def served(app: Relevo) -> Iterator[str]:
 def alone(server: Server, **settings: Any) -> Iterator[Relevo]:
     """An app under a prefix of its own, for several tests."""
     prefix = f"w{uuid4().hex[:12]}"
-    app = Relevo("shop", url=server.url, env="test", prefix=prefix, **settings)
+    app = Relevo("shop", url=server.url, env="test", prefix=prefix, **{**PATIENT, **settings})
     yield app
     app.close()
     left = leaks(server, prefix)
