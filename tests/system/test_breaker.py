@@ -16,7 +16,7 @@ from relevo.model.outcome import GiveBack
 from relevo.store.limits import LimitInfo
 from relevo.worker.trips import Trips
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.timed import MINUTE, Times
 from tests.working import drain, working
@@ -88,7 +88,7 @@ async def test_a_dependency_that_is_down_makes_few_attempts_and_no_dead_letters(
         stats = await app.queue().astats()
         assert (stats.dead, stats.living) == (0, 200)
         bank.is_up = True
-        await aeventually(lambda: _is_done(app, 200), timeout=20)
+        await aeventually(lambda: _is_done(app, 200))
     assert sorted(bank.charged) == list(range(200))
     assert bank.calls - 200 < 30
     assert await app.queue().alimits() == []
@@ -125,13 +125,13 @@ async def test_other_tasks_of_the_queue_go_on(app: Relevo) -> None:
         first = await bank.charge.aenqueue(1)
         await aeventually(lambda: is_(app, "open"))
         second = await bank.charge.aenqueue(2)
-        assert await (await mail.aenqueue(7)).aresult(timeout=10) == 7
+        assert await (await mail.aenqueue(7)).aresult(timeout=PATIENCE) == 7
         await aeventually(lambda: _is_parked(app, 1))
         assert bank.calls == 1
         assert (await first.ainfo()).reason == "retries_exhausted"
         bank.is_up = True
         assert await app.queue().aresume(task=bank.charge) is True, "somebody closes it by hand"
-        await second.aresult(timeout=10)
+        await second.aresult(timeout=PATIENCE)
     assert await app.queue().aresume(task="shop.charge") is False
 
 

@@ -36,7 +36,7 @@ from relevo.store.turns import Limits, Moved, Settled, turn
 from relevo.testing import bind
 from relevo.worker import Worker
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.working import drain, working
 
@@ -64,7 +64,7 @@ class Stopping:
 
     async def __aexit__(self, *_: object) -> None:
         self._worker.stop()
-        await asyncio.wait_for(self._running, 20)
+        await asyncio.wait_for(self._running, PATIENCE)
 
 
 async def failing_once(app: Relevo, body: Callable[[JobContext], Any]) -> list[Any]:
@@ -80,7 +80,7 @@ async def failing_once(app: Relevo, body: Callable[[JobContext], Any]) -> list[A
             raise ConnectionError("the first time never works")
 
     async with working(app):
-        await (await twice.aenqueue()).aresult(timeout=10)
+        await (await twice.aenqueue()).aresult(timeout=PATIENCE)
     return given
 
 
@@ -627,7 +627,7 @@ async def test_a_loop_that_waits_for_its_source_is_woken(app: Relevo) -> None:
     assert time.monotonic() - told < 5
     assert ends == [1]
     await drain(app)
-    assert await job.aresult(timeout=10) == 3
+    assert await job.aresult(timeout=PATIENCE) == 3
 
 
 async def test_a_loop_is_asked_to_stop_before_its_first_item_too(app: Relevo) -> None:
@@ -638,7 +638,7 @@ async def test_a_loop_is_asked_to_stop_before_its_first_item_too(app: Relevo) ->
     @app.task(retries=0)
     def work() -> None:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE)
         worked_on.extend(current_job().iterate([1, 2]))
 
     job = await work.aenqueue()
@@ -749,12 +749,12 @@ async def test_a_cancelled_job_keeps_where_it_was(app: Relevo, kind: str) -> Non
         await aeventually(lambda: len(worked_on) > 5)
         assert await job.acancel()
         with pytest.raises(JobCancelled):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     cancelled_at = len(worked_on)
     assert cancelled_at < 60
     await job.aretry()
     await drain(app)
-    await job.aresult(timeout=10)
+    await job.aresult(timeout=PATIENCE)
     assert sorted(set(worked_on)) == list(range(60))
     assert len(worked_on) <= 61, "but for the item in hand everything was kept"
 
@@ -772,7 +772,7 @@ async def test_a_loop_that_never_waits_hears_of_a_cancellation(app: Relevo) -> N
         await aeventually(lambda: worked_on)
         await job.acancel()
         with pytest.raises(JobCancelled):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
@@ -842,7 +842,7 @@ async def test_a_position_that_cannot_be_written_stops_no_work(
             worked_on.append(n)
             time.sleep(0.01)
             if n == 50:
-                assert go_on.wait(20)
+                assert go_on.wait(PATIENCE)
         return len(worked_on)
 
     with caplog.at_level(logging.WARNING, "relevo.checkpoints"):
@@ -853,7 +853,7 @@ async def test_a_position_that_cannot_be_written_stops_no_work(
             await aeventually(lambda: len(worked_on) > 50)
             await asyncio.to_thread(own_server.start)
             go_on.set()
-            assert await job.aresult(timeout=20) == 100
+            assert await job.aresult(timeout=PATIENCE) == 100
     assert "is not written" in caplog.text
     app.close()
 
@@ -880,9 +880,9 @@ async def test_who_wants_each_item_written_does_not_go_on_without(
 
     async with working(app):
         job = await work.aenqueue()
-        await aeventually(lambda: raised, timeout=20)
+        await aeventually(lambda: raised)
         with pytest.raises(JobFailed):
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=PATIENCE)
     assert worked_on == [0, 1, 2, 3]
     app.close()
 
@@ -909,8 +909,8 @@ async def test_a_step_and_who_wants_each_item_written_wait_for_a_server_that_res
 
     async with working(app):
         job = await work.aenqueue()
-        await aeventually(lambda: "in a loop" in calls, timeout=20)
-        await aeventually(lambda: _is_done(job), timeout=20, errors=(ServerUnavailable,))
+        await aeventually(lambda: "in a loop" in calls)
+        await aeventually(lambda: _is_done(job), errors=(ServerUnavailable,))
     assert calls == ["in a step", "in a loop"]
     app.close()
 
@@ -949,5 +949,5 @@ def test_checkpoints_of_a_child_go_to_the_server_that_its_worker_uses(server: Se
         in_a_child_on_a_loop.enqueue()
         report = kit.drain()
         assert (report.done, report.failed) == (2, 1)
-        assert job.result(timeout=10) == [7, 3, 4]
+        assert job.result(timeout=PATIENCE) == [7, 3, 4]
         assert not is_there(kit_app, job.id)

@@ -12,7 +12,7 @@ from relevo import Failure, Relevo, State, Task
 from relevo.errors import JobError, JobFailed
 from relevo.store.push import push_plain
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.working import drain, drained, working
 
 
@@ -50,7 +50,7 @@ async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
     job = await pay.using(name="pay-7", tenant="acme", priority=9, tags=["eu"]).aenqueue(7, cents=990)
     async with working(app) as worker:
         with pytest.raises(JobFailed):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     info = app.dead.show(job.id)
     assert (info.id, info.state, info.task, info.queue) == (job.id, State.DEAD, "pay", "default")
     assert (info.args, info.kwargs, info.name, info.group) == ([7], {"cents": 990}, "pay-7", "acme")
@@ -124,7 +124,7 @@ def test_letters_are_run_again_by_id_by_queue_and_all(app: Relevo, step: Task[..
     assert app.dead.retry(all=True) == 0
     assert app.dead.retry([]) == 0
     drained(app, queues=queues)
-    assert [job.result(timeout=10) for job in jobs] == list(range(6))
+    assert [job.result(timeout=PATIENCE) for job in jobs] == list(range(6))
     assert app.dead.list() == []
 
 

@@ -21,6 +21,7 @@ from relevo.errors import JobError, OptionError, PayloadError, UnknownJob
 from relevo.model.job import Attempt, Record, Story, write
 from relevo.store import letters
 from relevo.store.settlement import of_dead
+from tests.eventually import PATIENCE
 from tests.conftest import AppFactory
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -409,7 +410,7 @@ def test_a_letter_is_run_with_other_arguments_as_a_new_job(site: Site) -> None:
     with pytest.raises(UnknownJob, match="somebody retried or edited it"):
         site.app.dead.edit(job.id, args=[3])
     drained(site.app)
-    assert (new.result(timeout=5), site.ran) == (2, [1, 2])
+    assert (new.result(timeout=PATIENCE), site.ran) == (2, [1, 2])
 
 
 def test_what_is_not_given_stays_and_what_does_not_fit_is_refused(site: Site) -> None:
@@ -497,7 +498,7 @@ def test_what_was_discarded_comes_back_if_asked_in_time(site: Site) -> None:
     assert site.app.dead.retry(all=True) == 4
     assert site.app.dead.discard(all=True, undo=False) == 0
     drained(site.app, queues=["q0", "q1"])
-    assert [job.result(timeout=5) for job in jobs] == list(range(4))
+    assert [job.result(timeout=PATIENCE) for job in jobs] == list(range(4))
 
 
 def test_a_queue_that_is_full_keeps_nothing_of_the_others_from_coming_back(app_factory: AppFactory) -> None:
@@ -551,7 +552,7 @@ def test_letters_go_to_another_app_as_lines_and_run_there(site: Site, app_factor
     assert there.app.dead.retry(all=True) == 5
     drained(there.app, queues=["q0", "q1"])
     assert sorted(there.ran) == list(range(5))
-    assert there.app.job(jobs[0].id).result(timeout=5) == 0
+    assert there.app.job(jobs[0].id).result(timeout=PATIENCE) == 0
 
 
 def test_nobody_dies_in_the_future(site: Site) -> None:

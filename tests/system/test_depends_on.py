@@ -14,7 +14,7 @@ from relevo.errors import JobCancelled, JobError, OptionError, ResultTimeout, Un
 from relevo.store.plan import Call
 from relevo.testing import bind
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.working import drain, drained, working
 
@@ -271,7 +271,7 @@ async def test_cancelling_a_running_parent_cancels_its_children(app: Relevo, ste
     async with working(app, queues=["default", "other"]):
         parent = await hang.aenqueue()
         child = await steps.using(queue="other", depends_on=[parent]).aenqueue(1)
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), PATIENCE)
         assert await parent.acancel()
         with pytest.raises(JobCancelled, match="dependency_failed"):
             await child.aresult(10)

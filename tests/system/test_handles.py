@@ -18,7 +18,7 @@ from relevo import Cancel, Job, Relevo, State, current_job
 from relevo.errors import JobCancelled, JobFailed, ResultTimeout, StoreError, UnknownJob
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.working import drain, drained, working
@@ -54,7 +54,7 @@ async def test_five_hundred_waiters_share_their_connections(app: Relevo, server:
 
     jobs = await step.aenqueue_many([((number,), {}) for number in range(500)])
     before = connections(server)
-    waiting = [asyncio.create_task(job.aresult(timeout=30)) for job in jobs]
+    waiting = [asyncio.create_task(job.aresult(timeout=PATIENCE)) for job in jobs]
     await aeventually(lambda: waiters(server, app) == 500)
     assert connections(server) <= before + 1
     await drain(app)
@@ -70,7 +70,7 @@ def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> No
 
     jobs = step.enqueue_many([((number,), {}) for number in range(30)])
     with ThreadPoolExecutor(30) as threads:
-        results = threads.map(lambda job: job.result(timeout=30), jobs)
+        results = threads.map(lambda job: job.result(timeout=PATIENCE), jobs)
         eventually(lambda: waiters(server, app) == 30)
         (channel,) = server.command("PUBSUB", "CHANNELS", f"*{app.name}*")
         assert server.command("PUBSUB", "NUMSUB", channel) == [channel, 1]
@@ -126,7 +126,7 @@ async def test_a_waiter_survives_the_loss_of_its_connection(app: Relevo, server:
         return "done"
 
     job = await step.aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=30))
+    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
     await aeventually(lambda: waiters(server, app) == 1)
     assert server.command("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes") >= 1
     async with working(app):
@@ -155,12 +155,12 @@ async def test_a_result_can_be_waited_for_twice_and_after_the_end(app: Relevo) -
         return [1, 2]
 
     job = await step.aenqueue()
-    twice = asyncio.gather(job.aresult(timeout=10), job.aresult(timeout=10))
+    twice = asyncio.gather(job.aresult(timeout=PATIENCE), job.aresult(timeout=PATIENCE))
     async with working(app):
         assert list(await twice) == [[1, 2], [1, 2]]
-        assert await job.aresult(timeout=10) == [1, 2]
+        assert await job.aresult(timeout=PATIENCE) == [1, 2]
         found = await app.ajob(job.id)
-        assert await found.aresult(timeout=10) == [1, 2]
+        assert await found.aresult(timeout=PATIENCE) == [1, 2]
 
 
 async def test_giving_up_waiting_does_not_disturb_who_waits_longer(app: Relevo) -> None:
@@ -169,10 +169,10 @@ async def test_giving_up_waiting_does_not_disturb_who_waits_longer(app: Relevo) 
         return "done"
 
     job = await step.aenqueue()
-    longer = asyncio.create_task(job.aresult(timeout=20))
+    longer = asyncio.create_task(job.aresult(timeout=PATIENCE))
     with pytest.raises(ResultTimeout):
         await job.aresult(timeout=0.05)
-    cancelled = asyncio.create_task(job.aresult(timeout=20))
+    cancelled = asyncio.create_task(job.aresult(timeout=PATIENCE))
     await asyncio.sleep(0)
     cancelled.cancel()
     async with working(app):
@@ -183,7 +183,7 @@ async def test_giving_up_waiting_does_not_disturb_who_waits_longer(app: Relevo) 
 
 
 async def test_logs_of_jobs_that_run_together_never_mix(app: Relevo) -> None:
-    together = threading.Barrier(8, timeout=30)
+    together = threading.Barrier(8, timeout=PATIENCE)
 
     def write(number: int, line: int) -> None:
         print(f"out {number} {line}")
@@ -210,7 +210,7 @@ async def test_logs_of_jobs_that_run_together_never_mix(app: Relevo) -> None:
     async with working(app, threads=8):
         for job in jobs:
             with pytest.raises(JobFailed):
-                await job.aresult(timeout=30)
+                await job.aresult(timeout=PATIENCE)
     for number, job in enumerate(jobs):
         text = await aeventually(job.alogs)
         assert re.findall(r"^(?:out|err) (\d+) \d+$", text, re.MULTILINE) == [str(number)] * 40
@@ -229,7 +229,7 @@ async def test_logs_tell_attempts_apart(app: Relevo) -> None:
 
     job = await step.aenqueue()
     async with working(app):
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
     await aeventually(lambda: job.alogs(attempt=3))
     for attempt in (1, 2, 3):
         assert re.findall("run .", await job.alogs(attempt=attempt)) == [f"run {attempt}"]
@@ -273,7 +273,7 @@ async def test_a_running_job_can_be_read(app: Relevo) -> None:
         assert (info.state, info.worker, info.ended_ms) == (State.RUNNING, worker.id, None)
         assert info.started_ms is not None
         finish.set()
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
 
 
 async def test_a_job_without_words_has_empty_logs_and_no_progress(app: Relevo) -> None:
@@ -310,7 +310,7 @@ async def test_a_job_is_seen_through_its_whole_life(app: Relevo) -> None:
         assert (info.state, info.worker, info.due_ms) == (State.RUNNING, worker.id, None)
         assert [(a.how, a.error, a.worker) for a in info.attempts] == [("failed", "ValueError", worker.id)]
         finish.set()
-        assert await job.aresult(timeout=10) == "x"
+        assert await job.aresult(timeout=PATIENCE) == "x"
     info = await job.ainfo()
     assert (info.state, info.result, info.worker) == (State.DONE, "x", worker.id)
     assert info.started_ms is not None
@@ -366,9 +366,9 @@ async def test_a_result_found_by_id_is_typed_by_the_task_if_that_is_known(app: R
 
     id = (await pair.aenqueue()).id
     await drain(app)
-    assert await (await app.ajob(id)).aresult(timeout=10) == (1, 2)
+    assert await (await app.ajob(id)).aresult(timeout=PATIENCE) == (1, 2)
     stranger = app_factory(app.name)
-    assert await (await stranger.ajob(id)).aresult(timeout=10) == [1, 2]
+    assert await (await stranger.ajob(id)).aresult(timeout=PATIENCE) == [1, 2]
     await stranger.aclose()
     await app.aclose()
 
@@ -382,7 +382,7 @@ async def test_what_waits_is_cancelled_at_once(app: Relevo, options: dict[str, A
     async def step() -> None: ...
 
     job = await step.using(**options).aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=10))
+    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
     assert await job.acancel()
     with pytest.raises(JobCancelled):
         await waiting
@@ -406,7 +406,7 @@ async def test_a_coroutine_that_was_handed_over_at_once_is_cancelled(app: Relevo
         await aeventually(lambda: is_running(job))
         assert await job.acancel()
         with pytest.raises(JobCancelled):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
 
 
 async def idle_workers(app: Relevo) -> int:
@@ -429,7 +429,7 @@ async def test_a_function_in_a_thread_is_interrupted(app: Relevo) -> None:
         await aeventually(lambda: is_running(job))
         assert await job.acancel()
         with pytest.raises(JobCancelled):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert reached == []
     assert (await job.ainfo()).reason == "cancelled"
 
@@ -447,7 +447,7 @@ async def test_a_job_that_ends_well_before_it_can_be_cancelled_is_done(app: Rele
         job = await stubborn.aenqueue()
         await aeventually(lambda: is_running(job))
         await job.acancel()
-        assert await job.aresult(timeout=10) == "finished all the same"
+        assert await job.aresult(timeout=PATIENCE) == "finished all the same"
 
 
 @pytest.mark.parametrize("by", ["worker", "taker"])
@@ -465,7 +465,7 @@ async def test_a_cancellation_survives_the_death_of_the_worker(app: Relevo, by: 
     if by == "worker":
         async with working(app):
             with pytest.raises(JobCancelled):
-                await job.aresult(timeout=10)
+                await job.aresult(timeout=PATIENCE)
     else:
         await aeventually(lambda: taken_until_cancelled(app, job))
     assert ran == []
@@ -494,7 +494,7 @@ async def test_a_cancelled_job_is_not_tried_again(app: Relevo) -> None:
         await aeventually(lambda: is_running(job))
         await job.acancel()
         with pytest.raises(JobCancelled):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert runs == [1]
 
 
@@ -521,7 +521,7 @@ async def test_what_ended_without_success_can_be_run_again(app: Relevo, how: str
     info = await job.ainfo()
     assert (info.state, info.args, info.priority, info.tags) == (State.READY, [7], 3, ("t",))
     await drain(app)
-    assert await job.aresult(timeout=10) == "attempt 1 with 7"
+    assert await job.aresult(timeout=PATIENCE) == "attempt 1 with 7"
 
 
 async def test_only_what_has_ended_can_be_run_again(app: Relevo) -> None:
@@ -564,10 +564,10 @@ async def test_a_job_that_was_waited_for_can_be_waited_for_again_after_a_retry(a
     async with working(app):
         job = await step.aenqueue()
         with pytest.raises(JobFailed):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
         good = True
         assert await job.aretry()
-        assert await job.aresult(timeout=10) == "at last"
+        assert await job.aresult(timeout=PATIENCE) == "at last"
 
 
 async def test_who_waited_before_a_connection_was_cut_hears_of_the_end_whoever_opened_it_again(
@@ -585,7 +585,7 @@ async def test_who_waited_before_a_connection_was_cut_hears_of_the_end_whoever_o
         # Many, for it depends on who of its loop is quicker.
         far = [app_factory(app.name, url=proxy.url, call_timeout=1, connect_timeout=1) for _ in range(20)]
         jobs = [await one.ajob(work.enqueue().id) for one in far]
-        waiting = [asyncio.create_task(job.aresult(timeout=30)) for job in jobs]
+        waiting = [asyncio.create_task(job.aresult(timeout=PATIENCE)) for job in jobs]
         attached = app.keys_of("default").key("waiters")
         await aeventually(lambda: app.run(Call([b"HLEN", attached])) == len(far), what="all are known to wait")
         proxy.black_hole_all()

@@ -13,7 +13,7 @@ import pytest
 from relevo import Queue, Relevo, State, chain
 from relevo.errors import OptionError
 from relevo.store.limits import LimitInfo
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, drained, working
 
 
@@ -59,7 +59,7 @@ async def test_all_workers_together_keep_to_the_limit(app: Relevo) -> None:
     await watched.enqueue("acme", 60, 0.002)
     await watched.enqueue("other", 60, 0.002)
     async with working(app, concurrency=5), working(app, concurrency=5), working(app, concurrency=5):
-        await aeventually(lambda: watched.is_done(120), timeout=30)
+        await aeventually(lambda: watched.is_done(120))
     assert watched.most["acme"] == 3
     assert watched.most["other"] > 3
     assert sorted(number for group, number in watched.order if group == "acme") == list(range(60))
@@ -72,7 +72,7 @@ async def test_jobs_of_a_limited_group_start_in_their_order(app: Relevo) -> None
     async with working(app, concurrency=4), working(app, concurrency=4):
         for _ in range(4):
             await watched.enqueue("acme", 10)
-        await aeventually(lambda: watched.is_done(40), timeout=30)
+        await aeventually(lambda: watched.is_done(40))
     assert [number for _, number in watched.order] == list(range(10)) * 4
 
 
@@ -83,7 +83,7 @@ async def test_a_rate_is_kept_by_all_workers_together(app: Relevo) -> None:
         calls: list[Any] = [(("acme", number), {}) for number in range(30)]
         jobs = await watched.step.using(tenant="acme").aenqueue_many(calls)
         for job in jobs:
-            await job.aresult(timeout=30)
+            await job.aresult(timeout=PATIENCE)
     # When the server let them go: a busy process may begin some of them late, and others not.
     begun = sorted([(await job.ainfo()).started_ms or 0 for job in jobs])
     assert 25 / 50 * 1000 - 2 <= begun[-1] - begun[0] < 5000, "the first five at once, the others one after the other"
@@ -129,7 +129,7 @@ async def test_a_paused_group_waits_and_others_do_not(app: Relevo) -> None:
         assert (await queue.astats()).waiting == 1
         assert [row.id for row in await queue.ajobs("waiting")] == [job.id]
         assert await queue.aresume(group="acme") is True
-        assert await job.aresult(timeout=10) == 1
+        assert await job.aresult(timeout=PATIENCE) == 1
     assert await queue.aresume(group="acme") is False
 
 
@@ -149,7 +149,7 @@ async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
         assert (await standing(queue, "acme")).parked == 0
         await job.aretry()
         await queue.aresume(group="acme")
-        assert await job.aresult(timeout=10) == 1
+        assert await job.aresult(timeout=PATIENCE) == 1
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ async def test_a_tenant_that_floods_does_not_slow_the_others(app: Relevo) -> Non
         for number in range(count):
             began = time.monotonic()
             job = await step.using(tenant=f"small{number % 3}").aenqueue("small", number)
-            assert await job.aresult(timeout=10) == number
+            assert await job.aresult(timeout=PATIENCE) == number
             taken.append(time.monotonic() - began)
         return sorted(taken)
 
@@ -172,7 +172,7 @@ async def test_a_tenant_that_floods_does_not_slow_the_others(app: Relevo) -> Non
         alone = await round_trips(60)
         calls: list[Any] = [(("big", number, 0.01), {}) for number in range(100_000)]
         flooding = asyncio.create_task(step.using(tenant="big").aenqueue_many(calls))
-        await aeventually(lambda: watched.running["big"] == 2, timeout=30)
+        await aeventually(lambda: watched.running["big"] == 2)
         beside = await round_trips(60)
         await flooding
         after = await round_trips(60)
@@ -223,7 +223,7 @@ async def test_retries_of_a_limited_group_keep_to_its_limit(app: Relevo) -> None
     async with working(app, concurrency=10):
         jobs = await step.aenqueue_many([((number,), {}) for number in range(20)])
         for job in jobs:
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=PATIENCE)
     assert most == 2
 
 
@@ -234,7 +234,7 @@ async def test_steps_of_a_workflow_keep_to_the_limit_of_their_group(app: Relevo)
     async with working(app, concurrency=10):
         flows = [await chain(step.si("acme", 1), step.si("acme", 2), step.si("acme", 3)).aenqueue() for _ in range(5)]
         for flow in flows:
-            assert await flow.aresult(timeout=20) == 3
+            assert await flow.aresult(timeout=PATIENCE) == 3
     assert watched.most["acme"] == 1
 
 

@@ -28,7 +28,7 @@ from relevo.worker.child import contact_of
 from relevo.worker.scraped import Scraped
 from relevo.worker.watcher import Watcher
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.process.harness import START, Site
 from tests.servers import Server, free_port
 from tests.system.shell import relevo
@@ -193,7 +193,7 @@ async def test_a_worker_tells_what_it_measured_while_it_works_on(app: Relevo, mo
     async def fine() -> None: ...
 
     async with working(app):
-        await (await fine.aenqueue()).aresult(timeout=10)
+        await (await fine.aenqueue()).aresult(timeout=PATIENCE)
 
         async def told() -> bool:
             return Scrape(await metrics.aexposition(app)).has("relevo_task_run_seconds_count", task="fine")
@@ -206,7 +206,7 @@ async def test_what_was_measured_while_the_server_was_away_is_told_later(app: Re
     async def fine() -> None: ...
 
     async with working(app) as worker:
-        await (await fine.aenqueue()).aresult(timeout=10)
+        await (await fine.aenqueue()).aresult(timeout=PATIENCE)
         nowhere = Relevo(app.name, url=f"redis://127.0.0.1:{free_port()}").client.driver()
         with pytest.raises(StoreError):
             await worker.lanes[0].timings.write(nowhere)

@@ -26,7 +26,7 @@ from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.worker import Worker
 from relevo.worker.purger import Purger
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times
@@ -100,7 +100,7 @@ def test_ready_job_is_cancelled_at_its_limit_and_not_before(app: Relevo, times: 
     assert re.fullmatch(f"ready for 1d{MORE}, the limit is 1d", info.attempts[-1].message)
     assert totals(app)["purged_ready"] == 1
     with pytest.raises(JobCancelled, match="stale_ready"):
-        job.result(timeout=10)
+        job.result(timeout=PATIENCE)
     assert job.retry(), "as every other end, it can be undone"
     assert app.queue().clear() == 1
 
@@ -112,7 +112,7 @@ def test_scheduled_job_is_stale_when_it_is_late_not_when_it_is_old(app: Relevo, 
     times.move(HOUR)
     assert reasons(live(app)) == {"scheduled dead stale_scheduled": 1}
     with pytest.raises(JobFailed, match="stale_scheduled"):
-        job.result(timeout=10)
+        job.result(timeout=PATIENCE)
     (letter,) = app.dead.list()
     assert letter.reason == "stale_scheduled"
     assert re.fullmatch(f"due 2h{MORE} ago, the limit is 2h", letter.error)
@@ -468,7 +468,7 @@ def test_who_waits_for_a_stale_job_is_told_at_once(app: Relevo, times: Times) ->
     job = app.tasks["mail"].enqueue()
 
     async def wait() -> str:
-        waiting = asyncio.create_task(job.aresult(timeout=10))
+        waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
         await aeventually(lambda: app.run(_hexists(app, job.id)))
         times.move(DAY)
         await app.apurge(dry_run=False)
@@ -1066,10 +1066,10 @@ async def test_purge_that_is_cancelled_while_it_asks_ends(app: Relevo, times: Ti
     await pool.aadd("vm")
     times.move(DAY)
     purging = asyncio.create_task(app.apurge())
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(asked.wait(), PATIENCE)
     purging.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(purging, 10)
+        await asyncio.wait_for(purging, PATIENCE)
     await app.aclose()
 
 
@@ -1298,7 +1298,7 @@ async def test_worker_purges_while_it_works(times: Times) -> None:
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
     job = await count.aenqueue(2)
-    await job.aresult(timeout=10)
+    await job.aresult(timeout=PATIENCE)
     await aeventually(lambda: stuck.status() is State.CANCELLED)
     await aeventually(lambda: [one.entity for one in pool.dead()] == ["vm-1"])
     worker.stop()

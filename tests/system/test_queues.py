@@ -14,7 +14,7 @@ from relevo.errors import JobCancelled, JobExpired, JobFailed
 from relevo.store.plan import Call
 from relevo.store.push import push_plain
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.working import drain, drained, working
 
 
@@ -67,7 +67,7 @@ async def test_numbers_add_up_while_everything_moves(app: Relevo) -> None:
                 jobs += await step.using(delay=0.05, tenant="a").aenqueue_many([((1,), {})] * 50)
                 for job in jobs[::17]:
                     await job.acancel()
-                await aeventually(lambda: _is_empty(queue), timeout=30)
+                await aeventually(lambda: _is_empty(queue))
         finally:
             stop.set()
         for watcher in watchers:
@@ -133,7 +133,7 @@ async def test_every_state_is_listed(app: Relevo) -> None:
     jobs["expired"] = await step.using(expires=0.001, delay=0.01).aenqueue()
     async with working(app):
         with pytest.raises(JobExpired):
-            await jobs["expired"].aresult(timeout=10)
+            await jobs["expired"].aresult(timeout=PATIENCE)
     jobs["cancelled"] = await step.aenqueue()
     await jobs["cancelled"].acancel()
     jobs["running"] = await step.aenqueue()
@@ -183,11 +183,11 @@ async def test_a_paused_queue_hands_out_nothing_to_anybody(app: Relevo) -> None:
         jobs = [await step.aenqueue(n) for n in range(3)]
         assert await queue.atake(5) == []
         finish.set()
-        assert await before.aresult(timeout=10) == "finished"  # what runs goes on
+        assert await before.aresult(timeout=PATIENCE) == "finished"  # what runs goes on
         assert {await job.astatus() for job in jobs} == {State.READY}
         assert await queue.aresume()
         assert not await queue.aresume()
-        assert [await job.aresult(timeout=10) for job in jobs] == [0, 1, 2]
+        assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [0, 1, 2]
 
 
 async def test_clear_removes_what_has_not_started(app: Relevo) -> None:
@@ -198,7 +198,7 @@ async def test_clear_removes_what_has_not_started(app: Relevo) -> None:
     await step.aenqueue_many([((n,), {}) for n in range(1200)])
     await step.using(delay="1h", name="n", tenant="t").aenqueue()
     waited = await step.aenqueue()
-    waiting = asyncio.create_task(waited.aresult(timeout=10))
+    waiting = asyncio.create_task(waited.aresult(timeout=PATIENCE))
     await aeventually(lambda: _has_waiters(app))
     assert await queue.aclear() == 1202
     stats = await queue.astats()
@@ -246,7 +246,7 @@ async def test_async_takers_can_do_all_of_it(app: Relevo) -> None:
     assert await later.aretry("1h", "busy")
     assert await dead.abury("never")
     assert await back.agive_back()
-    assert await jobs[0].aresult(timeout=10) == 42
+    assert await jobs[0].aresult(timeout=PATIENCE) == 42
     assert [await job.astatus() for job in jobs] == ["done", "scheduled", "dead", "ready"]
     await app.aclose()
 
@@ -258,7 +258,7 @@ def test_a_lease_is_settled_once(app: Relevo) -> None:
     assert lease.done(1)
     for again in (lease.done, lease.give_back, lease.renew, lambda: lease.bury("no"), lambda: lease.retry(0)):
         assert not again()
-    assert job.result(timeout=10) == 1
+    assert job.result(timeout=PATIENCE) == 1
 
 
 def test_a_lost_lease_counts_for_nothing(app: Relevo) -> None:
@@ -272,7 +272,7 @@ def test_a_lost_lease_counts_for_nothing(app: Relevo) -> None:
         assert not word()
     assert quick.attempt == 2
     assert quick.done(2)
-    assert job.result(timeout=10) == 2
+    assert job.result(timeout=PATIENCE) == 2
     assert queue.stats().totals["lost"] == 1
     assert queue.stats().totals["done"] == 1
 
@@ -297,7 +297,7 @@ async def test_a_worker_takes_over_from_a_silent_taker(app: Relevo) -> None:
     job = await step.aenqueue(7)
     (lease,) = await app.queue().atake(1, worker="silent", lease=0.05)
     async with working(app):
-        assert await job.aresult(timeout=10) == 7
+        assert await job.aresult(timeout=PATIENCE) == 7
     assert not await lease.adone()
     assert [attempt.how for attempt in (await job.ainfo()).attempts] == ["lost"]
 
@@ -310,7 +310,7 @@ def test_a_job_that_silences_every_holder_is_poison(app: Relevo) -> None:
     eventually(lambda: queue.take(1, worker="two", lease=0.01))
     eventually(lambda: queue.take(1, worker="three") or job.status() is State.DEAD)
     with pytest.raises(JobFailed, match="poison") as failed:
-        job.result(timeout=10)
+        job.result(timeout=PATIENCE)
     assert failed.value.reason == "poison"
 
 
@@ -375,7 +375,7 @@ def test_a_taker_without_the_task_gives_any_json_as_result(app: Relevo, app_fact
     stranger = app_factory(app.name)
     (lease,) = stranger.queue().take(1)
     assert lease.done({"any": ["json", 1, None]})
-    assert stranger.job(job.id).result(timeout=10) == {"any": ["json", 1, None]}
+    assert stranger.job(job.id).result(timeout=PATIENCE) == {"any": ["json", 1, None]}
 
 
 def test_takers_and_workers_share_a_queue(app: Relevo) -> None:
@@ -410,7 +410,7 @@ def test_a_lease_of_a_revived_job_is_not_mistaken_for_the_old_one(app: Relevo) -
     (new,) = queue.take(1)
     assert not old.done(1)
     assert new.done(2)
-    assert job.result(timeout=10) == 2
+    assert job.result(timeout=PATIENCE) == 2
 
 
 async def test_context_names_the_queue(app: Relevo) -> None:
@@ -420,4 +420,4 @@ async def test_context_names_the_queue(app: Relevo) -> None:
 
     job = await send.using(queue="post").aenqueue()
     await drain(app, queues=["mail", "post"])
-    assert await job.aresult(timeout=10) == "post"
+    assert await job.aresult(timeout=PATIENCE) == "post"

@@ -17,7 +17,7 @@ from relevo.dead import Replay
 from relevo.errors import JobError, UnknownJob
 from relevo.model.replay import SILENT_MS
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import Times
 from tests.working import drain, drained, working
@@ -341,13 +341,13 @@ async def test_a_replay_for_async_code(app: Relevo) -> None:
     async with working(app):
         for job in jobs:
             with pytest.raises(JobError):
-                await job.aresult(timeout=10)
+                await job.aresult(timeout=PATIENCE)
         fails.clear()
         run = await app.dead.areplay(all=True, canary=True, rate=1000)
         assert (run.state, run.retried, run.well) == ("done", 12, 11)
         assert (await app.dead.aresume(run.id)).state == "done"
         for job in jobs:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert [one.id for one in await app.dead.aruns()] == [run.id]
     assert (await app.dead.arun(run.id)).retried == 12
     assert await app.dead.astop(run.id) is False

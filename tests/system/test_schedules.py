@@ -27,7 +27,7 @@ from relevo.testing import bind
 from relevo.timetable import described, registering
 from relevo.worker import Worker
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drain, working
@@ -146,7 +146,7 @@ async def test_a_decorated_task_is_still_a_task(app: Relevo) -> None:
 
     job = await report.aenqueue(3)
     await drain(app)
-    assert await job.aresult(timeout=10) == 3
+    assert await job.aresult(timeout=PATIENCE) == 3
 
 
 # app.schedule

@@ -19,7 +19,7 @@ import pytest
 from relevo import Backoff, Cancel, Failure, Job, Priority, Relevo, State, current_job
 from relevo.errors import JobCancelled, JobExpired, JobFailed, ResultNotKept
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.system.shell import environment
 from tests.working import drain, drained, working
@@ -78,7 +78,7 @@ async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_d
     job = await step.using(eta=eta, priority=Priority.LOW).aenqueue("low")
     await step.using(eta=eta - timedelta(milliseconds=150)).aenqueue("early")
     async with working(app, concurrency=1):
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
     assert ran == ["early", "high", "normal", "low"]
 
 
@@ -93,7 +93,7 @@ async def test_an_expired_job_never_starts_even_if_somebody_retries_it(app: Rele
     job = await step.using(expires=0.001, delay=0.02).aenqueue()
     async with working(app):
         with pytest.raises(JobExpired):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert ran == []
     assert (await app.queue().astats()).expired == 1
     assert [row.id for row in await app.queue().ajobs("expired")] == [job.id]
@@ -110,7 +110,7 @@ async def test_a_job_that_has_not_expired_runs(app: Relevo) -> None:
 
     job = await step.aenqueue()
     await drain(app)
-    assert await job.aresult(timeout=10) == "ran"
+    assert await job.aresult(timeout=PATIENCE) == "ran"
 
 
 # limits, retries, backoff
@@ -125,7 +125,7 @@ async def test_a_job_can_have_a_time_limit_of_its_own(app: Relevo) -> None:
     async with working(app):
         job = await hang.using(timeout="50ms").aenqueue()
         with pytest.raises(JobFailed, match=r"took longer than 0\.05 s") as failed:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert failed.value.error == "TimeoutError"
 
 
@@ -137,7 +137,7 @@ async def test_a_job_can_do_without_the_limit_of_its_task(app: Relevo) -> None:
 
     async with working(app):
         job = await slow.using(timeout=None).aenqueue()
-        assert await job.aresult(timeout=10) == "done"
+        assert await job.aresult(timeout=PATIENCE) == "done"
 
 
 async def test_a_time_out_uses_up_a_retry(app: Relevo) -> None:
@@ -149,7 +149,7 @@ async def test_a_time_out_uses_up_a_retry(app: Relevo) -> None:
 
     async with working(app):
         job = await slow_at_first.aenqueue()
-        assert await job.aresult(timeout=10) == "done"
+        assert await job.aresult(timeout=PATIENCE) == "done"
     assert [attempt.how for attempt in (await job.ainfo()).attempts] == ["timed_out"]
 
 
@@ -165,7 +165,7 @@ async def test_n_retries_are_one_plus_n_executions(app: Relevo, executions: int)
     async with working(app):
         job = await fail.aenqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert runs == list(range(1, executions + 1))
     assert failed.value.reason == "retries_exhausted"
     assert [attempt.message for attempt in (await job.ainfo()).attempts] == [str(n) for n in runs]
@@ -256,7 +256,7 @@ async def test_errors_are_told_apart(
     async with working(app):
         job = await task.aenqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert len(runs) == executions
     assert failed.value.reason == ("permanent" if executions == 1 else "retries_exhausted")
 
@@ -270,7 +270,7 @@ async def test_without_a_result_ttl_nothing_is_kept_and_waiters_are_woken(app: R
         return "ran"
 
     job = await step.aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=10))
+    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
     keys = app.keys_of("default")
     await aeventually(lambda: server.command("HLEN", keys.key("waiters")))
     await drain(app)
@@ -304,7 +304,7 @@ async def test_a_tiny_result_ttl_is_a_millisecond_and_harms_nobody(app: Relevo) 
     await step.using(result_ttl=0.0001).aenqueue(1)
     other = await step.aenqueue(2)
     async with working(app):
-        assert await other.aresult(timeout=10) == 2
+        assert await other.aresult(timeout=PATIENCE) == 2
 
 
 async def test_a_dead_letter_lives_for_its_time(app: Relevo, server: Server) -> None:
@@ -332,11 +332,11 @@ async def test_a_result_that_cannot_be_kept_does_not_fail_the_job(app: Relevo, r
     async with working(app):
         job = await step.aenqueue()
         with pytest.raises(ResultNotKept, match=r"result\['connection'\]: an object cannot be sent as JSON"):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert await job.astatus() is State.DONE
     assert len(runs) == 1 + retried
     with pytest.raises(ResultNotKept, match="an object cannot be sent"):  # also to whoever asks later
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
     assert (await job.ainfo()).result is None
 
 
@@ -350,7 +350,7 @@ async def test_a_result_larger_than_the_limit_is_not_kept(app_factory: AppFactor
     job = await step.aenqueue()
     await drain(app)
     with pytest.raises(ResultNotKept, match="2,002 bytes encoded, the limit is 1,000"):
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
 
 
 async def test_tags_are_with_the_job_all_its_life(app: Relevo) -> None:
@@ -376,7 +376,7 @@ async def test_a_coroutine_can_run_in_a_thread(app: Relevo) -> None:
 
     job = await where.aenqueue()
     await drain(app)
-    assert (await job.aresult(timeout=10)).startswith("relevo-")
+    assert (await job.aresult(timeout=PATIENCE)).startswith("relevo-")
 
 
 async def test_a_coroutine_behind_a_plain_decorator_is_run_all_the_same(app: Relevo) -> None:
@@ -396,7 +396,7 @@ async def test_a_coroutine_behind_a_plain_decorator_is_run_all_the_same(app: Rel
 
     job = await app.task(step).aenqueue()
     await drain(app)
-    assert await job.aresult(timeout=10) == 7
+    assert await job.aresult(timeout=PATIENCE) == 7
     assert ran == [1]
 
 
@@ -416,7 +416,7 @@ async def test_objects_and_partial_functions_are_tasks_when_they_have_a_name(app
     ]
     jobs = [await task.aenqueue(5) for task in tasks]
     await drain(app)
-    assert [await job.aresult(timeout=10) for job in jobs] == [6, 10, 25, 4]
+    assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [6, 10, 25, 4]
 
 
 async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -> None:
@@ -434,7 +434,7 @@ async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -
     ]
     await drain(app)
     for job in jobs:
-        assert await job.aresult(timeout=10) == [1, "f", "n", "p", "d", "a", "r"]
+        assert await job.aresult(timeout=PATIENCE) == [1, "f", "n", "p", "d", "a", "r"]
 
 
 # a deploy changes what is queued
@@ -458,7 +458,7 @@ async def test_options_of_a_task_are_read_when_its_jobs_run(app_factory: AppFact
     async with working(new):
         for job in (plain, chosen):
             with pytest.raises(JobFailed):
-                await job.aresult(timeout=10)
+                await job.aresult(timeout=PATIENCE)
     assert len((await new.job(plain.id).ainfo()).attempts) == 5
     assert len((await new.job(chosen.id).ainfo()).attempts) == 2
     await old.aclose()
@@ -567,7 +567,7 @@ async def test_a_revived_job_does_not_need_its_name(app: Relevo) -> None:
     fail = False
     assert await job.aretry()
     await drain(app)
-    assert await job.aresult(timeout=10) == await other.aresult(timeout=10) == "ran"
+    assert await job.aresult(timeout=PATIENCE) == await other.aresult(timeout=PATIENCE) == "ran"
 
 
 def test_a_name_may_be_only_a_label(app: Relevo) -> None:
@@ -661,8 +661,8 @@ async def test_jobs_make_jobs(app: Relevo) -> None:
 
     async with working(app):
         for task, number in ((from_a_thread, 1), (from_the_loop, 2)):
-            id = await (await task.aenqueue(number)).aresult(timeout=10)
-            assert await (await app.ajob(id)).aresult(timeout=10) == number
+            id = await (await task.aenqueue(number)).aresult(timeout=PATIENCE)
+            assert await (await app.ajob(id)).aresult(timeout=PATIENCE) == number
 
 
 async def test_jobs_wait_for_jobs(app: Relevo) -> None:
@@ -672,15 +672,15 @@ async def test_jobs_wait_for_jobs(app: Relevo) -> None:
 
     @app.task
     def in_a_thread() -> int:
-        return leaf.enqueue(1).result(timeout=10)
+        return leaf.enqueue(1).result(timeout=PATIENCE)
 
     @app.task
     async def on_the_loop() -> int:
-        return await (await leaf.aenqueue(2)).aresult(timeout=10)
+        return await (await leaf.aenqueue(2)).aresult(timeout=PATIENCE)
 
     async with working(app):
         jobs = [await in_a_thread.aenqueue(), await on_the_loop.aenqueue()]
-        assert [await job.aresult(timeout=10) for job in jobs] == [1, 2]
+        assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [1, 2]
 
 
 async def test_the_handler_of_a_failure_gets_the_whole_story(app: Relevo) -> None:
@@ -760,7 +760,7 @@ async def test_a_verdict_with_an_exception_as_its_reason_is_readable(app: Relevo
     job = await step.aenqueue()
     await drain(app)
     with pytest.raises(JobCancelled, match="'gone'"):
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
 
 
 # processes
@@ -773,7 +773,7 @@ def in_a_process(text: str, url: str | None, cwd: Path) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -834,9 +834,9 @@ def test_waiting_for_results_works_on_both_sides_of_a_fork(app: Relevo, server: 
         app = Relevo({app.name!r})
         @app.task(name="f")
         def f(n: int) -> int: return n
-        assert f.enqueue(1).result(timeout=20) == 1
+        assert f.enqueue(1).result(timeout={PATIENCE}) == 1
         pid = os.fork()
-        assert f.enqueue(2).result(timeout=20) == 2
+        assert f.enqueue(2).result(timeout={PATIENCE}) == 2
         if pid == 0: os._exit(0)
         print(os.waitpid(pid, 0)[1])
     """
@@ -851,7 +851,7 @@ def test_a_result_is_waited_for_by_many_threads_at_once(app: Relevo) -> None:
 
     jobs = step.enqueue_many([((n,), {}) for n in range(40)])
     with ThreadPoolExecutor(40) as threads:
-        results = threads.map(lambda job: job.result(timeout=20), jobs)
+        results = threads.map(lambda job: job.result(timeout=PATIENCE), jobs)
         eventually(lambda: app.queue().stats().living == 40)
         drained(app)
         assert list(results) == list(range(40))

@@ -14,7 +14,7 @@ from relevo.errors import OptionError
 from relevo.model.schedule import GRACE_MS
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drain, working
@@ -59,7 +59,7 @@ async def test_a_job_that_nobody_scheduled_has_no_tick(app: Relevo) -> None:
 
     job = await tick.aenqueue()
     await drain(app)
-    assert await job.aresult(timeout=10) is None
+    assert await job.aresult(timeout=PATIENCE) is None
 
 
 async def test_workers_fire_in_real_time_and_each_second_once(app: Relevo) -> None:
@@ -88,7 +88,7 @@ async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(app: Relev
     async with working(app) as worker:
         await aeventually(lambda: worker.lanes and worker.lanes[0].is_resting, what="the worker rests")
         await app.aschedule("often", app.tasks["note"], every="1s")
-        await aeventually(lambda: ticks, timeout=5, what="its first tick")
+        await aeventually(lambda: ticks, what="its first tick")
         await app.schedules.get("often").aremove()
 
 

@@ -19,7 +19,7 @@ from relevo.errors import JobFailed
 from relevo.store.push import push_plain
 from relevo.worker import Worker
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.shell import environment
 from tests.working import drain, drained, working
@@ -170,9 +170,9 @@ async def test_a_worker_serves_several_queues_and_no_others(app: Relevo) -> None
     jobs = {queue: await step.using(queue=queue).aenqueue(1) for queue in ("default", "mail", "post", "other")}
     async with working(app, queues=["mail", "post"]):
         for queue in ("mail", "post"):
-            assert await jobs[queue].aresult(timeout=10) == 1
+            assert await jobs[queue].aresult(timeout=PATIENCE) == 1
             woken = await step.using(queue=queue).aenqueue(2)  # also when it waits
-            assert await woken.aresult(timeout=10) == 2
+            assert await woken.aresult(timeout=PATIENCE) == 2
     assert [await jobs[queue].astatus() for queue in ("default", "other")] == [State.READY, State.READY]
     await app.aclose()
 
@@ -189,7 +189,7 @@ async def test_a_worker_serves_the_queues_of_its_tasks_unless_told_otherwise(app
     jobs = [await send.aenqueue(), await step.aenqueue()]
     worker = await drain(app)
     assert worker.queues == ("default", "mail")
-    assert [await job.aresult(timeout=10) for job in jobs] == ["sent", "done"]
+    assert [await job.aresult(timeout=PATIENCE) for job in jobs] == ["sent", "done"]
 
 
 # when to stop
@@ -255,7 +255,7 @@ async def test_a_worker_stops_after_a_number_of_jobs(app: Relevo) -> None:
 
     await step.aenqueue_many([((), {})] * 20)
     worker = Worker(app, max_jobs=5, concurrency=1)
-    await asyncio.wait_for(worker.run(), 20)
+    await asyncio.wait_for(worker.run(), PATIENCE)
     assert worker.wants_recycling
     stats = await app.queue().astats()
     assert 5 <= worker.done < 20
@@ -277,7 +277,7 @@ async def test_a_worker_that_stops_hands_back_what_it_has_not_finished(app_facto
     run = asyncio.create_task(worker.run())
     await aeventually(lambda: is_running(job))
     worker.stop()
-    await asyncio.wait_for(run, 20)
+    await asyncio.wait_for(run, PATIENCE)
     info = await job.ainfo()
     assert (info.state, info.attempts) == (State.READY, ())  # nobody is to blame
     await app.aclose()
@@ -298,8 +298,8 @@ async def test_a_worker_that_stops_finishes_what_runs(app: Relevo) -> None:
     worker.stop()
     later = await step.aenqueue()
     finish.set()
-    await asyncio.wait_for(run, 20)
-    assert await job.aresult(timeout=10) == "finished"
+    await asyncio.wait_for(run, PATIENCE)
+    assert await job.aresult(timeout=PATIENCE) == "finished"
     assert await later.astatus() is State.READY
     await app.aclose()
 
@@ -326,7 +326,7 @@ async def test_a_worker_of_several_queues_stops_as_soon_as_its_last_job_has_ende
     worker.stop()
     await aeventually(lambda: worker.is_stopping)
     go_on.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, PATIENCE)
     assert await job.astatus() is State.DONE
     await app.aclose()
 
@@ -350,7 +350,7 @@ async def test_a_job_of_an_unknown_task_rests_until_somebody_knows_it(app_factor
     assert info.attempts[0].how == "unknown_task"
     assert "did you mean 'new.features'" in info.attempts[0].message
     async with working(new):
-        assert await job.aresult(timeout=20) == 7
+        assert await job.aresult(timeout=PATIENCE) == 7
     await old.aclose()
 
 
@@ -359,7 +359,7 @@ async def test_a_task_that_nobody_ever_knows_is_given_up(app_factory: AppFactory
     job = push(app, "no.such.task")
     async with working(app):
         with pytest.raises(JobFailed, match="unknown_task"):
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ async def test_forged_targets_run_nothing(app_factory: AppFactory, tmp_path: Pat
     job = push(app, target, f"touch {trap}")
     fine = await app.aenqueue(plain, 1)
     await drain(app)
-    assert await fine.aresult(timeout=10) == 2
+    assert await fine.aresult(timeout=PATIENCE) == 2
     assert not trap.exists()
     info = await job.ainfo()
     if info.state is State.DEAD:
@@ -400,7 +400,7 @@ async def test_functions_of_allowed_modules_are_found_also_by_forged_jobs(app_fa
     app = app_factory(allow=[HERE])
     job = push(app, f"{HERE}:plain", 41)
     await drain(app)
-    assert await job.aresult(timeout=10) == 42
+    assert await job.aresult(timeout=PATIENCE) == 42
 
 
 async def test_a_thousand_bad_records_stop_nobody(app: Relevo) -> None:
@@ -415,7 +415,7 @@ async def test_a_thousand_bad_records_stop_nobody(app: Relevo) -> None:
     app.run(push_plain(keys, [(app.new_id(), bad[n % len(bad)]) for n in range(1000)], 0, 12_000))
     job = await fine.aenqueue(7)
     async with working(app):
-        assert await job.aresult(timeout=20) == 7
+        assert await job.aresult(timeout=PATIENCE) == 7
     stats = await app.queue().astats()
     assert (stats.dead, stats.scheduled) == (800, 200)
 
@@ -453,9 +453,9 @@ async def test_errors_that_end_programs_only_fail_the_job(app: Relevo, error: Ba
     async with working(app):
         job = await task.aenqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
         assert failed.value.error.rpartition(".")[2] == type(error).__name__
-        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+        assert await (await after.aenqueue(1)).aresult(timeout=PATIENCE) == 2
 
 
 async def test_errors_that_cannot_be_printed_only_fail_the_job(app: Relevo) -> None:
@@ -471,8 +471,8 @@ async def test_errors_that_cannot_be_printed_only_fail_the_job(app: Relevo) -> N
     async with working(app):
         job = await fail.aenqueue()
         with pytest.raises(JobFailed, match="Broken"):
-            await job.aresult(timeout=10)
-        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+            await job.aresult(timeout=PATIENCE)
+        assert await (await after.aenqueue(1)).aresult(timeout=PATIENCE) == 2
 
 
 async def test_errors_with_strange_text_only_fail_the_job(app: Relevo) -> None:
@@ -485,8 +485,8 @@ async def test_errors_with_strange_text_only_fail_the_job(app: Relevo) -> None:
     async with working(app):
         job = await fail.aenqueue()
         with pytest.raises(JobFailed, match="surrogate"):
-            await job.aresult(timeout=10)
-        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+            await job.aresult(timeout=PATIENCE)
+        assert await (await after.aenqueue(1)).aresult(timeout=PATIENCE) == 2
     assert "surrogate" in await job.alogs()
 
 
@@ -495,15 +495,15 @@ async def test_a_hung_job_does_not_hold_up_the_others(app: Relevo) -> None:
 
     @app.task(timeout="200ms", retries=0)
     def hang() -> None:
-        release.wait(20)  # a call that nothing can interrupt
+        release.wait(PATIENCE)  # a call that nothing can interrupt
 
     after = app.task(plain)
     async with working(app, threads=4):
         job = await hang.aenqueue()
         for number in range(20):
-            assert await (await after.aenqueue(number)).aresult(timeout=10) == number + 1
+            assert await (await after.aenqueue(number)).aresult(timeout=PATIENCE) == number + 1
         with pytest.raises(JobFailed, match=r"took longer than 0\.2 s"):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
         release.set()
 
 
@@ -512,7 +512,7 @@ async def test_plain_functions_do_not_block_the_loop(app: Relevo) -> None:
 
     @app.task
     def block() -> str:
-        assert finish.wait(20)
+        assert finish.wait(PATIENCE)
         return "blocked"
 
     @app.task
@@ -521,19 +521,19 @@ async def test_plain_functions_do_not_block_the_loop(app: Relevo) -> None:
 
     async with working(app):
         slow = await block.aenqueue()
-        assert await (await quick.aenqueue()).aresult(timeout=10) == "quick"
+        assert await (await quick.aenqueue()).aresult(timeout=PATIENCE) == "quick"
         finish.set()
-        assert await slow.aresult(timeout=10) == "blocked"
+        assert await slow.aresult(timeout=PATIENCE) == "blocked"
 
 
 async def test_a_worker_survives_the_loss_of_its_connections(app: Relevo, server: Server) -> None:
     after = app.task(plain)
     async with working(app):
-        assert await (await after.aenqueue(1)).aresult(timeout=10) == 2
+        assert await (await after.aenqueue(1)).aresult(timeout=PATIENCE) == 2
         for number in range(3):
             server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             job = await after.aenqueue(number)
-            assert await job.aresult(timeout=20) == number + 1
+            assert await job.aresult(timeout=PATIENCE) == number + 1
 
 
 async def test_an_idle_worker_is_always_called(app: Relevo) -> None:
@@ -545,16 +545,16 @@ async def test_an_idle_worker_is_always_called(app: Relevo) -> None:
 
     @app.task
     def in_a_thread(number: int) -> int:
-        return leaf.enqueue(number).result(timeout=5)
+        return leaf.enqueue(number).result(timeout=PATIENCE)
 
     @app.task
     async def on_the_loop(number: int) -> int:
-        return await (await leaf.aenqueue(number)).aresult(timeout=5)
+        return await (await leaf.aenqueue(number)).aresult(timeout=PATIENCE)
 
     async with working(app):
         for number in range(100):
             jobs = [await in_a_thread.aenqueue(number), await on_the_loop.aenqueue(number)]
-            assert [await job.aresult(timeout=5) for job in jobs] == [number, number]
+            assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [number, number]
 
 
 # itself
@@ -570,14 +570,14 @@ async def test_a_job_sees_who_runs_it(app: Relevo) -> None:
 
     async with working(app) as worker:
         job = await who.aenqueue()
-        assert await job.aresult(timeout=10) == [job.id, worker.id, "who", 2, ["first"]]
+        assert await job.aresult(timeout=PATIENCE) == [job.id, worker.id, "who", 2, ["first"]]
 
 
 def test_a_blocking_program_can_run_a_worker_to_the_end(app: Relevo) -> None:
     job = app.task(plain).enqueue(1)
     worker = drained(app)
     assert worker.done == 1
-    assert job.result(timeout=10) == 2
+    assert job.result(timeout=PATIENCE) == 2
 
 
 def test_the_package_works_without_its_extras(app: Relevo, server: Server, tmp_path: Path) -> None:
@@ -592,7 +592,7 @@ def test_the_package_works_without_its_extras(app: Relevo, server: Server, tmp_p
         def plain(number: int) -> int: return number + 1
         job = plain.enqueue(1)
         asyncio.run(relevo.worker.Worker(app, burst=True).run())
-        print(job.result(timeout=10))
+        print(job.result(timeout={PATIENCE}))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text)],
@@ -600,6 +600,6 @@ def test_the_package_works_without_its_extras(app: Relevo, server: Server, tmp_p
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr

@@ -30,7 +30,7 @@ from relevo.store.relay import take_errands
 from relevo.testing import bind
 from relevo.worker import Worker
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.working import drain, drained, working
 
@@ -416,7 +416,7 @@ async def test_cancelling_one_member_ends_the_workflow_without_what_follows(app:
     async with working(app):
         running = await sums.watched(group(hang.s(), sums.add.s(1)).then(sums.total.s())).aenqueue()
         waiting = await sums.watched(sums.add.using(delay=0.2).s(1) | sums.add.s() | sums.add.s()).aenqueue()
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), PATIENCE)
         assert await Job[int](app, (await running.ainfo()).members[0].id, "default").acancel()
         assert await Job[int](app, (await waiting.ainfo()).members[1].id, "default").acancel()
         with pytest.raises(JobCancelled, match=r"job \w+ \(hang\) is cancelled"):
@@ -985,7 +985,7 @@ async def test_a_worker_in_burst_mode_finishes_a_flow_over_several_queues(app: R
         members = group(sums.add.s(i) | third.s() | sums.add.s() for i in range(3))
         flow = await sums.watched(members | sums.total.s() | third.s() | sums.add.s()).aenqueue()
         worker = Worker(app, queues=[*QUEUES, "third"], burst=True)
-        await asyncio.wait_for(worker.run(), 20)
+        await asyncio.wait_for(worker.run(), PATIENCE)
         state, idle = await flow.astatus(), await is_idle(app)
         if state is not State.DONE or not idle:
             async with working(app, queues=[*QUEUES, "third"]):
