@@ -21,8 +21,8 @@ from relevo.errors import JobError, OptionError, PayloadError, UnknownJob
 from relevo.model.job import Attempt, Record, Story, write
 from relevo.store import letters
 from relevo.store.settlement import of_dead
-from tests.eventually import PATIENCE
 from tests.conftest import AppFactory
+from tests.eventually import PATIENCE
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.system.timed import HOUR, Times
