@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relevo import Relevo, Snooze, metrics
 from relevo.bus.lifecycle import Tally
+from relevo.cli.main import main
 from relevo.errors import ConfigurationError, StoreError
 from relevo.metrics import snapshot
 from relevo.metrics.families import CATALOGUE
@@ -29,9 +30,8 @@ from relevo.worker.scraped import Scraped
 from relevo.worker.watcher import Watcher
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
-from tests.process.harness import START, Site
+from tests.process.harness import Site
 from tests.servers import Server, free_port
-from tests.system.shell import relevo
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drained, working
 
@@ -83,8 +83,8 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
     assert found("relevo_queue_jobs", **mine, state="scheduled") == 1
     assert found("relevo_queue_records", **mine, state="dead") == 1
     assert found("relevo_queue_records", **mine, state="done") == 1
-    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 60
-    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="done") < 60
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 600
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="done") < 600
     assert found("relevo_queue_paused", **mine) == 1
     assert found("relevo_purged_total", **mine, state="done") == 0, "there from the start, so that it can increase"
     assert found("relevo_server_memory_bytes", app=app.name) > 0
@@ -159,10 +159,10 @@ def test_how_long_tasks_wait_and_run_is_told(app: Relevo) -> None:
     assert found("relevo_task_run_seconds_count", **of_nap) == 2
     assert found("relevo_task_run_seconds_bucket", **of_nap, le="3600") == 2
     assert found("relevo_task_run_seconds_bucket", **of_nap, le="0.025") <= 1
-    assert 0.03 <= found("relevo_task_run_seconds_sum", **of_nap) < 10
+    assert 0.03 <= found("relevo_task_run_seconds_sum", **of_nap) < 600
     assert found("relevo_task_wait_seconds_count", **of_nap) == 2
     assert found("relevo_task_wait_seconds_bucket", **of_nap, le="0.05") == 0
-    assert 0.12 <= found("relevo_task_wait_seconds_sum", **of_nap) < 10
+    assert 0.12 <= found("relevo_task_wait_seconds_sum", **of_nap) < 600
     assert found("relevo_task_run_seconds_count", task="work") == 1
 
 
@@ -269,7 +269,7 @@ async def test_messages_of_services_are_told_by_the_app_that_serves_them(bus_fac
     async def sold() -> None: ...
 
     async with working(one):
-        await other.service("shop").arequest("embedding.go", wait=True, timeout=10)
+        await other.service("shop").arequest("embedding.go", wait=True, timeout=PATIENCE)
 
         async def told() -> int:
             return await other.service("shop").apublish("sold", {})
@@ -460,7 +460,7 @@ def scraped(app: Relevo) -> Iterator[str]:
 
 def get(url: str) -> tuple[int, str, bytes]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read()
@@ -491,18 +491,18 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
         Scraped("127.0.0.1", server.port)
 
 
-def test_a_wrong_port_is_refused_by_the_command(server: Server) -> None:
-    told = relevo("worker", "shop:app", "--metrics-port", "70000", url=server.url)
-    assert (told.code, told.out) == (2, "")
-    assert "--metrics-port is a number from 1 to 65535" in told.err
+def test_wrong_metrics_options_are_refused_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     with Scraped("127.0.0.1", 0) as taken:
-        told = relevo("worker", "shop:app", "--metrics-port", str(taken.port), url=server.url)
-    assert told.code == 2
-    assert "metrics cannot be served at 127.0.0.1" in told.err and "Is another worker there?" in told.err
-    told = relevo("worker", "shop:app", "--metrics-port", "0", "--metrics-host", "no.such.host.invalid", url=server.url)
-    assert told.code == 2 and "Give another --metrics-host" in told.err
-    told = relevo("worker", "shop:app", "--metrics-host", "127.0.0.1", url=server.url)
-    assert told.code == 2 and "--metrics-port is missing" in told.err
+        refusals = [
+            (["--metrics-port", "70000"], "--metrics-port is a number from 1 to 65535"),
+            (["--metrics-port", str(taken.port)], "Is another worker there?"),
+            (["--metrics-port", "0", "--metrics-host", "no.such.host.invalid"], "Give another --metrics-host"),
+            (["--metrics-host", "127.0.0.1"], "--metrics-port is missing"),
+        ]
+        for options, text in refusals:
+            assert main(["worker", "shop:app", *options]) == 2
+            written = capsys.readouterr()
+            assert written.out == "" and text in written.err
 
 
 def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server: Server, tmp_path: Path) -> None:
@@ -518,13 +518,13 @@ def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server:
             found = Scrape(text if status == 200 else b"")
             return found.has("relevo_workers") and found("relevo_workers") == 2
 
-        eventually(are_both_there, timeout=START, what="both are there")
-        site.enqueue("nap", 1).result(timeout=START)
+        eventually(are_both_there, what="both are there")
+        site.enqueue("nap", 0).result(timeout=PATIENCE)
         assert group.stop() == 0
         after = Scrape(metrics.exposition(site.app))
         assert after("relevo_task_run_seconds_count", app=site.name) == 1, "what was measured is told at the stop"
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(url, timeout=1)
+        urllib.request.urlopen(url, timeout=PATIENCE)
 
 
 def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
