@@ -70,7 +70,7 @@ async def test_a_released_job_keeps_its_time(app: Relevo, steps: Steps) -> None:
     past = await steps.using(eta=now - dt.timedelta(seconds=5), depends_on=[parent]).aenqueue(3)
     await drain(app)
     assert (await later.ainfo()).due_ms == int(eta.timestamp() * 1000)
-    assert await past.aresult(10) == 3
+    assert await past.aresult(PATIENCE) == 3
 
 
 async def test_released_jobs_keep_their_priorities_groups_and_tags(app: Relevo, steps: Steps) -> None:
@@ -109,7 +109,7 @@ async def test_a_living_job_of_the_same_name_is_found_and_stays_as_it_is(app: Re
     assert (again.id, again.created) == (child.id, False)
     assert (await child.ainfo()).waits_for == 1
     await drain(app)
-    assert await child.aresult(10) == 3, "it does not wait for the other one's parent"
+    assert await child.aresult(PATIENCE) == 3, "it does not wait for the other one's parent"
     await second.acancel()
     assert steps.runs == [1, 3]
 
@@ -144,7 +144,7 @@ async def test_a_job_cancelled_by_its_parent_frees_its_name_and_takes_it_again(a
     await parent.aretry()
     assert not (await steps.using(name="only").aenqueue(4)).created
     await drain(app)
-    assert await child.aresult(10) == 2
+    assert await child.aresult(PATIENCE) == 2
 
 
 # parents
@@ -165,7 +165,7 @@ async def test_a_job_that_is_tried_again_is_still_waited_for(app: Relevo) -> Non
 
     async with working(app):
         child = await after.using(depends_on=[await flaky.using(delay=0.05).aenqueue()]).aenqueue()
-        assert await child.aresult(10) == 3
+        assert await child.aresult(PATIENCE) == 3
 
 
 async def test_of_two_parents_the_one_that_fails_decides(app: Relevo, steps: Steps) -> None:
@@ -185,7 +185,7 @@ async def test_a_parent_named_twice_counts_once_with_what_was_said_last(app: Rel
     child = await steps.using(depends_on=[parent, (parent, "wait"), (parent, "run")]).aenqueue(2)
     assert (await child.ainfo()).waits_for == 1
     await drain(app)
-    assert await child.aresult(10) == 2
+    assert await child.aresult(PATIENCE) == 2
 
 
 async def test_a_parent_that_failed_before_counts_as_failed(app: Relevo, steps: Steps) -> None:
@@ -214,17 +214,17 @@ async def test_children_of_a_workflow_wait_for_all_of_it(app: Relevo, steps: Ste
     never = await steps.using(queue="other", depends_on=[badly]).aenqueue(11)
     anyway = await steps.using(queue="other", depends_on=[(badly, "run")]).aenqueue(12)
     async with working(app, queues=["default", "other"]):
-        assert await after.aresult(10) == 10
-        assert await anyway.aresult(10) == 12
+        assert await after.aresult(PATIENCE) == 10
+        assert await anyway.aresult(PATIENCE) == 12
         with pytest.raises(JobCancelled):
-            await never.aresult(10)
+            await never.aresult(PATIENCE)
         late = await steps.using(queue="other", depends_on=[well]).aenqueue(13)
-        assert await late.aresult(10) == 13, "done is done"
+        assert await late.aresult(PATIENCE) == 13, "done is done"
     steps.failing.clear()
     assert await badly.aretry() == 1
     assert await states(never) == [State.WAITING]
     async with working(app, queues=["default", "other"]):
-        assert await never.aresult(10) == 11
+        assert await never.aresult(PATIENCE) == 11
     assert steps.runs.count(12) == 1
 
 
@@ -256,7 +256,7 @@ async def test_a_job_cancelled_while_it_waits_stays_cancelled_whatever_its_paren
     assert await child.aretry()
     assert await states(child, grandchild) == [State.READY, State.WAITING]
     async with working(app, queues=["default", "other"]):
-        assert await grandchild.aresult(10) == 3
+        assert await grandchild.aresult(PATIENCE) == 3
     assert steps.runs == [1, 2, 3]
 
 
@@ -274,7 +274,7 @@ async def test_cancelling_a_running_parent_cancels_its_children(app: Relevo, ste
         await asyncio.wait_for(started.wait(), PATIENCE)
         assert await parent.acancel()
         with pytest.raises(JobCancelled, match="dependency_failed"):
-            await child.aresult(10)
+            await child.aresult(PATIENCE)
     assert not steps.runs
 
 
@@ -391,12 +391,12 @@ async def test_of_many_generations_all_are_cancelled_and_all_come_back(app: Rele
         family.append(await steps.using(queue=queue, depends_on=family[-2:]).aenqueue(number))
     async with working(app, queues=["default", "other", "third"]):
         with pytest.raises(JobCancelled):
-            await family[-1].aresult(10)
+            await family[-1].aresult(PATIENCE)
     steps.failing.clear()
     assert await app.dead.aretry(all=True) == 1
     assert await states(*family) == [State.READY, *[State.WAITING] * 59]
     async with working(app, queues=["default", "other", "third"]):
-        assert await family[-1].aresult(10) == 59
+        assert await family[-1].aresult(PATIENCE) == 59
     assert steps.runs == [0, *range(60)]
 
 
@@ -519,12 +519,12 @@ async def test_children_in_a_paused_queue_are_released_and_do_not_run(app: Relev
     async with working(app, queues=["default", "other"]):
         parent = await steps.task.aenqueue(1)
         child = await steps.using(queue="other", depends_on=[parent]).aenqueue(2)
-        await parent.aresult(10)
+        await parent.aresult(PATIENCE)
         await aeventually(lambda: _is_ready(child), what="the child is released")
         with pytest.raises(ResultTimeout):
             await child.aresult(0.2)
         await other.aresume()
-        assert await child.aresult(10) == 2
+        assert await child.aresult(PATIENCE) == 2
 
 
 async def _is_ready(job: Job[Any]) -> bool:
@@ -541,11 +541,11 @@ async def test_queues_may_have_strange_names(app: Relevo, name: str) -> None:
         parent = await steps.using(queue=name).aenqueue(1)
         child = await steps.using(queue=name + "2", depends_on=[parent]).aenqueue(2)
         grandchild = await steps.using(queue=name, depends_on=[child, parent]).aenqueue(3)
-        assert await grandchild.aresult(10) == 3
+        assert await grandchild.aresult(PATIENCE) == 3
         flow = await (
             steps.using(queue=name).s(1) | group(steps.using(queue=name + "2").s() for _ in range(3))
         ).aenqueue()
-        assert await flow.aresult(10) == [1, 1, 1]
+        assert await flow.aresult(PATIENCE) == [1, 1, 1]
         assert await (await app.aworkflow(flow.id)).astatus() is State.DONE
 
 
@@ -556,7 +556,7 @@ async def test_two_workers_on_two_queues_release_each_others_jobs(app_factory: A
         last = await steps.using(queue="left").aenqueue(0)
         for number in range(1, 20):
             last = await steps.using(queue=("left", "right")[number % 2], depends_on=[last]).aenqueue(number)
-        assert await last.aresult(10) == 19
+        assert await last.aresult(PATIENCE) == 19
     assert steps.runs == list(range(20))
 
 
@@ -581,4 +581,4 @@ def test_a_chain_of_one_is_a_workflow_that_others_can_depend_on(app: Relevo, ste
     flow = chain(steps.task.s(1)).enqueue()
     child = steps.using(depends_on=flow).enqueue(2)
     drained(app)
-    assert child.result(10) == 2
+    assert child.result(PATIENCE) == 2
