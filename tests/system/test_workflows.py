@@ -618,9 +618,7 @@ async def test_results_of_members_that_join_stand_behind_the_others(app: Relevo,
         flow = await group(grow.s(2), grow.s(3), sums.add.s(10)).aenqueue()
         assert await flow.aresult(PATIENCE) == [2, 3, 10, 0, 0, 0, 0, 0]
         chained = await (grow.s(2) | sums.add.s(1) | sums.add.s(1)).aenqueue()
-        assert await chained.aresult(PATIENCE) == 4, (
-            "in a chain they are waited for, and add no result"
-        )
+        assert await chained.aresult(PATIENCE) == 4, "in a chain they are waited for, and add no result"
         assert (await chained.aprogress()).total == 5
 
 
