@@ -22,7 +22,7 @@ from tests.working import drain, working
 
 @pytest.fixture
 def times(server: Server, app_factory: AppFactory) -> Times:
-    return Times(server, app_factory)
+    return Times(server, app_factory, at_full_hour=True)
 
 
 # In time

@@ -15,16 +15,17 @@ MINUTE, HOUR = 60_000, 3_600_000
 class Times:
     """Apps of one name whose clock a test can move, both ways.
 
-    The clock starts just after a full hour, so that no tick or limit passes by itself while a test runs.
+    `at_full_hour`: it starts just after a full hour, so that no tick comes by itself while a test runs.
     """
 
-    def __init__(self, server: Server, make: AppFactory) -> None:
+    def __init__(self, server: Server, make: AppFactory, *, at_full_hour: bool = False) -> None:
         self._server = server
         self._make = make
         self._name = f"t{uuid4().hex[:12]}"
         self._key = f"{self._name}-clock"
         self.app = self.another()
-        self.move_past(HOUR)
+        if at_full_hour:
+            self.move_past(HOUR)
 
     def another(self, **settings: Any) -> Relevo:
         """Another app object of this name: another version of the program, or a program that only reads."""
