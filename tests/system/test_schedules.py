@@ -275,14 +275,14 @@ async def test_run_now_is_for_new_schedules_only(app: Relevo) -> None:
     assert (ran.tick_ms, ran.what) == (0, "fired")
 
 
-async def test_registering_a_hundred_times_gives_one_schedule_that_keeps_its_tick(times: Times) -> None:
+async def test_registering_again_keeps_one_schedule_and_its_tick(times: Times) -> None:
     app = times.app
     ticks = noting(app, cron="*/5 * * * *")
     await drain(app)
     await app.aschedule("called", app.tasks["note"], every="5m")
     before = await app.schedules.alist()
     tick = times.move_past(5 * MINUTE)
-    for _ in range(100):
+    for _ in range(10):
         await app.aschedule("called", app.tasks["note"], every="5m")
         await app.arun(app.register_schedules())
     assert await app.schedules.alist() == before, "the tick that has come is not put off"
