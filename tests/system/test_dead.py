@@ -12,7 +12,7 @@ from relevo import Failure, Relevo, State, Task
 from relevo.errors import JobError, JobFailed
 from relevo.store.push import push_plain
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.working import drain, drained, working
 
 
@@ -41,7 +41,7 @@ def push(app: Relevo, body: bytes, queue: str = "default") -> str:
     return id
 
 
-async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
+async def test_a_dead_letter_holds_the_job_and_its_attempts(app: Relevo) -> None:
 
     @app.task(name="pay", retries=1, backoff=0)
     async def pay(invoice: int, *, cents: int) -> None:
@@ -50,7 +50,7 @@ async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
     job = await pay.using(name="pay-7", tenant="acme", priority=9, tags=["eu"]).aenqueue(7, cents=990)
     async with working(app) as worker:
         with pytest.raises(JobFailed):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     info = app.dead.show(job.id)
     assert (info.id, info.state, info.task, info.queue) == (job.id, State.DEAD, "pay", "default")
     assert (info.args, info.kwargs, info.name, info.group) == ([7], {"cents": 990}, "pay-7", "acme")
@@ -64,7 +64,7 @@ async def test_a_dead_letter_holds_everything(app: Relevo) -> None:
     assert info.ended_ms is not None
 
 
-def test_letters_are_found_by_their_error_and_their_queue(app: Relevo, step: Task[..., int]) -> None:
+def test_dead_letters_are_found_by_error_and_queue(app: Relevo, step: Task[..., int]) -> None:
     value = step.enqueue(1).id
     key = step.enqueue(2, error="KeyError").id
     mail = step.using(queue="mail").enqueue(3).id
@@ -83,7 +83,7 @@ def test_letters_are_found_by_their_error_and_their_queue(app: Relevo, step: Tas
     assert {letter.queue for letter in app.dead.list()} == {"default", "mail"}
 
 
-def test_letters_come_newest_first_and_in_pages(app: Relevo, step: Task[..., int]) -> None:
+def test_dead_letters_are_listed_newest_first_and_in_pages(app: Relevo, step: Task[..., int]) -> None:
     for number in range(120):
         step.using(queue=f"q{number % 2}").enqueue(number)
     drained(app, queues=["q0", "q1"])
@@ -95,7 +95,7 @@ def test_letters_come_newest_first_and_in_pages(app: Relevo, step: Task[..., int
     assert ended == sorted(ended, reverse=True)
 
 
-def test_no_letter_is_listed_twice_while_others_arrive(app: Relevo, step: Task[..., int]) -> None:
+def test_no_dead_letter_is_listed_twice_while_others_arrive(app: Relevo, step: Task[..., int]) -> None:
     queue = app.queue()
     step.enqueue_many([((number,), {}) for number in range(150)])
 
@@ -112,7 +112,7 @@ def test_no_letter_is_listed_twice_while_others_arrive(app: Relevo, step: Task[.
     assert len(app.dead.list(limit=1000)) == 150
 
 
-def test_letters_are_run_again_by_id_by_queue_and_all(app: Relevo, step: Task[..., int], good: set[int]) -> None:
+def test_dead_letters_are_retried_by_id_by_queue_and_all(app: Relevo, step: Task[..., int], good: set[int]) -> None:
     jobs = [step.using(queue=f"q{number % 2}").enqueue(number) for number in range(6)]
     queues = ["q0", "q1"]
     drained(app, queues=queues)
@@ -124,11 +124,11 @@ def test_letters_are_run_again_by_id_by_queue_and_all(app: Relevo, step: Task[..
     assert app.dead.retry(all=True) == 0
     assert app.dead.retry([]) == 0
     drained(app, queues=queues)
-    assert [job.result(timeout=10) for job in jobs] == list(range(6))
+    assert [job.result(timeout=PATIENCE) for job in jobs] == list(range(6))
     assert app.dead.list() == []
 
 
-def test_letters_that_fail_again_are_letters_again(app: Relevo, step: Task[..., int]) -> None:
+def test_retried_dead_letters_that_fail_are_dead_letters_again(app: Relevo, step: Task[..., int]) -> None:
     job = step.enqueue(1)
     drained(app)
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_letters_that_fail_again_are_letters_again(app: Relevo, step: Task[..., 
         assert len(app.dead.show(job.id).attempts) == 1  # it starts from the beginning
 
 
-def test_many_who_retry_the_same_letters_run_each_once(app: Relevo) -> None:
+def test_concurrent_retries_of_the_same_dead_letters_run_each_once(app: Relevo) -> None:
     runs: list[int] = []
 
     @app.task(retries=0)
@@ -157,7 +157,7 @@ def test_many_who_retry_the_same_letters_run_each_once(app: Relevo) -> None:
     assert sorted(runs) == list(range(20))
 
 
-async def test_letters_are_forgotten(app: Relevo, step: Task[..., int]) -> None:
+async def test_discarded_dead_letters_are_removed(app: Relevo, step: Task[..., int]) -> None:
     jobs = [await step.aenqueue(number) for number in range(5)]
     living = await step.using(delay="1h").aenqueue(9)
     await drain(app)
@@ -172,7 +172,7 @@ async def test_letters_are_forgotten(app: Relevo, step: Task[..., int]) -> None:
     await app.aclose()
 
 
-def test_the_oldest_letters_leave_when_there_are_too_many(app_factory: AppFactory) -> None:
+def test_the_oldest_dead_letters_are_dropped_beyond_the_limit(app_factory: AppFactory) -> None:
     app = app_factory(dead_max=10)
 
     @app.task(retries=0)
@@ -229,7 +229,7 @@ def test_bodies_that_cannot_be_read_are_kept_untouched(app: Relevo, step: Task[.
         (b'"a":[1],"k":{"colour":"red"}', "unexpected keyword argument 'colour'"),
     ],
 )
-def test_arguments_that_do_not_fit_any_more_are_a_dead_letter(
+def test_a_job_whose_arguments_do_not_fit_its_task_is_a_dead_letter(
     app: Relevo, step: Task[..., int], arguments: bytes, says: str
 ) -> None:
     id = push(app, b'{"t":"step",' + arguments + b"}")
@@ -239,7 +239,7 @@ def test_arguments_that_do_not_fit_any_more_are_a_dead_letter(
     assert says in info.attempts[0].message
 
 
-async def test_a_handler_that_fails_is_a_dead_letter_itself(app: Relevo) -> None:
+async def test_a_failure_handler_that_fails_is_a_dead_letter(app: Relevo) -> None:
     tries: list[str] = []
 
     @app.task(name="handler", retries=1, backoff=0)
@@ -288,7 +288,7 @@ async def test_a_handler_may_have_a_handler(app: Relevo) -> None:
     assert told == ["first"]
 
 
-async def test_a_handler_runs_again_when_the_letter_dies_again(app: Relevo) -> None:
+async def test_a_failure_handler_runs_again_when_its_job_dies_again(app: Relevo) -> None:
     told: list[str] = []
 
     @app.task(name="handler")
@@ -306,7 +306,7 @@ async def test_a_handler_runs_again_when_the_letter_dies_again(app: Relevo) -> N
     assert told == [job.id, job.id]
 
 
-def test_a_letter_cannot_be_taken_for_another_queue_s(app: Relevo, step: Task[..., int]) -> None:
+def test_a_dead_letter_is_found_only_in_its_queue(app: Relevo, step: Task[..., int]) -> None:
     job = step.using(queue="mail").enqueue(1)
     drained(app, queues=["mail"])
     assert app.dead.retry([job.id], queue="default") == 0

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from relevo import Relevo, chain, metrics
+from relevo.cli.main import main
 from relevo.errors import StoreError
 from relevo.model.health import Health, Status
 from relevo.model.ids import Ids, _text
@@ -25,7 +26,6 @@ from relevo.worker.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.servers import Server
-from tests.system.shell import relevo
 from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import drain, drained, working
 
@@ -49,7 +49,7 @@ def push_old(app: Relevo, ago_ms: int, count: int = 1, queue: str = "default") -
         app.run(push_plain(app.keys_of(queue), [(id, b'{"t":"mail"}') for id in ids[start : start + 1000]], 100, 1000))
 
 
-def test_an_app_that_nobody_used_is_unknown(app: Relevo) -> None:
+def test_an_unused_app_is_unknown(app: Relevo) -> None:
     """Never well because nothing was found, as after a misspelt name."""
     found = app.health()
     assert found.status is Status.UNKNOWN and not found.is_healthy
@@ -73,7 +73,7 @@ def test_jobs_that_ran_leave_a_healthy_app_with_its_numbers(app: Relevo) -> None
     assert found.checked_at_ms == pytest.approx(app.run(app.now_ms()), abs=10_000)
 
 
-async def test_async_code_is_told_the_same(app: Relevo) -> None:
+async def test_async_code_gets_the_same_report(app: Relevo) -> None:
     push_old(app, 5 * MINUTE)
     blocking, found = app.health(), await app.ahealth()
     assert (found.status, found.reasons) == (blocking.status, blocking.reasons)
@@ -117,7 +117,7 @@ def test_dead_letters_are_counted_with_their_growth(app_factory: AppFactory) -> 
     assert texts(app.health()) == ["default: 2 dead letters, its limit is 2 (+2 in 15 minutes)"]
 
 
-def test_a_job_whose_worker_fell_silent_is_a_reason_until_somebody_takes_it(
+def test_a_job_of_a_silent_worker_is_a_reason_until_another_worker_takes_it(
     server: Server, app_factory: AppFactory
 ) -> None:
     """A stuck worker"""
@@ -128,10 +128,10 @@ def test_a_job_whose_worker_fell_silent_is_a_reason_until_somebody_takes_it(
     def work() -> None: ...
 
     work.enqueue()
-    app.queue().take(1, worker="stuck", lease="5s")
+    app.queue().take(1, worker="stuck", lease="30m")
     alive(app)
     assert app.health().is_healthy
-    times.move(MINUTE)
+    times.move(HOUR)
     assert texts(app.health()) == ["default: 1 job of workers that fell silent, and nobody takes them over"]
     drained(app)
     alive(app)
@@ -158,7 +158,7 @@ def test_jobs_that_run_for_hours_are_stuck(server: Server, app_factory: AppFacto
 
 def test_a_job_with_a_delay_misses_no_target_when_it_is_ready(server: Server, app_factory: AppFactory) -> None:
     times = Times(server, app_factory)
-    app = times.another(health_limits={"slo": "30s"})
+    app = times.another(health_limits={"slo": "10m"})
 
     @app.task
     def work() -> None: ...
@@ -169,15 +169,15 @@ def test_a_job_with_a_delay_misses_no_target_when_it_is_ready(server: Server, ap
     assert app.health().is_healthy
     (first,) = app.queue().take(1, lease="1h")  # and so they are ready, both
     assert app.queue().stats().ready == 1 and app.health().is_healthy
-    times.move(31_000)
-    (told,) = texts(app.health())
-    assert re.fullmatch(r"default: oldest [345]\ds over its 30s target", told), "33 s, and what really passed"
+    times.move(11 * MINUTE)
+    (text,) = texts(app.health())
+    assert re.fullmatch(r"default: oldest 1[1-5]m(\d+s)? over its 10m target", text)
     first.done()
 
 
 async def test_steps_of_a_workflow_are_as_old_as_they_could_run(server: Server, app_factory: AppFactory) -> None:
     times = Times(server, app_factory)
-    app = times.another(health_limits={"slo": "30s"})
+    app = times.another(health_limits={"slo": "10m"})
 
     @app.task
     async def step(before: int = 0) -> int:
@@ -190,15 +190,15 @@ async def test_steps_of_a_workflow_are_as_old_as_they_could_run(server: Server, 
     alive(app)
     assert (await app.queue().astats()).ready == 1
     assert app.health().is_healthy
-    times.move(31_000)
-    (told,) = texts(app.health())
-    assert re.fullmatch(r"default: oldest [345]\ds over its 30s target", told), "31 s, and what really passed"
+    times.move(11 * MINUTE)
+    (text,) = texts(app.health())
+    assert re.fullmatch(r"default: oldest 1[1-5]m(\d+s)? over its 10m target", text)
     await drain(app)
 
 
 def test_a_dead_letter_that_is_retried_is_as_old_as_that(server: Server, app_factory: AppFactory) -> None:
     times = Times(server, app_factory)
-    app = times.another(health_limits={"slo": "30s"})
+    app = times.another(health_limits={"slo": "10m"})
 
     @app.task(retries=0)
     def work() -> None: ...
@@ -212,7 +212,7 @@ def test_a_dead_letter_that_is_retried_is_as_old_as_that(server: Server, app_fac
     drained(app)
 
 
-def test_workers_that_fell_silent_are_told_for_a_while(app: Relevo) -> None:
+def test_silent_workers_are_reported_for_a_while(app: Relevo) -> None:
     alive(app, id="here")
     alive(app, id="gone")
     app.run(Call([b"DEL", app.keys.worker("gone")]))
@@ -224,7 +224,7 @@ def test_workers_that_fell_silent_are_told_for_a_while(app: Relevo) -> None:
     assert app.health().lost_workers == ()
 
 
-async def test_a_worker_takes_those_off_the_list_of_which_nobody_is_told_any_more(app: Relevo) -> None:
+async def test_a_worker_removes_long_silent_workers_from_the_list(app: Relevo) -> None:
     now_ms = await app.arun(app.now_ms())
     await app.arun(Call([b"ZADD", app.keys.workers, now_ms - 16 * MINUTE, b"gone", now_ms, b"lost"]))
 
@@ -236,7 +236,7 @@ async def test_a_worker_takes_those_off_the_list_of_which_nobody_is_told_any_mor
         assert (await app.ahealth()).lost_workers == ("lost",)
 
 
-def test_a_paused_queue_is_told_and_a_reason_once_jobs_wait(app: Relevo) -> None:
+def test_a_paused_queue_is_reported_and_a_reason_once_jobs_wait(app: Relevo) -> None:
     alive(app)
     push_old(app, 0)
     app.queue().pause()
@@ -247,7 +247,7 @@ def test_a_paused_queue_is_told_and_a_reason_once_jobs_wait(app: Relevo) -> None
     app.queue().resume()
 
 
-def test_rates_come_from_whoever_looked_before(server: Server, app_factory: AppFactory) -> None:
+def test_rates_are_counted_since_an_earlier_look(server: Server, app_factory: AppFactory) -> None:
     times = Times(server, app_factory)
     app = times.app
 
@@ -262,7 +262,7 @@ def test_rates_come_from_whoever_looked_before(server: Server, app_factory: AppF
     drained(app)
     rates = app.health().queues[0].vitals.rates["1m"]
     assert rates is not None
-    assert 120 <= rates.span_s < 180 and not rates.failed
+    assert 120 <= rates.span_s < 600 and not rates.failed
     assert rates.enqueued == rates.done == pytest.approx(30 / (rates.span_s / 60), abs=0.001)
 
 
@@ -314,17 +314,17 @@ async def test_a_worker_keeps_what_it_found_in_a_hash_that_ends(app_factory: App
 
 async def test_what_is_kept_is_unknown_after_two_intervals(server: Server, app_factory: AppFactory) -> None:
     times = Times(server, app_factory)
-    app = times.another(health=True, health_every="1m")
+    app = times.another(health=True, health_every="10m")
     alive(app)
     assert (await looked(app)).is_healthy
     monitor = times.another()  # it knows nothing of the workers' settings
-    times.move(90_000)
+    times.move(15 * MINUTE)
     assert app.health(cached=True).status is Status.HEALTHY
-    times.move(31_000)
+    times.move(6 * MINUTE)
     kept, seen = app.health(cached=True), monitor.health(cached=True)
     for one in (kept, seen):
         assert one.status is Status.UNKNOWN
-        assert re.match(r"the last look was 2m\d+s ago, one every 1m is expected", one.reasons[0].text)
+        assert re.match(r"the last look was 2[1-5]m(\d+s)? ago, one every 10m is expected", one.reasons[0].text)
     assert msgspec.structs.replace(seen, reasons=kept.reasons) == kept
     await app.aclose()
 
@@ -347,7 +347,7 @@ async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory)
     await app.aclose()
 
 
-async def test_nothing_is_kept_unless_somebody_asked_for_it(app: Relevo) -> None:
+async def test_nothing_is_kept_unless_health_is_on(app: Relevo) -> None:
     assert await Watcher(Worker(app)).run_once() is None
     assert app.run(Call([b"EXISTS", app.keys.health, app.keys.watching])) == 0
     await app.aclose()
@@ -387,7 +387,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[int, str]]]:
     lines += [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "relevo.health"]
 
 
-async def test_the_log_tells_what_changed_at_its_level_and_a_summary_each_time(
+async def test_the_log_shows_each_change_at_its_level_and_a_summary_each_time(
     app_factory: AppFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = app_factory(health=True, health_limits={"ready_max": 5, "ready_critical": 10, "unserved_age": 3600})
@@ -461,9 +461,9 @@ def test_the_cost_does_not_depend_on_the_number_of_jobs(server: Server, app: Rel
     alive(app)
     app.health()  # loads the script
     few = cost(server, app)
-    push_old(app, 3 * HOUR, 99_800)
+    push_old(app, 3 * HOUR, 4_800)
     many = cost(server, app)
-    assert app.health().queues[0].vitals.size("ready") == 100_000
+    assert app.health().queues[0].vitals.size("ready") == 5_000
     assert 1 <= many["evalsha"] <= 2 and few["evalsha"] <= 2, (
         "one to look, and in a new minute one to keep its counters"
     )
@@ -512,13 +512,13 @@ async def test_a_worker_keeps_counters_once_a_minute_for_rates(app: Relevo) -> N
     await app.aclose()
 
 
-def test_what_is_told_can_be_written_as_json_and_read_again(app: Relevo) -> None:
+def test_a_report_can_be_written_as_json_and_read_again(app: Relevo) -> None:
     push_old(app, 5 * MINUTE, 2)
     found = app.health()
     assert msgspec.json.decode(msgspec.json.encode(found), type=Health) == found
 
 
-async def test_work_in_all_states_is_told_by_task(app: Relevo) -> None:
+async def test_jobs_in_all_states_are_counted_by_task(app: Relevo) -> None:
     release = asyncio.Event()
 
     @app.task(name="hold")
@@ -589,9 +589,13 @@ def test_pools_are_judged_as_queues_are(app_factory: AppFactory) -> None:
         pool.remove(id)
 
 
-def test_a_pool_that_is_well_is_shown_with_its_states(server: Server, app: Relevo) -> None:
+def test_a_pool_that_is_well_is_shown_with_its_states(
+    server: Server, app: Relevo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RELEVO_URL", server.url)
+    monkeypatch.setenv("RELEVO_ENV", "test")
     app.pool("vms").add("vm-1", "ready")
-    seen = relevo("health", "--name", app.name, url=server.url)
-    assert seen.code == 0, seen
-    assert "vms" in seen.out and "ENTITIES" in seen.out
+    assert main(["health", "--name", app.name]) == 0
+    shown = capsys.readouterr().out
+    assert "vms" in shown and "ENTITIES" in shown
     app.pool("vms").remove("vm-1")

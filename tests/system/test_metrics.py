@@ -1,4 +1,4 @@
-"""Metrics: what Prometheus reads is what is so, whoever serves it."""
+"""Metrics as Prometheus reads them, from a worker, a supervisor or an app."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relevo import Relevo, Snooze, metrics
 from relevo.bus.lifecycle import Tally
+from relevo.cli.main import main
 from relevo.errors import ConfigurationError, StoreError
 from relevo.metrics import snapshot
 from relevo.metrics.families import CATALOGUE
@@ -28,10 +29,9 @@ from relevo.worker.child import contact_of
 from relevo.worker.scraped import Scraped
 from relevo.worker.watcher import Watcher
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
-from tests.process.harness import START, Site
+from tests.eventually import PATIENCE, aeventually, eventually
+from tests.process.harness import Site
 from tests.servers import Server, free_port
-from tests.system.shell import relevo
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drained, working
 
@@ -60,7 +60,7 @@ def scrape(app: Relevo) -> Scrape:
 # What is told
 
 
-def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
+def test_sizes_ages_and_counters_of_a_queue_are_exported(app: Relevo) -> None:
 
     @app.task(name="fail", retries=0)
     async def fail() -> None:
@@ -83,8 +83,8 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
     assert found("relevo_queue_jobs", **mine, state="scheduled") == 1
     assert found("relevo_queue_records", **mine, state="dead") == 1
     assert found("relevo_queue_records", **mine, state="done") == 1
-    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 60
-    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="done") < 60
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="ready") < 600
+    assert 0 < found("relevo_queue_oldest_seconds", **mine, state="done") < 600
     assert found("relevo_queue_paused", **mine) == 1
     assert found("relevo_purged_total", **mine, state="done") == 0, "there from the start, so that it can increase"
     assert found("relevo_server_memory_bytes", app=app.name) > 0
@@ -99,7 +99,7 @@ def test_sizes_ages_and_counters_of_a_queue_are_told(app: Relevo) -> None:
     assert scrape(app)("relevo_jobs_removed_total", **mine, how="cleared") == 2
 
 
-def test_what_a_purge_took_from_a_pool_is_counted(server: Server, app_factory: AppFactory) -> None:
+def test_entities_that_a_purge_took_are_counted(server: Server, app_factory: AppFactory) -> None:
     times = Times(server, app_factory)
     app = times.app
     of_pool = {"app": app.name, "queue": f"{app.name}:actions:pool:vms", "kind": "pool"}
@@ -139,7 +139,7 @@ def test_dead_letters_that_were_dropped_are_counted(app_factory: AppFactory) -> 
     assert found("relevo_dead_letters_dropped_total", queue="default") == 3
 
 
-def test_how_long_tasks_wait_and_run_is_told(app: Relevo) -> None:
+def test_wait_and_run_times_of_tasks_are_histograms(app: Relevo) -> None:
     """Issue 6: durations as histograms."""
 
     @app.task(name="nap")
@@ -159,14 +159,14 @@ def test_how_long_tasks_wait_and_run_is_told(app: Relevo) -> None:
     assert found("relevo_task_run_seconds_count", **of_nap) == 2
     assert found("relevo_task_run_seconds_bucket", **of_nap, le="3600") == 2
     assert found("relevo_task_run_seconds_bucket", **of_nap, le="0.025") <= 1
-    assert 0.03 <= found("relevo_task_run_seconds_sum", **of_nap) < 10
+    assert 0.03 <= found("relevo_task_run_seconds_sum", **of_nap) < 600
     assert found("relevo_task_wait_seconds_count", **of_nap) == 2
     assert found("relevo_task_wait_seconds_bucket", **of_nap, le="0.05") == 0
-    assert 0.12 <= found("relevo_task_wait_seconds_sum", **of_nap) < 10
+    assert 0.12 <= found("relevo_task_wait_seconds_sum", **of_nap) < 600
     assert found("relevo_task_run_seconds_count", task="work") == 1
 
 
-def test_attempts_that_fail_are_told_from_those_that_are_put_off(app: Relevo) -> None:
+def test_failed_attempts_are_counted_and_snoozed_ones_are_not(app: Relevo) -> None:
     @app.task(name="fail", retries=1, backoff="1ms")
     async def fail() -> None:
         raise ValueError
@@ -186,14 +186,14 @@ def test_attempts_that_fail_are_told_from_those_that_are_put_off(app: Relevo) ->
     job.cancel()
 
 
-async def test_a_worker_tells_what_it_measured_while_it_works_on(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_writes_its_timings_while_it_works(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relevo.worker.timings.WRITE_EVERY", 0.02)
 
     @app.task(name="fine")
     async def fine() -> None: ...
 
     async with working(app):
-        await (await fine.aenqueue()).aresult(timeout=10)
+        await (await fine.aenqueue()).aresult(timeout=PATIENCE)
 
         async def told() -> bool:
             return Scrape(await metrics.aexposition(app)).has("relevo_task_run_seconds_count", task="fine")
@@ -201,12 +201,12 @@ async def test_a_worker_tells_what_it_measured_while_it_works_on(app: Relevo, mo
         await aeventually(told, what="it is told")
 
 
-async def test_what_was_measured_while_the_server_was_away_is_told_later(app: Relevo) -> None:
+async def test_timings_that_could_not_be_written_are_written_later(app: Relevo) -> None:
     @app.task(name="fine")
     async def fine() -> None: ...
 
     async with working(app) as worker:
-        await (await fine.aenqueue()).aresult(timeout=10)
+        await (await fine.aenqueue()).aresult(timeout=PATIENCE)
         nowhere = Relevo(app.name, url=f"redis://127.0.0.1:{free_port()}").client.driver()
         with pytest.raises(StoreError):
             await worker.lanes[0].timings.write(nowhere)
@@ -214,7 +214,7 @@ async def test_what_was_measured_while_the_server_was_away_is_told_later(app: Re
     await app.aclose()
 
 
-async def test_workers_and_their_slots_are_told(app: Relevo) -> None:
+async def test_workers_and_their_slots_are_exported(app: Relevo) -> None:
     found = Scrape(await metrics.aexposition(app))
     assert found("relevo_workers") == found("relevo_worker_slots") == 0
     async with working(app, queues=["default", "mail"], concurrency=7):
@@ -230,7 +230,7 @@ async def test_workers_and_their_slots_are_told(app: Relevo) -> None:
         assert found("relevo_queue_workers", queue="mail") == 1
 
 
-def test_a_worker_that_fell_silent_is_told_of_and_not_forgotten_by_looking(app: Relevo) -> None:
+def test_a_silent_worker_is_counted_at_each_scrape(app: Relevo) -> None:
     app.run(present(app.keys, WorkerInfo("w1", "here", 1, ("default",), 10, 0, 3)))
     for worker in ("w1", "w2"):
         app.run(listed(app.keys, worker))
@@ -240,7 +240,7 @@ def test_a_worker_that_fell_silent_is_told_of_and_not_forgotten_by_looking(app: 
         assert found("relevo_worker_slots_busy") == 3
 
 
-def test_schedules_that_are_late_are_told(app_factory: AppFactory, server: Server) -> None:
+def test_late_schedules_are_exported(app_factory: AppFactory, server: Server) -> None:
     times = Times(server, app_factory)
     noting(times.app)
     for name in ("a", "b"):
@@ -257,7 +257,7 @@ def test_schedules_that_are_late_are_told(app_factory: AppFactory, server: Serve
         times.app.schedules.get(name).remove()
 
 
-async def test_messages_of_services_are_told_by_the_app_that_serves_them(bus_factory: AppFactory) -> None:
+async def test_messages_of_services_are_exported_by_the_app_that_serves_them(bus_factory: AppFactory) -> None:
     """Life-cycle counters. A monitor knows nothing but the app's name."""
     one, monitor, other = bus_factory("one"), bus_factory("one"), bus_factory("other")
     svc = one.service("embedding")
@@ -269,7 +269,7 @@ async def test_messages_of_services_are_told_by_the_app_that_serves_them(bus_fac
     async def sold() -> None: ...
 
     async with working(one):
-        await other.service("shop").arequest("embedding.go", wait=True, timeout=10)
+        await other.service("shop").arequest("embedding.go", wait=True, timeout=PATIENCE)
 
         async def told() -> int:
             return await other.service("shop").apublish("sold", {})
@@ -328,7 +328,7 @@ def test_a_name_with_quotes_and_lines_is_a_name(app: Relevo) -> None:
     assert scrape(app)("relevo_jobs_enqueued_total", queue=name) == 1
 
 
-def test_health_is_told_as_a_number(app_factory: AppFactory) -> None:
+def test_health_is_a_number(app_factory: AppFactory) -> None:
     app = app_factory(health_limits={"dead_warning": 1, "dead_critical": 3})
 
     @app.task(name="fail", retries=0)
@@ -348,7 +348,7 @@ def test_health_is_told_as_a_number(app_factory: AppFactory) -> None:
         assert found("relevo_queue_stuck_jobs", queue="default", state="ready") == 0
 
 
-async def test_health_is_told_as_it_is_now_and_not_as_a_worker_found_it_minutes_ago(app_factory: AppFactory) -> None:
+async def test_health_is_looked_at_for_each_scrape(app_factory: AppFactory) -> None:
     """The worker that looked may be the one that died."""
     app = app_factory(health=True, health_limits={"unserved_age": "10ms"})
     app.run(app.list_queue("default"))
@@ -364,7 +364,7 @@ async def test_health_is_told_as_it_is_now_and_not_as_a_worker_found_it_minutes_
 # Its limits
 
 
-def test_the_number_of_series_is_bounded_and_what_is_left_out_is_told(
+def test_the_number_of_series_is_bounded_and_left_out_ones_are_counted(
     app: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "MOST_QUEUES", 3)
@@ -396,7 +396,7 @@ def test_with_very_many_queues_only_some_are_looked_into(app: Relevo, monkeypatc
         app.queue(f"queue{n}").clear()
 
 
-async def test_with_very_many_queues_the_rest_is_told_as_it_is(
+async def test_with_very_many_queues_the_other_metrics_are_exported(
     app_factory: AppFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "MOST_LOOKED", 2)
@@ -441,7 +441,7 @@ def test_a_scrape_asks_as_much_with_many_jobs_as_with_few(app: Relevo, server: S
     app.queue().clear()
 
 
-def test_with_the_server_away_that_is_what_is_told() -> None:
+def test_without_a_server_only_relevo_up_is_exported() -> None:
     app = Relevo("shop", url=f"redis://127.0.0.1:{free_port()}")
     found = scrape(app)
     assert found("relevo_up", app="shop") == 0
@@ -460,7 +460,7 @@ def scraped(app: Relevo) -> Iterator[str]:
 
 def get(url: str) -> tuple[int, str, bytes]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read()
@@ -481,7 +481,7 @@ def test_before_a_worker_process_is_up_there_are_no_metrics() -> None:
         assert get(f"http://127.0.0.1:{server.port}/metrics")[0] == 503
 
 
-def test_one_who_connects_and_says_nothing_keeps_nobody_from_the_metrics(app: Relevo) -> None:
+def test_a_silent_connection_does_not_keep_others_from_the_metrics(app: Relevo) -> None:
     with scraped(app) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):
         assert get(f"{url}/metrics")[0] == 200
 
@@ -491,18 +491,18 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
         Scraped("127.0.0.1", server.port)
 
 
-def test_a_wrong_port_is_refused_by_the_command(server: Server) -> None:
-    told = relevo("worker", "shop:app", "--metrics-port", "70000", url=server.url)
-    assert (told.code, told.out) == (2, "")
-    assert "--metrics-port is a number from 1 to 65535" in told.err
+def test_wrong_metrics_options_are_refused_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     with Scraped("127.0.0.1", 0) as taken:
-        told = relevo("worker", "shop:app", "--metrics-port", str(taken.port), url=server.url)
-    assert told.code == 2
-    assert "metrics cannot be served at 127.0.0.1" in told.err and "Is another worker there?" in told.err
-    told = relevo("worker", "shop:app", "--metrics-port", "0", "--metrics-host", "no.such.host.invalid", url=server.url)
-    assert told.code == 2 and "Give another --metrics-host" in told.err
-    told = relevo("worker", "shop:app", "--metrics-host", "127.0.0.1", url=server.url)
-    assert told.code == 2 and "--metrics-port is missing" in told.err
+        refusals = [
+            (["--metrics-port", "70000"], "--metrics-port is a number from 1 to 65535"),
+            (["--metrics-port", str(taken.port)], "Is another worker there?"),
+            (["--metrics-port", "0", "--metrics-host", "no.such.host.invalid"], "Give another --metrics-host"),
+            (["--metrics-host", "127.0.0.1"], "--metrics-port is missing"),
+        ]
+        for options, text in refusals:
+            assert main(["worker", "shop:app", *options]) == 2
+            written = capsys.readouterr()
+            assert written.out == "" and text in written.err
 
 
 def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server: Server, tmp_path: Path) -> None:
@@ -518,13 +518,13 @@ def test_a_supervised_group_serves_the_metrics_of_all_its_processes_once(server:
             found = Scrape(text if status == 200 else b"")
             return found.has("relevo_workers") and found("relevo_workers") == 2
 
-        eventually(are_both_there, timeout=START, what="both are there")
-        site.enqueue("nap", 1).result(timeout=START)
+        eventually(are_both_there, what="both are there")
+        site.enqueue("nap", 0).result(timeout=PATIENCE)
         assert group.stop() == 0
         after = Scrape(metrics.exposition(site.app))
         assert after("relevo_task_run_seconds_count", app=site.name) == 1, "what was measured is told at the stop"
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(url, timeout=1)
+        urllib.request.urlopen(url, timeout=PATIENCE)
 
 
 def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:

@@ -17,7 +17,7 @@ from relevo.dead import Replay
 from relevo.errors import JobError, UnknownJob
 from relevo.model.replay import SILENT_MS
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import Times
 from tests.working import drain, drained, working
@@ -56,7 +56,7 @@ def site(app: Relevo) -> Site:
     return Site(app)
 
 
-def test_a_replay_runs_what_fits_again_oldest_first_and_tells_how_it_went(site: Site) -> None:
+def test_a_replay_retries_matching_dead_letters_oldest_first_and_reports(site: Site) -> None:
     site.bury(5)
     site.mend()
     steps: list[int] = []
@@ -71,14 +71,14 @@ def test_a_replay_runs_what_fits_again_oldest_first_and_tells_how_it_went(site: 
     assert site.app.dead.run(run.id) == seen
 
 
-def test_only_what_fits_is_replayed(site: Site) -> None:
+def test_only_matching_dead_letters_are_replayed(site: Site) -> None:
     site.bury(4)
     run = site.app.dead.replay(error="ValueError: 2")
     assert (run.retried, run.looked, run.total) == (1, 4, 4)
     assert len(site.app.dead.list()) == 3
 
 
-def test_letters_that_die_again_are_not_replayed_again(site: Site) -> None:
+def test_dead_letters_that_die_again_are_not_replayed_again(site: Site) -> None:
     site.bury(3)
     with working(site.app):
         run = site.app.dead.replay(all=True, rate="50/s")
@@ -112,9 +112,7 @@ def test_a_rate_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.went == [1000.0, 1060.0, 1120.0, 1180.0]
 
 
-def test_what_a_replay_missed_while_it_waited_is_not_caught_up_with(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_does_not_catch_up_after_a_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.bury(14)
     site.mend()
     clock = Clock(monkeypatch)
@@ -197,7 +195,7 @@ def test_a_canary_of_which_no_result_is_kept_counts_as_done(site: Site, app: Rel
     assert (run.state, run.well) == ("done", 1)
 
 
-def test_canaries_that_nobody_runs_are_not_waited_for_for_ever(site: Site) -> None:
+def test_canaries_that_no_worker_runs_are_given_up(site: Site) -> None:
     site.bury(3)
     site.mend()
     run = site.app.dead.replay(all=True, canary=True, patience="50ms")
@@ -205,7 +203,7 @@ def test_canaries_that_nobody_runs_are_not_waited_for_for_ever(site: Site) -> No
     assert "has not ended in time" in run.why
 
 
-def test_a_replay_stops_when_somebody_asks(site: Site) -> None:
+def test_a_replay_stops_on_request(site: Site) -> None:
     site.bury(10)
 
     def watch(run: Replay) -> None:
@@ -297,7 +295,7 @@ def test_a_replay_whose_process_died_goes_on_where_it_was(server: Server, app_fa
     assert site.app.dead.resume(run.id).retried == 6, "nothing is left to do"
 
 
-def test_two_replays_of_the_same_letters_run_each_once(site: Site) -> None:
+def test_two_replays_of_the_same_dead_letters_retry_each_once(site: Site) -> None:
     site.bury(30)
     site.mend()
     runs: list[Replay] = []
@@ -311,7 +309,7 @@ def test_two_replays_of_the_same_letters_run_each_once(site: Site) -> None:
     assert sorted(site.ran) == list(range(30))
 
 
-def test_what_somebody_else_retried_meanwhile_is_not_retried_again(site: Site) -> None:
+def test_a_dead_letter_that_another_program_retried_is_not_retried_again(site: Site) -> None:
     """It was read before that, with others of its part: it died again, or was cancelled, and is left as it is."""
     site.bury(4)
     ids = [row.id for row in reversed(site.app.dead.list())]
@@ -341,13 +339,13 @@ async def test_a_replay_for_async_code(app: Relevo) -> None:
     async with working(app):
         for job in jobs:
             with pytest.raises(JobError):
-                await job.aresult(timeout=10)
+                await job.aresult(timeout=PATIENCE)
         fails.clear()
         run = await app.dead.areplay(all=True, canary=True, rate=1000)
         assert (run.state, run.retried, run.well) == ("done", 12, 11)
         assert (await app.dead.aresume(run.id)).state == "done"
         for job in jobs:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert [one.id for one in await app.dead.aruns()] == [run.id]
     assert (await app.dead.arun(run.id)).retried == 12
     assert await app.dead.astop(run.id) is False
@@ -365,7 +363,7 @@ def test_an_unknown_replay_is_unknown(app: Relevo) -> None:
             do("0" * 20)
 
 
-def test_letters_that_cannot_run_again_are_left(site: Site) -> None:
+def test_dead_letters_that_cannot_run_again_are_left(site: Site) -> None:
     from tests.system.test_dead import push
 
     push(site.app, b"garbage")

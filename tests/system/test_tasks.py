@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ import pytest
 from relevo import Backoff, Cancel, Failure, Job, Priority, Relevo, State, current_job
 from relevo.errors import JobCancelled, JobExpired, JobFailed, ResultNotKept
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.shell import environment
-from tests.working import drain, drained, working
+from tests.system.timed import HOUR, MINUTE, Times
+from tests.working import drain, working
 
 
 def record_lives_for(server: Server, job: Job[Any]) -> int:
@@ -33,15 +35,16 @@ def record_lives_for(server: Server, job: Job[Any]) -> int:
 # when a job runs
 
 
-@pytest.mark.parametrize("delay", [3600, 3600.0, "1h", "60m", timedelta(hours=1)], ids=str)
-def test_a_delay_is_seconds_a_timedelta_or_text(app: Relevo, delay: Any) -> None:
+def test_a_delay_is_seconds_a_timedelta_or_text(app: Relevo) -> None:
     @app.task
     def later() -> None: ...
 
-    for job in (later.using(delay=delay).enqueue(), later.using(countdown=delay).enqueue()):
-        info = job.info()
-        assert info.due_ms is not None
-        assert abs(info.due_ms - info.enqueued_ms - 3_600_000) < 5_000
+    for delay in (3600, 3600.0, "1h", timedelta(hours=1)):
+        before_ms = app.run(app.now_ms())
+        jobs = later.using(delay=delay).enqueue(), later.using(countdown=delay).enqueue()
+        after_ms = app.run(app.now_ms())
+        for job in jobs:
+            assert before_ms + HOUR <= (job.info().due_ms or 0) <= after_ms + 1 + HOUR
 
 
 async def test_a_time_that_has_passed_is_now(app: Relevo) -> None:
@@ -53,7 +56,7 @@ async def test_a_time_that_has_passed_is_now(app: Relevo) -> None:
         assert await job.astatus() is State.READY
 
 
-def test_what_was_said_last_about_the_time_counts(app: Relevo) -> None:
+def test_the_last_delay_or_eta_counts(app: Relevo) -> None:
     @app.task
     def later() -> None: ...
 
@@ -65,24 +68,29 @@ def test_what_was_said_last_about_the_time_counts(app: Relevo) -> None:
     assert later.using(eta=eta).using(delay=None).enqueue().status() is State.READY
 
 
-async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_due_together(app: Relevo) -> None:
+async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_due_together(
+    server: Server, app_factory: AppFactory
+) -> None:
+    times = Times(server, app_factory)
+    app = times.app
     ran: list[str] = []
 
     @app.task
     async def step(name: str) -> None:
         ran.append(name)
 
-    eta = datetime.now(UTC) + timedelta(milliseconds=300)
+    eta = datetime.fromtimestamp((times.now_ms() + HOUR) // 1000, UTC)
     await step.using(eta=eta).aenqueue("normal")
     await step.using(eta=eta, priority=Priority.HIGH).aenqueue("high")
-    job = await step.using(eta=eta, priority=Priority.LOW).aenqueue("low")
-    await step.using(eta=eta - timedelta(milliseconds=150)).aenqueue("early")
-    async with working(app, concurrency=1):
-        await job.aresult(timeout=10)
-    assert ran == ["early", "high", "normal", "low"]
+    await step.using(eta=eta, priority=Priority.LOW).aenqueue("low")
+    await step.using(eta=eta - timedelta(minutes=30), priority=Priority.LOW).aenqueue("early")
+    for expected in ([], ["early"], ["early", "high", "normal", "low"]):
+        await drain(app, concurrency=1)
+        assert ran == expected
+        times.move(HOUR // 2)
 
 
-async def test_an_expired_job_never_starts_even_if_somebody_retries_it(app: Relevo) -> None:
+async def test_an_expired_job_never_starts_even_if_it_is_retried(app: Relevo) -> None:
     ran: list[int] = []
 
     @app.task
@@ -93,7 +101,7 @@ async def test_an_expired_job_never_starts_even_if_somebody_retries_it(app: Rele
     job = await step.using(expires=0.001, delay=0.02).aenqueue()
     async with working(app):
         with pytest.raises(JobExpired):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert ran == []
     assert (await app.queue().astats()).expired == 1
     assert [row.id for row in await app.queue().ajobs("expired")] == [job.id]
@@ -110,50 +118,45 @@ async def test_a_job_that_has_not_expired_runs(app: Relevo) -> None:
 
     job = await step.aenqueue()
     await drain(app)
-    assert await job.aresult(timeout=10) == "ran"
+    assert await job.aresult(timeout=PATIENCE) == "ran"
 
 
 # limits, retries, backoff
 
 
-async def test_a_job_can_have_a_time_limit_of_its_own(app: Relevo) -> None:
+async def test_the_time_limit_of_a_job_replaces_that_of_its_task(app: Relevo) -> None:
+    """Also by none: such a job runs on while the worker ends another one for its limit."""
+    finish = asyncio.Event()
 
-    @app.task(timeout="1h", retries=0)
-    async def hang() -> None:
-        await asyncio.Event().wait()
-
-    async with working(app):
-        job = await hang.using(timeout="50ms").aenqueue()
-        with pytest.raises(JobFailed, match=r"took longer than 0\.05 s") as failed:
-            await job.aresult(timeout=10)
-    assert failed.value.error == "TimeoutError"
-
-
-async def test_a_job_can_do_without_the_limit_of_its_task(app: Relevo) -> None:
     @app.task(timeout="1ms", retries=0)
-    async def slow() -> str:
-        await asyncio.sleep(0.3)  # longer than the worker takes to look at time limits
+    async def hang() -> str:
+        await finish.wait()
         return "done"
 
     async with working(app):
-        job = await slow.using(timeout=None).aenqueue()
-        assert await job.aresult(timeout=10) == "done"
+        unlimited = await hang.using(timeout=None).aenqueue()
+        await aeventually(lambda: _is(unlimited, "running"))
+        limited = await hang.using(timeout="50ms").aenqueue()
+        with pytest.raises(JobFailed, match=r"took longer than 0\.05 s") as failed:
+            await limited.aresult(timeout=PATIENCE)
+        assert failed.value.error == "TimeoutError"
+        finish.set()
+        assert await unlimited.aresult(timeout=PATIENCE) == "done"
 
 
 async def test_a_time_out_uses_up_a_retry(app: Relevo) -> None:
     @app.task(timeout="50ms", retries=1, backoff=0)
-    async def slow_at_first() -> str:
-        if current_job().attempt == 1:
-            await asyncio.Event().wait()
-        return "done"
+    async def hang() -> None:
+        await asyncio.Event().wait()
 
     async with working(app):
-        job = await slow_at_first.aenqueue()
-        assert await job.aresult(timeout=10) == "done"
-    assert [attempt.how for attempt in (await job.ainfo()).attempts] == ["timed_out"]
+        job = await hang.aenqueue()
+        with pytest.raises(JobFailed):
+            await job.aresult(timeout=PATIENCE)
+    assert [attempt.how for attempt in (await job.ainfo()).attempts] == ["timed_out", "timed_out"]
 
 
-@pytest.mark.parametrize("executions", [1, 2, 4])
+@pytest.mark.parametrize("executions", [1, 4])
 async def test_n_retries_are_one_plus_n_executions(app: Relevo, executions: int) -> None:
     runs: list[int] = []
 
@@ -165,59 +168,39 @@ async def test_n_retries_are_one_plus_n_executions(app: Relevo, executions: int)
     async with working(app):
         job = await fail.aenqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert runs == list(range(1, executions + 1))
     assert failed.value.reason == "retries_exhausted"
     assert [attempt.message for attempt in (await job.ainfo()).attempts] == [str(n) for n in runs]
 
 
-@pytest.mark.parametrize(
-    ("backoff", "low", "high"),
-    [
-        (Backoff.fixed("10s", jitter=0), 10.0, 10.0),
-        (Backoff.linear("20s", jitter=0), 20.0, 20.0),
-        (Backoff.exponential("30s", jitter=0), 30.0, 30.0),
-        (Backoff.exponential("30s", cap="5s", jitter=0), 5.0, 5.0),
-        (Backoff.fixed("100s", jitter=0.5), 50.0, 150.0),
-        (["7s", "8s"], 7.0, 7.0),
-        ("9s", 8.1, 9.9),
-        (timedelta(seconds=11), 9.9, 12.1),
-        (0, 0.0, 0.01),
-    ],
-    ids=str,
-)
-async def test_the_backoff_says_when_a_job_is_tried_again(app: Relevo, backoff: Any, low: float, high: float) -> None:
+BACKOFFS: list[tuple[Any, int, int, int]] = [  # the backoff, the attempts before, the least and the most minutes
+    (Backoff.fixed("10m", jitter=0), 1, 10, 10),
+    (Backoff.exponential("30m", cap="20m", jitter=0), 1, 20, 20),
+    (Backoff.fixed("40m", jitter=0.5), 1, 20, 60),
+    (["7m", "8m"], 1, 7, 7),
+    ([0.001, "8m"], 2, 8, 8),
+    (timedelta(minutes=10), 1, 9, 11),
+]
 
-    @app.task(backoff=backoff, retries=1000)
-    async def fail() -> None:
+
+async def test_the_backoff_decides_when_a_job_runs_again(app: Relevo) -> None:
+    def fail() -> None:
         raise ValueError
 
-    job = await fail.aenqueue()
+    before_ms = app.run(app.now_ms())
+    tasks = [app.task(name=f"fail{n}", backoff=row[0], retries=9)(fail) for n, row in enumerate(BACKOFFS)]
+    jobs = [await task.aenqueue() for task in tasks]
     async with working(app):
-        info = await aeventually(lambda: _tried(job))
-    attempt = info.attempts[0]
-    assert info.due_ms is not None
-    assert low * 1000 - 5 <= info.due_ms - attempt.ended_ms <= high * 1000 + 500
+        infos = [await aeventually(partial(_tried, job, row[1])) for job, row in zip(jobs, BACKOFFS, strict=True)]
+    after_ms = app.run(app.now_ms())
+    for info, (backoff, _, low, high) in zip(infos, BACKOFFS, strict=True):
+        assert before_ms + low * MINUTE <= info.due_ms <= after_ms + 1 + high * MINUTE, backoff
 
 
-async def _tried(job: Job[Any]) -> Any:
+async def _tried(job: Job[Any], attempts: int = 1) -> Any:
     info = await job.ainfo()
-    return info if info.attempts and info.due_ms else None
-
-
-async def test_the_second_pause_follows_the_series(app: Relevo) -> None:
-    @app.task(backoff=[0.01, 50], retries=3)
-    async def fail() -> None:
-        raise ValueError
-
-    async def tried_twice() -> Any:
-        info = await job.ainfo()
-        return info if len(info.attempts) == 2 and info.due_ms else None
-
-    async with working(app):
-        job = await fail.aenqueue()
-        info = await aeventually(tried_twice)
-    assert abs(info.due_ms - info.attempts[1].ended_ms - 50_000) < 1_000
+    return info if len(info.attempts) == attempts and info.due_ms else None
 
 
 class Transient(Exception): ...
@@ -226,39 +209,35 @@ class Transient(Exception): ...
 class VeryTransient(Transient): ...
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "executions"),
-    [
-        ({"retry_on": Transient}, Transient, 3),
-        ({"retry_on": [Transient, KeyError]}, VeryTransient, 3),
-        ({"retry_on": Transient}, ValueError, 1),
-        ({"give_up_on": (ValueError,)}, ValueError, 1),
-        ({"give_up_on": LookupError}, KeyError, 1),
-        ({"give_up_on": LookupError}, ValueError, 3),
-        ({"retry_on": Transient, "give_up_on": VeryTransient}, VeryTransient, 1),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_errors_are_told_apart(
-    app: Relevo, options: dict[str, Any], error: type[Exception], executions: int, kind: str
-) -> None:
-    runs: list[int] = []
+FILTERS: list[tuple[dict[str, Any], type[Exception], int]] = [  # options, the error, the attempts
+    ({"retry_on": Transient}, Transient, 3),
+    ({"retry_on": [Transient, KeyError]}, VeryTransient, 3),
+    ({"retry_on": Transient}, ValueError, 1),
+    ({"give_up_on": (ValueError,)}, ValueError, 1),
+    ({"give_up_on": LookupError}, KeyError, 1),
+    ({"give_up_on": LookupError}, ValueError, 3),
+    ({"retry_on": Transient, "give_up_on": VeryTransient}, VeryTransient, 1),
+]
 
-    def fail() -> None:
-        runs.append(1)
-        raise error
 
-    async def afail() -> None:
-        fail()
+async def test_retry_on_and_give_up_on_select_the_errors_that_are_retried(app: Relevo) -> None:
+    def fail(row: int) -> None:
+        raise FILTERS[row][1]
 
-    task = app.task(name="fail", retries=2, backoff=0, **options)(afail if kind == "coroutine" else fail)
+    async def afail(row: int) -> None:
+        fail(row)
+
+    jobs = []
+    for row, (options, _, attempts) in enumerate(FILTERS):
+        for func in (fail, afail):
+            task = app.task(name=f"{func.__name__}{row}", retries=2, backoff=0, **options)(func)
+            jobs.append((options, await task.aenqueue(row), attempts))
     async with working(app):
-        job = await task.aenqueue()
-        with pytest.raises(JobFailed) as failed:
-            await job.aresult(timeout=10)
-    assert len(runs) == executions
-    assert failed.value.reason == ("permanent" if executions == 1 else "retries_exhausted")
+        for options, job, attempts in jobs:
+            with pytest.raises(JobFailed) as failed:
+                await job.aresult(timeout=PATIENCE)
+            assert len((await job.ainfo()).attempts) == attempts, options
+            assert failed.value.reason == ("permanent" if attempts == 1 else "retries_exhausted")
 
 
 # results and records
@@ -270,7 +249,7 @@ async def test_without_a_result_ttl_nothing_is_kept_and_waiters_are_woken(app: R
         return "ran"
 
     job = await step.aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=10))
+    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
     keys = app.keys_of("default")
     await aeventually(lambda: server.command("HLEN", keys.key("waiters")))
     await drain(app)
@@ -292,11 +271,11 @@ async def test_a_result_lives_for_its_time(app: Relevo, server: Server, options:
     await drain(app)
     by_job = await step.using(result_ttl="1h", **options).aenqueue()
     await drain(app)
-    assert 590_000 < record_lives_for(server, by_task) <= 600_000
-    assert 3_590_000 < record_lives_for(server, by_job) <= 3_600_000
+    assert 5 * MINUTE < record_lives_for(server, by_task) <= 10 * MINUTE
+    assert 55 * MINUTE < record_lives_for(server, by_job) <= HOUR
 
 
-async def test_a_tiny_result_ttl_is_a_millisecond_and_harms_nobody(app: Relevo) -> None:
+async def test_a_tiny_result_ttl_is_a_millisecond_and_does_not_stop_the_worker(app: Relevo) -> None:
     @app.task
     async def step(number: int) -> int:
         return number
@@ -304,7 +283,7 @@ async def test_a_tiny_result_ttl_is_a_millisecond_and_harms_nobody(app: Relevo) 
     await step.using(result_ttl=0.0001).aenqueue(1)
     other = await step.aenqueue(2)
     async with working(app):
-        assert await other.aresult(timeout=10) == 2
+        assert await other.aresult(timeout=PATIENCE) == 2
 
 
 async def test_a_dead_letter_lives_for_its_time(app: Relevo, server: Server) -> None:
@@ -314,8 +293,8 @@ async def test_a_dead_letter_lives_for_its_time(app: Relevo, server: Server) -> 
 
     by_task, by_job = await fail.aenqueue(), await fail.using(failure_ttl="5h").aenqueue()
     await drain(app)
-    assert 7_190_000 < record_lives_for(server, by_task) <= 7_200_000
-    assert 17_990_000 < record_lives_for(server, by_job) <= 18_000_000
+    assert 1 * HOUR < record_lives_for(server, by_task) <= 2 * HOUR
+    assert 4 * HOUR < record_lives_for(server, by_job) <= 5 * HOUR
 
 
 @pytest.mark.parametrize("retried", [False, True], ids=["first run", "after a retry"])
@@ -332,11 +311,11 @@ async def test_a_result_that_cannot_be_kept_does_not_fail_the_job(app: Relevo, r
     async with working(app):
         job = await step.aenqueue()
         with pytest.raises(ResultNotKept, match=r"result\['connection'\]: an object cannot be sent as JSON"):
-            await job.aresult(timeout=10)
+            await job.aresult(timeout=PATIENCE)
     assert await job.astatus() is State.DONE
     assert len(runs) == 1 + retried
-    with pytest.raises(ResultNotKept, match="an object cannot be sent"):  # also to whoever asks later
-        await job.aresult(timeout=10)
+    with pytest.raises(ResultNotKept, match="an object cannot be sent"):  # also to a call that comes later
+        await job.aresult(timeout=PATIENCE)
     assert (await job.ainfo()).result is None
 
 
@@ -350,7 +329,7 @@ async def test_a_result_larger_than_the_limit_is_not_kept(app_factory: AppFactor
     job = await step.aenqueue()
     await drain(app)
     with pytest.raises(ResultNotKept, match="2,002 bytes encoded, the limit is 1,000"):
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
 
 
 async def test_tags_are_with_the_job_all_its_life(app: Relevo) -> None:
@@ -376,10 +355,10 @@ async def test_a_coroutine_can_run_in_a_thread(app: Relevo) -> None:
 
     job = await where.aenqueue()
     await drain(app)
-    assert (await job.aresult(timeout=10)).startswith("relevo-")
+    assert (await job.aresult(timeout=PATIENCE)).startswith("relevo-")
 
 
-async def test_a_coroutine_behind_a_plain_decorator_is_run_all_the_same(app: Relevo) -> None:
+async def test_a_coroutine_behind_a_plain_decorator_is_awaited(app: Relevo) -> None:
     ran: list[int] = []
 
     def traced(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -396,7 +375,7 @@ async def test_a_coroutine_behind_a_plain_decorator_is_run_all_the_same(app: Rel
 
     job = await app.task(step).aenqueue()
     await drain(app)
-    assert await job.aresult(timeout=10) == 7
+    assert await job.aresult(timeout=PATIENCE) == 7
     assert ran == [1]
 
 
@@ -416,7 +395,7 @@ async def test_objects_and_partial_functions_are_tasks_when_they_have_a_name(app
     ]
     jobs = [await task.aenqueue(5) for task in tasks]
     await drain(app)
-    assert [await job.aresult(timeout=10) for job in jobs] == [6, 10, 25, 4]
+    assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [6, 10, 25, 4]
 
 
 async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -> None:
@@ -434,7 +413,7 @@ async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -
     ]
     await drain(app)
     for job in jobs:
-        assert await job.aresult(timeout=10) == [1, "f", "n", "p", "d", "a", "r"]
+        assert await job.aresult(timeout=PATIENCE) == [1, "f", "n", "p", "d", "a", "r"]
 
 
 # a deploy changes what is queued
@@ -458,7 +437,7 @@ async def test_options_of_a_task_are_read_when_its_jobs_run(app_factory: AppFact
     async with working(new):
         for job in (plain, chosen):
             with pytest.raises(JobFailed):
-                await job.aresult(timeout=10)
+                await job.aresult(timeout=PATIENCE)
     assert len((await new.job(plain.id).ainfo()).attempts) == 5
     assert len((await new.job(chosen.id).ainfo()).attempts) == 2
     await old.aclose()
@@ -551,7 +530,7 @@ async def test_a_name_is_held_while_its_job_waits_runs_and_is_tried_again(app: R
 
 
 async def test_a_revived_job_does_not_need_its_name(app: Relevo) -> None:
-    """A dead letter runs again although somebody else has its name by now."""
+    """A dead letter runs again although another job has its name by now."""
     fail = True
 
     @app.task(retries=0)
@@ -567,7 +546,7 @@ async def test_a_revived_job_does_not_need_its_name(app: Relevo) -> None:
     fail = False
     assert await job.aretry()
     await drain(app)
-    assert await job.aresult(timeout=10) == await other.aresult(timeout=10) == "ran"
+    assert await job.aresult(timeout=PATIENCE) == await other.aresult(timeout=PATIENCE) == "ran"
 
 
 def test_a_name_may_be_only_a_label(app: Relevo) -> None:
@@ -579,22 +558,21 @@ def test_a_name_may_be_only_a_label(app: Relevo) -> None:
     assert {job.info().name for job in jobs} == {"label"}
 
 
-async def test_a_name_held_for_a_time_is_free_after_it(app: Relevo) -> None:
+async def test_a_name_held_for_a_time_outlives_its_job_and_is_free_after_it(app: Relevo) -> None:
     @app.task
     async def step() -> None: ...
 
-    task = step.using(name="one", unique=0.2)
-    assert (await task.aenqueue()).created
+    async def is_created() -> bool:
+        return (await step.using(name="short", unique=0.01).aenqueue()).created
+
+    for name, seconds in (("long", "1h"), ("short", 0.01)):
+        assert (await step.using(name=name, unique=seconds).aenqueue()).created
     await drain(app)
-    assert not (await task.aenqueue()).created
-    await aeventually(lambda: _created(task.aenqueue()))
+    assert not (await step.using(name="long", unique="1h").aenqueue()).created
+    await aeventually(is_created)
 
 
-async def _created(made: Any) -> bool:
-    return bool((await made).created)
-
-
-async def test_equal_arguments_are_equal_however_they_are_passed_by_position(app: Relevo) -> None:
+async def test_unique_jobs_are_told_apart_by_task_and_arguments(app: Relevo) -> None:
     @app.task(unique=True)
     async def step(a: int, b: str = "") -> None: ...
 
@@ -626,10 +604,10 @@ async def test_thousands_of_jobs_keep_their_order(app: Relevo) -> None:
     async def step(number: int) -> None:
         ran.append(number)
 
-    jobs = await step.aenqueue_many(((number,), {}) for number in range(2500))
-    assert len({job.id for job in jobs}) == 2500
+    jobs = await step.aenqueue_many(((number,), {}) for number in range(1100))  # more than one call takes
+    assert len({job.id for job in jobs}) == 1100
     await drain(app, concurrency=1)
-    assert ran == list(range(2500))
+    assert ran == list(range(1100))
 
 
 def test_many_jobs_take_all_options(app: Relevo) -> None:
@@ -661,34 +639,16 @@ async def test_jobs_make_jobs(app: Relevo) -> None:
 
     async with working(app):
         for task, number in ((from_a_thread, 1), (from_the_loop, 2)):
-            id = await (await task.aenqueue(number)).aresult(timeout=10)
-            assert await (await app.ajob(id)).aresult(timeout=10) == number
+            id = await (await task.aenqueue(number)).aresult(timeout=PATIENCE)
+            assert await (await app.ajob(id)).aresult(timeout=PATIENCE) == number
 
 
-async def test_jobs_wait_for_jobs(app: Relevo) -> None:
-    @app.task
-    async def leaf(number: int) -> int:
-        return number
-
-    @app.task
-    def in_a_thread() -> int:
-        return leaf.enqueue(1).result(timeout=10)
-
-    @app.task
-    async def on_the_loop() -> int:
-        return await (await leaf.aenqueue(2)).aresult(timeout=10)
-
-    async with working(app):
-        jobs = [await in_a_thread.aenqueue(), await on_the_loop.aenqueue()]
-        assert [await job.aresult(timeout=10) for job in jobs] == [1, 2]
-
-
-async def test_the_handler_of_a_failure_gets_the_whole_story(app: Relevo) -> None:
-    told: list[Failure] = []
+async def test_the_failure_handler_gets_the_job_its_arguments_and_its_attempts(app: Relevo) -> None:
+    handled: list[Failure] = []
 
     @app.task(name="handler")
     def handler(failure: Failure) -> None:
-        told.append(failure)
+        handled.append(failure)
 
     @app.task(name="pay", retries=1, backoff=0, on_failure="handler")
     def pay(invoice: int, *, cents: int) -> None:
@@ -696,8 +656,8 @@ async def test_the_handler_of_a_failure_gets_the_whole_story(app: Relevo) -> Non
 
     job = await pay.using(name="pay-7", tags=["eu"]).aenqueue(7, cents=990)
     async with working(app):
-        await aeventually(lambda: told)
-    (failure,) = told
+        await aeventually(lambda: handled)
+    (failure,) = handled
     assert (failure.job, failure.task, failure.queue, failure.name, failure.tags) == (
         job.id,
         "pay",
@@ -712,15 +672,15 @@ async def test_the_handler_of_a_failure_gets_the_whole_story(app: Relevo) -> Non
 
 
 async def test_each_job_can_have_a_handler_of_its_own(app: Relevo) -> None:
-    told: list[str] = []
+    handled: list[str] = []
 
     @app.task
     async def usual(failure: Failure) -> None:
-        told.append("usual")
+        handled.append("usual")
 
     @app.task
     async def special(failure: Failure) -> None:
-        told.append("special")
+        handled.append("special")
 
     @app.task(retries=0, on_failure=usual)
     async def fail() -> None:
@@ -729,15 +689,15 @@ async def test_each_job_can_have_a_handler_of_its_own(app: Relevo) -> None:
     await fail.aenqueue()
     await fail.using(on_failure=special).aenqueue()
     await drain(app)
-    assert sorted(told) == ["special", "usual"]
+    assert sorted(handled) == ["special", "usual"]
 
 
-async def test_no_handler_runs_for_what_did_not_fail(app: Relevo) -> None:
-    told: list[str] = []
+async def test_no_failure_handler_runs_for_a_job_that_is_done_or_cancelled(app: Relevo) -> None:
+    handled: list[str] = []
 
     @app.task
     async def handler(failure: Failure) -> None:
-        told.append(failure.job)
+        handled.append(failure.job)
 
     @app.task(on_failure=handler)
     async def step(how: str) -> None:
@@ -748,11 +708,11 @@ async def test_no_handler_runs_for_what_did_not_fail(app: Relevo) -> None:
         await step.aenqueue(how)
     await (await step.aenqueue("cancelled")).acancel()
     await drain(app)
-    assert told == []
+    assert handled == []
     assert (await app.queue().astats()).cancelled == 2
 
 
-async def test_a_verdict_with_an_exception_as_its_reason_is_readable(app: Relevo) -> None:
+async def test_the_reason_of_a_cancel_may_be_an_exception(app: Relevo) -> None:
     @app.task
     async def step() -> None:
         raise Cancel(KeyError("gone"))  # type: ignore[arg-type]
@@ -760,7 +720,7 @@ async def test_a_verdict_with_an_exception_as_its_reason_is_readable(app: Relevo
     job = await step.aenqueue()
     await drain(app)
     with pytest.raises(JobCancelled, match="'gone'"):
-        await job.aresult(timeout=10)
+        await job.aresult(timeout=PATIENCE)
 
 
 # processes
@@ -773,7 +733,7 @@ def in_a_process(text: str, url: str | None, cwd: Path) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -795,7 +755,7 @@ def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     assert in_a_process(text, None, tmp_path) == "fine\n"
 
 
-def test_a_forked_child_talks_on_connections_of_its_own(app: Relevo, server: Server, tmp_path: Path) -> None:
+def test_a_forked_child_uses_connections_of_its_own(app: Relevo, server: Server, tmp_path: Path) -> None:
     text = f"""
         import asyncio, os
         from relevo import Relevo
@@ -834,24 +794,11 @@ def test_waiting_for_results_works_on_both_sides_of_a_fork(app: Relevo, server: 
         app = Relevo({app.name!r})
         @app.task(name="f")
         def f(n: int) -> int: return n
-        assert f.enqueue(1).result(timeout=20) == 1
+        assert f.enqueue(1).result(timeout={PATIENCE}) == 1
         pid = os.fork()
-        assert f.enqueue(2).result(timeout=20) == 2
+        assert f.enqueue(2).result(timeout={PATIENCE}) == 2
         if pid == 0: os._exit(0)
         print(os.waitpid(pid, 0)[1])
     """
     with working(app):
         assert in_a_process(text, server.url, tmp_path) == "0\n"
-
-
-def test_a_result_is_waited_for_by_many_threads_at_once(app: Relevo) -> None:
-    @app.task
-    def step(number: int) -> int:
-        return number
-
-    jobs = step.enqueue_many([((n,), {}) for n in range(40)])
-    with ThreadPoolExecutor(40) as threads:
-        results = threads.map(lambda job: job.result(timeout=20), jobs)
-        eventually(lambda: app.queue().stats().living == 40)
-        drained(app)
-        assert list(results) == list(range(40))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from relevo.errors import OptionError
 from relevo.model.schedule import GRACE_MS
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drain, working
@@ -22,7 +22,7 @@ from tests.working import drain, working
 
 @pytest.fixture
 def times(server: Server, app_factory: AppFactory) -> Times:
-    return Times(server, app_factory)
+    return Times(server, app_factory, at_full_hour=True)
 
 
 # In time
@@ -44,7 +44,7 @@ async def test_each_tick_fires_once_and_its_job_knows_it(times: Times) -> None:
     assert [ran.tick_ms for ran in history] == expected[::-1]
     assert history[0].job == info.last_job
     assert len({ran.job for ran in history}) == 5
-    assert all(ran.tick_ms <= ran.at_ms < ran.tick_ms + 30_000 for ran in history)
+    assert all(ran.tick_ms <= ran.at_ms < ran.tick_ms + 10 * MINUTE for ran in history)
     assert [ran.tick_ms for ran in await app.schedules.get("note").ahistory(limit=2)] == expected[:-3:-1]
     for limit in (0, 51):
         with pytest.raises(OptionError, match="1 to 50 entries"):
@@ -52,43 +52,41 @@ async def test_each_tick_fires_once_and_its_job_knows_it(times: Times) -> None:
     await app.aclose()
 
 
-async def test_a_job_that_nobody_scheduled_has_no_tick(app: Relevo) -> None:
+async def test_a_job_that_was_not_made_by_a_schedule_has_no_tick(app: Relevo) -> None:
     @app.task(every="1h")
     async def tick() -> int | None:
         return current_job().tick_ms
 
     job = await tick.aenqueue()
     await drain(app)
-    assert await job.aresult(timeout=10) is None
+    assert await job.aresult(timeout=PATIENCE) is None
 
 
-async def test_workers_fire_in_real_time_and_each_second_once(app: Relevo) -> None:
-    starts: list[tuple[int, int]] = []
+async def test_workers_fire_each_tick_once_when_its_time_comes(app: Relevo) -> None:
+    starts: list[tuple[int, float]] = []
 
     @app.task(name="beat", every="1s", overlap="allow")
     async def beat() -> None:
-        starts.append((current_job().tick_ms or 0, app_now()))
-
-    def app_now() -> int:
-        return int(datetime.now(UTC).timestamp() * 1000)
+        starts.append((current_job().tick_ms or 0, time.time() * 1000))
 
     async with working(app), working(app), working(app):
-        await aeventually(lambda: len(starts) >= 4, what="four seconds")
+        await aeventually(lambda: len(starts) >= 2, what="two ticks")
+        await app.schedules.get("beat").aremove()
     ticks = [tick for tick, _ in starts]
-    assert ticks == [ticks[0] + 1000 * n for n in range(len(ticks))]
-    late = sorted(at - tick for tick, at in starts)
-    print(f"started {late} ms after their ticks")
-    assert late[0] >= -5 and late[len(late) // 2] < 500
-    await app.schedules.get("beat").aremove()
-    await app.aclose()
+    assert len(set(ticks)) == len(ticks)
+    assert all(tick % 1000 == 0 and tick <= at + 5 for tick, at in starts)
 
 
-async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(app: Relevo) -> None:
+async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(
+    app: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.worker.lane.REST_EVERY", 3600.0)  # it does not wake by itself
+    monkeypatch.setattr("relevo.worker.lane.IDLE_MS", HOUR)
     ticks = noting(app)
     async with working(app) as worker:
         await aeventually(lambda: worker.lanes and worker.lanes[0].is_resting, what="the worker rests")
         await app.aschedule("often", app.tasks["note"], every="1s")
-        await aeventually(lambda: ticks, timeout=5, what="its first tick")
+        await aeventually(lambda: ticks, what="its first tick")
         await app.schedules.get("often").aremove()
 
 
@@ -113,7 +111,9 @@ async def test_starts_are_spread_over_the_jitter_and_not_before_the_tick(times: 
 @pytest.mark.parametrize(
     ("overlap", "ran", "skipped"), [("skip", [0], 2), ("queue", [0, 1, 2], 0), ("allow", [0, 1, 2], 0)]
 )
-async def test_a_tick_while_the_run_before_goes_on(times: Times, overlap: str, ran: list[int], skipped: int) -> None:
+async def test_the_overlap_policy_decides_on_ticks_during_a_run(
+    times: Times, overlap: str, ran: list[int], skipped: int
+) -> None:
     app = times.app
     ticks = noting(app, every="10m", overlap=overlap)
     await drain(app)
@@ -131,22 +131,28 @@ async def test_a_tick_while_the_run_before_goes_on(times: Times, overlap: str, r
     await app.aclose()
 
 
-async def test_queued_runs_never_overlap(app: Relevo) -> None:
+async def test_queued_runs_never_overlap(times: Times) -> None:
+    app = times.app
     at_once: list[int] = []
     running = 0
 
-    @app.task(name="slow", every="1s", overlap="queue")
+    @app.task(name="slow", every="10m", overlap="queue")
     async def slow() -> None:
         nonlocal running
         running += 1
+        await asyncio.sleep(0.01)
         at_once.append(running)
-        await asyncio.sleep(1.3)
         running -= 1
 
+    await drain(app)
+    await app.queue().apause()
+    for _ in range(3):
+        times.move_past(10 * MINUTE)
+        await drain(app)
+    await app.queue().aresume()
     async with working(app), working(app):
-        await aeventually(lambda: len(at_once) >= 3, what="three runs")
-        await app.schedules.get("slow").aremove()
-        assert set(at_once) == {1}
+        await aeventually(lambda: len(at_once) == 3, what="three runs")
+    assert at_once == [1, 1, 1]
 
 
 async def test_a_paused_queue_gets_the_jobs_and_runs_them_later(times: Times) -> None:
@@ -177,7 +183,7 @@ async def test_a_paused_queue_gets_the_jobs_and_runs_them_later(times: Times) ->
 async def test_ticks_that_no_worker_fired_follow_their_policy(
     times: Times, options: dict[str, Any], made_up: int, dropped: int
 ) -> None:
-    """Workers that were away for an hour."""
+    """After an hour without workers."""
     app = times.app
     ticks = noting(app, every="10m", overlap="allow", **options)
     await drain(app)
@@ -193,7 +199,7 @@ async def test_ticks_that_no_worker_fired_follow_their_policy(
     ticks.clear()
     tick = times.move_past(10 * MINUTE)
     await drain(app)
-    assert ticks == [tick], "and then it goes on as always"
+    assert ticks == [tick], "the next tick is fired as usual"
 
 
 @pytest.mark.parametrize("missed", ["once", "skip"])
@@ -222,40 +228,40 @@ async def test_made_up_ticks_obey_the_overlap(times: Times) -> None:
 # Clocks
 
 
-@pytest.mark.parametrize("step", [-60_000, -5_000, -1_000])
+@pytest.mark.parametrize("step", [-8 * MINUTE, -5 * MINUTE, -MINUTE])
 async def test_a_clock_that_steps_back_fires_no_tick_twice(times: Times, step: int) -> None:
     app = times.app
-    ticks = noting(app, every="10s", overlap="allow", missed="all")
+    ticks = noting(app, every="2m", overlap="allow", missed="all")
     await drain(app)
     expected = []
     for _ in range(7):
-        expected.append(times.move_past(10_000))
+        expected.append(times.move_past(2 * MINUTE))
         await drain(app)
     assert ticks == expected
     before = await app.schedules.get("note").ainfo()
     times.move(step)
-    for _ in range(-step // 10_000):
+    for _ in range(-step // (2 * MINUTE)):
         await drain(app)
-        times.move(10_000)
+        times.move(2 * MINUTE)
     await drain(app)
     assert ticks == expected
     assert await app.schedules.get("note").ainfo() == before
-    times.move_to(expected[-1] + 10_010)
+    times.move_to(expected[-1] + 2 * MINUTE + 10)
     await drain(app)
-    assert ticks == [*expected, expected[-1] + 10_000], "and none is lost"
+    assert ticks == [*expected, expected[-1] + 2 * MINUTE], "and none is lost"
     await app.aclose()
 
 
 async def test_a_clock_that_steps_forward_loses_no_tick_and_fires_none_twice(times: Times) -> None:
     app = times.app
-    ticks = noting(app, every="10s", overlap="allow", missed="all")
+    ticks = noting(app, every="2m", overlap="allow", missed="all")
     await drain(app)
-    tick = times.move_past(10_000)
+    tick = times.move_past(2 * MINUTE)
     await drain(app)
-    times.move(60_000)
+    times.move(12 * MINUTE)
     await drain(app)
     await drain(app)
-    assert ticks == [tick + n * 10_000 for n in range(7)]
+    assert ticks == [tick + n * 2 * MINUTE for n in range(7)]
     await app.aclose()
 
 
@@ -269,7 +275,7 @@ async def test_a_task_that_fails_for_good_goes_on_firing(times: Times) -> None:
     @app.task(name="broken", every="10m", retries=0)
     async def broken() -> None:
         runs.append(current_job().tick_ms or 0)
-        raise ValueError("as always")
+        raise ValueError("always")
 
     await drain(app)
     expected = []

@@ -1,4 +1,4 @@
-"""Apps whose time a test can move, and a task that notes its ticks."""
+"""Apps whose clock a test can move, and a task that notes its ticks."""
 
 from __future__ import annotations
 
@@ -13,28 +13,33 @@ MINUTE, HOUR = 60_000, 3_600_000
 
 
 class Times:
-    """Apps of one name whose time a test can move, both ways."""
+    """Apps of one name whose clock a test can move, both ways.
 
-    def __init__(self, server: Server, make: AppFactory) -> None:
+    `at_full_hour`: it starts just after a full hour, so that no tick comes by itself while a test runs.
+    """
+
+    def __init__(self, server: Server, make: AppFactory, *, at_full_hour: bool = False) -> None:
         self._server = server
         self._make = make
         self._name = f"t{uuid4().hex[:12]}"
         self._key = f"{self._name}-clock"
         self.app = self.another()
+        if at_full_hour:
+            self.move_past(HOUR)
 
     def another(self, **settings: Any) -> Relevo:
-        """Another app object of this name: another version of the program, or somebody who only looks."""
+        """Another app object of this name: another version of the program, or a program that only reads."""
         return self._make(self._name, _clock_key=self._key, **settings)
 
     def now_ms(self) -> int:
         return self.app.run(self.app.now_ms())
 
     def move(self, ms: int) -> None:
-        """Let the server's clock step, forward or back."""
+        """Step the clock forward or back."""
         self._server.command("SET", self._key, int(self._server.command("GET", self._key) or 0) + ms, "EX", 600)
 
     def move_to(self, ms: int) -> None:
-        """Let it be that time."""
+        """Set the clock."""
         self.move(ms - self.now_ms())
 
     def move_past(self, period_ms: int, *, by: int = 10) -> int:
