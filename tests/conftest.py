@@ -83,13 +83,12 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
-@pytest.fixture
-def app_factory(server: Server) -> Iterator[AppFactory]:
+def apps_on(server: Server, kind: type[Relevo] = Relevo) -> Iterator[AppFactory]:
     """Makes apps, closes them after the test, and fails the test if they left something without an end."""
     made: list[Relevo] = []
 
     def make(name: str | None = None, **settings: Any) -> Relevo:
-        app = Relevo(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **PATIENT, **settings})
+        app = kind(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **PATIENT, **settings})
         made.append(app)
         return app
 
@@ -100,6 +99,12 @@ def app_factory(server: Server) -> Iterator[AppFactory]:
     for app in made:
         remove(server, app.name)
     assert not left, f"without an end: {left}"
+
+
+@pytest.fixture
+def app_factory(server: Server) -> Iterator[AppFactory]:
+    """Makes apps, closes them after the test, and fails the test if they left something without an end."""
+    yield from apps_on(server)
 
 
 @pytest.fixture

@@ -88,5 +88,5 @@ class Bus:
 def make_bus(app_factory: AppFactory, server: Server) -> Bus:
     """A bus for one test. What it leaves without an end fails the test."""
     name = f"t{uuid4().hex[:12]}"
-    app = app_factory(name, prefix=name, _clock_key=f"{{{name}:test}}:shift")
+    app = app_factory(name, prefix=name)
     return Bus(app, server)

@@ -10,6 +10,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.queues import QueueStats, count
 from relevo.store.turns import Limits, Moved, Settled, Turn, turn
+from tests.clock import Clock
 from tests.conftest import Runs
 from tests.servers import Server
 
@@ -24,6 +25,7 @@ class Desk:
         self.run = run
         self.keys = keys
         self.server = server
+        self.clock = Clock(server)
 
     # scripts
     def push(self, *bodies: str, priority: int = 100) -> list[str]:
@@ -106,11 +108,14 @@ class Desk:
         found: bytes | None = self.ask("GET", f"ended:{id}")
         return found
 
+    @property
+    def now_ms(self) -> int:
+        """The time that scripts read."""
+        return self.clock.now_ms
+
     def advance(self, ms: int) -> None:
-        """Let time pass, for scripts that read the shifted clock (fixture `late_desk`)."""
-        key = self.keys._clock_key
-        assert key, "this queue lives in real time"
-        self.server.command("SET", key, int(self.server.command("GET", key) or 0) + ms, "EX", 600)
+        """Let time pass."""
+        self.clock.advance(ms)
 
 
 def plain(ids: Sequence[str], token: int = 1) -> Settled:

@@ -122,7 +122,7 @@ class Pair:
 @pytest.fixture
 def pair(app_factory: AppFactory, server: Server) -> Iterator[Pair]:
     name = f"t{uuid4().hex[:12]}"
-    yield Pair(app_factory(name, prefix=name, _clock_key=f"{{{name}:test}}:shift"), server)
+    yield Pair(app_factory(name, prefix=name), server)
 
 
 def repeated(call: Call[Any]) -> Call[Any]:

@@ -202,8 +202,7 @@ def test_an_idle_worker_is_called_when_a_place_of_the_queue_is_free(desk: Desk) 
     assert desk.claim(1, worker="idle") == [second]
 
 
-def test_the_rate_of_a_queue_tells_when_the_next_may_start(late_desk: Desk) -> None:
-    desk = late_desk
+def test_the_rate_of_a_queue_tells_when_the_next_may_start(desk: Desk) -> None:
     limit(desk, "q:", rate="6/m", burst=2)
     ids = enqueue(desk, "charge", 5)
     found = desk.turn(10, idle_ms=30_000, lease_ms=3_600_000)
@@ -323,8 +322,7 @@ def test_a_job_in_the_line_of_its_task_can_be_cancelled_and_cleared(desk: Desk) 
 # pauses that end
 
 
-def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(desk: Desk) -> None:
     ids = enqueue(desk, "charge", 2)
     desk.ask("ZADD", "idle", 9_999_999_999_999, "idle")
     desk.ask("PEXPIRE", "idle", 60_000)
@@ -357,8 +355,7 @@ def test_who_waits_for_the_end_of_a_pause_hears_that_it_ends_sooner(desk: Desk, 
 
 
 @pytest.mark.parametrize("name", ["t:charge", "g:a"])
-def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(late_desk: Desk, name: str) -> None:
-    desk = late_desk
+def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: Desk, name: str) -> None:
     ends_ms = now_of(desk) + 30_000
     assert desk.run(limits.pause(desk.keys, name, ends_ms)) is True
     ids = enqueue(desk, "charge", 3, group="a")
@@ -373,17 +370,15 @@ def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(late_de
     assert desk.ask("EXISTS", "pauses") == 0
 
 
-def test_a_pause_of_which_nobody_has_a_job_is_forgotten_by_the_first_who_asks_after_it(late_desk: Desk) -> None:
+def test_a_pause_of_which_nobody_has_a_job_is_forgotten_by_the_first_who_asks_after_it(desk: Desk) -> None:
     """So that the queue costs what it cost before."""
-    desk = late_desk
     desk.run(limits.pause(desk.keys, "g:a", now_of(desk) + 60_000))
     desk.advance(60_001)
     desk.turn(1)
     assert [desk.ask("EXISTS", key) for key in ("limits", "parking", "pauses", "lines")] == [0, 0, 0, 0]
 
 
-def test_a_limit_outlives_the_pause(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_limit_outlives_the_pause(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=1)
     desk.run(limits.pause(desk.keys, "t:charge", now_of(desk) + 60_000))
     ids = enqueue(desk, "charge", 2)
@@ -392,8 +387,7 @@ def test_a_limit_outlives_the_pause(late_desk: Desk) -> None:
     assert desk.claim(5) == ids[:1]
 
 
-def test_pauses_are_listed_with_their_times_and_reasons(late_desk: Desk) -> None:
-    desk = late_desk
+def test_pauses_are_listed_with_their_times_and_reasons(desk: Desk) -> None:
     now_ms = now_of(desk)
     desk.run(limits.pause(desk.keys, "g:a", 0, b'{"reason":"bills","by":"ana"}'))
     desk.run(limits.pause(desk.keys, "t:charge", now_ms + 60_000))
@@ -420,8 +414,8 @@ def test_pauses_are_listed_with_their_times_and_reasons(late_desk: Desk) -> None
 # breakers
 
 
-def test_a_breaker_opens_after_so_many_failures_in_its_window(late_desk: Desk) -> None:
-    desk, breaker = late_desk, Breaker.after(3, "1m")
+def test_a_breaker_opens_after_so_many_failures_in_its_window(desk: Desk) -> None:
+    desk, breaker = desk, Breaker.after(3, "1m")
 
     def fails(count: int = 1) -> int:
         found: int = desk.run(limits.trip(desk.keys, "charge", count, breaker))
@@ -445,8 +439,8 @@ def test_a_breaker_opens_after_so_many_failures_in_its_window(late_desk: Desk) -
     assert rests == [60, 120, 240, 480, 600, 600, 600]
 
 
-def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(late_desk: Desk) -> None:
-    desk, breaker = late_desk, Breaker.after(1, "1m")
+def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(desk: Desk) -> None:
+    desk, breaker = desk, Breaker.after(1, "1m")
     ids = enqueue(desk, "charge", 6)
     assert desk.claim(2) == ids[:2]
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
@@ -469,8 +463,7 @@ def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(late_de
 
 
 @pytest.mark.parametrize("how", [lambda one: plain([one], 2), lambda one: moved(one, "done", 2)])
-def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(late_desk: Desk, how: Callable[[str], Any]) -> None:
-    desk = late_desk
+def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(desk: Desk, how: Callable[[str], Any]) -> None:
     (id,) = enqueue(desk, "charge")
     desk.claim()
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
@@ -481,8 +474,7 @@ def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(late_desk: Des
     assert desk.run(limits.limits(desk.keys)) == []
 
 
-def test_the_limit_of_a_task_outlives_its_breaker(late_desk: Desk) -> None:
-    desk = late_desk
+def test_the_limit_of_a_task_outlives_its_breaker(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=3)
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     ids = enqueue(desk, "charge", 5)
@@ -493,8 +485,7 @@ def test_the_limit_of_a_task_outlives_its_breaker(late_desk: Desk) -> None:
     assert standing(desk, "t:charge") == LimitInfo("", 3, None, None, paused=False, running=3, parked=1, task="charge")
 
 
-def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(desk: Desk) -> None:
     limit(desk, "g:a", concurrency=1)
     (busy,) = enqueue(desk, "mail", group="a")
     assert desk.claim() == [busy]
@@ -510,8 +501,7 @@ def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(lat
     assert desk.claim(5) == [first]
 
 
-def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(desk: Desk) -> None:
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     first, second = enqueue(desk, "charge", 2)
     desk.claim()
@@ -523,9 +513,9 @@ def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: 
     assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
 
 
-def test_a_breaker_with_nothing_to_probe_closes_by_itself(late_desk: Desk) -> None:
+def test_a_breaker_with_nothing_to_probe_closes_by_itself(desk: Desk) -> None:
     """Else it would be open for ever, and so would be the alarm."""
-    desk, breaker = late_desk, Breaker.after(1, "1m", rest="30s", longest="5m")
+    desk, breaker = desk, Breaker.after(1, "1m", rest="30s", longest="5m")
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     found = desk.wait("w")
     assert found.wake_ms - found.now_ms <= 30_000
@@ -545,8 +535,7 @@ def test_a_breaker_with_nothing_to_probe_closes_by_itself(late_desk: Desk) -> No
 
 
 @pytest.mark.parametrize("then", ["limit", "cancel", "pause"])
-def test_a_breaker_whose_line_is_empty_closes_by_itself(late_desk: Desk, then: str) -> None:
-    desk = late_desk
+def test_a_breaker_whose_line_is_empty_closes_by_itself(desk: Desk, then: str) -> None:
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m", longest="5m")))
     if then == "cancel":
         ids = enqueue(desk, "charge", 2)
@@ -566,8 +555,8 @@ def test_a_breaker_whose_line_is_empty_closes_by_itself(late_desk: Desk, then: s
     assert desk.ask("EXISTS", "pauses") == 0
 
 
-def test_a_breaker_waits_for_its_probe_however_long_that_takes(late_desk: Desk) -> None:
-    desk, breaker = late_desk, Breaker.after(1, "1m", longest="5m")
+def test_a_breaker_waits_for_its_probe_however_long_that_takes(desk: Desk) -> None:
+    desk, breaker = desk, Breaker.after(1, "1m", longest="5m")
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     first, second = enqueue(desk, "charge", 2)
     assert desk.claim(5) == []
@@ -588,8 +577,7 @@ def test_a_breaker_waits_for_its_probe_however_long_that_takes(late_desk: Desk) 
     assert desk.run(limits.limits(desk.keys)) == []
 
 
-def test_a_probe_that_goes_well_leaves_nothing_to_look_at(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_probe_that_goes_well_leaves_nothing_to_look_at(desk: Desk) -> None:
     (id,) = enqueue(desk, "charge")
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     desk.advance(30_001)

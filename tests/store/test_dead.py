@@ -171,14 +171,14 @@ def test_letters_that_died_alike_are_counted_together(desk: Desk) -> None:
         assert 6 * DAY < desk.ask("PTTL", key) <= 7 * DAY
 
 
-def test_the_trend_counts_the_last_hour_and_the_day_before(late_desk: Desk) -> None:
+def test_the_trend_counts_the_last_hour_and_the_day_before(desk: Desk) -> None:
     for ms, count in ((0, 3), (20 * HOUR, 2), (4 * HOUR + HOUR // 2, 4)):
-        late_desk.advance(ms)
-        die(late_desk, *["ValueError"] * count)
-    found = alike(late_desk, VALUE)
+        desk.advance(ms)
+        die(desk, *["ValueError"] * count)
+    found = alike(desk, VALUE)
     assert (found.count, found.recent, found.before) == (9, 4, 5)
-    late_desk.advance(HOUR)
-    assert (alike(late_desk, VALUE).recent, alike(late_desk, VALUE).before) == (0, 6)
+    desk.advance(HOUR)
+    assert (alike(desk, VALUE).recent, alike(desk, VALUE).before) == (0, 6)
 
 
 def test_a_group_follows_what_becomes_of_its_letters(desk: Desk) -> None:
@@ -286,13 +286,13 @@ def test_without_undo_nothing_stays(desk: Desk) -> None:
     assert desk.ask("EXISTS", "bin") == 0
 
 
-def test_a_letter_whose_own_time_ends_meanwhile_does_not_come_back(late_desk: Desk) -> None:
-    (id,) = die(late_desk, "ValueError", ttl_ms=30_000)
-    late_desk.run(discard(late_desk.keys, [id], undo_ms=600_000))
-    assert late_desk.ask("PTTL", f"binned:{id}") <= 30_000
-    late_desk.advance(40_000)
-    assert late_desk.run(letters.restore(late_desk.keys, [id], 1000)) == (0, False, 0)
-    assert late_desk.members("dead") == []
+def test_a_letter_whose_own_time_ends_meanwhile_does_not_come_back(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError", ttl_ms=30_000)
+    desk.run(discard(desk.keys, [id], undo_ms=600_000))
+    assert desk.ask("PTTL", f"binned:{id}") <= 30_000
+    desk.advance(40_000)
+    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False, 0)
+    assert desk.members("dead") == []
 
 
 def test_a_letter_for_which_there_is_no_room_stays_in_the_bin(desk: Desk) -> None:
@@ -316,12 +316,12 @@ def test_a_letter_whose_id_came_again_meanwhile_does_not_come_back(desk: Desk) -
     assert desk.run(look(desk.keys, id)).state is State.READY
 
 
-def test_what_was_discarded_long_ago_leaves_the_bin(late_desk: Desk) -> None:
-    old, new = die(late_desk, "ValueError", "ValueError")
-    late_desk.run(discard(late_desk.keys, [old], undo_ms=60_000))
-    late_desk.advance(61_000)
-    late_desk.run(discard(late_desk.keys, [new], undo_ms=60_000))
-    assert late_desk.run(letters.discarded(late_desk.keys)) == [new]
+def test_what_was_discarded_long_ago_leaves_the_bin(desk: Desk) -> None:
+    old, new = die(desk, "ValueError", "ValueError")
+    desk.run(discard(desk.keys, [old], undo_ms=60_000))
+    desk.advance(61_000)
+    desk.run(discard(desk.keys, [new], undo_ms=60_000))
+    assert desk.run(letters.discarded(desk.keys)) == [new]
 
 
 @pytest.mark.parametrize("policy", ["w", "c"])
@@ -451,19 +451,19 @@ def lead(desk: Desk, verb: Any, run: Replay, owner: str = "me") -> tuple[bool, b
     return said
 
 
-def test_a_replay_is_led_by_one_process_at_a_time(late_desk: Desk) -> None:
+def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
     run = Replay(Ids()(), total=9)
-    assert lead(late_desk, "note", run) == (False, False, None), "nobody took it"
-    assert lead(late_desk, "take", run) == (True, False, None)
-    assert lead(late_desk, "take", run)[0], "told again"
-    assert lead(late_desk, "take", run, "other") == (False, False, run)
-    assert lead(late_desk, "note", Replay(run.id, total=9, retried=1))[0]
-    assert not lead(late_desk, "note", run, "other")[0]
-    late_desk.advance(SILENT_MS)
-    said, _, before = lead(late_desk, "take", run, "other")
+    assert lead(desk, "note", run) == (False, False, None), "nobody took it"
+    assert lead(desk, "take", run) == (True, False, None)
+    assert lead(desk, "take", run)[0], "told again"
+    assert lead(desk, "take", run, "other") == (False, False, run)
+    assert lead(desk, "note", Replay(run.id, total=9, retried=1))[0]
+    assert not lead(desk, "note", run, "other")[0]
+    desk.advance(SILENT_MS)
+    said, _, before = lead(desk, "take", run, "other")
     assert said and before is not None and before.retried == 1, "the silent one's last word counts"
-    assert not lead(late_desk, "note", run)[0], "who was taken for dead leads no more"
-    found = late_desk.run(replays.one(late_desk.keys, run.id))
+    assert not lead(desk, "note", run)[0], "who was taken for dead leads no more"
+    found = desk.run(replays.one(desk.keys, run.id))
     assert (found.retried, found.is_led) == (1, True)
 
 

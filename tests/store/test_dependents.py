@@ -355,18 +355,18 @@ def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(des
     assert desk.claim() == [urgent]
 
 
-def test_a_delay_counts_from_the_moment_the_child_is_let_go(late_desk: Desk) -> None:
-    child = waiting(late_desk, priority=3, when="+60000", group="g", weight=0.5)
-    late_desk.advance(120_000)
-    told(late_desk, child, "done")
-    now = late_desk.turn(0).now_ms
-    score = late_desk.score("scheduled", child) or 0
+def test_a_delay_counts_from_the_moment_the_child_is_let_go(desk: Desk) -> None:
+    child = waiting(desk, priority=3, when="+60000", group="g", weight=0.5)
+    desk.advance(120_000)
+    told(desk, child, "done")
+    now = desk.turn(0).now_ms
+    score = desk.score("scheduled", child) or 0
     assert score % 1024 == 3
     assert now - 5000 < score // 1024 - 60_000 <= now
-    assert late_desk.ask("HGET", "groups", child) == b"0.5 g"
-    assert late_desk.claim() == []
-    late_desk.advance(60_001)
-    assert late_desk.claim() == [child]
+    assert desk.ask("HGET", "groups", child) == b"0.5 g"
+    assert desk.claim() == []
+    desk.advance(60_001)
+    assert desk.claim() == [child]
 
 
 @pytest.mark.parametrize(("ahead_ms", "state"), [(60_000, "scheduled"), (-60_000, "ready")])
@@ -435,14 +435,14 @@ def test_a_child_that_was_cancelled_by_hand_cannot_be_revived_when_a_parent_fail
     assert state_of(desk, child) == "ready"
 
 
-def test_a_revival_that_is_refused_changes_nothing(late_desk: Desk) -> None:
-    child = waiting(late_desk)
-    told(late_desk, child, "dead", 2)
-    before = everything(late_desk)
-    late_desk.advance(5000)
-    assert reviving(late_desk, child) == -1
-    assert {**everything(late_desk), "shift": b""} == before | {"shift": b""}, "also its place in the list"
-    assert late_desk.ask("PTTL", "cancelled") > 0
+def test_a_revival_that_is_refused_changes_nothing(desk: Desk) -> None:
+    child = waiting(desk)
+    told(desk, child, "dead", 2)
+    before = everything(desk)
+    desk.advance(5000)
+    assert reviving(desk, child) == -1
+    assert everything(desk) == before, "also its place in the list"
+    assert desk.ask("PTTL", "cancelled") > 0
 
 
 def test_a_waiting_job_is_counted_looked_at_and_cleared(desk: Desk) -> None:

@@ -135,56 +135,54 @@ def test_hear_says_how_much_of_it_was_news(desk: Desk) -> None:
     assert desk.run(hear(desk.keys, reports, 1000)) == (0, False)
 
 
-def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancelled(late_desk: Desk) -> None:
+def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancelled(desk: Desk) -> None:
     """Its maker died right after it was founded, and nobody came by in time to open the gates."""
-    callbacks = [waiting(late_desk) for _ in range(3)]
+    callbacks = [waiting(desk) for _ in range(3)]
     edges = [Edge(id, "default", policy) for id, policy in zip(callbacks, "cfr", strict=True)]  # type: ignore[arg-type]
-    flow = founded(late_desk, 2, *edges, gated=True)
-    members = member_of(late_desk, flow, 2)
-    assert founding(late_desk, flow, gate_of(members[0])) == (1, True)
-    late_desk.advance(GATE_MS + 1)
-    lapse = letters(late_desk)[gate_of(members[0])]
-    late_desk.run(deliver(lambda _: late_desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
-    late_desk.run(hear(late_desk.keys, [], 1000, [gate_of(members[0])]))
-    relayed(late_desk)
-    assert [state_of(late_desk, id) for id in members] == ["cancelled", "cancelled"]
-    assert stands(late_desk, flow) == ("closed", "cancelled", "0")
-    assert bag(late_desk, flow)["n:cancelled"] == "2"
-    assert [state_of(late_desk, id) for id in callbacks] == ["cancelled", "ready", "ready"]
-    assert letters(late_desk) == {}
+    flow = founded(desk, 2, *edges, gated=True)
+    members = member_of(desk, flow, 2)
+    assert founding(desk, flow, gate_of(members[0])) == (1, True)
+    desk.advance(GATE_MS + 1)
+    lapse = letters(desk)[gate_of(members[0])]
+    desk.run(deliver(lambda _: desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
+    desk.run(hear(desk.keys, [], 1000, [gate_of(members[0])]))
+    relayed(desk)
+    assert [state_of(desk, id) for id in members] == ["cancelled", "cancelled"]
+    assert stands(desk, flow) == ("closed", "cancelled", "0")
+    assert bag(desk, flow)["n:cancelled"] == "2"
+    assert [state_of(desk, id) for id in callbacks] == ["cancelled", "ready", "ready"]
+    assert letters(desk) == {}
 
 
-def test_a_workflow_that_lost_members_before_it_was_founded_is_none(late_desk: Desk) -> None:
+def test_a_workflow_that_lost_members_before_it_was_founded_is_none(desk: Desk) -> None:
     """Its maker was slow: nothing of it runs, neither what lapsed nor what was stored since."""
-    flow = founded(late_desk, 2, gated=True)
-    (early,) = member_of(late_desk, flow)
-    late_desk.advance(GATE_MS // 2)
-    (late,) = member_of(late_desk, flow)
-    late_desk.advance(GATE_MS // 2 + 1)
-    relayed(late_desk)
-    before = everything(late_desk)
-    assert founding(late_desk, flow, gate_of(early), gate_of(late)) == (0, False)
-    assert everything(late_desk) == before, "nothing starts"
-    assert (stands(late_desk, flow), late_desk.ask("PTTL", f"carried:{flow}") > 0) == (("draft", "", "2"), True)
-    late_desk.advance(GATE_MS)
-    relayed(late_desk)
-    assert [state_of(late_desk, id) for id in (early, late)] == ["cancelled", "cancelled"]
-    assert (late_desk.claim(5), letters(late_desk)) == ([], {})
+    flow = founded(desk, 2, gated=True)
+    (early,) = member_of(desk, flow)
+    desk.advance(GATE_MS // 2)
+    (late,) = member_of(desk, flow)
+    desk.advance(GATE_MS // 2 + 1)
+    relayed(desk)
+    before = everything(desk)
+    assert founding(desk, flow, gate_of(early), gate_of(late)) == (0, False)
+    assert everything(desk) == before, "nothing starts"
+    assert (stands(desk, flow), desk.ask("PTTL", f"carried:{flow}") > 0) == (("draft", "", "2"), True)
+    desk.advance(GATE_MS)
+    relayed(desk)
+    assert [state_of(desk, id) for id in (early, late)] == ["cancelled", "cancelled"]
+    assert (desk.claim(5), letters(desk)) == ([], {})
 
 
 @pytest.mark.parametrize(
     ("policy", "becomes"), [("c", "cancelled"), ("r", "ready"), ("w", "cancelled"), ("f", "ready")]
 )
-def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(
-    late_desk: Desk, policy: Any, becomes: str
-) -> None:
-    child = waiting(late_desk)
+def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(desk: Desk, policy: Any, becomes: str) -> None:
+    child = waiting(desk)
     needs = needs_of(0, KEEP_MS, gated=True)
     job = NewJob(new_id(), 100, BODY.encode(), needs=needs, edges=str(Edge(child, "default", policy)))
-    late_desk.run(push_rich(late_desk.keys, [job], "default"))
-    late_desk.advance(GATE_MS + 1)
-    relayed(late_desk)
-    assert (state_of(late_desk, job.id), state_of(late_desk, child)) == ("cancelled", becomes)
+    desk.run(push_rich(desk.keys, [job], "default"))
+    desk.advance(GATE_MS + 1)
+    relayed(desk)
+    assert (state_of(desk, job.id), state_of(desk, child)) == ("cancelled", becomes)
 
 
 # --- as makers meet it
@@ -194,7 +192,7 @@ def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(
 def late_app(app_factory: AppFactory) -> Relevo:
     """An app in a time that the test moves."""
     name = f"t{uuid4().hex[:12]}"
-    return app_factory(name, _clock_key=f"{{{name}}}:shift")
+    return app_factory(name)
 
 
 @pytest.fixture

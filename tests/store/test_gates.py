@@ -75,17 +75,17 @@ def test_a_gated_job_with_parents_waits_for_both(desk: Desk) -> None:
     assert desk.claim(5) == [by_gate, by_parent]
 
 
-def test_a_gate_that_nobody_opens_cancels_what_is_behind_it(late_desk: Desk) -> None:
-    ids = gated(late_desk, 2, parents=1)
-    late_desk.advance(GATE_MS - 60_000)
-    assert relayed(late_desk) == 0
-    late_desk.advance(60_001)
-    assert relayed(late_desk) == 1
-    assert [state_of(late_desk, id) for id in ids] == ["cancelled", "cancelled"]
-    assert letters(late_desk) == {}
-    record = late_desk.run(look(late_desk.keys, ids[0])).record
+def test_a_gate_that_nobody_opens_cancels_what_is_behind_it(desk: Desk) -> None:
+    ids = gated(desk, 2, parents=1)
+    desk.advance(GATE_MS - 60_000)
+    assert relayed(desk) == 0
+    desk.advance(60_001)
+    assert relayed(desk) == 1
+    assert [state_of(desk, id) for id in ids] == ["cancelled", "cancelled"]
+    assert letters(desk) == {}
+    record = desk.run(look(desk.keys, ids[0])).record
     assert "died before all of it was in place" in record.story.attempts[0].message
-    assert relayed(late_desk) == 0
+    assert relayed(desk) == 0
 
 
 def test_a_gate_that_lapses_after_it_was_opened_changes_nothing(desk: Desk) -> None:

@@ -50,61 +50,61 @@ def message_of(desk: Desk, id: str) -> str:
 
 
 @pytest.mark.parametrize("fails", FAILS)
-def test_what_waits_for_a_retry_ends_with_the_record_of_its_parent(late_desk: Desk, fails: str) -> None:
-    parent = late_desk.push_one(BODY)
-    child, other = child_of(late_desk, parent, policy="w"), child_of(late_desk, parent, policy="r")
-    FAILS[fails](late_desk, parent)
-    relayed(late_desk)
+def test_what_waits_for_a_retry_ends_with_the_record_of_its_parent(desk: Desk, fails: str) -> None:
+    parent = desk.push_one(BODY)
+    child, other = child_of(desk, parent, policy="w"), child_of(desk, parent, policy="r")
+    FAILS[fails](desk, parent)
+    relayed(desk)
     gone = f"{parent}.gone"
-    assert (state_of(late_desk, child), list(letters(late_desk))) == ("waiting", [gone])
-    left = (late_desk.score("errands", gone) or 0) - late_desk.turn(0).now_ms
-    assert abs(left - late_desk.ask("PTTL", f"ended:{parent}")) < 2000, "when its record ends, and not before"
-    late_desk.advance(KEEP_MS - 5000)
-    assert relayed(late_desk) == 0
-    late_desk.advance(5001)
-    assert relayed(late_desk) == 1
-    assert (state_of(late_desk, child), letters(late_desk)) == ("cancelled", {})
-    assert message_of(late_desk, child) == f"it depends on {parent}, which is discarded"
-    assert state_of(late_desk, other) == "ready", "the others had heard all they need"
+    assert (state_of(desk, child), list(letters(desk))) == ("waiting", [gone])
+    left = (desk.score("errands", gone) or 0) - desk.turn(0).now_ms
+    assert abs(left - desk.ask("PTTL", f"ended:{parent}")) < 2000, "when its record ends, and not before"
+    desk.advance(KEEP_MS - 5000)
+    assert relayed(desk) == 0
+    desk.advance(5001)
+    assert relayed(desk) == 1
+    assert (state_of(desk, child), letters(desk)) == ("cancelled", {})
+    assert message_of(desk, child) == f"it depends on {parent}, which is discarded"
+    assert state_of(desk, other) == "ready", "the others had heard all they need"
 
 
 @pytest.mark.parametrize("fails", FAILS)
-def test_who_begins_to_wait_for_a_failed_job_waits_no_longer_than_its_record(late_desk: Desk, fails: str) -> None:
-    parent = late_desk.push_one(BODY)
-    FAILS[fails](late_desk, parent)
-    assert letters(late_desk) == {}
-    late_desk.run(follow(late_desk.keys, parent, [Edge(new_id(), "default")]))
-    assert letters(late_desk) == {}, "who does not wait needs no letter"
-    first, second = waiting(late_desk), waiting(late_desk)
+def test_who_begins_to_wait_for_a_failed_job_waits_no_longer_than_its_record(desk: Desk, fails: str) -> None:
+    parent = desk.push_one(BODY)
+    FAILS[fails](desk, parent)
+    assert letters(desk) == {}
+    desk.run(follow(desk.keys, parent, [Edge(new_id(), "default")]))
+    assert letters(desk) == {}, "who does not wait needs no letter"
+    first, second = waiting(desk), waiting(desk)
     for child in (first, second):
-        state, number = late_desk.run(follow(late_desk.keys, parent, [Edge(child, "default", "w")]))
-        told(late_desk, child, state, number, parent=parent, policy="w")
-        assert state_of(late_desk, child) == "waiting"
-    assert list(letters(late_desk)) == [f"{parent}.gone"]
-    late_desk.advance(KEEP_MS + 1)
-    assert relayed(late_desk) == 1
-    assert [state_of(late_desk, child) for child in (first, second)] == ["cancelled", "cancelled"]
+        state, number = desk.run(follow(desk.keys, parent, [Edge(child, "default", "w")]))
+        told(desk, child, state, number, parent=parent, policy="w")
+        assert state_of(desk, child) == "waiting"
+    assert list(letters(desk)) == [f"{parent}.gone"]
+    desk.advance(KEEP_MS + 1)
+    assert relayed(desk) == 1
+    assert [state_of(desk, child) for child in (first, second)] == ["cancelled", "cancelled"]
 
 
 @pytest.mark.parametrize("fails", FAILS)
-def test_a_job_that_is_retried_in_time_is_waited_for_without_a_limit(late_desk: Desk, fails: str) -> None:
-    parent = late_desk.push_one(BODY)
-    child = child_of(late_desk, parent, policy="w")
-    FAILS[fails](late_desk, parent)
-    relayed(late_desk)
-    late_desk.advance(KEEP_MS - 5000)
-    assert reviving(late_desk, parent) == 2
-    assert not any(id.endswith(".gone") for id in letters(late_desk))
-    relayed(late_desk)
-    late_desk.advance(2 * KEEP_MS)
-    assert relayed(late_desk) == 0
-    assert state_of(late_desk, child) == "waiting"
-    end(late_desk, parent, "dead")
-    relayed(late_desk)
-    assert list(letters(late_desk)) == [f"{parent}.gone"], "its next failure has a limit of its own"
-    late_desk.advance(KEEP_MS + 1)
-    relayed(late_desk)
-    assert state_of(late_desk, child) == "cancelled"
+def test_a_job_that_is_retried_in_time_is_waited_for_without_a_limit(desk: Desk, fails: str) -> None:
+    parent = desk.push_one(BODY)
+    child = child_of(desk, parent, policy="w")
+    FAILS[fails](desk, parent)
+    relayed(desk)
+    desk.advance(KEEP_MS - 5000)
+    assert reviving(desk, parent) == 2
+    assert not any(id.endswith(".gone") for id in letters(desk))
+    relayed(desk)
+    desk.advance(2 * KEEP_MS)
+    assert relayed(desk) == 0
+    assert state_of(desk, child) == "waiting"
+    end(desk, parent, "dead")
+    relayed(desk)
+    assert list(letters(desk)) == [f"{parent}.gone"], "its next failure has a limit of its own"
+    desk.advance(KEEP_MS + 1)
+    relayed(desk)
+    assert state_of(desk, child) == "cancelled"
 
 
 def test_the_letter_of_a_limit_that_somebody_took_before_the_retry_is_no_news(desk: Desk) -> None:
@@ -180,36 +180,36 @@ def test_many_wait_for_a_record_that_is_dropped_to_make_room(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("joins", ["before", "after"])
-def test_what_waits_for_a_failed_workflow_ends_with_its_record(late_desk: Desk, joins: str) -> None:
-    child = waiting(late_desk)
+def test_what_waits_for_a_failed_workflow_ends_with_its_record(desk: Desk, joins: str) -> None:
+    child = waiting(desk)
     edge = Edge(child, "default", "w")
-    flow = workflow(late_desk, 1, *[edge] * (joins == "before"))
-    told(late_desk, flow, "dead", policy="n")
+    flow = workflow(desk, 1, *[edge] * (joins == "before"))
+    told(desk, flow, "dead", policy="n")
     if joins == "after":
-        assert late_desk.run(follow(late_desk.keys, flow, [edge])) == ("dead", 1)
-        told(late_desk, child, "dead", 1, parent=flow, policy="w")
-    relayed(late_desk)
-    assert (state_of(late_desk, child), list(letters(late_desk))) == ("waiting", [f"{flow}.gone"])
-    late_desk.advance(KEEP_MS - 5000)
-    assert relayed(late_desk) == 0
-    late_desk.advance(5001)
-    assert relayed(late_desk) == 1
-    assert state_of(late_desk, child) == "cancelled"
+        assert desk.run(follow(desk.keys, flow, [edge])) == ("dead", 1)
+        told(desk, child, "dead", 1, parent=flow, policy="w")
+    relayed(desk)
+    assert (state_of(desk, child), list(letters(desk))) == ("waiting", [f"{flow}.gone"])
+    desk.advance(KEEP_MS - 5000)
+    assert relayed(desk) == 0
+    desk.advance(5001)
+    assert relayed(desk) == 1
+    assert state_of(desk, child) == "cancelled"
 
 
-def test_a_workflow_that_opens_again_in_time_is_waited_for_without_a_limit(late_desk: Desk) -> None:
-    child = waiting(late_desk)
-    flow = workflow(late_desk, 1, Edge(child, "default", "w"))
-    told(late_desk, flow, "dead", 2, policy="n")
-    relayed(late_desk)
-    told(late_desk, flow, "revived", 3, policy="n")
-    relayed(late_desk)
-    late_desk.advance(KEEP_MS + 1)
-    relayed(late_desk)
-    assert (state_of(late_desk, child), letters(late_desk)) == ("waiting", {})
-    told(late_desk, flow, "done", 6, policy="n")
-    relayed(late_desk)
-    assert state_of(late_desk, child) == "ready"
+def test_a_workflow_that_opens_again_in_time_is_waited_for_without_a_limit(desk: Desk) -> None:
+    child = waiting(desk)
+    flow = workflow(desk, 1, Edge(child, "default", "w"))
+    told(desk, flow, "dead", 2, policy="n")
+    relayed(desk)
+    told(desk, flow, "revived", 3, policy="n")
+    relayed(desk)
+    desk.advance(KEEP_MS + 1)
+    relayed(desk)
+    assert (state_of(desk, child), letters(desk)) == ("waiting", {})
+    told(desk, flow, "done", 6, policy="n")
+    relayed(desk)
+    assert state_of(desk, child) == "ready"
 
 
 def test_a_workflow_that_went_well_sets_no_limit(desk: Desk) -> None:

@@ -431,23 +431,23 @@ def test_a_revived_job_calls_an_idle_worker(desk: Desk) -> None:
     assert desk.bell("w1") == [b""]
 
 
-def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk: Desk) -> None:
+def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(desk: Desk) -> None:
     """Tokens go on growing, also over an end."""
-    (id,) = late_desk.push(BODY)
-    late_desk.claim(worker="zombie", lease_ms=1000)
-    late_desk.advance(1001)
-    assert late_desk.turn(1, worker="w2").lost
-    late_desk.turn(0, moved(id, "dead", token=2, text=RECORD), worker="w2")
-    assert reviving(late_desk, id) == 1
-    found = late_desk.turn(1, worker="w3")
+    (id,) = desk.push(BODY)
+    desk.claim(worker="zombie", lease_ms=1000)
+    desk.advance(1001)
+    assert desk.turn(1, worker="w2").lost
+    desk.turn(0, moved(id, "dead", token=2, text=RECORD), worker="w2")
+    assert reviving(desk, id) == 1
+    found = desk.turn(1, worker="w3")
     assert found.ids == [id.encode()]
     claim, story = found.again[0]
     token = int(claim.split()[0])
     assert token == 4, "a revival counts as well as a delivery"
     assert story == b""
     for old in (1, 2, 3):
-        assert late_desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
-    assert late_desk.finish([id], token=token, worker="w3") == []
+        assert desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
+    assert desk.finish([id], token=token, worker="w3") == []
 
 
 def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:

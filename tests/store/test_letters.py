@@ -225,30 +225,30 @@ def test_what_a_job_carries_ends_with_it_whoever_ends_it(desk: Desk, how: str) -
 # --- errands
 
 
-def test_an_errand_is_taken_by_one_and_again_by_another_if_it_is_not_finished(late_desk: Desk) -> None:
-    parent = noted(late_desk, EDGE)
-    end(late_desk, parent, "plain")
+def test_an_errand_is_taken_by_one_and_again_by_another_if_it_is_not_finished(desk: Desk) -> None:
+    parent = noted(desk, EDGE)
+    end(desk, parent, "plain")
     letter = f"{parent}.2"
-    taken = take(late_desk)
-    assert (taken.ids, taken.texts) == ([letter], [letters(late_desk)[letter].encode()])
+    taken = take(desk)
+    assert (taken.ids, taken.texts) == ([letter], [letters(desk)[letter].encode()])
     assert taken.next_ms == taken.now_ms + ERRAND_MS
-    assert take(late_desk).ids == []
-    late_desk.advance(ERRAND_MS + 1)
-    assert take(late_desk).ids == [letter], "whoever took it has died"
-    taken = take(late_desk, letter)
-    assert (taken.ids, taken.next_ms, letters(late_desk)) == ([], 0, {})
-    assert take(late_desk, letter, "unknown").ids == []
+    assert take(desk).ids == []
+    desk.advance(ERRAND_MS + 1)
+    assert take(desk).ids == [letter], "whoever took it has died"
+    taken = take(desk, letter)
+    assert (taken.ids, taken.next_ms, letters(desk)) == ([], 0, {})
+    assert take(desk, letter, "unknown").ids == []
 
 
-def test_errands_are_taken_in_the_order_of_their_times_some_at_once(late_desk: Desk) -> None:
-    parents = [noted(late_desk, EDGE) for _ in range(LETTERS + 5)]
+def test_errands_are_taken_in_the_order_of_their_times_some_at_once(desk: Desk) -> None:
+    parents = [noted(desk, EDGE) for _ in range(LETTERS + 5)]
     for parent in parents:
-        end(late_desk, parent, "plain")
-        late_desk.advance(1)
-    first, second = take(late_desk), take(late_desk)
+        end(desk, parent, "plain")
+        desk.advance(1)
+    first, second = take(desk), take(desk)
     assert len(first.ids) == LETTERS
     assert first.ids + second.ids == [f"{parent}.2" for parent in parents]
-    assert take(late_desk, *first.ids, *second.ids).next_ms == 0
+    assert take(desk, *first.ids, *second.ids).next_ms == 0
 
 
 def test_an_errand_whose_letter_is_gone_is_dropped(desk: Desk) -> None:
@@ -416,18 +416,18 @@ def test_letters_lead_through_many_queues_in_one_go(desk: Desk, app: Relevo, ser
     assert all(letters(here) == {} for here in desks)
 
 
-def test_a_relay_that_dies_before_it_says_so_has_delivered_all_the_same(late_desk: Desk) -> None:
-    parent = late_desk.push_one(BODY)
-    child = child_of(late_desk, parent)
-    end(late_desk, parent, "plain")
-    taken = take(late_desk)
-    late_desk.run(deliver(lambda _: late_desk.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
-    assert state_of(late_desk, child) == "ready"
-    assert relayed(late_desk) == 0
-    late_desk.advance(ERRAND_MS + 1)
-    before = late_desk.members("ready")
-    assert relayed(late_desk) == 1
-    assert (late_desk.members("ready"), letters(late_desk)) == (before, {})
+def test_a_relay_that_dies_before_it_says_so_has_delivered_all_the_same(desk: Desk) -> None:
+    parent = desk.push_one(BODY)
+    child = child_of(desk, parent)
+    end(desk, parent, "plain")
+    taken = take(desk)
+    desk.run(deliver(lambda _: desk.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+    assert state_of(desk, child) == "ready"
+    assert relayed(desk) == 0
+    desk.advance(ERRAND_MS + 1)
+    before = desk.members("ready")
+    assert relayed(desk) == 1
+    assert (desk.members("ready"), letters(desk)) == (before, {})
 
 
 # --- workflows

@@ -74,15 +74,8 @@ def leaving(desk: Desk, id: str = "w1") -> int:
     return found
 
 
-def now_of(desk: Desk) -> int:
-    """The clock of the scripts."""
-    seconds, micros = desk.server.command("TIME")
-    key = desk.keys._clock_key
-    return int(seconds) * 1000 + int(micros) // 1000 + (int(desk.server.command("GET", key) or 0) if key else 0)
-
-
 def seen(desk: Desk) -> Served:
-    now_ms = now_of(desk)
+    now_ms = desk.now_ms
     return served(desk.run(present_at(desk.keys, now_ms)), desk.run(offers(desk.keys)), now_ms)
 
 
@@ -125,21 +118,21 @@ def test_a_message_without_a_deadline_has_none(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 3_600_000, -3_600_000])
-def test_the_deadline_is_of_the_servers_clock(late_desk: Desk, ahead: int) -> None:
-    late_desk.advance(ahead)
-    before = now_of(late_desk)
-    id = sent(late_desk, timeout_ms=5_000)
-    envelope = read_envelope(body_of(late_desk, id))
+def test_the_deadline_is_of_the_servers_clock(desk: Desk, ahead: int) -> None:
+    desk.advance(ahead)
+    before = desk.now_ms
+    id = sent(desk, timeout_ms=5_000)
+    envelope = read_envelope(body_of(desk, id))
     assert envelope.expires_ms is not None
-    assert before + 5_000 <= envelope.expires_ms <= now_of(late_desk) + 5_000
+    assert before + 5_000 <= envelope.expires_ms <= desk.now_ms + 5_000
     assert bytes(envelope.kwargs) == b'{"cents":990}'
-    late_desk.drain()
+    desk.drain()
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 2**31, 2**32 + 1, 3_155_760_000_000])
 def test_a_deadline_is_a_whole_number_however_far_it_is(desk: Desk, timeout_ms: int) -> None:
     """A hundred years is the longest time that can be said."""
-    before = now_of(desk)
+    before = desk.now_ms
     expires = read_envelope(body_of(desk, sent(desk, timeout_ms=timeout_ms))).expires_ms
     assert expires is not None
     assert 0 <= expires - before - timeout_ms < 5_000
@@ -177,23 +170,23 @@ def test_tiers_are_counted(desk: Desk) -> None:
     desk.drain()
 
 
-def test_a_delayed_message_waits_and_keeps_its_tenant(late_desk: Desk) -> None:
-    id = sent(late_desk, delay_ms=60_000, place=Place(100, "acme", 2.0))
-    assert late_desk.members("ready") == []
-    assert late_desk.ask("HGET", "groups", id) == b"2.0 acme"
-    assert late_desk.claim() == []
-    late_desk.advance(60_001)
-    assert late_desk.drain() == [id]
+def test_a_delayed_message_waits_and_keeps_its_tenant(desk: Desk) -> None:
+    id = sent(desk, delay_ms=60_000, place=Place(100, "acme", 2.0))
+    assert desk.members("ready") == []
+    assert desk.ask("HGET", "groups", id) == b"2.0 acme"
+    assert desk.claim() == []
+    desk.advance(60_001)
+    assert desk.drain() == [id]
 
 
-def test_what_is_made_for_a_task_is_noted_and_the_note_has_an_end(late_desk: Desk) -> None:
-    first = sent(late_desk, tracked=Tracked("chat-7", 60_000))
-    late_desk.advance(1000)
-    second = sent(late_desk, tracked=Tracked("chat-7", 60_000))
-    sent(late_desk)
-    assert late_desk.members("made:chat-7") == [first, second]
-    assert 55_000 < late_desk.ask("PTTL", "made:chat-7") <= 60_000
-    late_desk.drain()
+def test_what_is_made_for_a_task_is_noted_and_the_note_has_an_end(desk: Desk) -> None:
+    first = sent(desk, tracked=Tracked("chat-7", 60_000))
+    desk.advance(1000)
+    second = sent(desk, tracked=Tracked("chat-7", 60_000))
+    sent(desk)
+    assert desk.members("made:chat-7") == [first, second]
+    assert 55_000 < desk.ask("PTTL", "made:chat-7") <= 60_000
+    desk.drain()
 
 
 # --- handed over
@@ -216,7 +209,7 @@ def test_a_message_is_handed_to_a_worker_that_waits(desk: Desk) -> None:
 
 def test_a_message_behind_others_calls_a_worker_and_waits_for_its_turn(desk: Desk) -> None:
     (other,) = desk.push()
-    desk.ask("ZADD", "idle", now_of(desk) + 30_000, "w1")
+    desk.ask("ZADD", "idle", desk.now_ms + 30_000, "w1")
     desk.ask("PEXPIRE", "idle", 60_000)
     id = sent(desk)
     assert desk.bell("w1") == [b""]
@@ -232,13 +225,13 @@ def test_a_delayed_message_calls_a_worker_that_waits_so_that_it_hears_of_the_tim
     desk.run(cancel(desk.keys, [(id, 0, "")], 1000))
 
 
-def test_a_worker_that_died_waiting_is_not_handed_anything(late_desk: Desk) -> None:
-    late_desk.wait("gone", idle_ms=1_000)
-    late_desk.advance(1_001)
-    id = sent(late_desk)
-    assert late_desk.members("ready") == [id]
-    assert late_desk.bell("gone") == []
-    late_desk.drain()
+def test_a_worker_that_died_waiting_is_not_handed_anything(desk: Desk) -> None:
+    desk.wait("gone", idle_ms=1_000)
+    desk.advance(1_001)
+    id = sent(desk)
+    assert desk.members("ready") == [id]
+    assert desk.bell("gone") == []
+    desk.drain()
 
 
 def test_a_paused_queue_takes_messages_and_hands_out_none(desk: Desk) -> None:
@@ -281,27 +274,27 @@ def test_who_says_goodbye_serves_no_more_at_once(desk: Desk) -> None:
     assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
 
 
-def test_who_is_silent_for_its_lease_serves_no_more(late_desk: Desk) -> None:
-    serving(late_desk, "w1", "charge")
-    late_desk.advance(SERVE_MS // 2)
-    sent(late_desk, must_be_served="charge")
-    late_desk.advance(SERVE_MS // 2 + 1)
-    assert late_desk.run(sending(late_desk, must_be_served="charge")) == ("nobody", "")
-    serving(late_desk, "w1", "charge")
-    sent(late_desk, must_be_served="charge")
-    late_desk.drain()
+def test_who_is_silent_for_its_lease_serves_no_more(desk: Desk) -> None:
+    serving(desk, "w1", "charge")
+    desk.advance(SERVE_MS // 2)
+    sent(desk, must_be_served="charge")
+    desk.advance(SERVE_MS // 2 + 1)
+    assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
+    serving(desk, "w1", "charge")
+    sent(desk, must_be_served="charge")
+    desk.drain()
 
 
-def test_an_action_ends_with_the_lease_of_the_last_who_had_it(late_desk: Desk) -> None:
+def test_an_action_ends_with_the_lease_of_the_last_who_had_it(desk: Desk) -> None:
     """A deploy: the new worker no longer has the action that the old one, which was killed, had."""
-    serving(late_desk, "old", "charge", "refund")
-    serving(late_desk, "new", "charge")
-    late_desk.advance(SERVE_MS // 2)
-    serving(late_desk, "new", "charge")
-    late_desk.advance(SERVE_MS // 2 + 1)
-    assert late_desk.run(sending(late_desk, must_be_served="refund")) == ("nobody", "")
-    sent(late_desk, must_be_served="charge")
-    late_desk.drain()
+    serving(desk, "old", "charge", "refund")
+    serving(desk, "new", "charge")
+    desk.advance(SERVE_MS // 2)
+    serving(desk, "new", "charge")
+    desk.advance(SERVE_MS // 2 + 1)
+    assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", "")
+    sent(desk, must_be_served="charge")
+    desk.drain()
 
 
 def test_an_action_ends_with_the_goodbye_of_the_only_one_who_had_it(desk: Desk) -> None:
@@ -435,22 +428,20 @@ def asking(desk: Desk, *actions: str, timeout_ms: int = 5_000, **place: Any) -> 
     return [row.id for row in rows], codes
 
 
-def test_requests_that_leave_together_are_stored_in_order_each_with_its_deadline(late_desk: Desk) -> None:
-    late_desk.advance(-3_600_000)
-    before = now_of(late_desk)
-    ids, codes = asking(late_desk, "", "", "")
+def test_requests_that_leave_together_are_stored_in_order_each_with_its_deadline(desk: Desk) -> None:
+    desk.advance(-3_600_000)
+    ids, codes = asking(desk, "", "", "")
     assert codes == [1, 1, 1]
-    assert late_desk.members("ready") == ids
-    assert late_desk.ask("HGETALL", "waiters") == {id.encode(): INBOX.encode() for id in ids}
+    assert desk.members("ready") == ids
+    assert desk.ask("HGETALL", "waiters") == {id.encode(): INBOX.encode() for id in ids}
     for id in ids:
-        envelope = read_envelope(body_of(late_desk, id))
-        assert envelope.expires_ms is not None
-        assert before + 5_000 <= envelope.expires_ms <= now_of(late_desk) + 5_000
+        envelope = read_envelope(body_of(desk, id))
+        assert envelope.expires_ms == desk.now_ms + 5_000
         assert bytes(envelope.kwargs) == b'{"cents":990}'
-    assert late_desk.stats().totals == {"enqueued": 3}
-    assert 0 < late_desk.ask("TTL", "stats") <= 7 * 86_400
-    assert late_desk.drain() == ids
-    assert sorted(everything(late_desk)) == ["shift", "stats"]
+    assert desk.stats().totals == {"enqueued": 3}
+    assert 0 < desk.ask("TTL", "stats") <= 7 * 86_400
+    assert desk.drain() == ids
+    assert sorted(everything(desk)) == ["stats"]
 
 
 def test_of_requests_that_leave_together_those_that_nobody_serves_are_told(desk: Desk) -> None:
@@ -468,13 +459,13 @@ def test_requests_that_nobody_serves_leave_nothing(desk: Desk) -> None:
     assert everything(desk) == {}
 
 
-def test_requests_to_one_who_was_silent_too_long_are_told(late_desk: Desk) -> None:
-    serving(late_desk, "w1", "charge")
-    late_desk.advance(SERVE_MS + 1)
-    assert asking(late_desk, "charge", "charge")[1] == [0, 0]
-    serving(late_desk, "w2", "refund")
-    assert asking(late_desk, "charge", "refund")[1] == [0, 1]
-    late_desk.drain()
+def test_requests_to_one_who_was_silent_too_long_are_told(desk: Desk) -> None:
+    serving(desk, "w1", "charge")
+    desk.advance(SERVE_MS + 1)
+    assert asking(desk, "charge", "charge")[1] == [0, 0]
+    serving(desk, "w2", "refund")
+    assert asking(desk, "charge", "refund")[1] == [0, 1]
+    desk.drain()
 
 
 def test_a_lone_request_is_handed_to_a_worker_that_waits(desk: Desk) -> None:
@@ -496,7 +487,7 @@ def test_a_lone_request_that_nobody_serves_calls_no_worker(desk: Desk) -> None:
 
 def test_a_lone_request_behind_others_waits_for_its_turn(desk: Desk) -> None:
     (other,) = desk.push()
-    desk.ask("ZADD", "idle", now_of(desk) + 30_000, "w1")
+    desk.ask("ZADD", "idle", desk.now_ms + 30_000, "w1")
     desk.ask("PEXPIRE", "idle", 60_000)
     (id,), _ = asking(desk, "")
     assert desk.bell("w1") == [b""]
@@ -704,15 +695,15 @@ def test_a_worker_says_that_it_serves_and_it_is_seen(desk: Desk) -> None:
     assert 0 < desk.ask("PTTL", "offers") <= KNOWN_MS
 
 
-def test_saying_it_again_renews_it_and_changes_nothing_else(late_desk: Desk) -> None:
-    assert serving(late_desk, "w1") == 1
-    until = late_desk.score("instances", "w1")
+def test_saying_it_again_renews_it_and_changes_nothing_else(desk: Desk) -> None:
+    assert serving(desk, "w1") == 1
+    until = desk.score("instances", "w1")
     assert until is not None
-    late_desk.advance(10_000)
-    assert serving(late_desk, "w1") == 1
-    assert (late_desk.score("instances", "w1") or 0) >= until + 10_000
-    assert [one.id for one in seen(late_desk).instances] == ["w1"]
-    assert sorted(late_desk.ask("HKEYS", "offers")) == [b"#w1", b"@w1", b"charge"]
+    desk.advance(10_000)
+    assert serving(desk, "w1") == 1
+    assert (desk.score("instances", "w1") or 0) >= until + 10_000
+    assert [one.id for one in seen(desk).instances] == ["w1"]
+    assert sorted(desk.ask("HKEYS", "offers")) == [b"#w1", b"@w1", b"charge"]
 
 
 def test_several_workers_serve_a_queue_and_each_may_serve_other_actions(desk: Desk) -> None:
@@ -747,21 +738,21 @@ def test_a_goodbye_leaves_the_others(desk: Desk) -> None:
     desk.drain()
 
 
-def test_who_fell_silent_is_forgotten_by_the_next_who_speaks(late_desk: Desk) -> None:
-    serving(late_desk, "silent")
-    late_desk.advance(SERVE_MS + 1)
-    assert seen(late_desk).instances == ()
-    assert serving(late_desk, "w2") == 1
-    assert late_desk.members("instances") == ["w2"]
-    assert late_desk.ask("HEXISTS", "offers", "@silent") == 0
+def test_who_fell_silent_is_forgotten_by_the_next_who_speaks(desk: Desk) -> None:
+    serving(desk, "silent")
+    desk.advance(SERVE_MS + 1)
+    assert seen(desk).instances == ()
+    assert serving(desk, "w2") == 1
+    assert desk.members("instances") == ["w2"]
+    assert desk.ask("HEXISTS", "offers", "@silent") == 0
 
 
-def test_of_many_who_fell_silent_some_are_forgotten_at_a_time(late_desk: Desk) -> None:
+def test_of_many_who_fell_silent_some_are_forgotten_at_a_time(desk: Desk) -> None:
     for n in range(25):
-        late_desk.run(serve(late_desk.keys, worker(f"w{n}"), {}))
-    late_desk.advance(SERVE_MS + 1)
-    assert [serving(late_desk, "new") for _ in range(4)] == [16, 6, 1, 1]
-    assert sorted(late_desk.ask("HKEYS", "offers")) == [b"#new", b"@new", b"charge"]
+        desk.run(serve(desk.keys, worker(f"w{n}"), {}))
+    desk.advance(SERVE_MS + 1)
+    assert [serving(desk, "new") for _ in range(4)] == [16, 6, 1, 1]
+    assert sorted(desk.ask("HKEYS", "offers")) == [b"#new", b"@new", b"charge"]
 
 
 def test_a_worker_may_serve_a_queue_without_actions(desk: Desk) -> None:

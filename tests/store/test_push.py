@@ -166,13 +166,13 @@ def test_a_bulk_rings_one_idle_worker_per_job(desk: Desk) -> None:
     desk.drain()
 
 
-def test_a_worker_that_died_while_idle_is_not_called(late_desk: Desk) -> None:
-    late_desk.wait("dead", idle_ms=1000)
-    late_desk.advance(2000)
-    late_desk.push()
-    assert late_desk.bell("dead") == []
-    assert len(late_desk.members("ready")) == 1
-    late_desk.drain()
+def test_a_worker_that_died_while_idle_is_not_called(desk: Desk) -> None:
+    desk.wait("dead", idle_ms=1000)
+    desk.advance(2000)
+    desk.push()
+    assert desk.bell("dead") == []
+    assert len(desk.members("ready")) == 1
+    desk.drain()
 
 
 def test_a_rich_job_rings_and_is_not_handed_over(desk: Desk) -> None:
@@ -198,25 +198,25 @@ def test_a_new_earliest_due_time_rings_one_idle_worker(desk: Desk) -> None:
 # --- times
 
 
-def test_a_delayed_job_waits_for_its_time(late_desk: Desk) -> None:
+def test_a_delayed_job_waits_for_its_time(desk: Desk) -> None:
     """After the server's clock, whatever the client's says."""
-    id = late_desk.push_one(when="+60000", priority=7)
-    assert late_desk.claim() == []
-    late_desk.advance(30_000)
-    assert late_desk.claim() == []
-    late_desk.advance(30_001)
-    assert late_desk.claim() == [id]
-    assert late_desk.finish([id]) == []
+    id = desk.push_one(when="+60000", priority=7)
+    assert desk.claim() == []
+    desk.advance(30_000)
+    assert desk.claim() == []
+    desk.advance(30_001)
+    assert desk.claim() == [id]
+    assert desk.finish([id]) == []
 
 
-def test_a_delayed_job_keeps_its_priority(late_desk: Desk) -> None:
+def test_a_delayed_job_keeps_its_priority(desk: Desk) -> None:
     for priority in (1023, 0, 512):
-        late_desk.push_one(str(priority), when="+1000", priority=priority)
-    late_desk.advance(1001)
-    now = late_desk.push("100")
-    found = late_desk.turn(10)
+        desk.push_one(str(priority), when="+1000", priority=priority)
+    desk.advance(1001)
+    now = desk.push("100")
+    found = desk.turn(10)
     assert found.bodies == [b"0", b"100", b"512", b"1023"]
-    late_desk.finish([id.decode() for id in found.ids])
+    desk.finish([id.decode() for id in found.ids])
     assert now
 
 
@@ -242,16 +242,16 @@ def test_a_job_in_a_hundred_years_keeps_time_and_priority_exactly(desk: Desk) ->
     assert divmod(int(score), 1024) == (due, 1023)
 
 
-def test_scheduled_jobs_remember_their_group(late_desk: Desk) -> None:
+def test_scheduled_jobs_remember_their_group(desk: Desk) -> None:
     for n in range(3):
-        late_desk.push_one(f"a{n}", group="a", when="+1000")
-    late_desk.push_one("b", group="b", weight=2.0, when="+1000")
-    assert late_desk.ask("HLEN", "groups") == 4
-    late_desk.advance(1001)
-    found = late_desk.turn(10)
+        desk.push_one(f"a{n}", group="a", when="+1000")
+    desk.push_one("b", group="b", weight=2.0, when="+1000")
+    assert desk.ask("HLEN", "groups") == 4
+    desk.advance(1001)
+    found = desk.turn(10)
     assert found.bodies == [b"b", b"a0", b"a1", b"a2"]
-    assert late_desk.ask("EXISTS", "groups") == 0
-    late_desk.finish([id.decode() for id in found.ids])
+    assert desk.ask("EXISTS", "groups") == 0
+    desk.finish([id.decode() for id in found.ids])
 
 
 # --- names

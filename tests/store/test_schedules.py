@@ -91,19 +91,19 @@ def test_a_new_schedule_waits_for_its_first_tick(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("code", ["", "digest"])
-def test_a_schedule_said_a_hundred_times_is_one_and_keeps_its_tick(late_desk: Desk, code: str) -> None:
+def test_a_schedule_said_a_hundred_times_is_one_and_keeps_its_tick(desk: Desk, code: str) -> None:
     schedule = made()
-    assert enroll(late_desk, schedule, 5000, code) == "new"
-    before = everything(late_desk)
+    assert enroll(desk, schedule, 5000, code) == "new"
+    before = everything(desk)
     for n in range(100):
-        assert enroll(late_desk, schedule, 6000 + n, code) == "same"
+        assert enroll(desk, schedule, 6000 + n, code) == "same"
     if code:  # but when it was named is noted
-        first = standing(late_desk).seen_ms or 0
-        late_desk.advance(60_000)
-        assert enroll(late_desk, schedule, 9000, code) == "same"
-        assert (standing(late_desk).seen_ms or 0) >= first + 60_000
-        late_desk.ask("HSET", "ticks", "seen:nightly", dict(before[1])[b"seen:nightly"])
-    assert everything(late_desk) == before
+        first = standing(desk).seen_ms or 0
+        desk.advance(60_000)
+        assert enroll(desk, schedule, 9000, code) == "same"
+        assert (standing(desk).seen_ms or 0) >= first + 60_000
+        desk.ask("HSET", "ticks", "seen:nightly", dict(before[1])[b"seen:nightly"])
+    assert everything(desk) == before
 
 
 def test_other_options_leave_the_tick_that_is_waited_for(desk: Desk) -> None:
@@ -489,59 +489,59 @@ def taken(desk: Desk, *, ticks: bool = True) -> Errands:
     return found
 
 
-def test_a_schedule_is_given_out_when_its_tick_has_come(late_desk: Desk) -> None:
+def test_a_schedule_is_given_out_when_its_tick_has_come(desk: Desk) -> None:
     schedule = made()
-    now = now_of(late_desk)
-    enroll(late_desk, schedule, now + 5000)
-    enroll(late_desk, made("later"), now + 60_000)
-    found = taken(late_desk)
+    now = now_of(desk)
+    enroll(desk, schedule, now + 5000)
+    enroll(desk, made("later"), now + 60_000)
+    found = taken(desk)
     assert (found.ids, found.texts, found.next_ms) == ([], [], now + 5000)
-    late_desk.advance(5000)
-    assert taken(late_desk, ticks=False).ids == [], "not to one who only delivers letters"
-    found = taken(late_desk)
+    desk.advance(5000)
+    assert taken(desk, ticks=False).ids == [], "not to one who only delivers letters"
+    found = taken(desk)
     assert found.ids == ["@nightly"]
     due, _, record = found.texts[0].partition(b"\n")
-    assert (int(due), record) == (now + 5000, late_desk.ask("HGET", "schedules", "nightly"))
+    assert (int(due), record) == (now + 5000, desk.ask("HGET", "schedules", "nightly"))
     assert found.now_ms >= now + 5000
 
 
-def test_who_takes_a_tick_and_dies_has_it_for_two_seconds(late_desk: Desk) -> None:
-    enroll(late_desk, made(), now_of(late_desk))
-    first = taken(late_desk)
+def test_who_takes_a_tick_and_dies_has_it_for_two_seconds(desk: Desk) -> None:
+    enroll(desk, made(), now_of(desk))
+    first = taken(desk)
     assert first.ids == ["@nightly"]
     assert first.next_ms == first.now_ms + ERRAND_MS
-    assert taken(late_desk).ids == []
-    late_desk.advance(ERRAND_MS)
-    again = taken(late_desk)
+    assert taken(desk).ids == []
+    desk.advance(ERRAND_MS)
+    again = taken(desk)
     assert (again.ids, again.texts) == (first.ids, first.texts)
 
 
-def test_a_fired_tick_is_not_given_out_again_before_the_next(late_desk: Desk) -> None:
+def test_a_fired_tick_is_not_given_out_again_before_the_next(desk: Desk) -> None:
     schedule = made()
-    now = now_of(late_desk)
-    enroll(late_desk, schedule, now)
-    slow, other = taken(late_desk), None
-    late_desk.advance(ERRAND_MS)
-    other = taken(late_desk)
+    now = now_of(desk)
+    enroll(desk, schedule, now)
+    slow, other = taken(desk), None
+    desk.advance(ERRAND_MS)
+    other = taken(desk)
     assert slow.texts == other.texts
-    assert fire(late_desk, schedule, now, due=now, next=now + HOUR)
-    assert fire(late_desk, schedule, now, due=now, next=now + HOUR) is None
-    assert late_desk.score("errands", "@nightly") == now + HOUR
-    late_desk.advance(HOUR // 2 - ERRAND_MS)
-    assert taken(late_desk).ids == []
-    late_desk.advance(HOUR // 2)
-    assert taken(late_desk).ids == ["@nightly"]
+    assert fire(desk, schedule, now, due=now, next=now + HOUR)
+    assert fire(desk, schedule, now, due=now, next=now + HOUR) is None
+    assert desk.score("errands", "@nightly") == now + HOUR
+    desk.advance(HOUR // 2 - ERRAND_MS)
+    assert taken(desk).ids == []
+    desk.advance(HOUR // 2)
+    assert taken(desk).ids == ["@nightly"]
 
 
-def test_letters_and_ticks_are_given_out_together(late_desk: Desk) -> None:
-    now = now_of(late_desk)
-    enroll(late_desk, made(), now)
-    late_desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
-    late_desk.ask("ZADD", "errands", now - 1, "x.2")
-    assert taken(late_desk).ids == ["x.2", "@nightly"]
-    left = late_desk.run(take_errands(late_desk.keys, ["x.2"], ticks=True))
-    assert (left.ids, late_desk.members("errands")) == ([], ["@nightly"])
-    assert late_desk.ask("EXISTS", "letters") == 0
+def test_letters_and_ticks_are_given_out_together(desk: Desk) -> None:
+    now = now_of(desk)
+    enroll(desk, made(), now)
+    desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
+    desk.ask("ZADD", "errands", now - 1, "x.2")
+    assert taken(desk).ids == ["x.2", "@nightly"]
+    left = desk.run(take_errands(desk.keys, ["x.2"], ticks=True))
+    assert (left.ids, desk.members("errands")) == ([], ["@nightly"])
+    assert desk.ask("EXISTS", "letters") == 0
 
 
 def test_an_errand_of_a_schedule_that_is_gone_is_dropped(desk: Desk) -> None:
