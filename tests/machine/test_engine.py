@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, reject, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -25,9 +25,10 @@ from tests.servers import Server, available
 
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
 SETTINGS = settings(
-    max_examples=2000 if IS_NIGHTLY else 250,
+    max_examples=2000 if IS_NIGHTLY else 60,
     stateful_step_count=80 if IS_NIGHTLY else 50,
     deadline=None,
+    derandomize=not IS_NIGHTLY,  # the short pass tells the same stories each time
     print_blob=True,
     phases=[phase for phase in Phase if phase is not Phase.explain],  # minutes for little: the story says it all
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -155,8 +156,6 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def server_and_model_agree(self) -> None:
-        if self.engine.has_stood_still:
-            reject()
         if not self.engine.is_compared:
             self.engine.agree()
 
@@ -172,7 +171,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     directory = tmp_path_factory.mktemp("machine")
     with Server(engine, directory=directory) as server:
         keys = AppKeys("relevo", "test", "machine")
-        client = Client(server.url, keys, data_dir=directory, connect_timeout=5.0, call_timeout=5.0)
+        client = Client(server.url, keys, data_dir=directory, connect_timeout=30.0, call_timeout=30.0)
         yield client
         client.close()
 

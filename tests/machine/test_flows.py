@@ -24,12 +24,12 @@ from relevo.store import relay
 from relevo.store.plan import Call
 from relevo.worker import Worker, errands
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 
 QUEUES = ("left", "middle", "right side")
 FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
-SEEDS = [int(os.environ["RELEVO_SEED"])] if "RELEVO_SEED" in os.environ else range(400 if IS_NIGHTLY else 12)
+SEEDS = [int(os.environ["RELEVO_SEED"])] if "RELEVO_SEED" in os.environ else range(400 if IS_NIGHTLY else 6)
 
 Action = Callable[[], Awaitable[None]]
 
@@ -109,7 +109,7 @@ class Story:
         if self._workers:
             worker, run = self._workers.pop(self.chance.randrange(len(self._workers)))
             worker.stop(fast=True)
-            await asyncio.wait_for(run, 20)
+            await asyncio.wait_for(run, PATIENCE)
 
     # letters
     async def deliver_old_letters(self, most: int = 10) -> None:
@@ -157,9 +157,9 @@ class Story:
             self._is_staffed = True
             for queue in QUEUES:
                 self.start_worker(queue)
-        await aeventually(self._is_quiet, timeout=20, what=f"everything comes to rest:{self.told}")
+        await aeventually(self._is_quiet, what=f"everything comes to rest:{self.told}")
         if await self._let_gates_close():
-            await aeventually(self._is_quiet, timeout=20, what=f"everything comes to rest again:{self.told}")
+            await aeventually(self._is_quiet, what=f"everything comes to rest again:{self.told}")
 
     async def play(self, actions: list[Action], length: int, check: Action) -> None:
         """Let things happen, and look whether all is well when it is over, also if old news comes once more."""
