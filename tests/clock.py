@@ -1,4 +1,4 @@
-"""A clock that only the test moves. Scripts read it instead of the server's, so a stall of the machine ends no lease."""
+"""A clock that only the test moves: scripts read it instead of the server's, so no stall ends a lease."""
 
 from __future__ import annotations
 

@@ -530,10 +530,12 @@ def tls_port(lasting_server: Server, certificate: tuple[Path, Path]) -> Iterator
     context.load_cert_chain(*certificate)
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65536):
-                target.write(data)
-        target.close()
+        try:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    target.write(data)
+        finally:
+            target.transport.abort()
 
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", lasting_server.port)
@@ -549,8 +551,10 @@ def tls_port(lasting_server: Server, certificate: tuple[Path, Path]) -> Iterator
 
     async def end() -> None:
         listener.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     asyncio.run_coroutine_threadsafe(end(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
@@ -617,7 +621,7 @@ def test_a_forked_child_opens_its_own_connection(lasting_server: Server, keys: Q
     assert waiting(lasting_server, keys) == 101
 
 
-def test_importing_relevo_opens_no_connection(lasting_server: Server) -> None:
+def test_importing_relevo_opens_no_connection(own_server: Server) -> None:
     """Nor does making an app and its tasks."""
     code = """
 import socket
@@ -632,12 +636,10 @@ app.queue("default")
 app.close()
 """
     source = str(Path(relevo.__file__).parents[1])
-    environ = {**os.environ, "RELEVO_URL": lasting_server.url, "PYTHONPATH": source}
-    before = lasting_server.command("INFO", "stats")["total_connections_received"]
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env=environ, cwd=lasting_server.directory, timeout=PATIENCE
-    )
-    assert lasting_server.command("INFO", "stats")["total_connections_received"] == before + 1
+    environ = {**os.environ, "RELEVO_URL": own_server.url, "PYTHONPATH": source}
+    before = own_server.command("INFO", "stats")["total_connections_received"]
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ, cwd=own_server.directory, timeout=PATIENCE)
+    assert own_server.command("INFO", "stats")["total_connections_received"] == before + 1
 
 
 # --- topologies
