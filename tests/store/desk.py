@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relevo.model.ids import Ids
@@ -88,6 +89,16 @@ class Desk:
         name, _, rest = key.partition(":")
         full = self.keys.key(name) + (b":" + rest.encode() if rest else b"")
         return self.server.command(command, full, *args)
+
+    def commands(self, call: Callable[[], Any]) -> Counter[str]:
+        """The commands that the server carries out during a call, those of scripts among them."""
+        self.server.command("CONFIG", "RESETSTAT")
+        call()
+        stats = self.server.command("INFO", "commandstats")
+        counted = Counter({name.removeprefix("cmdstat_"): int(row["calls"]) for name, row in stats.items()})
+        for own in ("config|resetstat", "config", "info"):
+            del counted[own]
+        return counted
 
     def members(self, key: str) -> list[str]:
         """Ids in one of the sorted sets, in order."""

@@ -134,13 +134,13 @@ def test_checkpoints_end_with_a_job_that_is_done(desk: Desk, held: str) -> None:
 @pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
 def test_checkpoints_of_a_job_that_failed_live_as_long_as_its_record(desk: Desk, held: str, verb: str) -> None:
     write(desk, held)
-    desk.turn(0, moved(held, verb, text=RECORD, ms=50_000))
-    assert 40_000 < desk.ask("PTTL", f"carried:{held}") <= 50_000
+    desk.turn(0, moved(held, verb, text=RECORD, ms=500_000))
+    assert 400_000 < desk.ask("PTTL", f"carried:{held}") <= 500_000
 
 
 def test_a_job_that_is_brought_back_has_its_checkpoints_without_a_time_limit(desk: Desk, held: str) -> None:
     write(desk, held)
-    desk.turn(0, moved(held, "dead", text=RECORD, ms=50_000))
+    desk.turn(0, moved(held, "dead", text=RECORD, ms=500_000))
     assert desk.run(revive(desk.keys, held, Envelope("shop.charge"), BODY.encode(), 0))[0] == 1
     assert desk.ask("PTTL", f"carried:{held}") == -1
     assert read(desk, held) == b"7"
@@ -168,8 +168,8 @@ def test_checkpoints_go_with_a_job_that_is_cleared(desk: Desk, held: str) -> Non
 def test_checkpoints_of_a_job_that_is_cancelled_while_it_waits_get_a_time_limit(desk: Desk, held: str) -> None:
     write(desk, held)
     desk.turn(0, moved(held, "back"))
-    desk.run(cancel(desk.keys, [(held, 50_000, "")], 10))
-    assert 40_000 < desk.ask("PTTL", f"carried:{held}") <= 50_000
+    desk.run(cancel(desk.keys, [(held, 500_000, "")], 10))
+    assert 400_000 < desk.ask("PTTL", f"carried:{held}") <= 500_000
 
 
 # --- a full server

@@ -106,13 +106,13 @@ def known(desk: Desk, task: str = TASK) -> list[str]:
 
 def test_what_is_made_for_a_task_is_noted_with_it_and_ends_with_the_last_of_it(desk: Desk) -> None:
     """The message, its note and the note's end come in one step."""
-    first = message(desk, ttl_ms=50_000)
+    first = message(desk, ttl_ms=500_000)
     assert known(desk) == [first]
-    assert 40_000 < desk.ask("PTTL", f"made:{TASK}") <= 50_000
+    assert 400_000 < desk.ask("PTTL", f"made:{TASK}") <= 500_000
     desk.advance(5)
-    second = callback(desk, ttl_ms=90_000)
+    second = callback(desk, ttl_ms=900_000)
     assert known(desk) == [first, second]
-    assert 80_000 < desk.ask("PTTL", f"made:{TASK}") <= 90_000
+    assert 800_000 < desk.ask("PTTL", f"made:{TASK}") <= 900_000
 
 
 def test_a_message_that_belongs_to_no_task_is_noted_nowhere(desk: Desk) -> None:
@@ -451,10 +451,10 @@ def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
 def test_queues_are_noted_once_for_a_task_and_forgotten_by_name(desk: Desk) -> None:
     bus = desk.keys
     key = bus.own("made", TASK)
-    assert desk.run(enlist(key, ["a:actions", "b:actions"], 50_000)) == 2
-    assert desk.run(enlist(key, ["b:actions", "c:actions"], 90_000)) == 3
+    assert desk.run(enlist(key, ["a:actions", "b:actions"], 500_000)) == 2
+    assert desk.run(enlist(key, ["b:actions", "c:actions"], 900_000)) == 3
     assert desk.run(noted(bus, TASK)) == ["a:actions", "b:actions", "c:actions"]
-    assert 80_000 < desk.ask("PTTL", f"made:{TASK}") <= 90_000
+    assert 800_000 < desk.ask("PTTL", f"made:{TASK}") <= 900_000
     assert desk.run(forget(bus, TASK, ["a:actions", "nobody's"])) == 1
     assert desk.run(forget(bus, TASK, ["a:actions"])) == 0
     assert desk.run(noted(bus, TASK)) == ["b:actions", "c:actions"]

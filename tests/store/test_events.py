@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
@@ -218,18 +217,10 @@ def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus
     assert sorted(to.queue for to in event.to) == [queue_of(f"t{n}") for n in range(10)]
     assert calls == {"publish": 1, "event": 10, "errands": 1}
 
-    took = []
-    for _ in range(20):
-        began = time.perf_counter()
-        bus.publish("shop.all.nothing")
-        took.append(time.perf_counter() - began)
-    assert min(took) < 0.005, "the others are not looked at"
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
-        assert Counter(bus.run(subscribe(bus.keys, many))) == {"renewed": 1000}
-        took.append(time.perf_counter() - began)
-    assert min(took) < 0.5
+    assert "hgetall" not in bus.own.commands(lambda: bus.publish("shop.all.sold"))
+    unmatched = bus.own.commands(lambda: bus.publish("shop.all.nothing"))
+    assert unmatched.total() < 10, "the others are not looked at"
+    assert Counter(bus.run(subscribe(bus.keys, many))) == {"renewed": 1000}
 
 
 # --- delivered

@@ -91,7 +91,7 @@ def test_no_more_jobs_of_a_group_run_than_its_limit_says(desk: Desk) -> None:
     [
         plain,
         kept,
-        lambda ids: kept(ids, ttl_ms=-5000),
+        lambda ids: kept(ids, ttl_ms=-300_000),
         lambda ids: moved(ids[0], "done"),
         lambda ids: moved(ids[0], "dead", text=b'{"state":"dead"}'),
         lambda ids: moved(ids[0], "cancelled", text=b'{"state":"cancelled"}'),
@@ -337,7 +337,7 @@ def test_a_bucket_ends_when_it_is_full(desk: Desk) -> None:
     enqueue(desk, "a", 2)
     enqueue(desk, "b", 1)
     assert len(desk.claim(5)) == 3
-    assert 115_000 < desk.ask("PTTL", "buckets") < 121_000, "as long as the one that is full last"
+    assert 60_000 < desk.ask("PTTL", "buckets") < 121_000, "as long as the one that is full last"
 
 
 def test_a_clock_that_steps_back_holds_up_no_line(desk: Desk) -> None:
@@ -741,7 +741,7 @@ def test_an_idle_worker_that_rests_is_told_when_to_look(desk: Desk) -> None:
     found = desk.turn(5, worker="idle", idle_ms=30_000)
     now, wake, waits, _ = desk.run(rest(desk.keys, "idle", 30_000))
     assert (wake, waits) == (found.wake_ms, True)
-    assert 0 < wake - now <= 20_000
+    assert wake == now + 20_000
 
 
 def test_a_line_is_looked_at_once_a_minute_even_if_nothing_happens(desk: Desk) -> None:
@@ -755,12 +755,7 @@ def test_a_line_is_looked_at_once_a_minute_even_if_nothing_happens(desk: Desk) -
 
 
 def commands(desk: Desk, call: Callable[[], Any]) -> int:
-    """How many commands the server carries out for a call, those of scripts among them."""
-    desk.server.command("CONFIG", "RESETSTAT")
-    call()
-    stats = desk.server.command("INFO", "commandstats")
-    counted = {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
-    return sum(count for name, count in counted.items() if name not in ("config|resetstat", "config", "info"))
+    return desk.commands(call).total()
 
 
 def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:

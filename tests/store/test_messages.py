@@ -185,7 +185,7 @@ def test_what_is_made_for_a_task_is_noted_and_the_note_has_an_end(desk: Desk) ->
     second = sent(desk, tracked=Tracked("chat-7", 60_000))
     sent(desk)
     assert desk.members("made:chat-7") == [first, second]
-    assert 55_000 < desk.ask("PTTL", "made:chat-7") <= 60_000
+    assert 0 < desk.ask("PTTL", "made:chat-7") <= 60_000
     desk.drain()
 
 
@@ -201,7 +201,7 @@ def test_a_message_is_handed_to_a_worker_that_waits(desk: Desk) -> None:
     assert claim[:2] == [b"1", b"w1"]
     lease = desk.score("running", id)
     assert lease is not None
-    assert abs(lease - int(claim[2]) - LEASE_MS) < 2
+    assert lease == int(claim[2]) + LEASE_MS
     assert desk.members("idle") == []
     assert desk.ask("EXISTS", "clock") == 0, "virtual times are made only where something is ready"
     assert desk.finish([id]) == []
@@ -379,7 +379,7 @@ def test_the_same_name_is_the_same_message(desk: Desk) -> None:
     assert desk.run(sending(desk, name=NAME)) == ("taken", first)
     assert desk.run(sending(desk, name=NAME)) == ("taken", first)
     assert everything(desk) == before
-    assert 590_000 < desk.ask("PTTL", f"unique:{NAME.name}") <= 600_000
+    assert 300_000 < desk.ask("PTTL", f"unique:{NAME.name}") <= 600_000
     assert desk.drain() == [first]
 
 
@@ -517,7 +517,7 @@ def test_a_hundred_requests_in_one_call_are_told_of_their_ends(desk: Desk, serve
     assert codes == [1] * 100
     assert desk.claim(200) == ids
     with listening(server, INBOX) as heard:
-        desk.turn(0, kept(ids, ttl_ms=-5_000))
+        desk.turn(0, kept(ids, ttl_ms=-300_000))
     assert [text[:20].decode() for _, text in heard] == ids
     assert sorted(everything(desk)) == ["stats"]
 
@@ -601,10 +601,12 @@ def test_an_end_that_nobody_heard_is_kept_for_a_moment_and_counted(desk: Desk, v
     desk.claim()
     state = "done" if verb == "first" else verb
     record = b'{"state":"%b"}' % state.encode()
-    settled = kept([id], ttl_ms=-5_000, record=record) if verb == "first" else moved(id, verb, ms=-5_000, text=record)
+    settled = (
+        kept([id], ttl_ms=-300_000, record=record) if verb == "first" else moved(id, verb, ms=-300_000, text=record)
+    )
     assert desk.turn(0, settled).refused == []
     assert desk.record(id) == record
-    assert 0 < desk.ask("PTTL", f"ended:{id}") <= 5_000
+    assert 0 < desk.ask("PTTL", f"ended:{id}") <= 300_000
     assert desk.stats().totals["unheard"] == 1
     assert sorted(everything(desk)) == [f"ended:{id}", "stats"], "no index of it"
     found = desk.run(attach(desk.keys, id, INBOX.encode()))
@@ -615,7 +617,7 @@ def test_an_end_that_nobody_heard_is_kept_for_a_moment_and_counted(desk: Desk, v
 def test_the_end_of_what_nobody_asked_for_is_not_kept_although_nobody_heard_it(desk: Desk) -> None:
     id = sent(desk)
     desk.claim()
-    desk.turn(0, kept([id], ttl_ms=-5_000))
+    desk.turn(0, kept([id], ttl_ms=-300_000))
     assert desk.record(id) is None
     assert "unheard" not in desk.stats().totals
 
@@ -641,12 +643,12 @@ def test_the_word_of_one_who_lost_the_message_reaches_nobody(desk: Desk, server:
     desk.turn(0, moved(id, "back", 2))
     assert desk.claim(worker="heir") == [id]
     with listening(server, INBOX) as heard:
-        assert desk.turn(0, kept([id], ttl_ms=-5_000, record=b"zombie"), worker="zombie").refused == [id.encode()]
-        assert desk.turn(0, moved(id, "dead", 1, ms=-5_000, text=b"zombie")).refused == [id.encode()]
-        assert desk.turn(0, moved(id, "dead", 2, ms=-5_000, text=b"zombie")).refused == [id.encode()]
-        assert desk.turn(0, moved(id, "done", 3, ms=-5_000, text=b'{"state":"done"}'), worker="heir").refused == []
-        assert desk.turn(0, kept([id], ttl_ms=-5_000, record=b"zombie"), worker="zombie").refused == [id.encode()]
-        assert desk.turn(0, moved(id, "done", 3, ms=-5_000, text=b"twice"), worker="heir").refused == [id.encode()]
+        assert desk.turn(0, kept([id], ttl_ms=-300_000, record=b"zombie"), worker="zombie").refused == [id.encode()]
+        assert desk.turn(0, moved(id, "dead", 1, ms=-300_000, text=b"zombie")).refused == [id.encode()]
+        assert desk.turn(0, moved(id, "dead", 2, ms=-300_000, text=b"zombie")).refused == [id.encode()]
+        assert desk.turn(0, moved(id, "done", 3, ms=-300_000, text=b'{"state":"done"}'), worker="heir").refused == []
+        assert desk.turn(0, kept([id], ttl_ms=-300_000, record=b"zombie"), worker="zombie").refused == [id.encode()]
+        assert desk.turn(0, moved(id, "done", 3, ms=-300_000, text=b"twice"), worker="heir").refused == [id.encode()]
     assert heard == [(INBOX, id.encode() + b'{"state":"done"}')]
     assert desk.record(id) is None
 
@@ -669,7 +671,7 @@ def test_a_running_message_is_cancelled_by_its_worker(desk: Desk) -> None:
     assert desk.run(cancel(desk.keys, [(id, 0, "")], 1000))[0] == ["asked"]
     assert desk.bell("w1") == [b"c" + id.encode()]
     assert desk.run(look(desk.keys, id)).state is State.RUNNING
-    desk.turn(0, moved(id, "cancelled", ms=-1_000, text=b'{"state":"cancelled"}'))
+    desk.turn(0, moved(id, "cancelled", ms=-300_000, text=b'{"state":"cancelled"}'))
 
 
 def test_a_request_that_is_given_back_still_knows_who_waits(desk: Desk, server: Server) -> None:
@@ -679,7 +681,7 @@ def test_a_request_that_is_given_back_still_knows_who_waits(desk: Desk, server: 
         desk.turn(0, moved(id, "back", token))
     desk.claim()
     with listening(server, INBOX) as heard:
-        desk.turn(0, moved(id, "done", 4, ms=-5_000, text=b'{"state":"done"}'))
+        desk.turn(0, moved(id, "done", 4, ms=-300_000, text=b'{"state":"done"}'))
     assert len(heard) == 1
 
 
@@ -794,6 +796,6 @@ def test_a_full_server_takes_no_message_and_is_still_told_who_lives(full_desk: D
         asking(desk, "charge", "charge")
     assert asking(desk, "refund")[1] == [0]
     assert desk.stats().living == 1
-    assert desk.turn(0, Settled([], [id], [-5_000, b'{"state":"done"}'], [])).refused == []
+    assert desk.turn(0, Settled([], [id], [-300_000, b'{"state":"done"}'], [])).refused == []
     desk.server.command("CONFIG", "SET", "maxmemory", 0)
     sent(desk, must_be_served="charge")
