@@ -27,15 +27,15 @@ class Clock:
 
     def start(self) -> None:
         """Set it to the server's time, where it stands still."""
-        seconds, micros = self._server.command("TIME")
+        seconds, micros = self._server.ask("TIME")
         self.set(seconds * 1000 + micros // 1000)
 
     @property
     def now_ms(self) -> int:
-        return int(self._server.command("GET", KEY))
+        return int(self._server.ask("GET", KEY))
 
     def set(self, now_ms: int) -> None:
-        self._server.command("SET", KEY, now_ms, "EX", _KEEP_S)
+        self._server.ask("SET", KEY, now_ms, "EX", _KEEP_S)
 
     def advance(self, ms: int) -> None:
         self.set(self.now_ms + ms)

@@ -18,6 +18,8 @@ from tests.leaks import leaks, remove
 from tests.servers import ENGINES, Server, available
 
 _MATRIX = ("store", "system")
+#: `RELEVO_CHAOS=1`: tests that tell random stories tell many more and longer ones.
+CHAOS = os.environ.get("RELEVO_CHAOS") == "1"
 #: For every app of a test that is not about these: a machine that stands still for ten seconds loses no lease, and a
 #: server that stands still with it is waited for.
 PATIENT = {"lease": "60s", "call_timeout": "30s", "connect_timeout": "30s"}

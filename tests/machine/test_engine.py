@@ -18,17 +18,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys
+from tests.conftest import CHAOS
 from tests.machine.engine import HOUR, MINUTE, Allowed, Engine, Spec
 from tests.machine.model import ENDED, LIVING
 from tests.machine.snapshot import GROUPS, NAMES, TASKS
 from tests.servers import Server, available
 
-IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
 SETTINGS = settings(
-    max_examples=2000 if IS_NIGHTLY else 60,
-    stateful_step_count=80 if IS_NIGHTLY else 50,
+    max_examples=2000 if CHAOS else 60,
+    stateful_step_count=80 if CHAOS else 50,
     deadline=None,
-    derandomize=not IS_NIGHTLY,  # the short pass tells the same stories each time
+    derandomize=not CHAOS,  # the short pass tells the same stories each time
     print_blob=True,
     phases=[phase for phase in Phase if phase is not Phase.explain],  # minutes for little: the story says it all
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -176,7 +176,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         client.close()
 
 
-@pytest.mark.timeout(7200 if IS_NIGHTLY else 900)  # finding the shortest story may take five minutes
+@pytest.mark.timeout(7200 if CHAOS else 900)  # finding the shortest story may take five minutes
 def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing lost, nothing settled twice, strict priority and FIFO, no key left."""
     monkeypatch.setattr(Machine, "client", client, raising=False)

@@ -23,13 +23,12 @@ from relevo.flow import Chain, Flow, Group, Step, chain, group
 from relevo.store import relay
 from relevo.store.plan import Call
 from relevo.worker import Worker, errands
-from tests.conftest import AppFactory
+from tests.conftest import CHAOS, AppFactory
 from tests.eventually import PATIENCE, aeventually
 
 QUEUES = ("left", "middle", "right side")
 FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
-IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
-SEEDS = [int(os.environ["RELEVO_SEED"])] if "RELEVO_SEED" in os.environ else range(400 if IS_NIGHTLY else 6)
+SEEDS = [int(os.environ["RELEVO_SEED"])] if "RELEVO_SEED" in os.environ else range(400 if CHAOS else 6)
 
 Action = Callable[[], Awaitable[None]]
 

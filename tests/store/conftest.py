@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.clock import Clock, TimedApp
-from tests.conftest import AppFactory, Store, apps_on
+from tests.conftest import PATIENT, AppFactory, Store, apps_on
 from tests.servers import Server
 from tests.store.desk import Desk
 
@@ -30,3 +31,19 @@ def app_factory(server: Server, clock: Clock) -> Iterator[AppFactory]:
 def desk(store: Store, server: Server) -> Desk:
     """A queue of this test's own."""
     return Desk(store.run, store.keys, server)
+
+
+@pytest.fixture
+def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
+    """A server that the test may fill, change and break."""
+    with Server(engine, directory=tmp_path / "own") as server:
+        Clock(server).start()
+        yield server
+
+
+@pytest.fixture
+def own_desk(own_server: Server) -> Iterator[Desk]:
+    """A queue on such a server."""
+    app = TimedApp("own", url=own_server.url, env="test", **PATIENT)
+    yield Desk(app.client.run, app.keys_of("default"), own_server)
+    app.close()

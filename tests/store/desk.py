@@ -88,13 +88,13 @@ class Desk:
         """A command on one of the queue's keys, called by its short name."""
         name, _, rest = key.partition(":")
         full = self.keys.key(name) + (b":" + rest.encode() if rest else b"")
-        return self.server.command(command, full, *args)
+        return self.server.ask(command, full, *args)
 
     def commands(self, call: Callable[[], Any]) -> Counter[str]:
         """The commands that the server carries out during a call, those of scripts among them."""
-        self.server.command("CONFIG", "RESETSTAT")
+        self.server.ask("CONFIG", "RESETSTAT")
         call()
-        stats = self.server.command("INFO", "commandstats")
+        stats = self.server.ask("INFO", "commandstats")
         counted = Counter({name.removeprefix("cmdstat_"): int(row["calls"]) for name, row in stats.items()})
         for own in ("config|resetstat", "config", "info"):
             del counted[own]

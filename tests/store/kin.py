@@ -142,17 +142,17 @@ def letters(desk: Desk) -> dict[str, str]:
 def everything(desk: Desk) -> dict[str, Any]:
     """All a queue holds, to see that something changed nothing."""
     found: dict[str, Any] = {}
-    for key in sorted(desk.server.command("KEYS", f"{{{desk.keys.address}}}:*")):
+    for key in sorted(desk.server.ask("KEYS", f"{{{desk.keys.address}}}:*")):
         name = key.decode().partition("}:")[2]
-        match desk.server.command("TYPE", key):
+        match desk.server.ask("TYPE", key):
             case b"hash":
-                found[name] = desk.server.command("HGETALL", key)
+                found[name] = desk.server.ask("HGETALL", key)
             case b"zset":
-                found[name] = desk.server.command("ZRANGE", key, 0, -1, "WITHSCORES")
+                found[name] = desk.server.ask("ZRANGE", key, 0, -1, "WITHSCORES")
             case b"list":
-                found[name] = desk.server.command("LRANGE", key, 0, -1)
+                found[name] = desk.server.ask("LRANGE", key, 0, -1)
             case _:
-                found[name] = desk.server.command("GET", key)
+                found[name] = desk.server.ask("GET", key)
     return found
 
 

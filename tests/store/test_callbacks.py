@@ -579,13 +579,13 @@ def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadlin
     assert [state_of(pair.callbacks, one) for one in (first, second)] == ["ready", "ready"]
 
 
-# --- a thousand of them
+# --- many of them
 
 
-def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
+def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
     """Replies, faults, cancellations and deadlines race; relays take letters and die, and letters are told twice."""
     chance = random.Random(7)
-    callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(1000)]
+    callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(300)]
     messages = {pair.send(callback) for callback in callbacks}
     handled: Counter[str] = Counter()
     statuses: Counter[str] = Counter()
@@ -630,4 +630,4 @@ def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_
     assert handled == Counter(callbacks)
     assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
     assert pair.callbacks.stats().living == pair.actions.stats().living == 0
-    assert min(statuses[status] for status in ("done", "failed", "cancelled", "timeout")) > 20, statuses
+    assert min(statuses[status] for status in ("done", "failed", "cancelled", "timeout")) > 5, statuses

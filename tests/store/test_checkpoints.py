@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from relevo import Relevo
 from relevo.model.job import Envelope
 from relevo.store.checkpoints import Kind, keep, kept
 from relevo.store.jobs import cancel, discard, revive
 from relevo.store.queues import clear
 from relevo.store.turns import abandon
-from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id, plain
 
 BODY = '{"t":"shop.charge"}'
@@ -173,14 +168,6 @@ def test_checkpoints_of_a_job_that_is_cancelled_while_it_waits_get_a_time_limit(
 
 
 # --- a full server
-
-
-@pytest.fixture
-def own_desk(engine: str, tmp_path: Path) -> Iterator[Desk]:
-    with Server(engine, directory=tmp_path) as server:
-        app = Relevo("own", url=server.url, env="test", call_timeout=1)
-        yield Desk(app.client.run, app.keys_of("default"), server)
-        app.close()
 
 
 def test_a_server_without_memory_still_keeps_how_far_running_jobs_are(own_desk: Desk) -> None:

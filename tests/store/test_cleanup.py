@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from relevo import Relevo
 from relevo.model.span import Span
 from relevo.store import spans, tasks
 from relevo.store.edges import Edge
@@ -22,7 +20,7 @@ from relevo.store.queues import unlist
 from relevo.store.spans import spans_of, write_spans
 from relevo.store.tasks import Left, clean, enlist, forget, made, noted
 from relevo.store.turns import note
-from tests.conftest import AppFactory
+from tests.conftest import CHAOS, AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
@@ -329,17 +327,13 @@ def test_a_callback_goes_on_waiting_when_its_message_is_cleaned_up(desk: Desk) -
     assert desk.claim() == [waits]
 
 
-def test_a_full_server_can_be_cleaned_up(engine: str, tmp_path: Path) -> None:
-    """What frees memory must not need any."""
-    with Server(engine, directory=tmp_path / "full") as full:
-        app = Relevo("full", url=full.url, env="test")
-        desk = Desk(app.client.run, app.keys_of("shop:actions"), full)
-        ids = [ended(desk, how) for how in ("kept", "dead", "cancelled")]
-        full.command("CONFIG", "SET", "maxmemory", "1")
-        assert desk.run(clean(desk.keys, TASK, dead=True, dry_run=False)) == Left(3, 0, 0)
-        full.command("CONFIG", "SET", "maxmemory", "0")
-        assert [state_of(desk, id) for id in ids] == ["unknown"] * 3
-        app.close()
+def test_a_full_server_can_be_cleaned_up(own_desk: Desk) -> None:
+    """Freeing memory must not need any."""
+    ids = [ended(own_desk, how) for how in ("kept", "dead", "cancelled")]
+    own_desk.server.command("CONFIG", "SET", "maxmemory", "1")
+    assert own_desk.run(clean(own_desk.keys, TASK, dead=True, dry_run=False)) == Left(3, 0, 0)
+    own_desk.server.command("CONFIG", "SET", "maxmemory", "0")
+    assert [state_of(own_desk, id) for id in ids] == ["unknown"] * 3
 
 
 # --- in the middle of everything else
@@ -421,12 +415,12 @@ class Story:
 def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """About 1,500 steps of clean-ups among 4,500 others; none removes what waits, is due later or runs."""
+    """Random steps of clean-ups among three times as many others; none removes what waits, is due later or runs."""
     monkeypatch.setattr(tasks, "PART", 3)
     chance = random.Random(seed)
     story = Story(desk, chance)
     steps = [story.send, story.send, story.promise, story.claim, story.finish, story.finish, story.clean, story.clean]
-    for n in range(1500):
+    for n in range(1500 if CHAOS else 300):
         chance.choice(steps)()
         if n % 50 == 49:
             story.pass_time()
@@ -472,15 +466,15 @@ def test_a_queue_is_taken_off_the_list_once(desk: Desk) -> None:
     assert desk.ask("EXISTS", "queues") == 0
 
 
-def test_a_queue_that_was_listed_again_meanwhile_stays(desk: Desk) -> None:
-    """In 2,000 random interleavings, one that was used after it was looked at is never taken off."""
+def test_a_queue_that_was_listed_again_since_it_was_read_stays(desk: Desk) -> None:
+    """In random interleavings, a queue that was used after it was read is never taken off."""
     key, chance = desk.keys.key("queues"), random.Random(7)
     used, seen = 0, 0
 
     def score() -> int:
         return int(desk.run(Call(["ZSCORE", key, "a:actions"])) or 0)
 
-    for now in range(1, 2001):
+    for now in range(1, 301):
         match chance.choice(["use", "look", "unlist"]):
             case "use":
                 desk.ask("ZADD", "queues", now, "a:actions")
@@ -526,7 +520,7 @@ def test_the_newest_spans_are_kept(desk: Desk) -> None:
     assert read(desk, f"{0:020}") == []
 
 
-@pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 1999, 2000, 2001, 3001])
+@pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 2001])
 def test_all_pages_of_spans_are_read_once(desk: Desk, count: int) -> None:
     many = [span(3 * n) for n in range(count)]
     for start in range(0, count, spans.PART):

@@ -285,19 +285,19 @@ def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
 def test_a_flood_under_two_limits_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
     limit(desk, "g:a", concurrency=2)
     desk.run(limits.pause(desk.keys, "t:charge"))
-    flood(desk, "charge", "a", 5_000)
+    flood(desk, "charge", "a", 2_000)
     most = 0
     while desk.stats().ready:
         most = max(most, commands(desk, lambda: desk.turn(1, idle_ms=30_000)))
     assert most < 700, "a few for each of 250"
-    assert len(line(desk, "t:charge")) == 5_000
+    assert len(line(desk, "t:charge")) == 2_000
     assert commands(desk, lambda: desk.turn(1)) < 40
     desk.run(limits.resume(desk.keys, "t:charge"))
     turns = 0
-    while len(line(desk, "g:a")) < 4_998 and turns < 100:
+    while len(line(desk, "g:a")) < 1_998 and turns < 100:
         most = max(most, commands(desk, lambda: desk.turn(1, idle_ms=30_000)))
         turns += 1
-    assert turns < 60
+    assert turns < 30
     assert most < 700
     assert desk.stats().running == 2
     desk.run(queues.clear(desk.keys))
@@ -585,7 +585,7 @@ def test_a_probe_that_goes_well_leaves_nothing_to_look_at(desk: Desk) -> None:
 # what it costs those who do not use it
 
 
-def test_queues_without_limits_and_pauses_cost_as_many_commands_as_before(desk: Desk) -> None:
+def test_a_queue_without_limits_and_pauses_costs_a_fixed_number_of_commands(desk: Desk) -> None:
     """The numbers were counted before there were limits of tasks and queues, pauses that end, and breakers."""
     for _ in range(2):  # the second time the server knows the scripts
         desk.wait("idle")
@@ -599,4 +599,4 @@ def test_queues_without_limits_and_pauses_cost_as_many_commands_as_before(desk: 
         many = desk.push(*[body_of("charge")] * 50)
         desk.claim(50)
         both = commands(desk, lambda many=many: desk.turn(50, plain(many)))  # type: ignore[misc]
-    assert (handed_over, claim, settle, nothing, both) == (12, 21, 13, 12, 18)
+    assert (handed_over, claim, settle, nothing, both) == (10, 19, 11, 10, 16)

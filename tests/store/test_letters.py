@@ -274,9 +274,8 @@ def test_schedules_are_given_only_to_those_who_ask_for_them(desk: Desk) -> None:
 @pytest.mark.parametrize("schedules", [1, LETTERS, 3 * LETTERS])
 def test_overdue_schedules_do_not_hide_letters_from_those_who_take_none(desk: Desk, schedules: int) -> None:
     """A client that cancels something must be able to carry the news though no worker fires the schedules."""
-    for n in range(schedules):
-        desk.ask("HSET", "schedules", f"s{n}", "{}")
-        desk.ask("ZADD", "errands", 1 + n, f"@s{n}")
+    desk.ask("HSET", "schedules", *(word for n in range(schedules) for word in (f"s{n}", "{}")))
+    desk.ask("ZADD", "errands", *(word for n in range(schedules) for word in (1 + n, f"@s{n}")))
     parents = [noted(desk, EDGE) for _ in range(2)]
     for parent in parents:
         end(desk, parent, "plain")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +20,7 @@ from relevo.store.presence import KNOWN_MS, SERVE_MS, Served, offers, present_at
 from relevo.store.queues import pause
 from relevo.store.turns import Settled
 from relevo.store.workers import WorkerInfo
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 from tests.store.kin import everything
@@ -87,11 +86,11 @@ def listening(server: Server, *channels: str) -> Iterator[list[tuple[str, bytes]
     ear = client.pubsub()  # type: ignore[no-untyped-call]
     ear.subscribe(*channels, "{relevo:test}:end")
     for _ in range(len(channels) + 1):
-        assert ear.get_message(timeout=5)["type"] == "subscribe"
+        assert ear.get_message(timeout=PATIENCE)["type"] == "subscribe"
     try:
         yield heard
         server.command("PUBLISH", "{relevo:test}:end", "")
-        while (message := ear.get_message(timeout=5))["channel"] != b"{relevo:test}:end":
+        while (message := ear.get_message(timeout=PATIENCE))["channel"] != b"{relevo:test}:end":
             heard.append((message["channel"].decode(), message["data"]))
     finally:
         ear.close()
@@ -767,17 +766,8 @@ def test_a_worker_may_serve_a_queue_without_actions(desk: Desk) -> None:
 # --- a server without memory
 
 
-@pytest.fixture
-def full_desk(engine: str, tmp_path: Path) -> Iterator[Desk]:
-    """A queue on a server that the test may fill."""
-    with Server(engine, directory=tmp_path) as server:
-        app = Relevo("full", url=server.url, env="test", call_timeout=1)
-        yield Desk(app.client.run, app.keys_of("default"), server)
-        app.close()
-
-
-def test_a_full_server_takes_no_message_and_is_still_told_who_lives(full_desk: Desk) -> None:
-    desk = full_desk
+def test_a_full_server_takes_no_message_and_is_still_told_who_lives(own_desk: Desk) -> None:
+    desk = own_desk
     serving(desk, "w1")
     id = sent(desk, waiter=INBOX)
     desk.claim()

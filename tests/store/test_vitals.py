@@ -12,7 +12,6 @@ from relevo.store.plan import Call
 from relevo.store.push import push_plain
 from relevo.store.queues import pause
 from relevo.store.vitals import LATE_MS, keep_minute, vitals
-from tests.servers import Server
 from tests.store.desk import Desk, kept, moved, new_id
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -208,7 +207,7 @@ def test_a_minute_is_kept_once_whoever_looks(desk: Desk) -> None:
     look(desk)
     desk.run(keep_minute(desk.keys))
     seen = desk.ask("HGETALL", "minutes")
-    assert seen.items() >= first.items() and len(seen) <= 2, "two, if the minute ended meanwhile"
+    assert seen == first
 
 
 def test_samples_of_more_than_an_hour_ago_are_forgotten(desk: Desk) -> None:
@@ -216,7 +215,7 @@ def test_samples_of_more_than_an_hour_ago_are_forgotten(desk: Desk) -> None:
     for _ in range(70):
         desk.run(keep_minute(desk.keys))
         desk.advance(MINUTE)
-    assert 61 <= desk.ask("HLEN", "minutes") <= 62
+    assert desk.ask("HLEN", "minutes") == 62
     assert 0 < desk.ask("PTTL", "minutes") <= 2 * HOUR
 
 
@@ -241,29 +240,23 @@ def test_large_bodies_are_not_read(desk: Desk) -> None:
     assert look(desk).tasks == (TaskLoad("small", 0, 2, exact=False),)
 
 
-def test_a_hundred_thousand_jobs_cost_as_much_as_a_hundred(desk: Desk, server: Server) -> None:
-    """O(queues), never O(jobs); and no script over 10 ms."""
+def test_ten_thousand_jobs_cost_as_many_commands_as_a_thousand(desk: Desk) -> None:
+    """The cost grows with the number of queues, never with that of jobs."""
     now, ids = desk.now_ms, Ids()
-    old = [(_text(now - 3 * HOUR, 9) + id[9:], body("mail").encode()) for id in ids.many(20_000)]
-    new = [(id, body("report").encode()) for id in ids.many(80_000)]
+    old = [(_text(now - 3 * HOUR, 9) + id[9:], body("mail").encode()) for id in ids.many(2_000)]
+    new = [(id, body("report").encode()) for id in ids.many(8_000)]
     rows = old + new
     for start in range(0, len(rows), 1000):
         desk.run(push_plain(desk.keys, rows[start : start + 1000], 100, 1000))
-    before = int(commands(server))
+    assert desk.commands(lambda: look(desk)).total() < 1500, "commands inside the script, of fixed number"
     found = look(desk)
-    assert int(commands(server)) - before < 1500, "commands inside the script, of fixed number"
     ready = found.states["ready"]
-    assert (ready.size, ready.exact) == (100_000, False)
+    assert (ready.size, ready.exact) == (10_000, False)
     assert near(ready.oldest_age_ms, 3 * HOUR, MINUTE), "it stands first"
-    assert 5_000 <= ready.stuck <= 40_000, "a fifth, about"
+    assert 500 <= ready.stuck <= 4_000, "a fifth, about"
     assert {one.task for one in found.tasks} == {"mail", "report"} and not found.tasks[0].exact
-    assert abs(sum(one.waiting for one in found.tasks) - 100_000) <= 2
+    assert abs(sum(one.waiting for one in found.tasks) - 10_000) <= 2
     desk.server.command("UNLINK", desk.keys.key("ready"), desk.keys.key("jobs"), desk.keys.key("clock"))
-
-
-def commands(server: Server) -> str:
-    calls = server.command("INFO", "commandstats")
-    return str(sum(one["calls"] for one in calls.values()))
 
 
 def test_a_look_writes_nothing(desk: Desk) -> None:
