@@ -184,7 +184,7 @@ def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch
 
 
 # Stories the machine found, told again each time.
-def test_the_same_retry_told_twice_counts_once(client: Client) -> None:
+def test_the_same_retry_settled_twice_counts_once(client: Client) -> None:
     """The first telling was carried out, only its reply was lost."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
@@ -223,7 +223,7 @@ def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
     engine.end()
 
 
-def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead_one(client: Client) -> None:
+def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_one(client: Client) -> None:
     """A job whose worker was seen dying waits for nobody's lease to end."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])

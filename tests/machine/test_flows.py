@@ -253,7 +253,7 @@ class Graph(Story):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_random_graphs_end_as_the_parents_of_each_job_say(
+async def test_random_graphs_end_as_the_ends_of_their_parents_require(
     app_factory: AppFactory, letters: Letters, seed: int
 ) -> None:
     story = Graph(app_factory(result_ttl="1h"), seed, letters)

@@ -60,7 +60,7 @@ def cut_into(app: Relevo, reports: list[Report], gates: list[str]) -> list[Call[
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_reports_are_told_in_calls_that_are_bounded_in_rows_and_bytes(app: Relevo, seed: int) -> None:
+def test_reports_are_sent_in_calls_bounded_in_rows_and_bytes(app: Relevo, seed: int) -> None:
     chance = random.Random(seed)
     largest = chance.choice([10, 10_000, CHUNK_BYTES // 2, CHUNK_BYTES, 3 * CHUNK_BYTES])
     sizes = [chance.randint(0, largest) for _ in range(chance.randint(1, 30 if largest > 10 else 3 * REPORTS))]

@@ -254,7 +254,7 @@ def test_only_the_deadline_calls_the_handler_for_it(pair: Pair, state: str, body
 WORDS = [("done", 2), ("timeout", 1), ("dead", 4), ("revived", 3), ("removed", 0)]
 
 
-def test_of_words_in_any_order_and_twice_over_the_first_settles_it(pair: Pair) -> None:
+def test_of_outcomes_in_any_order_and_repeated_the_first_settles_a_callback(pair: Pair) -> None:
     for order in itertools.permutations(WORDS):
         callback = pair.promise(late=LATE)
         first = next(word for word in order if word[0] != "revived")
@@ -269,7 +269,7 @@ def test_of_words_in_any_order_and_twice_over_the_first_settles_it(pair: Pair) -
     assert pair.callbacks.stats().ready == len(pair.handle_all()), "each is queued once"
 
 
-def test_of_two_words_in_one_call_the_first_settles_it(pair: Pair) -> None:
+def test_of_two_outcomes_in_one_call_the_first_settles_a_callback(pair: Pair) -> None:
     for states in (("timeout", "done"), ("done", "timeout")):
         callback = pair.promise(late=LATE)
         rows = [
@@ -283,7 +283,7 @@ def test_of_two_words_in_one_call_the_first_settles_it(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("state", ["done", "timeout", "dead"])
-def test_words_after_it_was_settled_change_nothing_wherever_it_is(pair: Pair, state: str) -> None:
+def test_outcomes_after_a_callback_was_settled_change_nothing(pair: Pair, state: str) -> None:
     callback = pair.promise(late=LATE)
     pair.tell(callback, state)
 
@@ -313,7 +313,7 @@ def test_that_its_message_is_retried_by_hand_settles_nothing(pair: Pair) -> None
     assert pair.tell(callback, "done", 2) == 1, "whatever the numbers say"
 
 
-def test_a_callback_that_nobody_knows_hears_nothing(pair: Pair) -> None:
+def test_an_outcome_for_an_unknown_callback_changes_nothing(pair: Pair) -> None:
     pair.callbacks.push()
     before = everything(pair.callbacks)
     for state, number in WORDS:
@@ -333,7 +333,7 @@ def test_a_callback_stands_where_its_message_stood(pair: Pair) -> None:
 # --- a callback that is itself removed
 
 
-def test_callbacks_cleared_from_their_queue_leave_a_letter_that_ends(pair: Pair) -> None:
+def test_cleared_callbacks_leave_an_outbox_message_that_ends(pair: Pair) -> None:
     callback = pair.promise(late=LATE)
     message = pair.send(callback)
     assert pair.run(clear(pair.callbacks.keys)) == (1, False)
@@ -393,7 +393,7 @@ def test_a_sticky_callback_that_its_worker_never_began_goes_to_another_after_a_l
 
 
 @pytest.mark.parametrize("how", ["never there", "went", "silent"])
-def test_a_sticky_callback_goes_to_anybody_when_its_worker_is_gone(pair: Pair, how: str) -> None:
+def test_a_sticky_callback_goes_to_any_worker_when_its_own_is_gone(pair: Pair, how: str) -> None:
     if how != "never there":
         pair.lives("w1")
     if how == "went":
@@ -448,7 +448,7 @@ def test_the_same_report_twice_is_one(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("state", ["done", "timeout", "dead", "removed"])
-def test_no_report_comes_after_the_last_word(pair: Pair, state: str) -> None:
+def test_no_progress_is_added_after_the_outcome(pair: Pair, state: str) -> None:
     callback = pair.promise(interim=INTERIM)
     pair.tell(callback, state)
     for _ in range(2):
@@ -458,7 +458,7 @@ def test_no_report_comes_after_the_last_word(pair: Pair, state: str) -> None:
         pair.callbacks.claim()
 
 
-def test_nobody_reports_to_a_callback_that_is_gone_or_wants_none(pair: Pair) -> None:
+def test_no_progress_is_added_to_a_callback_that_is_gone_or_wants_none(pair: Pair) -> None:
     unwanted, gone = pair.promise(), pair.promise(interim=INTERIM)
     pair.run(clear(pair.callbacks.keys))
     for callback in (unwanted, gone, new_id()):
@@ -486,7 +486,7 @@ def test_a_report_stands_in_the_line_of_its_tenant_and_wakes_a_worker(pair: Pair
     assert (pair.callbacks.score("ready", id) or 0) // 2**43 == 50
 
 
-def test_no_report_comes_after_the_last_word_when_the_callback_waits_for_its_tenant(pair: Pair) -> None:
+def test_no_progress_is_added_after_the_outcome_while_the_callback_waits_for_its_tenant(pair: Pair) -> None:
     body = b'{"t":"ingestion.ready","g":"acme","i":"reply","a":[{"context":7}]}'
     callback = pair.promise(place=Place(100, "acme"), body=body, interim=INTERIM)
     pair.run(limits.pause(pair.callbacks.keys, "g:acme"))
@@ -513,7 +513,7 @@ GARBAGE = [
 
 @pytest.mark.parametrize("record", GARBAGE)
 @pytest.mark.parametrize("state", ["done", "dead"])
-def test_a_letter_whose_record_cannot_be_read_is_in_nobodys_way(pair: Pair, state: str, record: bytes) -> None:
+def test_an_outbox_message_with_an_unreadable_record_delays_no_other(pair: Pair, state: str, record: bytes) -> None:
     bad, good = pair.promise(), pair.promise()
     message = pair.send(good)
     edge = str(Edge(bad, CALLBACKS, "b", 0)).encode()
@@ -528,7 +528,7 @@ def test_a_letter_whose_record_cannot_be_read_is_in_nobodys_way(pair: Pair, stat
     assert state_of(pair.callbacks, bad) == "ready", "at the latest its deadline comes"
 
 
-def test_a_relay_that_dies_before_it_says_so_has_settled_the_callback_all_the_same(pair: Pair) -> None:
+def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pair) -> None:
     callback = pair.promise()
     message = pair.send(callback)
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
@@ -551,7 +551,7 @@ def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair
     assert (pair.relay(), pair.reply(callback).status) == (1, "timeout")
 
 
-def test_a_reply_while_somebody_has_the_deadline_in_hand_is_the_one_that_counts(pair: Pair) -> None:
+def test_a_reply_counts_while_a_relay_holds_the_deadline(pair: Pair) -> None:
     callback = pair.promise(late=LATE)
     message = pair.send(callback)
     pair.advance(TIMEOUT_MS + 1)

@@ -40,7 +40,7 @@ def is_there(desk: Desk, id: str) -> bool:
 # --- who may write
 
 
-def test_what_the_holder_writes_is_kept_also_if_it_says_so_twice(desk: Desk, held: str) -> None:
+def test_checkpoints_of_the_lease_holder_are_kept_and_may_be_repeated(desk: Desk, held: str) -> None:
     assert read(desk, held) is None
     for _ in range(2):
         assert write(desk, held, value=b'{"a":[1]}')
@@ -66,7 +66,7 @@ def test_another_token_is_refused(desk: Desk, held: str, token: int) -> None:
     desk.finish([held])
 
 
-def test_a_job_that_nobody_knows_is_refused(desk: Desk) -> None:
+def test_a_checkpoint_of_an_unknown_job_is_refused(desk: Desk) -> None:
     strange = new_id()
     assert not write(desk, strange)
     assert not is_there(desk, strange)
@@ -81,7 +81,7 @@ def test_a_job_that_waits_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("verb", ["back", "retry"])
-def test_who_handed_the_job_back_may_not_write_any_more(desk: Desk, held: str, verb: str) -> None:
+def test_a_worker_that_handed_the_job_back_cannot_write(desk: Desk, held: str, verb: str) -> None:
     """Its token stays with the job until somebody else takes it, and must not count meanwhile."""
     desk.turn(0, moved(held, verb, ms=60_000))
     assert not write(desk, held)
@@ -89,7 +89,7 @@ def test_who_handed_the_job_back_may_not_write_any_more(desk: Desk, held: str, v
     desk.run(clear(desk.keys))
 
 
-def test_who_lost_the_job_may_not_write_and_who_has_it_now_may(desk: Desk, held: str) -> None:
+def test_only_the_worker_that_holds_the_lease_can_write(desk: Desk, held: str) -> None:
     assert write(desk, held, value=b"1")
     desk.run(abandon(desk.keys, [(held, 1)]))
     assert write(desk, held, value=b"2"), "nobody has taken it back yet"

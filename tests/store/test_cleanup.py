@@ -544,7 +544,7 @@ def test_all_pages_of_spans_are_read_once(desk: Desk, count: int) -> None:
         [b"s", b"[" * 10_000],
     ],
 )
-def test_what_a_stranger_wrote_among_spans_is_passed_over(desk: Desk, garbage: list[bytes]) -> None:
+def test_malformed_spans_are_skipped(desk: Desk, garbage: list[bytes]) -> None:
     desk.run(write_spans(desk.keys, [span(0)], 1000))
     desk.ask("XADD", "spans", "*", *garbage)
     desk.run(write_spans(desk.keys, [span(3)], 1000))
@@ -555,7 +555,7 @@ def test_without_spans_nothing_is_read(desk: Desk) -> None:
     assert read(desk, "operation 0") == []
 
 
-def test_the_scripts_of_this_file_are_told_all_they_ask_for(desk: Desk) -> None:
+def test_every_argument_of_the_clean_up_scripts_is_passed(desk: Desk) -> None:
     """The contract and the calls agree: as many arguments as named, or more where a list follows."""
     keys: QueueKeys = desk.keys
     calls: list[Call[Any]] = [

@@ -66,7 +66,7 @@ def line(desk: Desk, name: str) -> list[str]:
 # of a task
 
 
-def test_no_more_jobs_of_a_task_run_than_its_limit_says_and_others_do_not_notice(desk: Desk) -> None:
+def test_no_more_jobs_of_a_task_run_than_its_limit_allows_and_other_tasks_are_not_affected(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=2)
     ids = [*enqueue(desk, "charge", 3), *enqueue(desk, "charge", 2, group="a")]
     others = enqueue(desk, "mail", 3)
@@ -127,7 +127,7 @@ def test_a_plain_job_of_a_limited_task_is_not_handed_over_to_an_idle_worker(desk
 
 
 @pytest.mark.parametrize("body", ['{ "t" : "charge" }', '{"g":"","t":"charge"}', '{"t":"ch\\u0061rge"}'])
-def test_the_task_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
+def test_the_task_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "t:charge"))
     (id,) = desk.push(body)
     assert desk.claim() == []
@@ -143,7 +143,7 @@ def test_what_is_not_of_the_task_is_not_held_up(desk: Desk, body: str) -> None:
 # of the queue
 
 
-def test_no_more_jobs_of_a_queue_run_than_its_limit_says(desk: Desk) -> None:
+def test_no_more_jobs_of_a_queue_run_than_its_limit_allows(desk: Desk) -> None:
     limit(desk, "q:", concurrency=2)
     ids = enqueue(desk, "charge", 5)
     found = desk.turn(10, idle_ms=30_000)
@@ -198,7 +198,7 @@ def test_an_idle_worker_is_called_when_a_place_of_the_queue_is_free(desk: Desk) 
     assert desk.claim(1, worker="idle") == [second]
 
 
-def test_the_rate_of_a_queue_tells_when_the_next_may_start(desk: Desk) -> None:
+def test_the_rate_of_a_queue_gives_the_time_of_the_next_start(desk: Desk) -> None:
     limit(desk, "q:", rate="6/m", burst=2)
     ids = enqueue(desk, "charge", 5)
     found = desk.turn(10, idle_ms=30_000, lease_ms=3_600_000)
@@ -340,7 +340,7 @@ def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(desk: Desk) -> 
 
 
 @pytest.mark.parametrize("before_ms", [0, 3_600_000])
-def test_who_waits_for_the_end_of_a_pause_hears_that_it_ends_sooner(desk: Desk, before_ms: int) -> None:
+def test_a_worker_that_waits_for_the_end_of_a_pause_is_called_when_it_ends_sooner(desk: Desk, before_ms: int) -> None:
     now_ms = desk.now_ms
     desk.run(queues.pause(desk.keys, True, before_ms and now_ms + before_ms))
     assert desk.wait("asked").wake_ms == (before_ms and now_ms + before_ms)
@@ -366,7 +366,7 @@ def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: D
     assert desk.ask("EXISTS", "pauses") == 0
 
 
-def test_a_pause_of_which_nobody_has_a_job_is_forgotten_by_the_first_who_asks_after_it(desk: Desk) -> None:
+def test_an_ended_pause_without_jobs_is_removed_by_the_next_turn(desk: Desk) -> None:
     """So that the queue costs what it cost before."""
     desk.run(limits.pause(desk.keys, "g:a", desk.now_ms + 60_000))
     desk.advance(60_001)

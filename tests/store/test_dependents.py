@@ -52,7 +52,7 @@ def test_an_edge_is_noted_with_a_living_parent(desk: Desk, state: str) -> None:
     assert state_of(desk, parent) == state
 
 
-def test_edges_and_those_who_wait_for_a_result_stand_together(desk: Desk) -> None:
+def test_edges_and_waiters_for_a_result_are_kept_together(desk: Desk) -> None:
     (parent,) = desk.push()
     desk.run(attach(desk.keys, parent, b"in1"))
     edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "w", 7)]
@@ -63,7 +63,7 @@ def test_edges_and_those_who_wait_for_a_result_stand_together(desk: Desk) -> Non
     assert edges_of(noted) == edges
 
 
-def test_an_edge_that_is_noted_twice_is_heard_once(desk: Desk) -> None:
+def test_an_edge_that_is_added_twice_is_reported_once(desk: Desk) -> None:
     (parent,) = desk.push()
     child = waiting(desk, 2)
     edge = Edge(child, "default")
@@ -74,7 +74,7 @@ def test_an_edge_that_is_noted_twice_is_heard_once(desk: Desk) -> None:
     assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
 
 
-def test_a_parent_that_is_done_says_so_and_keeps_no_edge(desk: Desk) -> None:
+def test_adding_an_edge_to_a_done_parent_answers_done_and_keeps_no_edge(desk: Desk) -> None:
     (parent,) = desk.push()
     end(desk, parent, "kept")
     before = everything(desk)
@@ -120,7 +120,7 @@ def test_numbers_grow_over_the_lives_of_a_parent(desk: Desk) -> None:
     assert numbers == sorted(set(numbers))
 
 
-def test_an_unknown_parent_is_said_to_be_and_nothing_is_noted(desk: Desk) -> None:
+def test_adding_an_edge_to_an_unknown_parent_answers_unknown_and_keeps_nothing(desk: Desk) -> None:
     (gone,) = desk.push()
     end(desk, gone, "plain")
     (known,) = desk.push()
@@ -156,7 +156,7 @@ BECOMES = {
 
 @pytest.mark.parametrize("state", ENDS)
 @pytest.mark.parametrize("policy", BECOMES)
-def test_a_child_is_let_go_cancelled_or_kept_as_its_policy_says(desk: Desk, policy: str, state: str) -> None:
+def test_a_child_is_released_cancelled_or_kept_waiting_by_its_policy(desk: Desk, policy: str, state: str) -> None:
     child = waiting(desk)
     told(desk, child, state, policy=policy)
     assert state_of(desk, child) == BECOMES[policy][state]
@@ -179,7 +179,7 @@ def test_one_of_two_parents_decides_only_where_it_forbids(desk: Desk, policy: st
 
 
 @pytest.mark.parametrize(("policy", "small"), [("C", "c"), ("N", "n")])
-def test_the_word_of_one_that_joined_late_counts_only_if_it_was_announced(desk: Desk, policy: str, small: str) -> None:
+def test_a_report_of_a_late_member_counts_only_if_it_was_announced(desk: Desk, policy: str, small: str) -> None:
     child = waiting(desk, 1) if small == "c" else workflow(desk, 1)
     before = everything(desk)
     assert not told(desk, child, "dead", policy=policy, parent=OTHER)
@@ -201,7 +201,7 @@ def test_the_word_of_one_that_joined_late_counts_only_if_it_was_announced(desk: 
         (("cancelled", 0), ("revived", 0)),
     ],
 )
-def test_old_news_are_no_news_and_what_is_done_stays_done(
+def test_old_reports_change_nothing_and_a_done_parent_stays_done(
     desk: Desk, first: tuple[str, int], second: tuple[str, int]
 ) -> None:
     child = waiting(desk, 2)
@@ -211,7 +211,7 @@ def test_old_news_are_no_news_and_what_is_done_stays_done(
     assert everything(desk) == before
 
 
-def test_a_child_that_was_cut_by_one_parent_goes_on_hearing_of_the_other(desk: Desk) -> None:
+def test_a_child_cancelled_by_one_parent_still_receives_reports_of_the_other(desk: Desk) -> None:
     child = waiting(desk, 2)
     told(desk, child, "dead", 2)
     told(desk, child, "done", 2, parent=OTHER)
@@ -234,7 +234,7 @@ def test_a_child_that_was_cut_by_two_parents_needs_both_of_them_back(desk: Desk)
     assert state_of(desk, child) == "waiting"
 
 
-def test_a_child_that_was_cut_runs_when_its_parent_was_done_before_it_heard_of_the_revival(desk: Desk) -> None:
+def test_a_cancelled_child_runs_when_done_arrives_before_the_revival_of_its_parent(desk: Desk) -> None:
     child = waiting(desk)
     told(desk, child, "dead", 2)
     told(desk, child, "done", 6)
@@ -243,7 +243,7 @@ def test_a_child_that_was_cut_runs_when_its_parent_was_done_before_it_heard_of_t
     assert state_of(desk, child) == "ready"
 
 
-def test_the_record_of_a_child_that_was_cut_says_why(desk: Desk) -> None:
+def test_the_record_of_a_cancelled_child_names_the_parent(desk: Desk) -> None:
     child = waiting(desk)
     told(desk, child, "dead", 2)
     record = desk.run(look(desk.keys, child)).record
@@ -273,7 +273,7 @@ def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
     assert (record.reason, record.runs) == ("dependency_failed", 0)
 
 
-def test_news_that_forbid_nothing_are_not_blamed_for_the_end_of_another_child(desk: Desk) -> None:
+def test_a_report_that_cancels_nothing_is_not_named_as_the_cause_of_another_cancellation(desk: Desk) -> None:
     one, other = waiting(desk), waiting(desk)
     desk.run(hear(desk.keys, [Report(one, PARENT, 2, "dead"), Report(other, OTHER, 2, "cancelled")], 1000))
     for child, parent, state in ((one, PARENT, "dead"), (other, OTHER, "cancelled")):
@@ -281,7 +281,7 @@ def test_news_that_forbid_nothing_are_not_blamed_for_the_end_of_another_child(de
         assert attempt.message == f"it depends on {parent}, which is {state}"
 
 
-def test_a_child_for_failures_that_is_not_needed_says_so_and_blames_nobody(desk: Desk) -> None:
+def test_an_unneeded_failure_callback_is_cancelled_without_a_cause(desk: Desk) -> None:
     child = waiting(desk)
     told(desk, child, "done", policy="f")
     record = desk.run(look(desk.keys, child)).record
@@ -289,9 +289,7 @@ def test_a_child_for_failures_that_is_not_needed_says_so_and_blames_nobody(desk:
 
 
 @pytest.mark.parametrize("before", [[], [("revived", 3)], [("revived", 3), ("done", 4)]])
-def test_a_failure_calls_for_its_callback_also_if_the_word_of_it_comes_late(
-    desk: Desk, before: list[tuple[str, int]]
-) -> None:
+def test_a_failure_releases_its_callback_although_its_report_is_late(desk: Desk, before: list[tuple[str, int]]) -> None:
     """It was retried meanwhile, and may have gone well: it failed all the same."""
     child = waiting(desk)
     for state, number in before:
@@ -337,7 +335,7 @@ def test_a_named_child_gives_its_name_free_when_it_is_cut_and_takes_it_again(des
     assert desk.ask("HGET", "names", "only") == child.encode()
 
 
-def test_a_name_that_somebody_took_meanwhile_is_not_taken_back(desk: Desk) -> None:
+def test_a_revived_child_does_not_take_back_a_name_that_is_in_use(desk: Desk) -> None:
     child = waiting(desk, name="only", scope="until_done")
     told(desk, child, "dead", 2)
     other = desk.push_one(name="only", scope="until_done")
@@ -391,7 +389,7 @@ def test_no_more_workers_are_called_than_there_are_jobs(desk: Desk) -> None:
     assert sum(len(desk.bell(f"w{n}")) for n in range(5)) == 3
 
 
-def test_a_child_that_was_cancelled_by_hand_hears_of_its_parents_and_stays_cancelled(desk: Desk) -> None:
+def test_a_child_cancelled_by_hand_receives_reports_and_stays_cancelled(desk: Desk) -> None:
     done, kept = waiting(desk, 1), waiting(desk, 2)
     for child in (done, kept):
         cancelling(desk, child)
@@ -419,7 +417,7 @@ def test_a_child_that_was_cut_cannot_be_revived_as_long_as_a_parent_forbids_it_t
     assert (state_of(desk, child), reviving(desk, child)) == ("waiting", 0)
 
 
-def test_a_child_that_was_cancelled_by_hand_cannot_be_revived_when_a_parent_failed_meanwhile(desk: Desk) -> None:
+def test_a_child_cancelled_by_hand_cannot_be_revived_after_a_parent_failed(desk: Desk) -> None:
     child = waiting(desk)
     cancelling(desk, child)
     told(desk, child, "dead", 2)
@@ -508,7 +506,7 @@ LIVES: list[list[tuple[str, int]]] = [
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_letters_in_any_order_and_any_number_lead_to_the_same(desk: Desk, seed: int) -> None:
+def test_outbox_messages_in_any_order_and_number_lead_to_the_same_state(desk: Desk, seed: int) -> None:
     chance = random.Random(seed)
     number = chance.randint(1, 4)
     parents = [f"{n:020d}" for n in range(number)]

@@ -127,7 +127,7 @@ def test_the_deepest_topic_is_found_by_every_pattern_for_it(bus: Bus) -> None:
 # --- published
 
 
-def test_an_event_that_nobody_wants_is_no_error_and_leaves_nothing(bus: Bus) -> None:
+def test_an_event_without_subscribers_is_no_error_and_leaves_nothing(bus: Bus) -> None:
     bus.subscribe("shop.bought")
     before = everything(bus.own)
     for event in (bus.publish(), bus.send()):
@@ -136,7 +136,7 @@ def test_an_event_that_nobody_wants_is_no_error_and_leaves_nothing(bus: Bus) -> 
     assert everything(bus.own) == before
 
 
-def test_all_who_subscribed_get_an_event_once_and_others_do_not(bus: Bus) -> None:
+def test_each_subscription_gets_a_matching_event_once_and_no_other(bus: Bus) -> None:
     """K subscriptions, K deliveries."""
     for pattern in ("shop.sold", "shop.*", "*.sold", "shop.>", ">", "*", "shop.bought", "shop.sold.twice", "mail.>"):
         bus.subscribe(pattern)
@@ -154,7 +154,7 @@ def test_a_topic_that_is_none_is_refused(bus: Bus) -> None:
             bus.publish(topic)
 
 
-def test_one_letter_holds_the_event_and_all_it_goes_to(bus: Bus) -> None:
+def test_one_outbox_message_holds_the_event_and_its_recipients(bus: Bus) -> None:
     for name in "abc":
         bus.subscribe("shop.sold", name, max_backlog=7, discard="new", retention_ms=1000)
     place = Place(50, "tenant 7 % é\n", 2.5, "free tier")
@@ -169,7 +169,7 @@ def test_one_letter_holds_the_event_and_all_it_goes_to(bus: Bus) -> None:
     bus.relay()
 
 
-def test_published_twice_there_is_one_letter_that_goes_to_the_same_ones(bus: Bus) -> None:
+def test_an_event_published_twice_has_one_outbox_message_with_the_same_recipients(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     first = bus.publish()
     bus.advance(GONE)
@@ -264,7 +264,7 @@ def test_delivering_twice_changes_nothing_wherever_the_first_one_is(bus: Bus, ho
     assert everything(desk) == before
 
 
-def test_the_event_of_a_killed_publisher_is_delivered_by_whoever_comes_by(bus: Bus) -> None:
+def test_the_event_of_a_killed_publisher_is_delivered_by_the_next_relay(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     bus.subscribe("shop.sold", "b")
     event = bus.publish()
@@ -310,7 +310,7 @@ def test_a_relay_that_dies_with_an_event_is_followed_by_another(bus: Bus) -> Non
     assert bus.waiting("a") == [event.id]
 
 
-def test_reporting_a_letter_takes_no_other(bus: Bus) -> None:
+def test_confirming_an_outbox_message_takes_no_other(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     first, second = bus.publish(), bus.publish()
     bus.advance(GONE)
@@ -333,7 +333,7 @@ def test_an_event_in_the_outbox_of_any_queue_is_delivered_from_there(bus: Bus) -
     assert shop.ask("EXISTS", "letters") == 0
 
 
-def test_many_letters_are_delivered_in_few_bounded_calls(bus: Bus) -> None:
+def test_many_outbox_messages_are_delivered_in_few_bounded_calls(bus: Bus) -> None:
     bus.subscribe("shop.*", "a")
     bus.subscribe("shop.sold", "b")
     ids = [bus.publish().id for _ in range(TOGETHER + 5)]
@@ -514,7 +514,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_letter_that_cannot_be_read_is_dropped_and_is_in_nobodys_way(
+def test_an_unreadable_outbox_message_is_dropped_and_delays_no_other(
     bus: Bus, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus.subscribe("shop.sold", "a")
@@ -591,7 +591,7 @@ def test_events_under_way_to_a_subscription_that_ends_do_not_stay_in_its_queue(b
     assert bus.desk("a").stats().living == 0
 
 
-def test_who_subscribes_again_in_time_finds_all_that_came(bus: Bus) -> None:
+def test_a_subscription_renewed_in_time_keeps_its_backlog(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     event = bus.send()
     bus.run(unsubscribe(bus.keys, queue_of("a")))
@@ -602,7 +602,7 @@ def test_who_subscribes_again_in_time_finds_all_that_came(bus: Bus) -> None:
     assert bus.run(bus_queues(bus.app)) == [queue_of("a")]
 
 
-def test_an_event_that_comes_after_its_queue_was_closed_is_dropped_until_somebody_serves_it(bus: Bus) -> None:
+def test_events_for_a_closed_queue_are_dropped_until_it_is_served_again(bus: Bus) -> None:
     """Its publisher stood still, so long that all else is over."""
     bus.subscribe("shop.sold", "a")
     event = bus.publish()

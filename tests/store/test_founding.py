@@ -49,7 +49,7 @@ def founding(desk: Desk, flow: str, *gates: str) -> tuple[int, bool]:
 # --- the scripts
 
 
-def test_a_workflow_that_nobody_has_founded_yet_has_an_end(desk: Desk) -> None:
+def test_a_workflow_that_is_not_founded_yet_expires(desk: Desk) -> None:
     flow = founded(desk, 2, gated=True)
     assert stands(desk, flow) == ("draft", "", "3"), "its members and its gate"
     assert GATE_MS < desk.ask("PTTL", f"carried:{flow}") <= 2 * GATE_MS
@@ -71,14 +71,14 @@ def test_a_workflow_that_is_founded_has_no_end_and_its_start_is_written_in_the_s
     assert (state_of(desk, member), letters(desk)) == ("ready", {})
 
 
-def test_who_comes_too_late_founds_nothing_and_starts_nothing(desk: Desk) -> None:
+def test_a_late_founding_changes_nothing_and_starts_nothing(desk: Desk) -> None:
     flow = new_id()
     before = everything(desk)
     assert founding(desk, flow, gate_of(new_id())) == (0, False)
     assert everything(desk) == before
 
 
-def test_the_start_is_asked_for_only_by_what_is_news(desk: Desk) -> None:
+def test_only_a_report_that_changes_something_asks_for_the_start(desk: Desk) -> None:
     child = waiting(desk, 2)
     told(desk, child, "done")
     assert desk.run(hear(desk.keys, [], 1000, start="start\n")) == (0, False)
@@ -100,7 +100,7 @@ def test_the_edges_of_a_workflow_are_there_when_it_is_founded_and_not_before(des
     assert state_of(desk, callback) == "ready"
 
 
-def test_who_waits_for_a_workflow_that_is_not_founded_yet_is_not_forgotten(desk: Desk) -> None:
+def test_jobs_that_wait_for_a_workflow_before_its_founding_are_kept(desk: Desk) -> None:
     """It is on the list, so somebody may have seen it: he is told that there is none, or of its end."""
     callback, other = waiting(desk), waiting(desk)
     flow = founded(desk, 1, Edge(callback, "default"), gated=True)
@@ -116,7 +116,7 @@ def test_who_waits_for_a_workflow_that_is_not_founded_yet_is_not_forgotten(desk:
     relayed(desk)
 
 
-def test_who_waits_for_a_workflow_that_is_never_founded_leaves_nothing_behind(
+def test_jobs_that_wait_for_a_workflow_that_is_never_founded_leave_nothing(
     desk: Desk, app: Relevo, server: Server
 ) -> None:
     flow = founded(desk, 1, gated=True)
@@ -128,7 +128,7 @@ def test_who_waits_for_a_workflow_that_is_never_founded_leaves_nothing_behind(
     assert found == []
 
 
-def test_hear_says_how_much_of_it_was_news(desk: Desk) -> None:
+def test_hear_returns_how_many_reports_changed_something(desk: Desk) -> None:
     first, second = waiting(desk, 2), waiting(desk, 2)
     reports = opened([first, second, new_id(), first])
     assert desk.run(hear(desk.keys, reports, 1000)) == (2, False)
@@ -260,7 +260,7 @@ def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Re
 
 @pytest.mark.parametrize("before", ["push_rich", "hear"])
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_maker_that_stalls_too_long_is_told_that_nothing_of_its_workflow_will_run(
+def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow_runs(
     late_app: Relevo, desks: list[Desk], before: str, is_gone: bool
 ) -> None:
     """Never is a workflow open for ever, wherever its maker stood."""

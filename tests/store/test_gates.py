@@ -75,7 +75,7 @@ def test_a_gated_job_with_parents_waits_for_both(desk: Desk) -> None:
     assert desk.claim(5) == [by_gate, by_parent]
 
 
-def test_a_gate_that_nobody_opens_cancels_what_is_behind_it(desk: Desk) -> None:
+def test_a_gate_that_is_never_opened_cancels_the_jobs_behind_it(desk: Desk) -> None:
     ids = gated(desk, 2, parents=1)
     desk.advance(GATE_MS - 60_000)
     assert relayed(desk) == 0
@@ -108,7 +108,7 @@ def test_a_gate_that_is_opened_after_it_lapsed_brings_back_what_was_behind_it(de
     assert state_of(desk, id) == "ready"
 
 
-def test_what_depends_on_a_job_whose_gate_lapsed_is_told_that_it_never_came_to_be(desk: Desk) -> None:
+def test_dependents_of_a_job_whose_gate_lapsed_are_cancelled(desk: Desk) -> None:
     flow = workflow(desk, 1)
     (id,) = gated(desk, edges=str(Edge(flow, "default", "n")))
     assert told(desk, id, "cancelled", 0, parent="gate") is True
@@ -129,7 +129,7 @@ def test_a_push_of_gated_jobs_that_is_repeated_stores_them_once(desk: Desk) -> N
     assert everything(desk) == before
 
 
-def test_a_letter_starts_a_workflow_whose_members_are_in_place(desk: Desk, app: Relevo, server: Server) -> None:
+def test_an_outbox_message_starts_a_workflow_whose_members_are_stored(desk: Desk, app: Relevo, server: Server) -> None:
     there = Desk(desk.run, app.keys_of(ODD), server)
     (here_id,), (there_id, other_id) = gated(desk), gated(there, 2)
     gates = [("default", gate_of(here_id)), (ODD, gate_of(there_id)), ("nowhere", gate_of(new_id()))]
@@ -182,7 +182,7 @@ def test_a_job_waits_for_living_parents_in_any_queues(
 
 
 @pytest.mark.parametrize(("how", "becomes"), [("kept", "ready"), ("dead", "cancelled"), ("expired", "cancelled")])
-def test_a_job_hears_at_once_of_parents_that_have_ended(
+def test_a_new_job_gets_the_reports_of_ended_parents_at_once(
     desk: Desk, how: str, becomes: str, push_child: Callable[..., str]
 ) -> None:
     (parent,) = desk.push(BODY)
@@ -233,7 +233,7 @@ def test_a_queue_that_is_cleared_goes_on_holding_names_for_their_time(desk: Desk
     assert desk.ask("GET", "unique:n") == id.encode()
 
 
-def test_what_was_enqueued_before_a_parent_was_lost_is_said(desk: Desk, app: Relevo) -> None:
+def test_the_error_of_a_lost_parent_lists_what_was_enqueued_before(desk: Desk, app: Relevo) -> None:
     (parent,) = desk.push(BODY)
     needs = needs_of(1, KEEP_MS, gated=True)
     jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs) for _ in range(CHUNK + 1)]
@@ -326,7 +326,7 @@ def test_it_is_too_late_to_join_what_waits_no_more(desk: Desk, late: str) -> Non
     assert everything(desk) == before
 
 
-def test_what_was_cut_may_come_back_and_then_waits_for_those_that_joined_meanwhile(desk: Desk) -> None:
+def test_a_revived_job_waits_for_members_that_joined_since(desk: Desk) -> None:
     child, late = waiting(desk, 2), new_id()
     told(desk, child, "dead", 2, parent=OTHER)
     assert desk.run(expect(desk.keys, child, PARENT, [(late, "default", "task")])) is True

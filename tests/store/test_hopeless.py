@@ -69,7 +69,7 @@ def test_what_waits_for_a_retry_ends_with_the_record_of_its_parent(desk: Desk, f
 
 
 @pytest.mark.parametrize("fails", FAILS)
-def test_who_begins_to_wait_for_a_failed_job_waits_no_longer_than_its_record(desk: Desk, fails: str) -> None:
+def test_a_job_that_begins_to_wait_for_a_failed_one_waits_no_longer_than_its_record(desk: Desk, fails: str) -> None:
     parent = desk.push_one(BODY)
     FAILS[fails](desk, parent)
     assert letters(desk) == {}
@@ -107,7 +107,7 @@ def test_a_job_that_is_retried_in_time_is_waited_for_without_a_limit(desk: Desk,
     assert state_of(desk, child) == "cancelled"
 
 
-def test_the_letter_of_a_limit_that_somebody_took_before_the_retry_is_no_news(desk: Desk) -> None:
+def test_an_outbox_message_of_a_wait_limit_taken_before_the_retry_changes_nothing(desk: Desk) -> None:
     parent = desk.push_one(BODY)
     child = child_of(desk, parent, policy="w")
     end(desk, parent, "dead")
@@ -123,7 +123,7 @@ def test_the_letter_of_a_limit_that_somebody_took_before_the_retry_is_no_news(de
 @pytest.mark.parametrize(
     ("policy", "becomes"), [("c", "cancelled"), ("r", "ready"), ("w", "cancelled"), ("f", "ready")]
 )
-def test_what_depends_on_a_job_that_was_cleared_hears_of_it(
+def test_dependents_of_a_cleared_job_are_cancelled(
     desk: Desk, app: Relevo, server: Server, policy: Policy, becomes: str
 ) -> None:
     there = Desk(desk.run, app.keys_of("other"), server)
@@ -225,7 +225,7 @@ def test_a_workflow_that_went_well_sets_no_limit(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("life", ["freed", "cut", "waits", "closed", ""])
-def test_nobody_waits_for_what_only_carries_on_without_its_job(desk: Desk, life: str) -> None:
+def test_no_job_waits_for_data_without_its_job(desk: Desk, life: str) -> None:
     """A bag outlives a record that is dropped."""
     id = new_id()
     desk.ask("HSET", f"carried:{id}", "s:fetch", "1", *(["life", life] if life else []))
@@ -236,7 +236,7 @@ def test_nobody_waits_for_what_only_carries_on_without_its_job(desk: Desk, life:
     assert everything(desk) == before
 
 
-def test_nobody_waits_for_a_cut_job_whose_record_was_dropped(desk: Desk) -> None:
+def test_no_job_waits_for_a_cancelled_one_whose_record_was_dropped(desk: Desk) -> None:
     child = waiting(desk)
     told(desk, child, "dead")
     cancelling(desk, desk.push_one(BODY), dead_max=1)
@@ -248,7 +248,7 @@ def test_nobody_waits_for_a_cut_job_whose_record_was_dropped(desk: Desk) -> None
 # --- as people meet it
 
 
-def test_retrying_a_job_whose_parent_failed_says_which_to_retry(desk: Desk, app: Relevo) -> None:
+def test_retrying_a_job_whose_parent_failed_names_the_parent(desk: Desk, app: Relevo) -> None:
     parent = desk.push_one(BODY)
     child = child_of(desk, parent)
     end(desk, parent, "dead")

@@ -36,7 +36,7 @@ def end(desk: Desk, id: str, verb: str = "dead", *, token: int = 1, **more: Any)
 # --- look
 
 
-def test_a_job_nobody_knows_is_unknown(desk: Desk) -> None:
+def test_a_job_that_was_never_stored_is_unknown(desk: Desk) -> None:
     seen = desk.run(look(desk.keys, UNKNOWN))
     assert (seen.id, seen.state, seen.body, seen.record) == (UNKNOWN, State.UNKNOWN, b"", None)
 
@@ -249,7 +249,7 @@ def test_cancelling_an_unknown_job_changes_nothing(desk: Desk) -> None:
     assert desk.record(UNKNOWN) is None
 
 
-def test_the_worker_of_a_running_job_is_told_to_cancel_it(desk: Desk) -> None:
+def test_the_worker_of_a_running_job_is_called_to_cancel_it(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="w1")
     assert cancelling(desk, id) == "asked"
@@ -291,7 +291,7 @@ def test_a_cancel_frees_only_the_name_that_the_job_holds(desk: Desk) -> None:
     assert desk.ask("HGET", "names", "n") == second.encode()
 
 
-def test_those_who_wait_are_told_of_a_cancel(desk: Desk, server: Server) -> None:
+def test_a_cancel_is_published_to_the_waiters(desk: Desk, server: Server) -> None:
     (id,) = desk.push()
     desk.run(attach(desk.keys, id, b"told"))
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
@@ -369,7 +369,7 @@ def test_what_died_again_since_its_revival_stays_dead_when_that_is_asked_again(d
     assert (desk.members("dead"), desk.stats().totals["revived"]) == ([id], 1)
 
 
-def test_what_was_discarded_meanwhile_is_not_said_to_be_back(desk: Desk) -> None:
+def test_a_repeated_revival_of_a_discarded_job_answers_no(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id, "dead")
     desk.run(discard(desk.keys, [id]))
@@ -431,7 +431,7 @@ def test_a_revived_job_calls_an_idle_worker(desk: Desk) -> None:
     assert desk.bell("w1") == [b""]
 
 
-def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(desk: Desk) -> None:
+def test_a_worker_that_held_a_job_before_its_death_cannot_settle_its_second_life(desk: Desk) -> None:
     """Tokens go on growing, also over an end."""
     (id,) = desk.push(BODY)
     desk.claim(worker="zombie", lease_ms=1000)
@@ -466,7 +466,7 @@ def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:
     assert tokens == [1, 3, 5, 7, 9, 11], "each life and each delivery counts"
 
 
-def test_a_job_that_was_cancelled_before_anybody_took_it_has_a_token_in_its_second_life(desk: Desk) -> None:
+def test_a_job_cancelled_before_its_first_attempt_has_a_token_in_its_second_life(desk: Desk) -> None:
     """What depends on it tells its lives apart by it."""
     (id,) = desk.push(BODY)
     cancelling(desk, id)
@@ -575,7 +575,7 @@ def test_nothing_to_note_is_fine(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_revived_job_takes_its_name_again_unless_somebody_else_has_it(desk: Desk, taken: bool) -> None:
+def test_a_revived_job_takes_its_name_again_unless_it_is_in_use(desk: Desk, taken: bool) -> None:
     id = desk.push_one(BODY, name="only-one", scope="until_done")
     end(desk, id, name="only-one")
     owner = desk.push_one(BODY, name="only-one", scope="until_done") if taken else id

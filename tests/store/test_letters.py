@@ -68,7 +68,7 @@ HOW = {
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_turn_that_ends_a_job_writes_one_letter_with_all_its_edges(desk: Desk, how: str) -> None:
+def test_a_turn_that_ends_a_job_writes_one_outbox_message_with_all_its_edges(desk: Desk, how: str) -> None:
     state, number = HOW[how]
     edges = [EDGE, Edge(OTHER, "50% off", "w")]
     parent = noted(desk, *edges)
@@ -110,7 +110,7 @@ def test_the_number_of_an_end_grows_with_each_delivery(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 12, "x"])
-def test_a_letter_holds_the_record_only_if_somebody_takes_the_result(desk: Desk, index: Any) -> None:
+def test_an_outbox_message_holds_the_record_only_if_a_child_takes_the_result(desk: Desk, index: Any) -> None:
     record = b'{"state":"done","result":"a\\nb"}'
     takes, takes_not = noted(desk, EDGE, Edge(OTHER, "default", "c", index)), noted(desk, EDGE)
     end(desk, takes, "kept", record=record)
@@ -130,9 +130,7 @@ def test_a_job_that_failed_sends_no_record(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("when", "has_edges"), [("", True), ("+60000", True), ("", False), ("+60000", False)])
-def test_a_cancel_writes_a_letter_exactly_if_something_depends_on_the_job(
-    desk: Desk, when: str, has_edges: bool
-) -> None:
+def test_a_cancel_writes_an_outbox_message_only_if_a_job_depends_on_it(desk: Desk, when: str, has_edges: bool) -> None:
     parent = noted(desk, *[EDGE] * has_edges, when=when)
     bystander = desk.push_one(BODY, when="+90000")
     assert desk.run(cancel(desk.keys, [(bystander, KEEP_MS, ""), (parent, KEEP_MS, "")], 1000)) == (
@@ -152,7 +150,7 @@ def test_a_cancel_of_a_job_that_runs_writes_nothing_yet(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("has_edges", [True, False])
-def test_a_clear_writes_a_letter_exactly_if_something_depends_on_a_job(desk: Desk, has_edges: bool) -> None:
+def test_a_clear_writes_an_outbox_message_only_if_a_job_depends_on_it(desk: Desk, has_edges: bool) -> None:
     parent = noted(desk, *[EDGE] * has_edges)
     desk.push()
     assert desk.run(clear(desk.keys)) == (2, has_edges)
@@ -161,9 +159,7 @@ def test_a_clear_writes_a_letter_exactly_if_something_depends_on_a_job(desk: Des
 
 @pytest.mark.parametrize("policy", ["c", "r", "w", "f", "n"])
 @pytest.mark.parametrize("how", ["dead", "cancelled", "expired"])
-def test_forgetting_a_job_that_failed_is_told_to_those_that_still_wait_for_it(
-    desk: Desk, how: str, policy: Any
-) -> None:
+def test_discarding_a_failed_job_is_reported_to_jobs_that_wait_for_it(desk: Desk, how: str, policy: Any) -> None:
     child = waiting(desk)
     parent = noted(desk, Edge(child, "default", policy))
     end(desk, parent, how)
@@ -179,7 +175,7 @@ def test_forgetting_a_job_that_failed_is_told_to_those_that_still_wait_for_it(
     assert state_of(desk, child) == ("cancelled" if policy == "w" else before)
 
 
-def test_forgetting_a_job_that_went_well_is_told_to_nobody(desk: Desk) -> None:
+def test_discarding_a_done_job_is_not_reported(desk: Desk) -> None:
     child = waiting(desk, 2)
     parent = noted(desk, Edge(child, "default", "w"))
     end(desk, parent, "kept")
@@ -188,7 +184,7 @@ def test_forgetting_a_job_that_went_well_is_told_to_nobody(desk: Desk) -> None:
     assert letters(desk) == {}
 
 
-def test_only_those_that_still_wait_are_told_of_a_discard() -> None:
+def test_a_discard_is_reported_only_to_jobs_that_still_wait() -> None:
     letter = Letter("discarded", 3, PARENT, [Edge(OTHER, "default", policy) for policy in ("c", "r", "w", "f", "n")])
     assert [report.policy for _, report in letter.reports()] == ["w"]
 
@@ -210,7 +206,7 @@ def test_what_a_job_carries_ends_with_it_or_waits_for_its_revival(desk: Desk, ho
 
 
 @pytest.mark.parametrize("how", ["cancel", "clear", "discard"])
-def test_what_a_job_carries_ends_with_it_whoever_ends_it(desk: Desk, how: str) -> None:
+def test_data_of_a_job_ends_with_it_however_it_ends(desk: Desk, how: str) -> None:
     child = waiting(desk, takes="one")
     if how == "clear":
         desk.run(clear(desk.keys))
@@ -251,7 +247,7 @@ def test_errands_are_taken_in_the_order_of_their_times_some_at_once(desk: Desk) 
     assert take(desk, *first.ids, *second.ids).next_ms == 0
 
 
-def test_an_errand_whose_letter_is_gone_is_dropped(desk: Desk) -> None:
+def test_an_errand_whose_outbox_message_is_gone_is_dropped(desk: Desk) -> None:
     desk.ask("ZADD", "errands", 1, "ghost.2")
     desk.ask("ZADD", "errands", 2, "@ghost")
     assert take(desk).ids == []
@@ -260,7 +256,7 @@ def test_an_errand_whose_letter_is_gone_is_dropped(desk: Desk) -> None:
     assert desk.ask("EXISTS", "errands") == 0
 
 
-def test_schedules_are_given_only_to_those_who_ask_for_them(desk: Desk) -> None:
+def test_schedules_are_given_only_to_calls_that_ask_for_ticks(desk: Desk) -> None:
     desk.ask("HSET", "schedules", "nightly", "{}")
     desk.ask("ZADD", "errands", 1, "@nightly")
     parent = noted(desk, EDGE)
@@ -272,7 +268,7 @@ def test_schedules_are_given_only_to_those_who_ask_for_them(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("schedules", [1, LETTERS, 3 * LETTERS])
-def test_overdue_schedules_do_not_hide_letters_from_those_who_take_none(desk: Desk, schedules: int) -> None:
+def test_overdue_schedules_do_not_hide_outbox_messages(desk: Desk, schedules: int) -> None:
     """A client that cancels something must be able to carry the news though no worker fires the schedules."""
     desk.ask("HSET", "schedules", *(word for n in range(schedules) for word in (f"s{n}", "{}")))
     desk.ask("ZADD", "errands", *(word for n in range(schedules) for word in (1 + n, f"@s{n}")))
@@ -286,7 +282,7 @@ def test_overdue_schedules_do_not_hide_letters_from_those_who_take_none(desk: De
     desk.ask("DEL", "errands")
 
 
-def test_workers_hear_of_errands_from_every_turn_and_rest(desk: Desk) -> None:
+def test_every_turn_and_rest_gives_the_time_of_the_next_errand(desk: Desk) -> None:
     desk.wait("w1")
     assert desk.run(rest(desk.keys, "w1", 60_000))[3] == 0
     parent = noted(desk, EDGE)
@@ -321,7 +317,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_letter_that_cannot_be_read_is_dropped_and_is_in_nobodys_way(
+def test_an_unreadable_outbox_message_is_dropped_and_delays_no_other(
     desk: Desk, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     parent = desk.push_one(BODY)
@@ -354,7 +350,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("poison", POISON)
-def test_a_start_or_a_gate_that_leads_nowhere_is_in_nobodys_way(desk: Desk, app: Relevo, poison: str) -> None:
+def test_a_start_or_a_gate_that_leads_nowhere_delays_no_other(desk: Desk, app: Relevo, poison: str) -> None:
     parent = desk.push_one(BODY)
     child = child_of(desk, parent)
     for id, text in POISON[poison].items():
@@ -373,7 +369,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("letter", REFUSED)
-def test_a_letter_to_a_queue_that_cannot_be_is_in_nobodys_way(desk: Desk, app: Relevo, letter: str) -> None:
+def test_an_outbox_message_to_an_invalid_queue_delays_no_other(desk: Desk, app: Relevo, letter: str) -> None:
     parent = desk.push_one(BODY)
     child = child_of(desk, parent)
     desk.ask("HSET", "letters", "a.2", REFUSED[letter])
@@ -383,7 +379,7 @@ def test_a_letter_to_a_queue_that_cannot_be_is_in_nobodys_way(desk: Desk, app: R
     assert (letters(desk), state_of(desk, child)) == ({}, "ready")
 
 
-def test_a_letter_to_somebody_unknown_is_harmless(desk: Desk) -> None:
+def test_an_outbox_message_to_an_unknown_job_changes_nothing(desk: Desk) -> None:
     done = desk.push_one(BODY)
     end(desk, done, "kept")
     for state in ("done", "dead", "cancelled", "expired", "revived", "discarded", "removed", "lapsed"):
@@ -394,7 +390,7 @@ def test_a_letter_to_somebody_unknown_is_harmless(desk: Desk) -> None:
         assert everything(desk) == before
 
 
-def test_letters_lead_through_many_queues_in_one_go(desk: Desk, app: Relevo, server: Server) -> None:
+def test_one_relay_follows_outbox_messages_through_many_queues(desk: Desk, app: Relevo, server: Server) -> None:
     queues = ["default", "50% off: {a}", "b b", "default"]
     desks = [Desk(desk.run, app.keys_of(queue), server) for queue in queues]
     ids = [desk.push_one(BODY)]
@@ -415,7 +411,7 @@ def test_letters_lead_through_many_queues_in_one_go(desk: Desk, app: Relevo, ser
     assert all(letters(here) == {} for here in desks)
 
 
-def test_a_relay_that_dies_before_it_says_so_has_delivered_all_the_same(desk: Desk) -> None:
+def test_a_relay_that_dies_before_it_confirms_has_delivered(desk: Desk) -> None:
     parent = desk.push_one(BODY)
     child = child_of(desk, parent)
     end(desk, parent, "plain")
@@ -559,7 +555,7 @@ def test_callbacks_run_by_how_a_workflow_ends(desk: Desk, state: str) -> None:
     assert [state_of(desk, id) for id in (on_success, on_failure, on_complete)] == [good, bad, "ready"]
 
 
-def test_those_who_wait_for_a_workflow_are_told_of_its_end(desk: Desk, server: Server) -> None:
+def test_the_end_of_a_workflow_is_published_to_its_waiters(desk: Desk, server: Server) -> None:
     flow = workflow(desk, 1)
     assert desk.run(attach(desk.keys, flow, b"told-of-flow")) is True
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:

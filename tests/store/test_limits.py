@@ -73,7 +73,7 @@ def assert_nothing_is_left(desk: Desk) -> None:
 # how many at once
 
 
-def test_no_more_jobs_of_a_group_run_than_its_limit_says(desk: Desk) -> None:
+def test_no_more_jobs_of_a_group_run_than_its_limit_allows(desk: Desk) -> None:
     limit(desk, "a", concurrency=2)
     ids = enqueue(desk, "a", 5)
     assert desk.claim(10) == ids[:2]
@@ -151,7 +151,7 @@ def test_a_place_of_a_job_without_a_body_is_given_up(desk: Desk) -> None:
     assert_nothing_is_left(desk)
 
 
-def test_a_word_that_comes_too_late_gives_no_place_up(desk: Desk) -> None:
+def test_a_late_settlement_frees_no_place(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     first, _ = enqueue(desk, "a", 2)
     desk.claim(5)
@@ -302,7 +302,7 @@ def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(desk: Desk) -> N
 @pytest.mark.parametrize(
     ("rate", "every_ms"), [("1/s", 1000), ("20/m", 3000), ("5/h", 720_000), ("1/d", 86_400_000), (1, 1000), (0.5, 2000)]
 )
-def test_a_token_comes_when_the_rate_says(desk: Desk, rate: Any, every_ms: int) -> None:
+def test_a_token_comes_at_the_rate(desk: Desk, rate: Any, every_ms: int) -> None:
     limit(desk, "a", rate=rate, burst=1)
     ids = enqueue(desk, "a", 3)
     found = desk.turn(5)
@@ -561,7 +561,7 @@ FREE = [
 
 
 @pytest.mark.parametrize("body", HELD)
-def test_the_group_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
+def test_the_group_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body, group="paused")
     assert desk.claim() == []
@@ -671,7 +671,7 @@ def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(desk: Desk) 
     assert_nothing_is_left(desk)
 
 
-def test_a_parked_job_whose_body_is_gone_stops_nobody(desk: Desk) -> None:
+def test_a_parked_job_without_a_body_stops_no_other(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     ids = enqueue(desk, "a", 4)
     desk.claim(9)
@@ -715,7 +715,7 @@ def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -
     assert len(desk.claim(1, worker="idle")) == 1
 
 
-def test_nobody_is_called_for_a_group_in_whose_line_nobody_stands(desk: Desk) -> None:
+def test_no_worker_is_called_for_a_group_without_parked_jobs(desk: Desk) -> None:
     desk.wait("idle")
     limit(desk, "a", concurrency=1)
     desk.run(limits.pause(desk.keys, "g:a"))
@@ -724,7 +724,7 @@ def test_nobody_is_called_for_a_group_in_whose_line_nobody_stands(desk: Desk) ->
     assert desk.bell("idle") == []
 
 
-def test_an_idle_worker_hears_of_a_token_that_a_busy_one_will_not_be_there_for(desk: Desk) -> None:
+def test_an_idle_worker_is_called_for_a_token_when_the_other_is_busy(desk: Desk) -> None:
     limit(desk, "a", rate="1/m")
     first, _ = enqueue(desk, "a", 2)
     (plain_one,) = desk.push("{}")
@@ -735,7 +735,7 @@ def test_an_idle_worker_hears_of_a_token_that_a_busy_one_will_not_be_there_for(d
     assert desk.bell("idle") == [b""]
 
 
-def test_an_idle_worker_that_rests_is_told_when_to_look(desk: Desk) -> None:
+def test_a_resting_worker_gets_the_time_of_the_next_token(desk: Desk) -> None:
     limit(desk, "a", rate="3/m")
     enqueue(desk, "a", 2)
     found = desk.turn(5, worker="idle", idle_ms=30_000)

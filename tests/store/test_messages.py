@@ -138,7 +138,7 @@ def test_a_deadline_is_a_whole_number_however_far_it_is(desk: Desk, timeout_ms: 
     desk.drain()
 
 
-def test_who_wants_to_be_told_is_noted_in_the_same_step(desk: Desk) -> None:
+def test_a_waiter_is_stored_in_the_same_step(desk: Desk) -> None:
     id = sent(desk, waiter=INBOX)
     assert desk.ask("HGETALL", "waiters") == {id.encode(): INBOX.encode()}
     other = sent(desk)
@@ -216,7 +216,7 @@ def test_a_message_behind_others_calls_a_worker_and_waits_for_its_turn(desk: Des
     desk.drain()
 
 
-def test_a_delayed_message_calls_a_worker_that_waits_so_that_it_hears_of_the_time(desk: Desk) -> None:
+def test_a_delayed_message_calls_an_idle_worker_so_that_it_learns_the_time(desk: Desk) -> None:
     desk.wait("w1")
     id = sent(desk, delay_ms=60_000)
     assert desk.bell("w1") == [b""]
@@ -246,7 +246,7 @@ def test_a_paused_queue_takes_messages_and_hands_out_none(desk: Desk) -> None:
 # --- must be served
 
 
-def test_without_anybody_nobody_serves_it_and_nothing_is_written(desk: Desk) -> None:
+def test_without_workers_a_message_is_unserved_and_nothing_is_written(desk: Desk) -> None:
     before = everything(desk)
     call = sending(desk, must_be_served="charge", name=NAME, tracked=Tracked("t", 1000), waiter=INBOX, timeout_ms=1000)
     assert desk.run(call) == ("nobody", "")
@@ -254,26 +254,26 @@ def test_without_anybody_nobody_serves_it_and_nothing_is_written(desk: Desk) -> 
     assert everything(desk) == before == {}
 
 
-def test_an_action_that_somebody_serves_is_stored(desk: Desk) -> None:
+def test_an_action_that_is_served_is_stored(desk: Desk) -> None:
     serving(desk, "w1", "charge")
     id = sent(desk, must_be_served="charge")
     assert desk.drain() == [id]
 
 
-def test_an_action_that_no_worker_has_is_served_by_nobody(desk: Desk) -> None:
+def test_an_action_that_no_worker_has_is_unserved(desk: Desk) -> None:
     serving(desk, "w1", "refund")
     assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
     for odd in ("@w1", "refund ", "REFUND", "refund.x"):
         assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
 
 
-def test_who_says_goodbye_serves_no_more_at_once(desk: Desk) -> None:
+def test_a_worker_that_leaves_serves_no_more_at_once(desk: Desk) -> None:
     serving(desk, "w1", "charge")
     assert leaving(desk, "w1") == 0
     assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
 
 
-def test_who_is_silent_for_its_lease_serves_no_more(desk: Desk) -> None:
+def test_a_worker_silent_for_its_lease_serves_no_more(desk: Desk) -> None:
     serving(desk, "w1", "charge")
     desk.advance(SERVE_MS // 2)
     sent(desk, must_be_served="charge")
@@ -284,7 +284,7 @@ def test_who_is_silent_for_its_lease_serves_no_more(desk: Desk) -> None:
     desk.drain()
 
 
-def test_an_action_ends_with_the_lease_of_the_last_who_had_it(desk: Desk) -> None:
+def test_an_action_is_unserved_after_the_lease_of_its_last_worker(desk: Desk) -> None:
     """A deploy: the new worker no longer has the action that the old one, which was killed, had."""
     serving(desk, "old", "charge", "refund")
     serving(desk, "new", "charge")
@@ -296,7 +296,7 @@ def test_an_action_ends_with_the_lease_of_the_last_who_had_it(desk: Desk) -> Non
     desk.drain()
 
 
-def test_an_action_ends_with_the_goodbye_of_the_only_one_who_had_it(desk: Desk) -> None:
+def test_an_action_is_unserved_after_its_only_worker_left(desk: Desk) -> None:
     serving(desk, "old", "charge", "refund")
     serving(desk, "new", "charge")
     leaving(desk, "old")
@@ -306,7 +306,7 @@ def test_an_action_ends_with_the_goodbye_of_the_only_one_who_had_it(desk: Desk) 
 
 
 @pytest.mark.parametrize("garbage", [b"", b"soon", b"-1 {}", b"\xff\xfe", b'{"takes":{}}'])
-def test_what_a_stranger_wrote_among_the_offers_is_no_offer(desk: Desk, garbage: bytes) -> None:
+def test_a_malformed_offer_is_ignored(desk: Desk, garbage: bytes) -> None:
     serving(desk, "w1", "refund")
     desk.ask("HSET", "offers", "charge", garbage)
     assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
@@ -360,7 +360,7 @@ def test_a_repeated_call_leaves_a_message_alone_that_has_ended_with_a_record(des
     assert everything(desk) == before
 
 
-def test_a_repeated_call_is_stored_even_if_the_last_who_served_it_has_gone_meanwhile(desk: Desk) -> None:
+def test_a_repeated_call_is_stored_although_its_last_worker_has_left(desk: Desk) -> None:
     serving(desk, "w1", "charge")
     call = sending(desk, id := new_id(), must_be_served="charge")
     desk.run(call)
@@ -443,7 +443,7 @@ def test_requests_that_leave_together_are_stored_in_order_each_with_its_deadline
     assert sorted(everything(desk)) == ["stats"]
 
 
-def test_of_requests_that_leave_together_those_that_nobody_serves_are_told(desk: Desk) -> None:
+def test_of_requests_in_one_call_the_unserved_ones_are_reported(desk: Desk) -> None:
     serving(desk, "w1", "charge")
     ids, codes = asking(desk, "refund", "charge", "", "@w1", "charge")
     assert codes == [0, 1, 1, 0, 1]
@@ -452,13 +452,13 @@ def test_of_requests_that_leave_together_those_that_nobody_serves_are_told(desk:
     desk.drain()
 
 
-def test_requests_that_nobody_serves_leave_nothing(desk: Desk) -> None:
+def test_unserved_requests_leave_nothing(desk: Desk) -> None:
     assert asking(desk, "charge")[1] == [0]
     assert asking(desk, "charge", "refund")[1] == [0, 0]
     assert everything(desk) == {}
 
 
-def test_requests_to_one_who_was_silent_too_long_are_told(desk: Desk) -> None:
+def test_requests_to_a_worker_silent_too_long_are_reported_as_unserved(desk: Desk) -> None:
     serving(desk, "w1", "charge")
     desk.advance(SERVE_MS + 1)
     assert asking(desk, "charge", "charge")[1] == [0, 0]
@@ -477,7 +477,7 @@ def test_a_lone_request_is_handed_to_a_worker_that_waits(desk: Desk) -> None:
     assert desk.finish([id]) == []
 
 
-def test_a_lone_request_that_nobody_serves_calls_no_worker(desk: Desk) -> None:
+def test_a_single_unserved_request_calls_no_worker(desk: Desk) -> None:
     desk.wait("w1")
     assert asking(desk, "charge")[1] == [0]
     assert desk.bell("w1") == []
@@ -511,7 +511,7 @@ def test_requests_that_leave_together_share_as_others_do(desk: Desk) -> None:
     assert desk.stats().totals["tier:free"] == 6
 
 
-def test_a_hundred_requests_in_one_call_are_told_of_their_ends(desk: Desk, server: Server) -> None:
+def test_the_ends_of_a_hundred_requests_of_one_call_are_published(desk: Desk, server: Server) -> None:
     ids, codes = asking(desk, *[""] * 100)
     assert codes == [1] * 100
     assert desk.claim(200) == ids
@@ -572,7 +572,7 @@ def test_data_beside_a_message_has_an_end_from_birth(desk: Desk) -> None:
 # --- ends
 
 
-def test_who_waits_is_told_of_the_end_and_nothing_stays(desk: Desk, server: Server) -> None:
+def test_the_end_of_a_request_is_published_and_nothing_stays(desk: Desk, server: Server) -> None:
     id = sent(desk, waiter=INBOX)
     desk.claim()
     record = b'{"state":"done","result":7}'
@@ -584,7 +584,7 @@ def test_who_waits_is_told_of_the_end_and_nothing_stays(desk: Desk, server: Serv
 
 
 @pytest.mark.parametrize("verb", ["done", "dead", "cancelled", "expired"])
-def test_every_end_of_a_request_is_told_and_not_kept(desk: Desk, server: Server, verb: str) -> None:
+def test_every_kind_of_end_of_a_request_is_published_and_not_kept(desk: Desk, server: Server, verb: str) -> None:
     id = sent(desk, waiter=INBOX)
     desk.claim()
     record = b'{"state":"%b"}' % verb.encode()
@@ -595,7 +595,7 @@ def test_every_end_of_a_request_is_told_and_not_kept(desk: Desk, server: Server,
 
 
 @pytest.mark.parametrize("verb", ["first", "done", "dead", "cancelled", "expired"])
-def test_an_end_that_nobody_heard_is_kept_for_a_moment_and_counted(desk: Desk, verb: str) -> None:
+def test_an_end_without_listeners_is_kept_for_a_moment_and_counted(desk: Desk, verb: str) -> None:
     id = sent(desk, waiter=INBOX)
     desk.claim()
     state = "done" if verb == "first" else verb
@@ -613,7 +613,7 @@ def test_an_end_that_nobody_heard_is_kept_for_a_moment_and_counted(desk: Desk, v
     assert found.state is State(state)
 
 
-def test_the_end_of_what_nobody_asked_for_is_not_kept_although_nobody_heard_it(desk: Desk) -> None:
+def test_an_end_without_waiters_and_listeners_is_not_kept(desk: Desk) -> None:
     id = sent(desk)
     desk.claim()
     desk.turn(0, kept([id], ttl_ms=-300_000))
@@ -621,7 +621,7 @@ def test_the_end_of_what_nobody_asked_for_is_not_kept_although_nobody_heard_it(d
     assert "unheard" not in desk.stats().totals
 
 
-def test_all_who_wait_for_one_message_are_told(desk: Desk, server: Server) -> None:
+def test_the_end_of_a_message_is_published_to_all_waiters(desk: Desk, server: Server) -> None:
     other = "{relevo:test}:inbox:p2"
     id = sent(desk, waiter=INBOX, name=NAME)
     assert desk.run(attach(desk.keys, id, other.encode())) is True
@@ -633,7 +633,7 @@ def test_all_who_wait_for_one_message_are_told(desk: Desk, server: Server) -> No
     assert desk.record(id) is not None, "under a name it is kept"
 
 
-def test_the_word_of_one_who_lost_the_message_reaches_nobody(desk: Desk, server: Server) -> None:
+def test_a_settlement_after_a_lost_lease_is_not_published(desk: Desk, server: Server) -> None:
     """No double reply. The zombie's answer is refused, and only the heir's is told."""
     id = sent(desk, waiter=INBOX)
     assert desk.claim(worker="zombie", lease_ms=0) == [id]
@@ -652,7 +652,7 @@ def test_the_word_of_one_who_lost_the_message_reaches_nobody(desk: Desk, server:
     assert desk.record(id) is None
 
 
-def test_who_waits_for_a_message_that_is_cancelled_before_it_starts_is_told(desk: Desk, server: Server) -> None:
+def test_a_cancel_before_the_start_is_published_to_the_waiters(desk: Desk, server: Server) -> None:
     id = sent(desk, waiter=INBOX, place=Place(100, "acme", 2.0))
     with listening(server, INBOX) as heard:
         said, more = desk.run(cancel(desk.keys, [(id, 0, "")], 1000))
@@ -673,7 +673,7 @@ def test_a_running_message_is_cancelled_by_its_worker(desk: Desk) -> None:
     desk.turn(0, moved(id, "cancelled", ms=-300_000, text=b'{"state":"cancelled"}'))
 
 
-def test_a_request_that_is_given_back_still_knows_who_waits(desk: Desk, server: Server) -> None:
+def test_a_request_that_is_handed_back_keeps_its_waiters(desk: Desk, server: Server) -> None:
     id = sent(desk, waiter=INBOX)
     for token in (1, 2, 3):
         assert desk.claim() == [id]
@@ -687,7 +687,7 @@ def test_a_request_that_is_given_back_still_knows_who_waits(desk: Desk, server: 
 # --- who serves
 
 
-def test_a_worker_says_that_it_serves_and_it_is_seen(desk: Desk) -> None:
+def test_a_worker_that_serves_is_listed(desk: Desk) -> None:
     about = worker("w1", 3)
     takes = msgspec.json.encode({"takes": {"type": "object"}})
     assert desk.run(serve(desk.keys, about, {"charge": takes, "refund": b"{}"})) == 1
@@ -696,7 +696,7 @@ def test_a_worker_says_that_it_serves_and_it_is_seen(desk: Desk) -> None:
     assert 0 < desk.ask("PTTL", "offers") <= KNOWN_MS
 
 
-def test_saying_it_again_renews_it_and_changes_nothing_else(desk: Desk) -> None:
+def test_serving_again_renews_the_lease_and_changes_nothing_else(desk: Desk) -> None:
     assert serving(desk, "w1") == 1
     until = desk.score("instances", "w1")
     assert until is not None
@@ -725,7 +725,7 @@ def test_a_goodbye_counts_once_and_leaves_what_was_offered_to_be_seen(desk: Desk
     assert 0 < desk.ask("PTTL", "offers") <= KNOWN_MS
 
 
-def test_a_goodbye_of_one_who_never_came_writes_nothing(desk: Desk) -> None:
+def test_leaving_without_having_served_writes_nothing(desk: Desk) -> None:
     assert leaving(desk, "stranger") == 0
     assert everything(desk) == {}
 
@@ -739,7 +739,7 @@ def test_a_goodbye_leaves_the_others(desk: Desk) -> None:
     desk.drain()
 
 
-def test_who_fell_silent_is_forgotten_by_the_next_who_speaks(desk: Desk) -> None:
+def test_a_silent_worker_is_removed_when_another_renews(desk: Desk) -> None:
     serving(desk, "silent")
     desk.advance(SERVE_MS + 1)
     assert seen(desk).instances == ()
@@ -748,7 +748,7 @@ def test_who_fell_silent_is_forgotten_by_the_next_who_speaks(desk: Desk) -> None
     assert desk.ask("HEXISTS", "offers", "@silent") == 0
 
 
-def test_of_many_who_fell_silent_some_are_forgotten_at_a_time(desk: Desk) -> None:
+def test_many_silent_workers_are_removed_some_at_a_time(desk: Desk) -> None:
     for n in range(25):
         desk.run(serve(desk.keys, worker(f"w{n}"), {}))
     desk.advance(SERVE_MS + 1)
@@ -766,7 +766,7 @@ def test_a_worker_may_serve_a_queue_without_actions(desk: Desk) -> None:
 # --- a server without memory
 
 
-def test_a_full_server_takes_no_message_and_is_still_told_who_lives(own_desk: Desk) -> None:
+def test_a_full_server_refuses_messages_and_accepts_renewals_of_workers(own_desk: Desk) -> None:
     desk = own_desk
     serving(desk, "w1")
     id = sent(desk, waiter=INBOX)

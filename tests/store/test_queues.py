@@ -38,7 +38,7 @@ def test_the_numbers_of_a_queue_add_up_in_every_state(desk: Desk) -> None:
     assert stats.totals == {"enqueued": 11, "done": 1, "dead": 1, "cancelled": 1, "expired": 1, "retry": 1}
 
 
-def test_a_queue_nobody_used_counts_nothing(desk: Desk) -> None:
+def test_an_unused_queue_counts_nothing(desk: Desk) -> None:
     stats = desk.stats()
     assert (stats.living, stats.paused, stats.next_due_ms, stats.idle_workers, stats.totals) == (0, False, None, 0, {})
 
@@ -206,7 +206,7 @@ def test_clearing_removes_bodies_that_cannot_be_read(desk: Desk) -> None:
     assert desk.stats().living == 0
 
 
-def test_those_who_wait_for_a_cleared_job_are_told(desk: Desk) -> None:
+def test_a_clear_is_published_to_the_waiters(desk: Desk) -> None:
     (id,) = desk.push()
     desk.run(attach(desk.keys, id, b"told"))
     desk.run(clear(desk.keys))
@@ -223,7 +223,7 @@ def test_counters_that_were_born_in_a_clear_have_an_end(desk: Desk) -> None:
 # --- pause
 
 
-def test_pausing_and_resuming_say_whether_that_changed_anything(desk: Desk) -> None:
+def test_pausing_and_resuming_return_whether_anything_changed(desk: Desk) -> None:
     assert [desk.run(pause(desk.keys, how)) for how in (False, True, True, False, False)] == [
         False,
         True,

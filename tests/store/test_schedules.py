@@ -87,7 +87,7 @@ def test_a_new_schedule_waits_for_its_first_tick(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("code", ["", "digest"])
-def test_a_schedule_said_a_hundred_times_is_one_and_keeps_its_tick(desk: Desk, code: str) -> None:
+def test_a_schedule_enrolled_many_times_is_one_and_keeps_its_tick(desk: Desk, code: str) -> None:
     schedule = made()
     assert enroll(desk, schedule, 5000, code) == "new"
     before = everything(desk)
@@ -134,7 +134,7 @@ def test_what_was_changed_at_run_time_stands_until_the_code_changes(desk: Desk) 
     assert standing(desk).due_ms == 8000
 
 
-def test_code_that_says_what_was_said_at_run_time_changes_nothing(desk: Desk) -> None:
+def test_enrolling_what_was_set_at_run_time_changes_nothing(desk: Desk) -> None:
     enroll(desk, made(), 5000)
     assert standing(desk).seen_ms is None, "a call does not name it for good"
     assert enroll(desk, made(), 6000, "one") == "same"
@@ -204,7 +204,7 @@ def test_a_paused_schedule_waits_for_nothing(desk: Desk) -> None:
     assert standing(desk).due_ms is None
 
 
-def test_a_resumed_schedule_waits_for_the_next_tick_and_somebody_hears_of_it(desk: Desk) -> None:
+def test_a_resumed_schedule_waits_for_the_next_tick_and_calls_a_worker(desk: Desk) -> None:
     enroll(desk, made(), 5000)
     desk.run(store.suspend(desk.keys, "nightly", pause=True))
     desk.wait("w1")
@@ -216,7 +216,7 @@ def test_a_resumed_schedule_waits_for_the_next_tick_and_somebody_hears_of_it(des
     assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9000
 
 
-def test_a_paused_schedule_that_gets_an_end_waits_for_its_tick_and_somebody_hears_of_it(desk: Desk) -> None:
+def test_a_paused_schedule_that_gets_an_end_waits_for_its_tick_and_calls_a_worker(desk: Desk) -> None:
     enroll(desk, made(), 5000)
     desk.run(store.suspend(desk.keys, "nightly", pause=True))
     desk.wait("w1")
@@ -377,7 +377,7 @@ def test_a_queued_tick_keeps_its_place_while_it_waits(desk: Desk) -> None:
     assert desk.ask("HGET", "groups", second) in (b"2 acme", b"2.0 acme")
 
 
-def test_a_job_goes_where_priority_group_and_time_say(desk: Desk) -> None:
+def test_a_job_of_a_schedule_has_its_priority_group_and_time(desk: Desk) -> None:
     schedule = made(overlap="allow")
     enroll(desk, schedule, HOUR)
     normal = one(desk, schedule, HOUR)
@@ -390,7 +390,7 @@ def test_a_job_goes_where_priority_group_and_time_say(desk: Desk) -> None:
     assert desk.members("scheduled") == [later]
 
 
-def test_ticks_that_were_dropped_are_counted_and_told(desk: Desk) -> None:
+def test_dropped_ticks_are_counted_and_listed(desk: Desk) -> None:
     schedule = made()
     enroll(desk, schedule, 1000)
     (id,) = fire(desk, schedule, 9000, due=1000, next=9000 + HOUR, dropped=7) or [""]
@@ -499,7 +499,7 @@ def test_a_schedule_is_given_out_when_its_tick_has_come(desk: Desk) -> None:
     assert found.now_ms >= now + 5000
 
 
-def test_who_takes_a_tick_and_dies_has_it_for_two_seconds(desk: Desk) -> None:
+def test_a_tick_taken_by_a_dead_worker_is_free_after_two_seconds(desk: Desk) -> None:
     enroll(desk, made(), desk.now_ms)
     first = taken(desk)
     assert first.ids == ["@nightly"]
@@ -527,7 +527,7 @@ def test_a_fired_tick_is_not_given_out_again_before_the_next(desk: Desk) -> None
     assert taken(desk).ids == ["@nightly"]
 
 
-def test_letters_and_ticks_are_given_out_together(desk: Desk) -> None:
+def test_outbox_messages_and_ticks_are_given_out_together(desk: Desk) -> None:
     now = desk.now_ms
     enroll(desk, made(), now)
     desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
@@ -544,7 +544,7 @@ def test_an_errand_of_a_schedule_that_is_gone_is_dropped(desk: Desk) -> None:
     assert desk.members("errands") == []
 
 
-def test_a_worker_is_told_of_the_next_tick_with_each_turn_and_while_it_rests(desk: Desk) -> None:
+def test_every_turn_and_rest_gives_the_time_of_the_next_tick(desk: Desk) -> None:
     due = desk.now_ms + 60_000
     assert desk.wait("w1").errand_ms == 0
     enroll(desk, made(), due)

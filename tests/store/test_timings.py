@@ -64,7 +64,7 @@ def test_tasks_that_were_silent_for_a_week_make_room(desk: Desk) -> None:
     assert set(known(desk)) == {"new"}
 
 
-def test_a_task_that_was_silent_for_a_week_is_not_told_of(desk: Desk) -> None:
+def test_a_task_silent_for_a_week_is_not_listed(desk: Desk) -> None:
     desk.run(measure(desk.keys, [("a", sums(1))]))
     found = known(desk)
     at_ms = found["a"].at_ms

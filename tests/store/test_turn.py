@@ -385,7 +385,7 @@ def test_a_follow_up_calls_an_idle_worker(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("how", ["plain", "kept", "dead"])
-def test_those_who_wait_for_a_job_are_told_its_end(desk: Desk, server: Server, how: str) -> None:
+def test_the_end_of_a_job_is_published_to_its_waiters(desk: Desk, server: Server, how: str) -> None:
     a, b = desk.push("{}", "{}")
     desk.ask("HSET", "waiters", a, "inbox1 inbox2")
     desk.claim(2)
@@ -469,7 +469,7 @@ def test_a_stale_worker_can_neither_settle_nor_renew_after_its_lease_was_lost(de
     assert desk.finish([id], token=3, worker="w3") == []
 
 
-def test_who_took_a_job_back_and_died_too_loses_it_again(desk: Desk) -> None:
+def test_a_job_taken_back_by_a_worker_that_died_is_taken_back_again(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="w1", lease_ms=1000)
     desk.advance(1001)
@@ -622,7 +622,7 @@ def test_a_retry_by_a_worker_that_is_full_after_its_turn_reaches_an_idle_one(des
     assert desk.bell("idle") == [b""]
 
 
-def test_a_retry_that_is_due_after_another_calls_nobody(desk: Desk) -> None:
+def test_a_retry_that_is_due_after_another_calls_no_worker(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="full")
     desk.push_one(when="+1000")

@@ -57,7 +57,7 @@ def test_an_empty_queue_has_nothing_to_tell(desk: Desk) -> None:
     assert found.rates == {"1m": None, "5m": None, "15m": None}
 
 
-def test_what_is_ready_is_told_with_oldest_mean_and_stuck(desk: Desk) -> None:
+def test_ready_jobs_are_counted_with_oldest_mean_and_stuck(desk: Desk) -> None:
     now = desk.now_ms
     for hours in (1, 2, 3):
         desk.push_one(body("mail"), id=id_made(now - hours * HOUR))
@@ -119,7 +119,7 @@ def test_running_jobs_are_as_old_as_their_last_attempt(desk: Desk) -> None:
     assert found.tasks == (TaskLoad("mail", 2, 0), TaskLoad("report", 1, 0))
 
 
-def test_a_lease_that_ran_out_counts_once_nobody_takes_the_job_over(desk: Desk) -> None:
+def test_an_expired_lease_counts_while_no_worker_takes_the_job_back(desk: Desk) -> None:
     desk.push(body("mail"))
     desk.claim(1, lease_ms=1000)
     desk.advance(1000)
@@ -166,7 +166,7 @@ def test_dead_letters_whose_record_has_ended_are_not_counted(desk: Desk) -> None
     assert look(desk).states["dead"].size == 1
 
 
-def test_idle_workers_and_a_pause_are_told(desk: Desk) -> None:
+def test_idle_workers_and_a_pause_are_shown(desk: Desk) -> None:
     desk.wait("w1")
     assert not look(desk).paused
     assert look(desk).idle_workers == 1
@@ -200,7 +200,7 @@ def test_rates_are_differences_of_samples(desk: Desk) -> None:
     assert found.clears_in_s is not None and near(round(found.clears_in_s), round(9 / five.done * 60), 2)
 
 
-def test_a_minute_is_kept_once_whoever_looks(desk: Desk) -> None:
+def test_a_minute_is_kept_once_however_often_it_is_read(desk: Desk) -> None:
     desk.run(keep_minute(desk.keys))
     first = desk.ask("HGETALL", "minutes")
     desk.push("{}")
@@ -219,7 +219,7 @@ def test_samples_of_more_than_an_hour_ago_are_forgotten(desk: Desk) -> None:
     assert 0 < desk.ask("PTTL", "minutes") <= 2 * HOUR
 
 
-def test_what_a_stranger_wrote_is_passed_over(desk: Desk) -> None:
+def test_malformed_samples_are_skipped(desk: Desk) -> None:
     desk.ask("HSET", "minutes", "1", "no sample", "x", "1 2 3")
     desk.ask("HSET", "stats", "done", "many")
     desk.ask("ZADD", "ready", 1, "stranger")

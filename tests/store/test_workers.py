@@ -43,7 +43,7 @@ def test_a_renewal_does_not_bring_back_what_has_ended(desk: Desk) -> None:
     assert desk.members("running") == []
 
 
-def test_a_renewal_says_what_somebody_wants_cancelled(desk: Desk) -> None:
+def test_a_renewal_lists_jobs_that_should_be_cancelled(desk: Desk) -> None:
     a, b = desk.push("{}", "{}")
     desk.claim(2)
     desk.run(cancel(desk.keys, [(b, 1000, "")], 10))
@@ -108,7 +108,7 @@ def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk:
 # --- the list of workers
 
 
-def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
+def test_a_worker_is_listed_while_it_renews_its_presence(app: Relevo) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     for _ in range(2):
         app.run(present(app.keys, info))
@@ -120,7 +120,7 @@ def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
     assert app.run(roll(app.keys, now_ms)) == ([], [])
 
 
-def test_a_worker_that_fell_silent_is_told_of_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
+def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
     """However often somebody looks: it must not depend on who came first."""
     app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
     app.run(listed(app.keys, "w1"))
@@ -147,7 +147,7 @@ def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk
         assert desk.server.command("ZRANGE", app.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
 
 
-def test_what_a_stranger_wrote_on_the_list_is_passed_over(app: Relevo, desk: Desk) -> None:
+def test_malformed_entries_of_the_worker_list_are_skipped(app: Relevo, desk: Desk) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     app.run(present(app.keys, info))
     for id in ("w1", "w2", b"\xff"):
