@@ -1,7 +1,7 @@
 """Several servers that stand together on loopback: a cluster, and a primary guarded by sentinels.
 
 Both form in a little over two seconds. The servers themselves set that floor: a cluster node waits two seconds before
-it calls itself ready, and sentinels exchange greetings every two seconds. They fail over when a test kills their primary,
+it calls itself ready, and sentinels exchange greetings every two seconds. They fail over when a test kills a primary,
 and never by themselves, however long the machine stands still.
 """
 
