@@ -105,7 +105,7 @@ class Hand:
 
 @dataclass(frozen=True)
 class Telling:
-    """A worker's word about one job."""
+    """The settlement of one job by a worker."""
 
     id: str
     grip: int
@@ -119,11 +119,11 @@ class Worker:
     """A worker as the machine plays it."""
 
     name: str
-    #: 0: somebody with a loop of his own, who waits for no bell.
+    #: 0: a program with a loop of its own, which waits for no bell.
     idle_ms: int = IDLE_MS
     hands: list[Hand] = field(default_factory=list)
     has_asked: bool = False
-    #: Waits for its bell and asks for nothing meanwhile.
+    #: Waits for its bell and asks for nothing until then.
     is_resting: bool = False
     #: (id, grip) of jobs on its bell, in order.
     rung: list[tuple[str, int]] = field(default_factory=list)
@@ -148,7 +148,7 @@ class Engine:
         self.unsure: list[list[Job]] = []
         self.told: list[tuple[Worker, Telling]] = []
         self.tokens: dict[str, int] = {}
-        #: A ring may have gone to somebody who died: until the others look up, nobody may know of a ready job.
+        #: A ring may have gone to a dead worker: until the others look up, none may know of a ready job.
         self.is_ring_lost = False
         self.tick()
 
@@ -234,7 +234,7 @@ class Engine:
         assert seen.claim is not None and seen.claim.worker in idle
         grip = self.model.lend(job, LEASE_MS)
         self._next_token(job.id, seen.claim.token)
-        for worker in self.workers:  # the one who was called may be dead
+        for worker in self.workers:  # the one that was called may be dead
             if worker.name == seen.claim.worker:
                 worker.rung.append((job.id, grip))
 
@@ -245,7 +245,7 @@ class Engine:
     @property
     def repeatable(self) -> list[list[Job]]:
         """Pushes that may be said again."""
-        # A job that ended meanwhile without leaving a record cannot be told from one that never came.
+        # A job that has ended without a record looks like one that never came.
         return [jobs for jobs in self.unsure if all(not j.lives or j.state in LIVING or j.has_record for j in jobs)]
 
     def repeat_push(self, number: int) -> None:
@@ -277,7 +277,7 @@ class Engine:
             self.told += [(worker, telling) for telling in tellings]
         worker.has_asked = worker.has_asked or want > 0
         if not want or self.model.is_paused:
-            assert not found.ids and not found.lost, "handed out by a paused queue or to somebody without room"
+            assert not found.ids and not found.lost, "handed out by a paused queue or to a worker without room"
             if want:
                 until_ms = self.model.paused_ms
                 assert found.wake_ms == (0 if until_ms == math.inf else START_MS + until_ms)
@@ -316,7 +316,7 @@ class Engine:
         times += [job.lease_end_ms for job in self.model.of("running")]
         looks: list[bytes] = self.perform(Call([b"ZRANGE", self.queue.key("parking"), 0, 0, b"WITHSCORES"]))
         if looks and (not times or not int(looks[1]) > min(times) + START_MS):
-            # Where nothing lives, a pause that ends calls nobody who rests.
+            # Where nothing lives, a pause that ends calls no resting worker.
             assert wake_ms == int(looks[1]) or (not self.model.of(*LIVING) and wake_ms == 0)
         else:
             assert self._is_at(wake_ms, min(times)) if times else wake_ms == 0
@@ -468,7 +468,7 @@ class Engine:
 
     # by hand
     def person(self, number: int, does: str) -> None:
-        """Somebody has a wish about a job."""
+        """A person acts on a job."""
         job = _pick(list(self.model.jobs.values()), -1 - number)
         match does:
             case "cancel":
@@ -611,7 +611,7 @@ class Engine:
         self._compare_terms(found)
         standing = [id for line in found.lines.values() for id in line]
         assert len(set(standing)) == len(standing), "it stands in two lines"
-        assert waiting <= set(standing), "it waits for nobody"
+        assert waiting <= set(standing), "it waits in no line"
         counted = {name: int(count) for name, count in found.holding.items() if name.startswith("#")}
         held = {id: set(names.decode().split("\n")) for id, names in found.holding.items() if id not in counted}
         for name in (*NAMES, "q:"):
@@ -626,7 +626,7 @@ class Engine:
             self._compare_looks(name, line, found)
         assert set(counted) <= {f"#{name}" for name in (*NAMES, "q:")}
         assert found.sets["parking"].keys() <= {*NAMES, "q:"}
-        assert "lines" not in found.ttls or found.sets["parking"], "nobody stands in a line, yet their time goes on"
+        assert "lines" not in found.ttls or found.sets["parking"], "no line has a job, yet their virtual time stays"
 
     def _compare_terms(self, found: Snapshot) -> None:
         now_ms = self.now_ms + self._ticks
@@ -635,7 +635,7 @@ class Engine:
             one = read.pop(name)
             assert f"{one.terms} {int(one.paused)}" == self._terms(name)
             assert self._is_at(one.probe_ms, limit.probe_ms) if one.probe_ms else not limit.probe_ms
-        for name, one in read.items():  # pauses that have ended, and that nobody has met since
+        for name, one in read.items():  # pauses that have ended, and that no turn has met since
             assert (one.concurrency, one.rate, one.paused, one.probe_ms) == (None, None, False, None)
             assert found.sets["parking"].get(name, math.inf) <= now_ms, f"{name} stays for ever"
         named = {f"b:{name[2:]}" for name, limit in self.model.limits.items() if limit.probe_ms}
@@ -644,13 +644,13 @@ class Engine:
         assert named <= found.pauses <= named | found.limits.keys() | {"q:"}
 
     def _compare_looks(self, name: str, line: list[str], found: Snapshot) -> None:
-        """A line is looked at in time: now, if somebody in it may go and was not let go."""
+        """A line is looked at in time: now, if a job in it may go and was not let go."""
         look_at = found.sets["parking"].get(name)
         limit = self.model.limits.get(name)
         if not line:
             if limit is not None and self.model.now_ms < limit.paused_ms < math.inf:
-                assert (look_at or math.inf) <= START_MS + limit.paused_ms, "nobody will forget the pause"
-            assert limit is None or not limit.probe_ms or look_at is not None, "nobody will close the breaker"
+                assert (look_at or math.inf) <= START_MS + limit.paused_ms, "nothing will remove the pause"
+            assert limit is None or not limit.probe_ms or look_at is not None, "nothing will close the breaker"
             return
         assert look_at is not None
         now_ms = self.model.now_ms
@@ -658,17 +658,17 @@ class Engine:
         room = self.model.room(name)
         let_go = found.sets["ready"].keys() & set(line)
         if len(let_go) < min(room, len(line)):
-            assert look_at - START_MS < now_ms + SLACK_MS, f"{room} of {line} may go, and nobody looks"
+            assert look_at - START_MS < now_ms + SLACK_MS, f"{room} of {line} may go, and no turn looks"
         if limit is None or room > 0:
             return
         if limit.paused_ms > now_ms or limit.probe_ms > now_ms:
             goes_on_ms = max(limit.paused_ms, limit.probe_ms)
-            assert look_at - START_MS < goes_on_ms + SLACK_MS, "it goes on then, and nobody looks"
+            assert look_at - START_MS < goes_on_ms + SLACK_MS, "it goes on then, and no turn looks"
             return
         most = 1 if limit.probe_ms else limit.concurrency
         if limit.every_ms and (most is None or self.model.running(name) < most):
             token_ms = limit.full_ms - (limit.burst - 1) * limit.every_ms
-            assert look_at - START_MS < token_ms + SLACK_MS, "it may go then, and nobody looks"
+            assert look_at - START_MS < token_ms + SLACK_MS, "it may go then, and no turn looks"
 
     def _compare_places(self, found: Snapshot) -> None:
         jobs = self.model.jobs

@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
 
 # One rule that chooses among all steps, not a rule per step: Hypothesis leaves out half of a machine's rules in each
-# example, and a queue that nobody pushes to or claims from has no stories to tell. What is left out here is trouble.
+# example, and without pushes or claims a queue has no stories to tell. What is left out here is trouble.
 WORK = [
     Step("enqueue", {"specs": ONE}),
     Step("claim", {"number": ANY, "want": WANTED}),
@@ -199,7 +199,7 @@ def test_the_same_retry_settled_twice_counts_once(client: Client) -> None:
 
 
 def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(client: Client) -> None:
-    """Nobody may sleep for ever beside a ready job."""
+    """No worker may sleep for ever beside a ready job."""
     engine = Engine(client, 0)
     engine.claim(0, 1)
     engine.claim(1, 1)
@@ -224,7 +224,7 @@ def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
 
 
 def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_one(client: Client) -> None:
-    """A job whose worker was seen dying waits for nobody's lease to end."""
+    """A job whose worker was seen dying does not wait for its lease to end."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)
@@ -238,7 +238,7 @@ def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_
 
 
 def test_an_idle_worker_is_called_for_what_another_gives_back(client: Client) -> None:
-    """Who gives back with a full house does not come for it again."""
+    """A worker without room that hands a job back does not ask for it again."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)

@@ -38,7 +38,7 @@ Letters = dict[str, bytes]
 
 @pytest.fixture
 def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
-    """All letters that somebody delivers. What a dead relay had taken is soon somebody else's."""
+    """All outbox messages that are delivered. What a dead relay had taken can soon be taken again."""
     seen: Letters = {}
     deliver = relay.deliver
 
@@ -133,7 +133,7 @@ class Story:
         return totals
 
     async def _is_quiet(self) -> bool:
-        """The queues are looked at one after the other: only if nothing moved meanwhile were they at rest together."""
+        """The queues are looked at one after the other: only if nothing moved in between were they at rest together."""
         before = await self._at_rest()
         return before is not None and before == await self._at_rest()
 
@@ -189,7 +189,7 @@ class Graph(Story):
         super().__init__(app, seed, letters)
         self.jobs: list[Job[Any]] = []
         self.parents: list[dict[int, str]] = []
-        #: how often somebody wanted it to run
+        #: how often it was asked to run
         self.lives: list[int] = []
 
     async def enqueue(self) -> None:
@@ -247,7 +247,7 @@ class Graph(Story):
                 if failed:
                     return f"it still waits, and {failed} failed"
                 open = [one for one, state in states.items() if state is State.WAITING]
-                return "" if awaited or open else f"it waits for nobody: {states}"
+                return "" if awaited or open else f"it waits for no job: {states}"
             case _:
                 return "it is not at rest"
 

@@ -1,4 +1,4 @@
-"""A queue as a test handles it: scripts called with short words, and their keys read directly."""
+"""A queue as a test handles it: scripts called by short names, and their keys read directly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Desk:
         done_max: int = 1000,
         dead_max: int = 1000,
     ) -> Turn:
-        """One turn of a worker; it joins the idle ones only if `idle_ms` says so."""
+        """One turn of a worker; it joins the idle ones only with `idle_ms`."""
         limits = Limits(lease_ms, idle_ms, done_max, dead_max)
         found: Turn = self.run(turn(self.keys, worker, limits, want, settled or Settled()))
         return found

@@ -15,13 +15,13 @@ from relevo.store.plan import Call
 from relevo.store.push import CHUNK, CHUNK_BYTES, NewJob
 from relevo.store.relay import REPORTS, deliver, hear_all, relay
 from tests.store.desk import Desk, new_id
-from tests.store.kin import BODY, KEEP_MS, bag, end, given, letters, state_of, step_by_step, waiting
+from tests.store.kin import BODY, KEEP_MS, bag, end, given, outbox, state_of, step_by_step, waiting
 
 PER_REPORT = 7  # arguments
 
 
 class Calls:
-    """What was called, and how much was said."""
+    """The calls that were made, and their bytes."""
 
     def __init__(self) -> None:
         self.of: Counter[str] = Counter()
@@ -138,7 +138,7 @@ def test_thousands_of_jobs_depend_on_one(desk: Desk, how: str, policies: str, be
     assert all(len(rows) <= REPORTS for rows in calls.heard)
     stats = desk.stats()
     assert getattr(stats, becomes) == many
-    assert len(letters(desk)) == ("w" in policies), "one letter ends the waiting of all"
+    assert len(outbox(desk)) == ("w" in policies), "one outbox message ends the waiting of all"
 
 
 def test_one_outbox_message_reports_an_end_to_thousands_of_jobs(desk: Desk) -> None:
@@ -146,15 +146,15 @@ def test_one_outbox_message_reports_an_end_to_thousands_of_jobs(desk: Desk) -> N
     jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs_of(1, KEEP_MS, gated=True)) for _ in range(2 * CHUNK)]
     desk.run(push_dependents(lambda _: desk.keys, "default", jobs, {"default": [(parent, "c")]}, 1000))
     end(desk, parent, "plain")
-    assert list(letters(desk)) == [f"{parent}.2"]
+    assert list(outbox(desk)) == [f"{parent}.2"]
     calls = Calls()
     assert step_by_step(desk.run, relay(lambda _: desk.keys, ["default"], 1000), calls.note) == 1
     assert calls.of == {"errands": 2, "hear": len(jobs) // REPORTS}
-    assert (desk.stats().ready, desk.stats().waiting, letters(desk)) == (len(jobs), 0, {})
+    assert (desk.stats().ready, desk.stats().waiting, outbox(desk)) == (len(jobs), 0, {})
 
 
 def test_a_gate_is_the_last_thing_that_is_opened(desk: Desk) -> None:
-    """Its letter is there until all it stands for has been told."""
+    """Its outbox message is there until all it stands for was reported."""
     parents = [desk.push_one(BODY) for _ in range(3)]
     needs = needs_of(3, KEEP_MS, gated=True)
     jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs) for _ in range(REPORTS)]
@@ -162,12 +162,12 @@ def test_a_gate_is_the_last_thing_that_is_opened(desk: Desk) -> None:
 
     def look(name: str, call: Call[Any]) -> None:
         if name in ("follow", "hear"):
-            seen.append(gate_of(jobs[0].id) in letters(desk))
+            seen.append(gate_of(jobs[0].id) in outbox(desk))
 
     for parent in parents:
         end(desk, parent, "kept")
     named: list[tuple[str, Policy]] = [(id, "c") for id in parents]
     step_by_step(desk.run, push_dependents(lambda _: desk.keys, "default", jobs, {"default": named}, 1000), look)
     assert seen == [True] * (3 + 4)
-    assert letters(desk) == {}
+    assert outbox(desk) == {}
     assert (desk.stats().ready, bag(desk, jobs[0].id)) == (REPORTS, {})

@@ -1,7 +1,7 @@
-"""Callbacks in their queue: promised before their message is sent, settled by the first word, told of reports before.
+"""Callbacks in their queue: promised before their message is sent, given progress, settled by the first outcome.
 
-What is told comes twice, late and in any order; who dies leaves something that ends. In these tests a message lives in
-`embedding:actions`, its callback in `ingestion:callbacks`, and the test moves the time.
+Outcomes come twice, late and in any order; a process that dies leaves nothing without an end. In these tests a message
+lives in `embedding:actions`, its callback in `ingestion:callbacks`, and the test moves the time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id
-from tests.store.kin import end, everything, letters, state_of
+from tests.store.kin import end, everything, outbox, state_of
 
 CALLBACKS, ACTIONS = "ingestion:callbacks", "embedding:actions"
 BODY = b'{"t":"ingestion.ready","i":"reply","a":[{"context":7}]}'
@@ -137,7 +137,7 @@ def test_a_promise_is_a_job_that_waits_with_its_deadline_beside_it(pair: Pair) -
     callback = pair.promise()
     assert state_of(pair.callbacks, callback) == "waiting"
     assert (pair.callbacks.members("waiting"), pair.callbacks.stats().living) == ([callback], 1)
-    ((letter, text),) = letters(pair.callbacks).items()
+    ((letter, text),) = outbox(pair.callbacks).items()
     assert (letter, text.splitlines()[0]) == (f"{callback}.late", "timeout 1 deadline")
     due = pair.callbacks.score("errands", letter) or 0
     assert due == pair.callbacks.now_ms + TIMEOUT_MS
@@ -204,11 +204,11 @@ def test_every_end_of_the_message_settles_its_callback_and_removes_the_deadline(
     record = {"plain": b"", "kept": b'{"state":"done","result":[1]}', "done": b'{"state":"done","result":[1]}'}
     end(pair.actions, message, how, record=record.get(how, b""))
     assert pair.relay() == 1
-    assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
+    assert (outbox(pair.actions), outbox(pair.callbacks)) == ({}, {})
     assert state_of(pair.callbacks, callback) == "ready"
     reply = pair.reply(callback)
     assert reply.context == 7
-    if how == "plain":  # nothing was kept of what it returned, and nobody pretends otherwise
+    if how == "plain":  # nothing was kept of what it returned, and the reply has no result
         assert (reply.status, reply.error and reply.error.reason) == ("failed", "result_not_kept")
     else:
         assert reply.status == ENDS[how]
@@ -241,7 +241,7 @@ def test_the_deadline_settles_a_callback_at_its_time_and_not_before(pair: Pair) 
     pair.advance(1_001)
     assert (pair.relay(), state_of(pair.callbacks, callback)) == (1, "ready")
     assert pair.reply(callback).status == "timeout"
-    assert letters(pair.callbacks) == {}
+    assert outbox(pair.callbacks) == {}
 
 
 @pytest.mark.parametrize(("state", "body"), [("timeout", LATE), ("done", BODY), ("dead", BODY), ("cancelled", BODY)])
@@ -341,7 +341,7 @@ def test_cleared_callbacks_leave_an_outbox_message_that_ends(pair: Pair) -> None
     pair.relay()
     pair.advance(TIMEOUT_MS + 1)
     pair.relay()
-    assert (letters(pair.callbacks), pair.callbacks.stats().living) == ({}, 0)
+    assert (outbox(pair.callbacks), pair.callbacks.stats().living) == ({}, 0)
     assert state_of(pair.callbacks, callback) == "unknown"
 
 
@@ -353,7 +353,7 @@ def test_a_callback_that_was_cancelled_does_not_come_back_at_its_deadline(pair: 
     pair.relay()
     assert state_of(pair.callbacks, callback) == "cancelled"
     assert pair.callbacks.ask("HLEN", "jobs") == 0
-    assert letters(pair.callbacks) == {}
+    assert outbox(pair.callbacks) == {}
 
 
 @pytest.mark.parametrize("state", ["done", "dead"])
@@ -521,7 +521,7 @@ def test_an_outbox_message_with_an_unreadable_record_delays_no_other(pair: Pair,
     pair.actions.ask("ZADD", "errands", 1, "a.2")
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
     pair.relay()
-    assert letters(pair.actions) == {}
+    assert outbox(pair.actions) == {}
     assert state_of(pair.callbacks, good) == "ready"
     pair.advance(TIMEOUT_MS + 1)
     pair.relay()
@@ -538,7 +538,7 @@ def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pai
     before = everything(pair.callbacks)
     pair.advance(ERRAND_MS + 1)
     assert pair.relay() == 1
-    assert (everything(pair.callbacks), letters(pair.actions)) == (before, {})
+    assert (everything(pair.callbacks), outbox(pair.actions)) == (before, {})
 
 
 def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair: Pair) -> None:
@@ -562,11 +562,11 @@ def test_a_reply_counts_while_a_relay_holds_the_deadline(pair: Pair) -> None:
     assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
     assert pair.reply(callback).status == "done"
     assert pair.body(callback) == BODY
-    assert letters(pair.callbacks) == {}
+    assert outbox(pair.callbacks) == {}
 
 
 def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadline(pair: Pair) -> None:
-    """Services refuse this; whoever does it all the same gets a callback that ends."""
+    """Services refuse this; a client that does it gets a callback that ends."""
     first, second = pair.promise(), pair.promise()
     name = Name("embedding.generate:k", 60_000)
     message = pair.send(first, name=name)
@@ -589,7 +589,7 @@ def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_onc
     messages = {pair.send(callback) for callback in callbacks}
     handled: Counter[str] = Counter()
     statuses: Counter[str] = Counter()
-    #: letters that a relay took and tells once more, whoever else did so meanwhile
+    #: outbox messages that a relay took and delivers once more
     in_hand: list[tuple[str, bytes]] = []
     for turn in itertools.count():
         pair.advance(chance.randrange(0, 400))
@@ -628,6 +628,6 @@ def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_onc
     pair.relay()
     handled.update(pair.handle_all())
     assert handled == Counter(callbacks)
-    assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
+    assert (outbox(pair.actions), outbox(pair.callbacks)) == ({}, {})
     assert pair.callbacks.stats().living == pair.actions.stats().living == 0
     assert min(statuses[status] for status in ("done", "failed", "cancelled", "timeout")) > 5, statuses

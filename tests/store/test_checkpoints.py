@@ -1,4 +1,4 @@
-"""checkpoint: what a running job keeps of how far it is, who may write it, and what ends it."""
+"""checkpoint: the progress that a running job keeps, which worker may write it, and what ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORD = b'{"state":"dead","reason":"permanent","target":"shop.charge","body":' 
 
 @pytest.fixture
 def held(desk: Desk) -> str:
-    """A job that somebody holds with token 1."""
+    """A job held with token 1."""
     (id,) = desk.push(BODY)
     assert desk.claim() == [id]
     return id
@@ -37,7 +37,7 @@ def is_there(desk: Desk, id: str) -> bool:
     return bool(desk.ask("EXISTS", f"carried:{id}"))
 
 
-# --- who may write
+# --- the right to write
 
 
 def test_checkpoints_of_the_lease_holder_are_kept_and_may_be_repeated(desk: Desk, held: str) -> None:
@@ -82,7 +82,7 @@ def test_a_job_that_waits_is_refused(desk: Desk) -> None:
 
 @pytest.mark.parametrize("verb", ["back", "retry"])
 def test_a_worker_that_handed_the_job_back_cannot_write(desk: Desk, held: str, verb: str) -> None:
-    """Its token stays with the job until somebody else takes it, and must not count meanwhile."""
+    """Its token stays with the job until another worker takes it, and must not count in between."""
     desk.turn(0, moved(held, verb, ms=60_000))
     assert not write(desk, held)
     assert not is_there(desk, held)
@@ -92,7 +92,7 @@ def test_a_worker_that_handed_the_job_back_cannot_write(desk: Desk, held: str, v
 def test_only_the_worker_that_holds_the_lease_can_write(desk: Desk, held: str) -> None:
     assert write(desk, held, value=b"1")
     desk.run(abandon(desk.keys, [(held, 1)]))
-    assert write(desk, held, value=b"2"), "nobody has taken it back yet"
+    assert write(desk, held, value=b"2"), "no worker has taken it back yet"
     assert desk.turn(1, worker="w2").lost[0][0].decode() == held
     assert not write(desk, held, 1, b"3")
     assert read(desk, held) == b"2"

@@ -24,7 +24,7 @@ from tests.conftest import CHAOS, AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
-from tests.store.kin import KEEP_MS, cancelling, child_of, everything, letters, relayed, reviving, state_of
+from tests.store.kin import KEEP_MS, cancelling, child_of, everything, outbox, relayed, reviving, state_of
 
 BODY = b'{"t":"shop.charge","k":{"n":7}'
 TASK, TTL_MS = "task_7", 60_000
@@ -313,7 +313,7 @@ def test_what_waits_for_a_dead_letter_to_be_retried_does_not_wait_for_ever(desk:
     desk.advance(60_001)  # until it could have been retried
     relayed(desk, {"shop:actions": desk.keys})
     assert state_of(desk, child) == "cancelled"
-    assert letters(desk) == {}
+    assert outbox(desk) == {}
 
 
 def test_a_callback_goes_on_waiting_when_its_message_is_cleaned_up(desk: Desk) -> None:
@@ -340,7 +340,7 @@ def test_a_full_server_can_be_cleaned_up(own_desk: Desk) -> None:
 
 
 class Story:
-    """A queue in which messages come and go while somebody cleans up, and what must be true of it all the time."""
+    """A queue in which messages come and go during a clean-up, and what must be true of it all the time."""
 
     def __init__(self, desk: Desk, chance: random.Random) -> None:
         self.desk = desk

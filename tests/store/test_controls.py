@@ -148,7 +148,7 @@ def test_no_more_jobs_of_a_queue_run_than_its_limit_allows(desk: Desk) -> None:
     ids = enqueue(desk, "charge", 5)
     found = desk.turn(10, idle_ms=30_000)
     assert started(found) == ids[:2]
-    assert found.wake_ms > found.now_ms, "nobody need ask again before something ends"
+    assert found.wake_ms > found.now_ms, "no worker needs to ask again before a job ends"
     assert (desk.stats().ready, desk.stats().waiting) == (3, 0), "they stay where they are"
     assert desk.claim(10, worker="other") == []
     assert started(desk.turn(10, plain(ids[:1]))) == ids[2:3]
@@ -194,7 +194,7 @@ def test_an_idle_worker_is_called_when_a_place_of_the_queue_is_free(desk: Desk) 
     desk.wait("idle")
     found = desk.turn(0, plain([first]), worker="busy")
     assert desk.bell("idle") == [b""]
-    assert found.wake_ms == found.now_ms, "and who told of the end hears that there is something"
+    assert found.wake_ms == found.now_ms, "the worker that settled asks again at once"
     assert desk.claim(1, worker="idle") == [second]
 
 
@@ -204,7 +204,7 @@ def test_the_rate_of_a_queue_gives_the_time_of_the_next_start(desk: Desk) -> Non
     found = desk.turn(10, idle_ms=30_000, lease_ms=3_600_000)
     assert started(found) == ids[:2]
     assert 0 < found.wake_ms - found.now_ms <= 10_000
-    assert desk.run(rest(desk.keys, "w", 30_000))[1] == found.wake_ms, "who rests hears it, too"
+    assert desk.run(rest(desk.keys, "w", 30_000))[1] == found.wake_ms, "a resting worker gets it, too"
     desk.advance(10_000)
     assert desk.claim(10, lease_ms=3_600_000) == ids[2:3]
     desk.advance(20_000)
@@ -271,7 +271,7 @@ def test_one_that_waits_for_its_group_waits_for_its_task_next_and_keeps_its_rank
 
 
 def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
-    """What cannot start anyway keeps nobody else of its tenant from starting."""
+    """What cannot start anyway keeps no other job of its tenant from starting."""
     limit(desk, "g:a", concurrency=1)
     desk.run(limits.pause(desk.keys, "t:charge"))
     charges = enqueue(desk, "charge", 3, group="a")
@@ -324,7 +324,7 @@ def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(desk: Desk) -> 
     desk.ask("PEXPIRE", "idle", 60_000)
     ends_ms = desk.now_ms + 60_000
     assert desk.run(queues.pause(desk.keys, True, ends_ms, b'{"reason":"why"}')) is True
-    assert desk.bell("idle") == [b""], "who is idle asks, and hears when it ends"
+    assert desk.bell("idle") == [b""], "the idle worker asks, and gets the end of the pause"
     assert desk.run(queues.pause(desk.keys, True, ends_ms)) is False
     desk.ask("DEL", "bell:idle")
     found = desk.turn(5, worker="idle", idle_ms=30_000)
@@ -333,7 +333,7 @@ def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(desk: Desk) -> 
     desk.advance(60_001)
     assert not desk.stats().paused
     assert desk.claim(5, worker="other") == ids
-    assert desk.bell("idle") == [b""], "everybody who asked is called"
+    assert desk.bell("idle") == [b""], "every worker that asked is called"
     assert desk.ask("EXISTS", "paused") == 0
     assert desk.ask("EXISTS", "pauses") == 0
     assert desk.run(queues.pause(desk.keys, False)) is False
@@ -523,7 +523,7 @@ def test_a_breaker_with_nothing_to_probe_closes_by_itself(desk: Desk) -> None:
     assert desk.run(pauses(desk.keys, "default", found.now_ms, desk.run(written(desk.keys)))) == []
     assert 290_000 < found.wake_ms - found.now_ms <= 300_000
     now, wake, *_ = desk.run(rest(desk.keys, "w", 30_000))
-    assert wake - now <= 300_000, "who rests hears of it, too"
+    assert wake - now <= 300_000, "a resting worker gets it, too"
     desk.advance(300_000)
     desk.wait("w")
     assert desk.run(limits.limits(desk.keys)) == []
@@ -582,7 +582,7 @@ def test_a_probe_that_goes_well_leaves_nothing_to_look_at(desk: Desk) -> None:
     assert [desk.ask("EXISTS", key) for key in ("limits", "pauses", "parking", "holding")] == [0, 0, 0, 0]
 
 
-# what it costs those who do not use it
+# the cost for queues that do not use it
 
 
 def test_a_queue_without_limits_and_pauses_costs_a_fixed_number_of_commands(desk: Desk) -> None:

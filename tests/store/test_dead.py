@@ -453,7 +453,7 @@ def lead(desk: Desk, verb: Any, run: Replay, owner: str = "me") -> tuple[bool, b
 
 def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
     run = Replay(Ids()(), total=9)
-    assert lead(desk, "note", run) == (False, False, None), "nobody took it"
+    assert lead(desk, "note", run) == (False, False, None), "it was not taken"
     assert lead(desk, "take", run) == (True, False, None)
     assert lead(desk, "take", run)[0], "told again"
     assert lead(desk, "take", run, "other") == (False, False, run)
@@ -462,7 +462,7 @@ def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
     desk.advance(SILENT_MS)
     said, _, before = lead(desk, "take", run, "other")
     assert said and before is not None and before.retried == 1, "the silent one's last word counts"
-    assert not lead(desk, "note", run)[0], "who was taken for dead leads no more"
+    assert not lead(desk, "note", run)[0], "a worker taken for dead leads no more"
     found = desk.run(replays.one(desk.keys, run.id))
     assert (found.retried, found.is_led) == (1, True)
 
@@ -483,7 +483,7 @@ def test_a_request_to_stop_a_replay_reaches_its_leader_once(desk: Desk) -> None:
         assert lead(desk, "stop", run, "")[:2] == (True, True)
     assert lead(desk, "note", run)[1]
     lead(desk, "end", run)
-    assert not lead(desk, "stop", run, "")[1], "nobody is there to hear it"
+    assert not lead(desk, "stop", run, "")[1], "there is no leader"
     assert lead(desk, "take", run)[:2] == (True, False)
     assert not lead(desk, "note", run)[1], "a new start forgets old wishes"
 

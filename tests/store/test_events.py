@@ -1,4 +1,4 @@
-"""Events: published to all who subscribed, delivered to each of them once whoever dies, and never in anybody's way."""
+"""Events: published to all subscriptions, delivered to each once although processes die, and never delaying others."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_each_subscription_gets_a_matching_event_once_and_no_other(bus: Bus) -> 
     assert sorted(to.queue for to in event.to) == sorted(map(queue_of, wanted))
     for pattern in bus.known():
         assert bus.waiting(pattern) == [event.id] * (pattern in wanted)
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_a_topic_that_is_none_is_refused(bus: Bus) -> None:
@@ -159,7 +159,7 @@ def test_one_outbox_message_holds_the_event_and_its_recipients(bus: Bus) -> None
         bus.subscribe("shop.sold", name, max_backlog=7, discard="new", retention_ms=1000)
     place = Place(50, "tenant 7 % é\n", 2.5, "free tier")
     event = bus.publish(place=place, tracked=Tracked("task\n 1", 5000), log=Log("shop:notifications", 1000, 10))
-    ((id, text),) = bus.letters().items()
+    ((id, text),) = bus.outbox().items()
     assert id == letter_id(event.id)
     assert event_of(text) == event
     since = {name: one.created_ms for name, one in bus.known().items()}
@@ -176,10 +176,10 @@ def test_an_event_published_twice_has_one_outbox_message_with_the_same_recipient
     bus.subscribe("shop.sold", "b")
     second = bus.publish(id=first.id)
     assert second == first
-    assert list(bus.letters()) == [letter_id(first.id)]
-    assert bus.relay().delivered == 0, "who said it again has it for a while"
+    assert list(bus.outbox()) == [letter_id(first.id)]
+    assert bus.relay().delivered == 0, "the publisher that repeated it holds it for a while"
     bus.run(deliver_event(bus.keys, bus.app.keys_of, second))
-    assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([first.id], [], {})
+    assert (bus.waiting("a"), bus.waiting("b"), bus.outbox()) == ([first.id], [], {})
 
 
 def test_published_again_after_it_was_delivered_it_changes_nothing(bus: Bus) -> None:
@@ -188,7 +188,7 @@ def test_published_again_after_it_was_delivered_it_changes_nothing(bus: Bus) -> 
     before = everything(bus.desk("a"))
     assert bus.send(id=event.id).id == event.id
     assert everything(bus.desk("a")) == before
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_a_broadcast_subscription_gets_events_while_its_lease_lives_and_is_removed_then(bus: Bus) -> None:
@@ -275,9 +275,9 @@ def test_the_event_of_a_killed_publisher_is_delivered_by_the_next_relay(bus: Bus
     bus.advance(GONE)
     late = bus.relay()
     assert (late.delivered, late.next_ms) == (1, 0)
-    assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([event.id], [event.id], {})
+    assert (bus.waiting("a"), bus.waiting("b"), bus.outbox()) == ([event.id], [event.id], {})
     bus.run(deliver_event(bus.keys, bus.app.keys_of, event))
-    assert (bus.waiting("a"), bus.waiting("b"), bus.letters()) == ([event.id], [event.id], {})
+    assert (bus.waiting("a"), bus.waiting("b"), bus.outbox()) == ([event.id], [event.id], {})
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -296,7 +296,7 @@ def test_a_publisher_may_be_killed_after_any_step(bus: Bus, steps: int) -> None:
     bus.advance(GONE)
     bus.relay()
     assert [bus.waiting(name) for name in "abc"] == [[id] * (steps > 0)] * 3, "all of them or none"
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_a_relay_that_dies_with_an_event_is_followed_by_another(bus: Bus) -> None:
@@ -323,7 +323,7 @@ def test_confirming_an_outbox_message_takes_no_other(bus: Bus) -> None:
 def test_an_event_in_the_outbox_of_any_queue_is_delivered_from_there(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     event = bus.publish()
-    ((id, text),) = bus.letters().items()
+    ((id, text),) = bus.outbox().items()
     bus.run(finish(bus.keys, [id]))
     shop = Desk(bus.run, bus.app.keys_of("shop:actions"), bus.server)
     shop.ask("HSET", "letters", id, text)
@@ -525,7 +525,7 @@ def test_an_unreadable_outbox_message_is_dropped_and_delays_no_other(
     with caplog.at_level(logging.ERROR, "relevo.relay"):
         assert bus.relay().delivered == 2
     assert "letter x.event cannot be read and is dropped" in caplog.text
-    assert (bus.waiting("a"), bus.letters()) == ([event.id], {})
+    assert (bus.waiting("a"), bus.outbox()) == ([event.id], {})
 
 
 def test_a_queue_that_cannot_be_does_not_keep_the_event_from_the_others(
@@ -562,7 +562,7 @@ def test_the_queue_of_a_subscription_that_ended_is_cleared_and_forgotten(bus: Bu
     assert {key for key in everything(desk) if desk.ask("PTTL", key) == -1} == set()
     assert bus.run(bus_queues(bus.app)) == [queue_of("b")]
     assert bus.waiting("b") == ids
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_after_a_killed_instance_nothing_is_left_of_its_broadcast_subscription(
@@ -629,12 +629,12 @@ def test_what_still_runs_in_a_queue_that_is_closed_is_left_to_its_worker(bus: Bu
     assert bus.relay().delivered == 0
     assert desk.finish([first]) == []
     assert desk.stats().running == 1
-    assert len(bus.letters()) == 1
+    assert len(bus.outbox()) == 1
     bus.advance(60_000)
     assert bus.relay().delivered == 1, "the other one's worker is gone"
     assert desk.stats().living == 0
     assert desk.finish([second]) == [second.encode()]
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_limits_of_a_queue_that_is_closed_end_with_it(bus: Bus) -> None:
@@ -681,10 +681,10 @@ def test_only_the_queue_of_a_subscription_can_be_closed(bus: Bus, queue: str) ->
     bus.own.ask("ZADD", "errands", 1, "closed.1.x")
     assert bus.relay().delivered == 1
     assert [desk.stats().ready for desk in desks] == [1, 1]
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
-# --- how far behind somebody is
+# --- the lag of a subscription
 
 
 def test_a_queue_without_events_is_not_behind(bus: Bus) -> None:
@@ -779,7 +779,7 @@ async def test_subscriptions_may_be_on_all_nodes_of_a_cluster(
         await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
         return not await app.arun(Call([b"HLEN", app.bus_keys.key("letters")]))
 
-    await aeventually(is_done, what="the letters of who did not deliver them are")
+    await aeventually(is_done, what="the outbox messages that were not delivered")
     for name in names:
         assert sorted(one.id for one in await app.queue(name).ajobs()) == sorted(ids)
         assert (await app.arun(lag(app.keys_of(name)))).waiting == 4

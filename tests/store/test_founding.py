@@ -22,7 +22,7 @@ from tests.conftest import AppFactory
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.store.desk import Desk, new_id
-from tests.store.kin import BODY, KEEP_MS, bag, everything, letters, relayed, state_of, step_by_step, told, waiting
+from tests.store.kin import BODY, KEEP_MS, bag, everything, outbox, relayed, report, state_of, step_by_step, waiting
 from tests.store.kin import workflow as founded
 
 
@@ -53,7 +53,7 @@ def test_a_workflow_that_is_not_founded_yet_expires(desk: Desk) -> None:
     flow = founded(desk, 2, gated=True)
     assert stands(desk, flow) == ("draft", "", "3"), "its members and its gate"
     assert GATE_MS < desk.ask("PTTL", f"carried:{flow}") <= 2 * GATE_MS
-    assert letters(desk) == {}, "what nobody founds needs no letter to end"
+    assert outbox(desk) == {}, "a workflow that is not founded needs no outbox message to end"
     assert desk.ask("PTTL", f"carried:{founded(desk, 1)}") == -1
 
 
@@ -63,12 +63,12 @@ def test_a_workflow_that_is_founded_has_no_end_and_its_start_is_written_in_the_s
     assert founding(desk, flow, gate_of(member)) == (1, True)
     assert desk.ask("PTTL", f"carried:{flow}") == -1
     assert stands(desk, flow) == ("open", "", "1")
-    assert letters(desk)[f"{flow}.start"] == f"start\n{gate_of(member)} default"
+    assert outbox(desk)[f"{flow}.start"] == f"start\n{gate_of(member)} default"
     before = everything(desk)
-    assert founding(desk, flow, gate_of(member)) == (0, True), "who lost the reply changes nothing"
+    assert founding(desk, flow, gate_of(member)) == (0, True), "a client that lost the reply changes nothing"
     assert everything(desk) == before
     assert relayed(desk) == 1
-    assert (state_of(desk, member), letters(desk)) == ("ready", {})
+    assert (state_of(desk, member), outbox(desk)) == ("ready", {})
 
 
 def test_a_late_founding_changes_nothing_and_starts_nothing(desk: Desk) -> None:
@@ -80,10 +80,10 @@ def test_a_late_founding_changes_nothing_and_starts_nothing(desk: Desk) -> None:
 
 def test_only_a_report_that_changes_something_asks_for_the_start(desk: Desk) -> None:
     child = waiting(desk, 2)
-    told(desk, child, "done")
+    report(desk, child, "done")
     assert desk.run(hear(desk.keys, [], 1000, start="start\n")) == (0, False)
-    assert told(desk, child, "done") is False
-    assert letters(desk) == {}
+    assert report(desk, child, "done") is False
+    assert outbox(desk) == {}
 
 
 def test_the_edges_of_a_workflow_are_there_when_it_is_founded_and_not_before(desk: Desk) -> None:
@@ -95,13 +95,13 @@ def test_the_edges_of_a_workflow_are_there_when_it_is_founded_and_not_before(des
     founding(desk, flow)
     assert (desk.ask("HGET", "waiters", flow), bag(desk, flow).get("edges")) == (str(edge).encode(), None)
     relayed(desk)
-    told(desk, flow, "done", policy="n")
+    report(desk, flow, "done", policy="n")
     relayed(desk)
     assert state_of(desk, callback) == "ready"
 
 
 def test_jobs_that_wait_for_a_workflow_before_its_founding_are_kept(desk: Desk) -> None:
-    """It is on the list, so somebody may have seen it: he is told that there is none, or of its end."""
+    """It is on the list, so a client may have seen it: it gets `unknown`, or its end."""
     callback, other = waiting(desk), waiting(desk)
     flow = founded(desk, 1, Edge(callback, "default"), gated=True)
     state, _ = desk.run(follow(desk.keys, flow, [Edge(other, "default")]))
@@ -112,7 +112,7 @@ def test_jobs_that_wait_for_a_workflow_before_its_founding_are_kept(desk: Desk) 
     assert str(Edge(callback, "default")) in noted
     assert state == "unknown" or str(Edge(other, "default")) in noted
     assert is_told is None or "in" in noted
-    told(desk, flow, "done", policy="n")
+    report(desk, flow, "done", policy="n")
     relayed(desk)
 
 
@@ -136,14 +136,14 @@ def test_hear_returns_how_many_reports_changed_something(desk: Desk) -> None:
 
 
 def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancelled(desk: Desk) -> None:
-    """Its maker died right after it was founded, and nobody came by in time to open the gates."""
+    """Its maker died right after it was founded, and no relay opened the gates in time."""
     callbacks = [waiting(desk) for _ in range(3)]
     edges = [Edge(id, "default", policy) for id, policy in zip(callbacks, "cfr", strict=True)]  # type: ignore[arg-type]
     flow = founded(desk, 2, *edges, gated=True)
     members = member_of(desk, flow, 2)
     assert founding(desk, flow, gate_of(members[0])) == (1, True)
     desk.advance(GATE_MS + 1)
-    lapse = letters(desk)[gate_of(members[0])]
+    lapse = outbox(desk)[gate_of(members[0])]
     desk.run(deliver(lambda _: desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
     desk.run(hear(desk.keys, [], 1000, [gate_of(members[0])]))
     relayed(desk)
@@ -151,7 +151,7 @@ def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancel
     assert stands(desk, flow) == ("closed", "cancelled", "0")
     assert bag(desk, flow)["n:cancelled"] == "2"
     assert [state_of(desk, id) for id in callbacks] == ["cancelled", "ready", "ready"]
-    assert letters(desk) == {}
+    assert outbox(desk) == {}
 
 
 def test_a_workflow_that_lost_members_before_it_was_founded_is_none(desk: Desk) -> None:
@@ -169,7 +169,7 @@ def test_a_workflow_that_lost_members_before_it_was_founded_is_none(desk: Desk) 
     desk.advance(GATE_MS)
     relayed(desk)
     assert [state_of(desk, id) for id in (early, late)] == ["cancelled", "cancelled"]
-    assert (desk.claim(5), letters(desk)) == ([], {})
+    assert (desk.claim(5), outbox(desk)) == ([], {})
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def flow_of(app: Relevo, *, watched: bool = False) -> Flow[Any, Any]:
 def made_slowly(
     app: Relevo, desks: list[Desk], before: str, ms: int, *, is_gone: bool = False, is_watched: bool = False
 ) -> Workflow[Any]:
-    """Store a flow; its maker stalls before its last call of a kind, and whatever is due meanwhile is done."""
+    """Store a flow; its maker stalls before its last call of a kind, and all that is due until then is done."""
     last = {"push_rich": 3, "hear": 1}[before]
     calls: list[str] = []
 
@@ -254,7 +254,7 @@ def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Re
     flow = made_slowly(late_app, desks, "hear", GATE_MS - 60_000)
     assert flow.status() is State.READY or flow.status() is State.RUNNING
     assert (desks[0].stats().ready, desks[1].stats().waiting) == (3, 1)
-    assert letters(desks[0]) == letters(desks[1]) == {}
+    assert outbox(desks[0]) == outbox(desks[1]) == {}
     flow.cancel()
 
 
@@ -270,7 +270,7 @@ def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow
     late_app.run(late_app.relay("default", "other"))
     for desk in desks:
         stats = desk.stats()
-        assert (stats.living, letters(desk)) == (0, {})
+        assert (stats.living, outbox(desk)) == (0, {})
         assert stats.totals.get("done") is None, "no callback ran either"
     remove_flows(desks[0])
 

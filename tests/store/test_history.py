@@ -53,17 +53,17 @@ def test_an_event_is_logged_when_it_is_delivered(bus: Bus, shop: Desk) -> None:
     event = bus.send(log=SHOP)
     assert page(shop) == LogPage([Logged(event.id, "shop.sold", event.at_ms, BODY + b"}")], "")
     assert 0 < shop.ask("PTTL", "log") <= HOUR
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_an_event_without_subscribers_is_logged(bus: Bus, shop: Desk) -> None:
-    """Who subscribes later can hear it."""
+    """Later subscriptions can catch up with it."""
     calls: list[str] = []
     plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.sold", id := new_id(), BODY, log=SHOP)
     step_by_step(bus.run, plan, lambda name, _: calls.append(name))
     assert calls == ["publish", "log", "errands"]
     assert ids(shop) == [id]
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
 def test_the_event_of_a_killed_publisher_is_logged_by_the_relay_that_delivers_it(bus: Bus, shop: Desk) -> None:

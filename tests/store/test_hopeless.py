@@ -24,11 +24,11 @@ from tests.store.kin import (
     child_of,
     end,
     everything,
-    letters,
+    outbox,
     relayed,
+    report,
     reviving,
     state_of,
-    told,
     waiting,
     workflow,
 )
@@ -56,14 +56,14 @@ def test_what_waits_for_a_retry_ends_with_the_record_of_its_parent(desk: Desk, f
     FAILS[fails](desk, parent)
     relayed(desk)
     gone = f"{parent}.gone"
-    assert (state_of(desk, child), list(letters(desk))) == ("waiting", [gone])
+    assert (state_of(desk, child), list(outbox(desk))) == ("waiting", [gone])
     left_ms = (desk.score("errands", gone) or 0) - desk.now_ms
     assert desk.ask("PTTL", f"ended:{parent}") <= left_ms <= KEEP_MS, "when its record ends, and not before"
     desk.advance(KEEP_MS // 2)
     assert relayed(desk) == 0
     desk.advance(KEEP_MS // 2 + 1)
     assert relayed(desk) == 1
-    assert (state_of(desk, child), letters(desk)) == ("cancelled", {})
+    assert (state_of(desk, child), outbox(desk)) == ("cancelled", {})
     assert message_of(desk, child) == f"it depends on {parent}, which is discarded"
     assert state_of(desk, other) == "ready", "the others had heard all they need"
 
@@ -72,15 +72,15 @@ def test_what_waits_for_a_retry_ends_with_the_record_of_its_parent(desk: Desk, f
 def test_a_job_that_begins_to_wait_for_a_failed_one_waits_no_longer_than_its_record(desk: Desk, fails: str) -> None:
     parent = desk.push_one(BODY)
     FAILS[fails](desk, parent)
-    assert letters(desk) == {}
+    assert outbox(desk) == {}
     desk.run(follow(desk.keys, parent, [Edge(new_id(), "default")]))
-    assert letters(desk) == {}, "who does not wait needs no letter"
+    assert outbox(desk) == {}, "a job that does not wait needs no outbox message"
     first, second = waiting(desk), waiting(desk)
     for child in (first, second):
         state, number = desk.run(follow(desk.keys, parent, [Edge(child, "default", "w")]))
-        told(desk, child, state, number, parent=parent, policy="w")
+        report(desk, child, state, number, parent=parent, policy="w")
         assert state_of(desk, child) == "waiting"
-    assert list(letters(desk)) == [f"{parent}.gone"]
+    assert list(outbox(desk)) == [f"{parent}.gone"]
     desk.advance(KEEP_MS + 1)
     assert relayed(desk) == 1
     assert [state_of(desk, child) for child in (first, second)] == ["cancelled", "cancelled"]
@@ -94,14 +94,14 @@ def test_a_job_that_is_retried_in_time_is_waited_for_without_a_limit(desk: Desk,
     relayed(desk)
     desk.advance(KEEP_MS // 2)
     assert reviving(desk, parent) == 2
-    assert not any(id.endswith(".gone") for id in letters(desk))
+    assert not any(id.endswith(".gone") for id in outbox(desk))
     relayed(desk)
     desk.advance(2 * KEEP_MS)
     assert relayed(desk) == 0
     assert state_of(desk, child) == "waiting"
     end(desk, parent, "dead")
     relayed(desk)
-    assert list(letters(desk)) == [f"{parent}.gone"], "its next failure has a limit of its own"
+    assert list(outbox(desk)) == [f"{parent}.gone"], "its next failure has a limit of its own"
     desk.advance(KEEP_MS + 1)
     relayed(desk)
     assert state_of(desk, child) == "cancelled"
@@ -112,11 +112,11 @@ def test_an_outbox_message_of_a_wait_limit_taken_before_the_retry_changes_nothin
     child = child_of(desk, parent, policy="w")
     end(desk, parent, "dead")
     relayed(desk)
-    _, number, *_ = letters(desk)[f"{parent}.gone"].split()
+    _, number, *_ = outbox(desk)[f"{parent}.gone"].split()
     reviving(desk, parent)
     relayed(desk)
     before = everything(desk)
-    told(desk, child, "discarded", int(number), parent=parent, policy="w")
+    report(desk, child, "discarded", int(number), parent=parent, policy="w")
     assert everything(desk) == before
 
 
@@ -131,7 +131,7 @@ def test_dependents_of_a_cleared_job_are_cancelled(
     desk.run(follow(desk.keys, parent, [Edge(child, "other", policy)]))
     assert desk.run(clear(desk.keys)) == (1, True)
     desk.run(app.relay("default"))
-    assert (state_of(there, child), letters(desk)) == (becomes, {})
+    assert (state_of(there, child), outbox(desk)) == (becomes, {})
     if becomes == "cancelled":
         assert message_of(there, child) == f"it depends on {parent}, which is removed"
 
@@ -157,13 +157,13 @@ def test_what_waits_for_a_record_that_is_dropped_to_make_room_ends_at_once(desk:
             others = [waiting(desk) for _ in range(2)]
             relayed(desk)
             for other in others:
-                told(desk, other, "dead", dead_max=2)
+                report(desk, other, "dead", dead_max=2)
             due = True
-    assert due, "who caused it is told that there is something to relay"
-    assert (desk.record(parent), list(letters(desk))) == (None, [f"{parent}.gone"])
+    assert due, "the caller gets that there is something to relay"
+    assert (desk.record(parent), list(outbox(desk))) == (None, [f"{parent}.gone"])
     relayed(desk)
     assert [state_of(desk, child) for child in ids] == ["cancelled"] * children
-    assert letters(desk) == {}
+    assert outbox(desk) == {}
 
 
 def test_many_wait_for_a_record_that_is_dropped_to_make_room(desk: Desk) -> None:
@@ -184,12 +184,12 @@ def test_what_waits_for_a_failed_workflow_ends_with_its_record(desk: Desk, joins
     child = waiting(desk)
     edge = Edge(child, "default", "w")
     flow = workflow(desk, 1, *[edge] * (joins == "before"))
-    told(desk, flow, "dead", policy="n")
+    report(desk, flow, "dead", policy="n")
     if joins == "after":
         assert desk.run(follow(desk.keys, flow, [edge])) == ("dead", 1)
-        told(desk, child, "dead", 1, parent=flow, policy="w")
+        report(desk, child, "dead", 1, parent=flow, policy="w")
     relayed(desk)
-    assert (state_of(desk, child), list(letters(desk))) == ("waiting", [f"{flow}.gone"])
+    assert (state_of(desk, child), list(outbox(desk))) == ("waiting", [f"{flow}.gone"])
     desk.advance(KEEP_MS // 2)
     assert relayed(desk) == 0
     desk.advance(KEEP_MS // 2 + 1)
@@ -200,14 +200,14 @@ def test_what_waits_for_a_failed_workflow_ends_with_its_record(desk: Desk, joins
 def test_a_workflow_that_opens_again_in_time_is_waited_for_without_a_limit(desk: Desk) -> None:
     child = waiting(desk)
     flow = workflow(desk, 1, Edge(child, "default", "w"))
-    told(desk, flow, "dead", 2, policy="n")
+    report(desk, flow, "dead", 2, policy="n")
     relayed(desk)
-    told(desk, flow, "revived", 3, policy="n")
+    report(desk, flow, "revived", 3, policy="n")
     relayed(desk)
     desk.advance(KEEP_MS + 1)
     relayed(desk)
-    assert (state_of(desk, child), letters(desk)) == ("waiting", {})
-    told(desk, flow, "done", 6, policy="n")
+    assert (state_of(desk, child), outbox(desk)) == ("waiting", {})
+    report(desk, flow, "done", 6, policy="n")
     relayed(desk)
     assert state_of(desk, child) == "ready"
 
@@ -215,8 +215,8 @@ def test_a_workflow_that_opens_again_in_time_is_waited_for_without_a_limit(desk:
 def test_a_workflow_that_went_well_sets_no_limit(desk: Desk) -> None:
     child = waiting(desk)
     flow = workflow(desk, 1, Edge(child, "default", "w"))
-    told(desk, flow, "done", policy="n")
-    assert list(letters(desk)) == [f"{flow}.1"]
+    report(desk, flow, "done", policy="n")
+    assert list(outbox(desk)) == [f"{flow}.1"]
     relayed(desk)
     assert state_of(desk, child) == "ready"
 
@@ -238,7 +238,7 @@ def test_no_job_waits_for_data_without_its_job(desk: Desk, life: str) -> None:
 
 def test_no_job_waits_for_a_cancelled_one_whose_record_was_dropped(desk: Desk) -> None:
     child = waiting(desk)
-    told(desk, child, "dead")
+    report(desk, child, "dead")
     cancelling(desk, desk.push_one(BODY), dead_max=1)
     assert bag(desk, child)["life"] == "cut"
     assert desk.run(follow(desk.keys, child, [Edge(PARENT, "default")])) == ("unknown", 0)

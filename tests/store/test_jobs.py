@@ -194,7 +194,7 @@ def test_a_body_that_cannot_be_read_is_kept_as_bytes_when_its_job_is_cancelled(d
 
 
 STRANGE = {
-    # bodies that somebody else wrote: whether they are envelopes
+    # bodies of other programs: whether they are envelopes
     "not a number": (b'{"t":"x","a":[NaN]}', False),
     "control characters": (b'{"t":"x","a":["\x01\x1f"]}', False),
     "a control character in the name": (b'{"t":"x\x02y"}', False),
@@ -206,7 +206,7 @@ STRANGE = {
     "only the sign that parts": (b"\x1e", False),
     "the sign that parts in the name": (b'{"t":"x\x1ey"}', False),
     "deep": (b'{"t":"x","a":' + b"[" * 100_000, False),
-    "arguments that are no utf-8": (b'{"t":"x","a":["\xff"]}', True),  # nobody reads those before the task
+    "arguments that are no utf-8": (b'{"t":"x","a":["\xff"]}', True),  # they are not read before the task runs
     "a large one": (b'{"t":"x","a":["' + b"y" * 2**20 + b'"]}', True),
     "large garbage": (bytes(range(256)) * 4096, False),
     "quotes": (b'{"t":"x\\"y","a":["\\"state\\":\\"done\\""]}', True),
@@ -236,7 +236,7 @@ def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to
         assert seen.body == listed.body == (body if is_envelope else b"")
         assert desk.run(of_ended(desk.keys, [id]))[id].state is State.CANCELLED
         assert seen.record.runs == 0
-        # who depends on it is noted in the record, before the body
+        # dependents are kept in the record, before the body
         assert desk.run(follow(desk.keys, id, [Edge(new_id(), "default")])) == ("cancelled", 0)
     if how == "cut":
         desk.run(hear(desk.keys, [Report(id, "0" * 20, 3, "revived")], 1000))
@@ -267,7 +267,7 @@ def test_asking_twice_flags_once(desk: Desk) -> None:
     claim = desk.ask("HGET", "claims", id)
     assert cancelling(desk, id) == "asked"
     assert desk.ask("HGET", "claims", id) == claim
-    assert desk.finish([id]) == [], "who finished meanwhile has finished"
+    assert desk.finish([id]) == [], "a job that finished before it was stopped is done"
 
 
 def test_a_job_that_waits_for_a_retry_is_cancelled_with_its_story(desk: Desk) -> None:
@@ -471,13 +471,13 @@ def test_a_job_cancelled_before_its_first_attempt_has_a_token_in_its_second_life
     (id,) = desk.push(BODY)
     cancelling(desk, id)
     assert reviving(desk, id) == 1
-    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "nobody has it, since now"
+    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "held by no worker, since now"
     found = desk.turn(1)
     assert found.ids == [id.encode()]
     claim, story = found.again[0]
     assert claim.startswith(b"2 w ")
     assert story == b""
-    assert desk.finish([id], token=1) == [id.encode()], "nobody ever held token 1"
+    assert desk.finish([id], token=1) == [id.encode()], "no worker ever held token 1"
     assert desk.finish([id], token=2) == []
 
 

@@ -80,7 +80,7 @@ def test_what_waits_for_another_job_is_no_leak(desk: Desk, app: Relevo, server: 
     assert desk.run(follow(desk.keys, parent, [Edge(child, "default", index=0)])) == ("", 0)
     assert leaks(server, app.name) == []
     desk.ask("ZREM", "waiting", child)
-    assert len(leaks(server, app.name)) == 1, "nobody will ever see it"
+    assert len(leaks(server, app.name)) == 1, "nothing will ever read it"
     desk.ask("ZADD", "waiting", 1, child)
 
 

@@ -135,7 +135,7 @@ def test_a_job_of_a_silent_worker_keeps_its_place(desk: Desk) -> None:
     desk.advance(LEASE_MS + 1)
     found = desk.turn(5, worker="other")
     assert [row[0].decode() for row in found.lost] == [first]
-    assert started(found) == [], "who took it back decides about it; meanwhile it runs"
+    assert started(found) == [], "the worker that took it back decides; until then it runs"
     assert standing(desk, "a").running == 1
     assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
 
@@ -264,7 +264,7 @@ def test_a_group_at_its_limit_leaves_others_their_share(desk: Desk) -> None:
 
 
 def test_a_group_that_waited_long_does_not_wait_behind_newer_ones(desk: Desk) -> None:
-    """Its tags are those of a long line; the virtual times started anew meanwhile, and others count from there."""
+    """Its tags are those of a long line; the virtual times started anew since, and others count from there."""
     limit(desk, "a", concurrency=1)
     ids = flood(desk, "a", 400)
     while desk.turn(10).wake_ms == 0 or desk.stats().ready:
@@ -402,7 +402,7 @@ def test_a_job_that_is_too_late_takes_neither_place_nor_token(desk: Desk) -> Non
     assert desk.claim(9) == [*gone, ids[0]]
     assert standing(desk, "a").running == 1
     later = [desk.push_one(late, group="a") for _ in range(3)]
-    assert desk.claim(9) == [], "who comes when there is no room must wait all the same"
+    assert desk.claim(9) == [], "a new job without room must wait all the same"
     desk.finish([*gone, ids[0]])
     limit(desk, "a", concurrency=1)
     assert desk.claim(9) == ids[1:]
@@ -572,7 +572,7 @@ def test_the_group_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None
 def test_what_is_no_group_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body)
-    assert desk.claim() == [id], "also if nobody can read it: a worker will see what becomes of it"
+    assert desk.claim() == [id], "also if it cannot be read: a worker decides about it"
     assert desk.ask("EXISTS", "holding") == 0
 
 
@@ -692,7 +692,7 @@ def test_an_idle_worker_is_called_for_what_is_let_go(desk: Desk) -> None:
     desk.wait("idle")
     found = desk.turn(0, plain([first]), worker="busy")
     assert desk.bell("idle") == [b""]
-    assert found.wake_ms == found.now_ms, "and who told of the end hears that there is something"
+    assert found.wake_ms == found.now_ms, "the worker that settled asks again at once"
     assert desk.claim(1, worker="idle") == [second]
 
 
@@ -759,7 +759,7 @@ def commands(desk: Desk, call: Callable[[], Any]) -> int:
 
 
 def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
-    """Each job is looked at a bounded number of times, and who finds nothing for himself is told to go on."""
+    """Each job is looked at a bounded number of times, and a worker that finds nothing is asked to go on."""
     limit(desk, "a", concurrency=2)
     ids = flood(desk, "a", 3_000)
     assert desk.claim(2) == ids[:2]
@@ -776,7 +776,7 @@ def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk:
     assert most < 100
     assert found[0].wake_ms > found[0].now_ms
     assert standing(desk, "a").parked == 2_998
-    assert commands(desk, lambda: desk.turn(1)) < 30, "once all are parked, nobody looks at them any more"
+    assert commands(desk, lambda: desk.turn(1)) < 30, "once all are parked, they are not looked at any more"
     assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) < 60
     desk.run(queues.clear(desk.keys))
 
@@ -843,12 +843,12 @@ def test_two_limits_on_many_groups_cost_each_turn_a_bounded_number_of_commands(
         settled = plain(held)
         most = max(most, commands(desk, lambda found=found, settled=settled: found.append(desk.turn(400, settled))))  # type: ignore[misc]
         done, held = done + len(held), started(found[0])
-        assert held or done == 2000 or found[0].wake_ms <= found[0].now_ms, "nobody is forgotten"
+        assert held or done == 2000 or found[0].wake_ms <= found[0].now_ms, "no job is forgotten"
     assert most < 3_000
 
 
 def test_one_that_gave_its_turn_to_another_is_not_forgotten(desk: Desk) -> None:
-    """It was let go from the line of its task, and one of its group whose line nobody had looked at yet went first."""
+    """It was let go from the line of its task, and one of its group whose line was not looked at yet went first."""
     groups = [f"g{number:02}" for number in range(30)]  # more lines than are looked at in one turn
     desk.run(limits.limit(desk.keys, "t:pay", limit_of(concurrency=1)))
     blocker = desk.push_one(write(Envelope("pay")).decode())

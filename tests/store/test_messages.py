@@ -1,4 +1,4 @@
-"""send.lua, ask.lua and serve.lua: messages put on a service's queue, and who is there to serve them."""
+"""send.lua, ask.lua and serve.lua: messages put on a service's queue, and the workers that serve them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def seen(desk: Desk) -> Served:
 
 @contextmanager
 def listening(server: Server, *channels: str) -> Iterator[list[tuple[str, bytes]]]:
-    """What is published meanwhile, as it was when the block ends; until then, what came so far."""
+    """What is published during the block, complete when it ends."""
     heard: list[tuple[str, bytes]] = []
     client = redis.Redis.from_url(server.url, protocol=2)
     ear = client.pubsub()  # type: ignore[no-untyped-call]
@@ -365,7 +365,7 @@ def test_a_repeated_call_is_stored_although_its_last_worker_has_left(desk: Desk)
     call = sending(desk, id := new_id(), must_be_served="charge")
     desk.run(call)
     leaving(desk, "w1")
-    assert desk.run(repeated(call)) == ("stored", ""), "it is there, whoever serves it"
+    assert desk.run(repeated(call)) == ("stored", ""), "it is stored, served or not"
     assert desk.drain() == [id]
 
 
@@ -684,7 +684,7 @@ def test_a_request_that_is_handed_back_keeps_its_waiters(desk: Desk, server: Ser
     assert len(heard) == 1
 
 
-# --- who serves
+# --- workers that serve
 
 
 def test_a_worker_that_serves_is_listed(desk: Desk) -> None:
@@ -726,7 +726,7 @@ def test_a_goodbye_counts_once_and_leaves_what_was_offered_to_be_seen(desk: Desk
 
 
 def test_leaving_without_having_served_writes_nothing(desk: Desk) -> None:
-    assert leaving(desk, "stranger") == 0
+    assert leaving(desk, "unknown") == 0
     assert everything(desk) == {}
 
 
@@ -781,7 +781,7 @@ def test_a_full_server_refuses_messages_and_accepts_renewals_of_workers(own_desk
     assert serving(desk, "w1") == 1
     assert serving(desk, "w2") == 2
     assert leaving(desk, "w2") == 1
-    assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", ""), "who asks is told without memory"
+    assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", ""), "the answer needs no memory"
     with pytest.raises(OutOfMemory):
         asking(desk, "charge", "charge")
     assert asking(desk, "refund")[1] == [0]

@@ -1,4 +1,4 @@
-"""push.lua: putting jobs on a queue, once each, in order, and calling whoever waits for them."""
+"""push.lua: putting jobs on a queue, once each, in order, and calling workers that wait for them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_single_job_is_handed_over_to_an_idle_worker(desk: Desk) -> None:
 
 
 def test_a_job_is_not_handed_over_past_those_that_wait(desk: Desk) -> None:
-    first = desk.push_one(group="a")  # nobody is idle: it waits
+    first = desk.push_one(group="a")  # no worker is idle: it waits
     desk.ask("ZADD", "idle", 10**15, "w1")  # registered between the two, as after a bell that was lost
     (second,) = desk.push()
     assert desk.bell("w1") == [b""]
@@ -151,7 +151,7 @@ def test_two_jobs_go_to_two_idle_workers(desk: Desk) -> None:
     desk.wait("w2")
     a, b = desk.push()[0], desk.push()[0]
     assert sorted([desk.bell("w1")[0][1:21].decode(), desk.bell("w2")[0][1:21].decode()]) == [a, b]
-    assert desk.push() and len(desk.members("ready")) == 1  # the third has nobody left
+    assert desk.push() and len(desk.members("ready")) == 1  # no idle worker is left for the third
     desk.finish([a, b])
     desk.drain()
 
@@ -416,7 +416,7 @@ def test_a_flooding_group_does_not_delay_a_small_one(desk: Desk) -> None:
 
 
 def test_a_group_that_was_away_does_not_get_its_past_share_at_once(desk: Desk) -> None:
-    """A tag is never older than what was last handed out: who comes late shares from now on."""
+    """A tag is never older than what was last handed out: a group that comes late shares from now on."""
     for _ in range(100):
         desk.push_one("old", group="old")
     desk.finish(desk.claim(50))

@@ -99,7 +99,7 @@ def test_a_long_list_is_swept_part_by_part(desk: Desk) -> None:
     left = desk.stats().dead
     assert 700 <= left <= 1_000
     desk.run(keep_minute(desk.keys))
-    assert desk.stats().dead == left, "once a minute, by whoever comes first"
+    assert desk.stats().dead == left, "once a minute, by the first call"
     for _ in range(5):
         desk.advance(60_000)
         desk.run(keep_minute(desk.keys))
@@ -243,7 +243,7 @@ def test_a_paused_queue_takes_jobs_and_hands_none_over(desk: Desk) -> None:
     assert desk.members("ready") == [id]
     assert desk.claim() == []
     desk.run(pause(desk.keys, False))
-    assert desk.bell("w1") == [b""], "who was idle before the pause is called, too"
+    assert desk.bell("w1") == [b""], "a worker that was idle before the pause is called, too"
     assert desk.claim() == [id]
 
 

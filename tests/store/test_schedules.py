@@ -182,7 +182,7 @@ def test_an_idle_worker_is_called_if_the_schedule_is_what_comes_next(desk: Desk)
     assert desk.bell("w1") == [b""]
     desk.wait("w2")
     enroll(desk, made("later"), 6000)
-    assert desk.bell("w2") == [], "whoever waits for the first will find this one then"
+    assert desk.bell("w2") == [], "a worker that waits for the first finds this one then"
     enroll(desk, made("sooner"), 4000)
     assert desk.bell("w2") == [b""]
     desk.wait("w3")
@@ -445,7 +445,7 @@ def test_run_now_is_not_a_tick(desk: Desk) -> None:
     (first,) = fire(desk, schedule, 777, due=None) or [""]
     assert desk.bell("w1") == [b""]
     (second,) = fire(desk, schedule, 888, due=None) or [""]
-    assert desk.members("ready") == [first, second], "whoever asks is not told to wait"
+    assert desk.members("ready") == [first, second], "a worker that asks need not wait"
     assert standing(desk) == Standing(schedule, due_ms=HOUR, job=second, fired=2)
     assert desk.score("errands", "@nightly") == HOUR
     assert [(ran.tick_ms, ran.job, ran.what) for ran in history(desk)] == [(0, second, "fired"), (0, first, "fired")]
@@ -491,7 +491,7 @@ def test_a_schedule_is_given_out_when_its_tick_has_come(desk: Desk) -> None:
     found = taken(desk)
     assert (found.ids, found.texts, found.next_ms) == ([], [], now + 5000)
     desk.advance(5000)
-    assert taken(desk, ticks=False).ids == [], "not to one who only delivers letters"
+    assert taken(desk, ticks=False).ids == [], "not to a call that only takes outbox messages"
     found = taken(desk)
     assert found.ids == ["@nightly"]
     due, _, record = found.texts[0].partition(b"\n")

@@ -1,4 +1,4 @@
-"""Subscriptions: registered by saying so, kept by saying so again, and removed when nobody does."""
+"""Subscriptions: registered, kept by renewals, and removed without them."""
 
 from __future__ import annotations
 
@@ -291,5 +291,5 @@ def test_malformed_subscriptions_delay_no_other_and_are_removed(bus: Bus, garbag
     assert bus.own.ask("HKEYS", "subscriptions") == [queue_of("shop.*").encode()]
     bus.advance(10_000)
     bus.relay()
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
     assert bus.waiting("shop.*") == [event.id]

@@ -640,7 +640,7 @@ def test_a_paused_queue_hands_out_nothing_but_settles(desk: Desk) -> None:
     assert desk.members("idle") == []
     assert desk.stats().paused
     assert desk.run(pause(desk.keys, False)) is True
-    assert desk.bell("w1") == [b""], "whoever asked meanwhile is called"
+    assert desk.bell("w1") == [b""], "workers that asked during the pause are called"
     assert desk.claim() == [waiting]
 
 

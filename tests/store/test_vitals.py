@@ -222,20 +222,20 @@ def test_samples_of_more_than_an_hour_ago_are_forgotten(desk: Desk) -> None:
 def test_malformed_samples_are_skipped(desk: Desk) -> None:
     desk.ask("HSET", "minutes", "1", "no sample", "x", "1 2 3")
     desk.ask("HSET", "stats", "done", "many")
-    desk.ask("ZADD", "ready", 1, "stranger")
-    desk.ask("HSET", "jobs", "stranger", "no JSON")
+    desk.ask("ZADD", "ready", 1, "malformed")
+    desk.ask("HSET", "jobs", "malformed", "no JSON")
     found = look(desk)
     ready = found.states["ready"]
     assert (ready.size, ready.oldest_age_ms, ready.exact) == (1, None, False)
     assert (found.totals["done"], found.tasks) == (0, ())
     desk.ask("DEL", "minutes")
     desk.ask("DEL", "stats")
-    desk.ask("ZREM", "ready", "stranger")
-    desk.ask("HDEL", "jobs", "stranger")
+    desk.ask("ZREM", "ready", "malformed")
+    desk.ask("HDEL", "jobs", "malformed")
 
 
 def test_large_bodies_are_not_read(desk: Desk) -> None:
-    """The name of the task stands in the body, and a hundred of a megabyte each would hold everybody up."""
+    """The name of the task stands in the body, and a hundred of a megabyte each would delay every other call."""
     desk.push(body("large", f',"a":["{"x" * 20_000}"]'), body("small"))
     assert look(desk).tasks == (TaskLoad("small", 0, 2, exact=False),)
 
@@ -260,7 +260,7 @@ def test_ten_thousand_jobs_cost_as_many_commands_as_a_thousand(desk: Desk) -> No
 
 
 def test_a_look_writes_nothing(desk: Desk) -> None:
-    """Who may only look can call it."""
+    """A read-only user can call it."""
     assert not look(desk).minute_kept
     assert desk.run(Call([b"EXISTS", desk.keys.key("minutes")])) == 0
     desk.run(keep_minute(desk.keys))

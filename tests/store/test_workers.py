@@ -121,7 +121,7 @@ def test_a_worker_is_listed_while_it_renews_its_presence(app: Relevo) -> None:
 
 
 def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
-    """However often somebody looks: it must not depend on who came first."""
+    """However often it is read: the answer must not depend on earlier readers."""
     app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
     app.run(listed(app.keys, "w1"))
     desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
@@ -130,7 +130,7 @@ def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo,
     for _ in range(2):
         assert app.run(roll(app.keys, now_ms)) == ([], ["w1"])
     assert app.run(roll(app.keys, now_ms + LOST_MS + 1)) == ([], [])
-    assert app.run(roll(app.keys, now_ms)) == ([], ["w1"]), "who only looks changes nothing"
+    assert app.run(roll(app.keys, now_ms)) == ([], ["w1"]), "reading changes nothing"
 
 
 def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk: Desk) -> None:
@@ -178,7 +178,7 @@ def test_abandoning_twice_or_what_has_ended_changes_nothing(desk: Desk) -> None:
     desk.claim()
     assert desk.run(abandon(desk.keys, [(id, 1)])) == 1
     desk.wait("idle")
-    assert desk.run(abandon(desk.keys, [(id, 1)])) == 0, "who took it back has another token"
+    assert desk.run(abandon(desk.keys, [(id, 1)])) == 0, "the worker that took it back has another token"
     desk.turn(0, moved(id, "done", token=2, ms=0))
     assert desk.run(abandon(desk.keys, [(id, 1), (id, 2)])) == 0
     assert desk.members("running") == []
@@ -191,13 +191,13 @@ def test_a_worker_that_leaves_passes_an_unread_call_on(desk: Desk) -> None:
     for _ in range(3):
         desk.push_one()
     desk.run(leave(desk.keys, "leaves"))
-    assert desk.bell("stays"), "somebody must hear of the jobs"
+    assert desk.bell("stays"), "a worker must be called for the jobs"
     desk.drain()
 
 
 @pytest.mark.parametrize("what", ["due", "parked", "errand"])
 def test_a_worker_that_leaves_passes_on_for_when_its_alarm_was_set(desk: Desk, what: str) -> None:
-    """Of all who are idle, maybe only this one was told when it is needed."""
+    """Of all idle workers, perhaps only this one knows when it is needed."""
     if what == "due":
         desk.push_one(when="+60000")
     elif what == "parked":
