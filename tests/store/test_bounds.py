@@ -36,7 +36,7 @@ class Calls:
 
 
 def heard_by(call: Call[Any]) -> list[tuple[str, int]]:
-    """The children that a call of `hear` tells, and the sizes of the inputs they are told."""
+    """The children in a call of `hear`, and the sizes of their inputs."""
     assert call.script is not None
     fixed = len(call.script.args)
     rows = call.args[fixed + int(call.args[fixed - 1]) :]
@@ -47,7 +47,7 @@ def heard_by(call: Call[Any]) -> list[tuple[str, int]]:
 
 
 def cut_into(app: Relevo, reports: list[Report], gates: list[str]) -> list[Call[Any]]:
-    """The calls in which reports are told, without telling them."""
+    """The calls in which reports would be sent."""
     calls: list[Call[Any]] = []
     plan = hear_all(app.keys_of("default"), reports, 1000, gates)
     try:
@@ -119,7 +119,7 @@ def test_large_results_reach_a_job_in_calls_of_bounded_size(desk: Desk) -> None:
     [("", "c", "waiting"), ("dead", "w", "waiting"), ("dead", "cw", "cancelled")],
 )
 def test_thousands_of_jobs_depend_on_one(desk: Desk, how: str, policies: str, becomes: str) -> None:
-    """Their parents are told of them once a chunk; what is written grows with their number and not faster."""
+    """Edges are added to their parents once a chunk; what is written grows with their number and not faster."""
     many = 2 * CHUNK
     parents = [desk.push_one(BODY) for _ in policies]
     for parent in parents if how else []:

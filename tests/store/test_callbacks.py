@@ -71,7 +71,7 @@ class Pair:
         return id
 
     def relay(self) -> int:
-        """Carry all letters that are due to where they lead."""
+        """Deliver all outbox messages that are due."""
         return int(self.run(relay(self.app.keys_of, [ACTIONS, CALLBACKS], 1000)))
 
     def tell(self, callback: str, state: str, number: int = 2, parent: str = "0" * 20, text: bytes = b"") -> int:
@@ -583,7 +583,7 @@ def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadlin
 
 
 def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
-    """Replies, faults, cancellations and deadlines race; relays take letters and die, and letters are told twice."""
+    """Replies, faults, cancellations and deadlines race; relays take messages and die, and messages are delivered twice."""
     chance = random.Random(7)
     callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(300)]
     messages = {pair.send(callback) for callback in callbacks}

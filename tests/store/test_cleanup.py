@@ -317,7 +317,7 @@ def test_what_waits_for_a_dead_letter_to_be_retried_does_not_wait_for_ever(desk:
 
 
 def test_a_callback_goes_on_waiting_when_its_message_is_cleaned_up(desk: Desk) -> None:
-    """The word of its end is a letter, which is no part of a task."""
+    """Its end is reported by an outbox message, which is no part of a task."""
     waits = callback(desk)
     sent = message(desk, waiter=str(Edge(waits, "shop:actions", "b", 0)))
     assert desk.claim() == [sent]

@@ -223,7 +223,7 @@ def test_a_kind_that_comes_back_after_a_retry_is_not_new(desk: Desk) -> None:
 
 
 def test_an_error_group_does_not_outgrow_the_dead_letters_that_exist(desk: Desk) -> None:
-    """An error that never stops, of letters that live for a moment."""
+    """An error that never stops, of dead letters that are kept for a moment."""
     for n in range(6):
         ids = die(desk, *["ValueError"] * 10)
         assert len(desk.members(f"alike:{VALUE}")) <= 10 + 9, n
@@ -326,7 +326,7 @@ def test_what_was_discarded_long_ago_leaves_the_bin(desk: Desk) -> None:
 
 @pytest.mark.parametrize("policy", ["w", "c"])
 def test_jobs_that_wait_for_a_discarded_dead_letter_are_restored_with_it(desk: Desk, policy: Any) -> None:
-    """It is told of the loss at once, and of the letter's return as of another death."""
+    """The loss is reported to it at once, and the restored dead letter as another end."""
     (parent,) = desk.push(BODY.decode())
     child = new_id()
     desk.run(push_rich(desk.keys, [NewJob(child, 100, b"{}", needs=needs_of(1, DAY))]))

@@ -262,7 +262,7 @@ def test_the_record_of_a_cancelled_child_names_the_parent(desk: Desk) -> None:
 def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
     desk: Desk, others: tuple[str, ...], is_first: bool
 ) -> None:
-    """Whatever else was told in the same call."""
+    """Whatever else was reported in the same call."""
     child = waiting(desk, 3)
     state, policy, index = (*others, "")[:3]
     news = [Report(child, id, 2, state, policy, index) for id in (OTHER, "2" * 20)]

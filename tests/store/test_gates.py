@@ -206,7 +206,7 @@ def test_a_job_whose_parent_is_unknown_is_not_stored(desk: Desk, push_child: Cal
 
 @pytest.mark.parametrize("scope", ["queued", "until_done", "60000"])
 def test_a_job_that_is_not_stored_gives_its_name_free(desk: Desk, scope: str, push_child: Callable[..., str]) -> None:
-    """The next one with that name is not told that a job has it which never was."""
+    """The name is not held by a job that was never stored."""
     with pytest.raises(UnknownJob, match="Nothing was enqueued"):
         push_child((new_id(), "default", "c"), name="n", scope=scope)
     assert (desk.ask("EXISTS", "names"), desk.ask("EXISTS", "unique:n")) == (0, 0)

@@ -634,7 +634,7 @@ def test_the_end_of_a_message_is_published_to_all_waiters(desk: Desk, server: Se
 
 
 def test_a_settlement_after_a_lost_lease_is_not_published(desk: Desk, server: Server) -> None:
-    """No double reply. The zombie's answer is refused, and only the heir's is told."""
+    """No double reply. The reply of the worker that lost the lease is refused, and only the other one is published."""
     id = sent(desk, waiter=INBOX)
     assert desk.claim(worker="zombie", lease_ms=0) == [id]
     lost = desk.turn(1, worker="heir").lost

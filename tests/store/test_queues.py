@@ -74,7 +74,7 @@ def test_entries_whose_record_has_ended_do_not_count_and_are_swept_once_a_minute
 
 
 def test_what_lives_longer_than_those_behind_it_hides_them_for_a_minute(desk: Desk) -> None:
-    """A task may keep its letters for a week, and another one of the same queue for an hour."""
+    """A task may keep its dead letters for a week, and another one of the same queue for an hour."""
     ids = [new_id() for _ in range(8)]
     for index in ("done", "dead", "alike:abcd"):
         desk.ask("ZADD", index, *(value for n, id in enumerate(ids) for value in (n, id)))
