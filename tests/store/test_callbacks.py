@@ -583,7 +583,7 @@ def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadlin
 
 
 def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
-    """Replies, faults, cancellations and deadlines race; relays take messages and die, and messages are delivered twice."""
+    """Replies, faults, cancellations and deadlines race; relays die with messages in hand, and messages come twice."""
     chance = random.Random(7)
     callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(300)]
     messages = {pair.send(callback) for callback in callbacks}
