@@ -18,6 +18,8 @@ from tests.leaks import leaks, remove
 from tests.servers import ENGINES, Server, available
 
 _MATRIX = ("store", "system")
+#: `RELEVO_CHAOS=1`: tests that tell random stories tell many more and longer ones.
+CHAOS = os.environ.get("RELEVO_CHAOS") == "1"
 #: For every app of a test that is not about these: a machine that stands still for ten seconds loses no lease, and a
 #: server that stands still with it is waited for.
 PATIENT = {"lease": "60s", "call_timeout": "30s", "connect_timeout": "30s"}
@@ -85,13 +87,12 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
-@pytest.fixture
-def app_factory(server: Server) -> Iterator[AppFactory]:
+def apps_on(server: Server, kind: type[Relevo] = Relevo) -> Iterator[AppFactory]:
     """Makes apps, closes them after the test, and fails the test if they left something without an end."""
     made: list[Relevo] = []
 
     def make(name: str | None = None, **settings: Any) -> Relevo:
-        app = Relevo(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **PATIENT, **settings})
+        app = kind(name or f"t{uuid4().hex[:12]}", **{"url": server.url, "env": "test", **PATIENT, **settings})
         made.append(app)
         return app
 
@@ -102,6 +103,12 @@ def app_factory(server: Server) -> Iterator[AppFactory]:
     for app in made:
         remove(server, app.name)
     assert not left, f"without an end: {left}"
+
+
+@pytest.fixture
+def app_factory(server: Server) -> Iterator[AppFactory]:
+    """Makes apps, closes them after the test, and fails the test if they left something without an end."""
+    yield from apps_on(server)
 
 
 @pytest.fixture

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys
 from relevo.testing import leaks as of_prefix
-from relevo.testing.leaks import Run
 from tests.servers import Server
 
 
 def leaks(server: Server, app: str) -> list[str]:
     """Keys, and entries as `key[entry]`, of the app of this name that nothing will ever remove."""
-    with _calls(server) as run:
-        return of_prefix.leaks(run, f"*{app}*")
+    return of_prefix.leaks(_client(server.url).run, f"*{app}*")
 
 
 def remove(server: Server, app: str) -> None:
     """Delete all keys of an app, so that one test's ten thousand jobs do not slow the next test's look."""
-    with _calls(server) as run:
-        of_prefix.remove(run, f"*{app}*")
+    of_prefix.remove(_client(server.url).run, f"*{app}*")
 
 
-@contextmanager
-def _calls(server: Server) -> Iterator[Run]:
-    client = Client(server.url, AppKeys("", "", "leaks"), data_dir=Path(), connect_timeout=30, call_timeout=30)
-    try:
-        yield client.run
-    finally:
-        client.close()
+@cache
+def _client(url: str) -> Client:
+    return Client(url, AppKeys("", "", "leaks"), data_dir=Path(), connect_timeout=30, call_timeout=30)

@@ -99,6 +99,7 @@ class Server:
         self._arguments = arguments
         self._chooses_port = port is None and not unix
         self._process: subprocess.Popen[bytes] | None = None
+        self._kept: Any = None  # a client, once `ask` was called
 
     def __enter__(self) -> Self:
         self.start()
@@ -150,6 +151,7 @@ class Server:
 
     def stop(self) -> None:
         """Stop in good order (SIGTERM); nothing to do when it does not run."""
+        self._close_kept()
         if self.is_running:
             self.resume()  # a frozen process does not take SIGTERM
             self._running().terminate()
@@ -160,6 +162,7 @@ class Server:
 
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash would; nothing to do when it does not run."""
+        self._close_kept()
         if self.is_running:
             self._running().kill()
             self._running().wait()
@@ -177,6 +180,12 @@ class Server:
         with self._client() as client:
             return client.execute_command(*args)
 
+    def ask(self, *args: str | bytes | int | float) -> Any:
+        """`command` on a connection that is kept until the server stops: far quicker where there are many."""
+        if self._kept is None:
+            self._kept = self._client()
+        return self._kept.execute_command(*args)
+
     def keys(self) -> list[tuple[str, int]]:
         """Every key with its time to live in seconds, -1 when it has none."""
         found: dict[str, int] = {}
@@ -191,6 +200,11 @@ class Server:
                     if ttl != -2:  # gone since the scan
                         found[key.decode(errors="backslashreplace")] = ttl
         return sorted(found.items())
+
+    def _close_kept(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def log(self) -> str:
         """What the server wrote, over all its starts."""

@@ -1,8 +1,8 @@
 """Several servers that stand together on loopback: a cluster, and a primary guarded by sentinels.
 
-Both form in a little over two seconds, and fail over in about as long after their primary is killed.
-The servers themselves set that floor: a cluster node waits two seconds before it calls itself ready, and
-sentinels hear of each other every two seconds.
+Both form in a little over two seconds. The servers themselves set that floor: a cluster node waits two seconds before
+it calls itself ready, and sentinels exchange greetings every two seconds. They fail over when a test kills a primary,
+and never by themselves, however long the machine stands still.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Self
 
 import redis
 
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 
 _SLOTS = 16_384
 _FORM = 90.0  # seconds until a cluster or a group of sentinels must agree
+_NO_FAILOVER_MS = 600_000  # a node that is silent for less is not replaced
 
 # A replica is complete only once its primary has pinged it, every ten seconds by default, and a primary
 # waits five seconds for further replicas before it sends its first copy.
@@ -84,9 +85,15 @@ class Cluster(_Group):
         return eventually(lambda: self._serving(key), timeout=_FORM, what=f"a primary that serves {key!r}")
 
     def kill_primary_of(self, key: str) -> Server:
-        """Kill the primary that serves the key and give it, so that it can be started again."""
+        """Kill the primary that serves the key, let its replica take over, and give the killed one.
+
+        The replica has all that was acknowledged, and does not wait until the others agree that the primary is gone.
+        """
         primary = self.primary_of(key)
+        _wait_until_replicated(primary)
         primary.kill()
+        replica = next(node for node in self.nodes if node.is_running and _primary_port(node) == primary.port)
+        replica.command("CLUSTER", "FAILOVER", "TAKEOVER")
         return primary
 
     def _serving(self, key: str) -> Server | None:
@@ -122,6 +129,8 @@ class Cluster(_Group):
             eventually(partial(_knows_the_cluster, node), timeout=_FORM, what=f"{node.url} knows the whole cluster")
         for replica in replicas:
             _wait_for_copy(replica)
+        for node in self.nodes:  # a machine that stands still must not start a failover
+            node.command("CONFIG", "SET", "cluster-node-timeout", _NO_FAILOVER_MS)
 
 
 class SentinelGroup(_Group):
@@ -142,9 +151,15 @@ class SentinelGroup(_Group):
         return eventually(self._serving, timeout=_FORM, what="a running primary", errors=(redis.RedisError,))
 
     def kill_primary(self) -> Server:
-        """Kill the primary and give it, so that it can be started again."""
+        """Kill the primary, make a sentinel replace it by its replica, and give the killed one."""
         primary = self.primary()
+        _wait_until_replicated(primary)
         primary.kill()
+        eventually(
+            lambda: self.sentinels[0].command("SENTINEL", "FAILOVER", self.NAME),
+            what="the sentinel begins the failover",
+            errors=(redis.ResponseError,),
+        )
         return primary
 
     def _serving(self) -> Server | None:
@@ -160,7 +175,7 @@ class SentinelGroup(_Group):
             "sentinel",
             {
                 f"sentinel monitor {self.NAME}": f"127.0.0.1 {primary.port} 2",
-                f"sentinel down-after-milliseconds {self.NAME}": "500",
+                f"sentinel down-after-milliseconds {self.NAME}": str(_NO_FAILOVER_MS),
                 f"sentinel failover-timeout {self.NAME}": "3000",
             },
             ["--sentinel"],
@@ -179,6 +194,19 @@ def _addresses(servers: Sequence[Server]) -> str:
 
 def _is_primary(node: Server) -> bool:
     return node.is_running and bool(node.command("ROLE")[0] == b"master")
+
+
+def _primary_port(node: Server) -> int | None:
+    """The port of a replica's primary; None for a primary."""
+    role = node.command("ROLE")
+    return int(role[2]) if role[0] == b"slave" else None
+
+
+def _wait_until_replicated(primary: Server) -> None:
+    with redis.Redis(host="127.0.0.1", port=primary.port, protocol=2, socket_timeout=None) as client:
+        # WAIT is about what was written before the last command of its connection, so there must be one.
+        client.ping()
+        assert client.wait(1, round(PATIENCE * 1000)), f"the replica of {primary.url} is not up to date"
 
 
 def _replicate(primary: Server, replica: Server) -> None:

@@ -1,7 +1,7 @@
 """What a queue promises, as a few dictionaries: no server, no tokens, no scores.
 
-A job that waits because of a limit is `ready` to the model, wherever the scripts keep it meanwhile.
-The model knows a job's state and who has the right to settle it, and nothing of how the scripts bring that about. Where
+A job that waits because of a limit is `ready` to the model, wherever the scripts keep it.
+The model knows a job's state and which worker may settle it, and nothing of how the scripts bring that about. Where
 the promise leaves a choice open (two groups of one level, two jobs due in one millisecond), the model accepts either.
 Times are milliseconds since the start of the test.
 """
@@ -47,7 +47,7 @@ class Job:
     task: str = "task"
 
     state: str = ""
-    #: Raised whenever the right to settle passes to somebody or away from somebody.
+    #: Raised whenever the right to settle is given or taken away.
     grip: int = 0
     due_ms: int = 0
     lease_end_ms: int = 0
@@ -108,7 +108,7 @@ class Model:
     jobs: dict[str, Job] = field(default_factory=dict)
     #: name -> the living job that has it
     names: dict[str, str] = field(default_factory=dict)
-    #: name held for a time -> who took it; the time is longer than any test
+    #: name held for a time -> the job that took it; the time is longer than any test
     unique: dict[str, str] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
     #: name -> its limit
@@ -215,7 +215,7 @@ class Model:
         return all(self.room(name) >= 1 for name in job.names)
 
     def lend(self, job: Job, lease_ms: int) -> int:
-        """Give somebody the right to settle a job, and take it from whoever had it."""
+        """Give a worker the right to settle a job, and take it from the one that had it."""
         job.state = "running"
         job.lease_end_ms = self.now_ms + lease_ms
         job.grip += 1
@@ -264,7 +264,7 @@ class Model:
         return job.state == "running" and job.grip == grip
 
     def settle(self, id: str, grip: int, what: str, *, has_record: bool = True) -> bool:
-        """What happened to a job, told by whoever believes to hold it: whether that counted."""
+        """Settle a job by a worker that believes to hold it: whether that counted."""
         if not self.has_right(id, grip):
             return False
         job = self.jobs[id]

@@ -74,7 +74,7 @@ class Snapshot:
     #: name -> its limit, as text
     limits: dict[str, str]
     holding: dict[str, bytes]
-    #: name -> who stands in its line, in order
+    #: name -> the jobs in its line, in order
     lines: dict[str, list[str]]
     pauses: set[str]
     #: dead letters that died alike

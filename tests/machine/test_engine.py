@@ -12,22 +12,23 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, reject, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys
+from tests.conftest import CHAOS
 from tests.machine.engine import HOUR, MINUTE, Allowed, Engine, Spec
 from tests.machine.model import ENDED, LIVING
 from tests.machine.snapshot import GROUPS, NAMES, TASKS
 from tests.servers import Server, available
 
-IS_NIGHTLY = os.environ.get("RELEVO_CHAOS") == "1"
 SETTINGS = settings(
-    max_examples=2000 if IS_NIGHTLY else 250,
-    stateful_step_count=80 if IS_NIGHTLY else 50,
+    max_examples=2000 if CHAOS else 60,
+    stateful_step_count=80 if CHAOS else 50,
     deadline=None,
+    derandomize=not CHAOS,  # the short pass tells the same stories each time
     print_blob=True,
     phases=[phase for phase in Phase if phase is not Phase.explain],  # minutes for little: the story says it all
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -81,7 +82,7 @@ class Step(NamedTuple):
 
 
 # One rule that chooses among all steps, not a rule per step: Hypothesis leaves out half of a machine's rules in each
-# example, and a queue that nobody pushes to or claims from has no stories to tell. What is left out here is trouble.
+# example, and without pushes or claims a queue has no stories to tell. What is left out here is trouble.
 WORK = [
     Step("enqueue", {"specs": ONE}),
     Step("claim", {"number": ANY, "want": WANTED}),
@@ -155,8 +156,6 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def server_and_model_agree(self) -> None:
-        if self.engine.has_stood_still:
-            reject()
         if not self.engine.is_compared:
             self.engine.agree()
 
@@ -172,12 +171,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     directory = tmp_path_factory.mktemp("machine")
     with Server(engine, directory=directory) as server:
         keys = AppKeys("relevo", "test", "machine")
-        client = Client(server.url, keys, data_dir=directory, connect_timeout=5.0, call_timeout=5.0)
+        client = Client(server.url, keys, data_dir=directory, connect_timeout=30.0, call_timeout=30.0)
         yield client
         client.close()
 
 
-@pytest.mark.timeout(7200 if IS_NIGHTLY else 900)  # finding the shortest story may take five minutes
+@pytest.mark.timeout(7200 if CHAOS else 900)  # finding the shortest story may take five minutes
 def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing lost, nothing settled twice, strict priority and FIFO, no key left."""
     monkeypatch.setattr(Machine, "client", client, raising=False)
@@ -185,7 +184,7 @@ def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch
 
 
 # Stories the machine found, told again each time.
-def test_the_same_retry_told_twice_counts_once(client: Client) -> None:
+def test_the_same_retry_settled_twice_counts_once(client: Client) -> None:
     """The first telling was carried out, only its reply was lost."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
@@ -200,7 +199,7 @@ def test_the_same_retry_told_twice_counts_once(client: Client) -> None:
 
 
 def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(client: Client) -> None:
-    """Nobody may sleep for ever beside a ready job."""
+    """No worker may sleep for ever beside a ready job."""
     engine = Engine(client, 0)
     engine.claim(0, 1)
     engine.claim(1, 1)
@@ -224,8 +223,8 @@ def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
     engine.end()
 
 
-def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead_one(client: Client) -> None:
-    """A job whose worker was seen dying waits for nobody's lease to end."""
+def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_one(client: Client) -> None:
+    """A job whose worker was seen dying does not wait for its lease to end."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)
@@ -239,7 +238,7 @@ def test_an_idle_worker_hears_of_an_abandoned_job_though_the_call_went_to_a_dead
 
 
 def test_an_idle_worker_is_called_for_what_another_gives_back(client: Client) -> None:
-    """Who gives back with a full house does not come for it again."""
+    """A worker without room that hands a job back does not ask for it again."""
     engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)

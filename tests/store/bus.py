@@ -1,4 +1,4 @@
-"""The bus as a test handles it: subscriptions and events called with short words, in a time that the test moves."""
+"""The bus as a test handles it: subscriptions and events called by short names, in a time that the test moves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Bus:
 
     # events
     def publish(self, topic: str = "shop.sold", *, id: str = "", **more: Any) -> Event:
-        """Only write an event down: its publisher dies then."""
+        """Only store an event: its publisher dies then."""
         event: Event = self.run(publish(self.keys, topic, id or new_id(), BODY, **more))
         return event
 
@@ -60,7 +60,7 @@ class Bus:
         return event
 
     def relay(self) -> Relayed:
-        """Another process looks after the bus."""
+        """A relay of another process."""
         done: Relayed = self.run(relay_events(self.keys, self.app.keys_of, 1000))
         return done
 
@@ -72,10 +72,10 @@ class Bus:
         """Ids of the events that wait in the queue of a subscription."""
         return self.desk(name).members("ready")
 
-    def letters(self) -> dict[str, bytes]:
-        """Letters in the outbox of the bus."""
+    def outbox(self) -> dict[str, bytes]:
+        """Messages in the outbox of the bus."""
         found = {id.decode(): text for id, text in self.own.ask("HGETALL", "letters").items()}
-        assert set(found) == set(self.own.members("errands")), "each letter has its errand"
+        assert set(found) == set(self.own.members("errands")), "each outbox message has its errand"
         return found
 
     def eternal(self) -> set[str]:
@@ -88,5 +88,5 @@ class Bus:
 def make_bus(app_factory: AppFactory, server: Server) -> Bus:
     """A bus for one test. What it leaves without an end fails the test."""
     name = f"t{uuid4().hex[:12]}"
-    app = app_factory(name, prefix=name, _clock_key=f"{{{name}:test}}:shift")
+    app = app_factory(name, prefix=name)
     return Bus(app, server)

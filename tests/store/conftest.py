@@ -1,14 +1,30 @@
-"""Desks: queues on a real server, in real time or in a time that the test moves."""
+"""Queues on a real server, in a time that only the test moves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from relevo import Relevo
-from relevo.store.keys import QueueKeys
-from tests.conftest import Store
+from tests.clock import Clock, TimedApp
+from tests.conftest import PATIENT, AppFactory, Store, apps_on
 from tests.servers import Server
 from tests.store.desk import Desk
+
+
+@pytest.fixture
+def clock(server: Server) -> Clock:
+    """The clock of this test, which stands still."""
+    clock = Clock(server)
+    clock.start()
+    return clock
+
+
+@pytest.fixture
+def app_factory(server: Server, clock: Clock) -> Iterator[AppFactory]:
+    """Makes apps whose scripts read the test's clock."""
+    yield from apps_on(server, TimedApp)
 
 
 @pytest.fixture
@@ -18,7 +34,16 @@ def desk(store: Store, server: Server) -> Desk:
 
 
 @pytest.fixture
-def late_desk(app: Relevo, server: Server) -> Desk:
-    """A queue whose scripts read a clock that the test can move on, so that nothing has to wait."""
-    address = app.keys_of("default").address
-    return Desk(app.client.run, QueueKeys(address, clock_key=f"{{{address}}}:shift"), server)
+def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
+    """A server that the test may fill, change and break."""
+    with Server(engine, directory=tmp_path / "own") as server:
+        Clock(server).start()
+        yield server
+
+
+@pytest.fixture
+def own_desk(own_server: Server) -> Iterator[Desk]:
+    """A queue on such a server."""
+    app = TimedApp("own", url=own_server.url, env="test", **PATIENT)
+    yield Desk(app.client.run, app.keys_of("default"), own_server)
+    app.close()

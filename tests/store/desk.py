@@ -1,8 +1,9 @@
-"""A queue as a test handles it: scripts called with short words, and their keys read directly."""
+"""A queue as a test handles it: scripts called by short names, and their keys read directly."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relevo.model.ids import Ids
@@ -10,6 +11,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.queues import QueueStats, count
 from relevo.store.turns import Limits, Moved, Settled, Turn, turn
+from tests.clock import Clock
 from tests.conftest import Runs
 from tests.servers import Server
 
@@ -24,6 +26,7 @@ class Desk:
         self.run = run
         self.keys = keys
         self.server = server
+        self.clock = Clock(server)
 
     # scripts
     def push(self, *bodies: str, priority: int = 100) -> list[str]:
@@ -49,7 +52,7 @@ class Desk:
         done_max: int = 1000,
         dead_max: int = 1000,
     ) -> Turn:
-        """One turn of a worker; it joins the idle ones only if `idle_ms` says so."""
+        """One turn of a worker; it joins the idle ones only with `idle_ms`."""
         limits = Limits(lease_ms, idle_ms, done_max, dead_max)
         found: Turn = self.run(turn(self.keys, worker, limits, want, settled or Settled()))
         return found
@@ -85,7 +88,17 @@ class Desk:
         """A command on one of the queue's keys, called by its short name."""
         name, _, rest = key.partition(":")
         full = self.keys.key(name) + (b":" + rest.encode() if rest else b"")
-        return self.server.command(command, full, *args)
+        return self.server.ask(command, full, *args)
+
+    def commands(self, call: Callable[[], Any]) -> Counter[str]:
+        """The commands that the server carries out during a call, those of scripts among them."""
+        self.server.ask("CONFIG", "RESETSTAT")
+        call()
+        stats = self.server.ask("INFO", "commandstats")
+        counted = Counter({name.removeprefix("cmdstat_"): int(row["calls"]) for name, row in stats.items()})
+        for own in ("config|resetstat", "config", "info"):
+            del counted[own]
+        return counted
 
     def members(self, key: str) -> list[str]:
         """Ids in one of the sorted sets, in order."""
@@ -106,11 +119,14 @@ class Desk:
         found: bytes | None = self.ask("GET", f"ended:{id}")
         return found
 
+    @property
+    def now_ms(self) -> int:
+        """The time that scripts read."""
+        return self.clock.now_ms
+
     def advance(self, ms: int) -> None:
-        """Let time pass, for scripts that read the shifted clock (fixture `late_desk`)."""
-        key = self.keys._clock_key
-        assert key, "this queue lives in real time"
-        self.server.command("SET", key, int(self.server.command("GET", key) or 0) + ms, "EX", 600)
+        """Let time pass."""
+        self.clock.advance(ms)
 
 
 def plain(ids: Sequence[str], token: int = 1) -> Settled:

@@ -1,4 +1,4 @@
-"""Jobs that depend on others, as a test handles them: made, told of their parents, and read with all they carry."""
+"""Jobs that depend on others, as a test handles them: made, given reports of their parents, and read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from relevo.store.plan import Call
 from relevo.store.relay import hear, relay
 from tests.store.desk import Desk, kept, moved, plain
 
-KEEP_MS = 60_000
+#: Milliseconds: far longer than any test takes, since the server counts them in real time.
+KEEP_MS = 600_000
 BODY = '{"t":"shop.charge","a":[7]}'
-#: A parent that is not there: what is told of it is all there is.
+#: A parent that does not exist: only its reports do.
 PARENT = "0" * 20
 OTHER = "1" * 20
 
@@ -39,13 +40,13 @@ def child_of(desk: Desk, *parents: str, policy: Any = "c", queue: str = "default
 def workflow(
     desk: Desk, members: int = 1, *edges: Edge, takes: str = "", kept_ms: int = KEEP_MS // 2, gated: bool = False
 ) -> str:
-    """A workflow of so many members; `gated`: nobody has founded it yet."""
+    """A workflow of so many members; `gated`: it is not founded yet."""
     needs = f"{'F' if gated else 'f'} {members + gated} {KEEP_MS} {kept_ms}"
     return desk.push_one('{"plan":1}', needs=needs, group=takes, edges=" ".join(map(str, edges)))
 
 
-# telling
-def told(
+# reporting
+def report(
     desk: Desk,
     child: str,
     state: str,
@@ -55,14 +56,14 @@ def told(
     dead_max: int = 1000,
     **more: str | bytes,
 ) -> bool:
-    """Tell a child of one parent: whether there is something to relay now."""
-    report = Report(child, parent, number, state, **more)  # type: ignore[arg-type]
-    _, is_more_due = desk.run(hear(desk.keys, [report], dead_max))
+    """Report the end of one parent to a child: whether there is something to relay now."""
+    one = Report(child, parent, number, state, **more)  # type: ignore[arg-type]
+    _, is_more_due = desk.run(hear(desk.keys, [one], dead_max))
     return bool(is_more_due)
 
 
 def relayed(desk: Desk, others: Mapping[str, QueueKeys] | None = None) -> int:
-    """Deliver all letters of this queue, and what follows: how many there were."""
+    """Deliver all outbox messages of this queue, and what follows: how many there were."""
 
     def keys_of(queue: str) -> QueueKeys:
         return desk.keys if others is None or queue not in others else others[queue]
@@ -71,7 +72,7 @@ def relayed(desk: Desk, others: Mapping[str, QueueKeys] | None = None) -> int:
 
 
 def end(desk: Desk, id: str, how: str, *, record: bytes = b"", dead_max: int = 1000) -> int:
-    """Take a job and end it so: when the next errand is due, as the worker is told."""
+    """Take a job and end it so: when the next errand is due, as the worker learns."""
     (found,) = desk.claim(1)
     assert found == id
     claim: bytes = desk.ask("HGET", "claims", id)
@@ -90,7 +91,7 @@ def end(desk: Desk, id: str, how: str, *, record: bytes = b"", dead_max: int = 1
 def step_by_step(
     run: Callable[[Any], Any], plan: Generator[Call[Any], Any, Any], before: Callable[[str, Call[Any]], None]
 ) -> Any:
-    """Carry out a plan; `before` is told of each call, by the name of its script, before it is made."""
+    """Carry out a plan; `before` gets the name of the script of each call, before it is made."""
     answer = None
     while True:
         try:
@@ -131,27 +132,27 @@ def bag(desk: Desk, id: str) -> dict[str, str]:
     return _texts(desk.ask("HGETALL", f"carried:{id}"))
 
 
-def letters(desk: Desk) -> dict[str, str]:
-    """Letters that are written and not delivered."""
+def outbox(desk: Desk) -> dict[str, str]:
+    """Outbox messages that are not delivered yet."""
     found = _texts(desk.ask("HGETALL", "letters"))
-    assert set(found) == set(desk.members("errands")), "each letter has its errand"
+    assert set(found) == set(desk.members("errands")), "each outbox message has its errand"
     return found
 
 
 def everything(desk: Desk) -> dict[str, Any]:
     """All a queue holds, to see that something changed nothing."""
     found: dict[str, Any] = {}
-    for key in sorted(desk.server.command("KEYS", f"{{{desk.keys.address}}}:*")):
+    for key in sorted(desk.server.ask("KEYS", f"{{{desk.keys.address}}}:*")):
         name = key.decode().partition("}:")[2]
-        match desk.server.command("TYPE", key):
+        match desk.server.ask("TYPE", key):
             case b"hash":
-                found[name] = desk.server.command("HGETALL", key)
+                found[name] = desk.server.ask("HGETALL", key)
             case b"zset":
-                found[name] = desk.server.command("ZRANGE", key, 0, -1, "WITHSCORES")
+                found[name] = desk.server.ask("ZRANGE", key, 0, -1, "WITHSCORES")
             case b"list":
-                found[name] = desk.server.command("LRANGE", key, 0, -1)
+                found[name] = desk.server.ask("LRANGE", key, 0, -1)
             case _:
-                found[name] = desk.server.command("GET", key)
+                found[name] = desk.server.ask("GET", key)
     return found
 
 

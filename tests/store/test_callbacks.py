@@ -1,7 +1,7 @@
-"""Callbacks in their queue: promised before their message is sent, settled by the first word, told of reports before.
+"""Callbacks in their queue: promised before their message is sent, given progress, settled by the first outcome.
 
-What is told comes twice, late and in any order; who dies leaves something that ends. In these tests a message lives in
-`embedding:actions`, its callback in `ingestion:callbacks`, and the test moves the time.
+Outcomes come twice, late and in any order; a process that dies leaves nothing without an end. In these tests a message
+lives in `embedding:actions`, its callback in `ingestion:callbacks`, and the test moves the time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id
-from tests.store.kin import end, everything, letters, state_of
+from tests.store.kin import end, everything, outbox, state_of
 
 CALLBACKS, ACTIONS = "ingestion:callbacks", "embedding:actions"
 BODY = b'{"t":"ingestion.ready","i":"reply","a":[{"context":7}]}'
@@ -71,7 +71,7 @@ class Pair:
         return id
 
     def relay(self) -> int:
-        """Carry all letters that are due to where they lead."""
+        """Deliver all outbox messages that are due."""
         return int(self.run(relay(self.app.keys_of, [ACTIONS, CALLBACKS], 1000)))
 
     def tell(self, callback: str, state: str, number: int = 2, parent: str = "0" * 20, text: bytes = b"") -> int:
@@ -122,7 +122,7 @@ class Pair:
 @pytest.fixture
 def pair(app_factory: AppFactory, server: Server) -> Iterator[Pair]:
     name = f"t{uuid4().hex[:12]}"
-    yield Pair(app_factory(name, prefix=name, _clock_key=f"{{{name}:test}}:shift"), server)
+    yield Pair(app_factory(name, prefix=name), server)
 
 
 def repeated(call: Call[Any]) -> Call[Any]:
@@ -137,10 +137,10 @@ def test_a_promise_is_a_job_that_waits_with_its_deadline_beside_it(pair: Pair) -
     callback = pair.promise()
     assert state_of(pair.callbacks, callback) == "waiting"
     assert (pair.callbacks.members("waiting"), pair.callbacks.stats().living) == ([callback], 1)
-    ((letter, text),) = letters(pair.callbacks).items()
+    ((letter, text),) = outbox(pair.callbacks).items()
     assert (letter, text.splitlines()[0]) == (f"{callback}.late", "timeout 1 deadline")
     due = pair.callbacks.score("errands", letter) or 0
-    assert abs(due - pair.callbacks.turn(0).now_ms - TIMEOUT_MS) < 1000
+    assert due == pair.callbacks.now_ms + TIMEOUT_MS
     assert pair.callbacks.ask("TTL", f"carried:{callback}") == -1, "it lives as long as its job"
 
 
@@ -204,11 +204,11 @@ def test_every_end_of_the_message_settles_its_callback_and_removes_the_deadline(
     record = {"plain": b"", "kept": b'{"state":"done","result":[1]}', "done": b'{"state":"done","result":[1]}'}
     end(pair.actions, message, how, record=record.get(how, b""))
     assert pair.relay() == 1
-    assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
+    assert (outbox(pair.actions), outbox(pair.callbacks)) == ({}, {})
     assert state_of(pair.callbacks, callback) == "ready"
     reply = pair.reply(callback)
     assert reply.context == 7
-    if how == "plain":  # nothing was kept of what it returned, and nobody pretends otherwise
+    if how == "plain":  # nothing was kept of what it returned, and the reply has no result
         assert (reply.status, reply.error and reply.error.reason) == ("failed", "result_not_kept")
     else:
         assert reply.status == ENDS[how]
@@ -241,7 +241,7 @@ def test_the_deadline_settles_a_callback_at_its_time_and_not_before(pair: Pair) 
     pair.advance(1_001)
     assert (pair.relay(), state_of(pair.callbacks, callback)) == (1, "ready")
     assert pair.reply(callback).status == "timeout"
-    assert letters(pair.callbacks) == {}
+    assert outbox(pair.callbacks) == {}
 
 
 @pytest.mark.parametrize(("state", "body"), [("timeout", LATE), ("done", BODY), ("dead", BODY), ("cancelled", BODY)])
@@ -254,7 +254,7 @@ def test_only_the_deadline_calls_the_handler_for_it(pair: Pair, state: str, body
 WORDS = [("done", 2), ("timeout", 1), ("dead", 4), ("revived", 3), ("removed", 0)]
 
 
-def test_of_words_in_any_order_and_twice_over_the_first_settles_it(pair: Pair) -> None:
+def test_of_outcomes_in_any_order_and_repeated_the_first_settles_a_callback(pair: Pair) -> None:
     for order in itertools.permutations(WORDS):
         callback = pair.promise(late=LATE)
         first = next(word for word in order if word[0] != "revived")
@@ -269,7 +269,7 @@ def test_of_words_in_any_order_and_twice_over_the_first_settles_it(pair: Pair) -
     assert pair.callbacks.stats().ready == len(pair.handle_all()), "each is queued once"
 
 
-def test_of_two_words_in_one_call_the_first_settles_it(pair: Pair) -> None:
+def test_of_two_outcomes_in_one_call_the_first_settles_a_callback(pair: Pair) -> None:
     for states in (("timeout", "done"), ("done", "timeout")):
         callback = pair.promise(late=LATE)
         rows = [
@@ -283,7 +283,7 @@ def test_of_two_words_in_one_call_the_first_settles_it(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("state", ["done", "timeout", "dead"])
-def test_words_after_it_was_settled_change_nothing_wherever_it_is(pair: Pair, state: str) -> None:
+def test_outcomes_after_a_callback_was_settled_change_nothing(pair: Pair, state: str) -> None:
     callback = pair.promise(late=LATE)
     pair.tell(callback, state)
 
@@ -313,7 +313,7 @@ def test_that_its_message_is_retried_by_hand_settles_nothing(pair: Pair) -> None
     assert pair.tell(callback, "done", 2) == 1, "whatever the numbers say"
 
 
-def test_a_callback_that_nobody_knows_hears_nothing(pair: Pair) -> None:
+def test_an_outcome_for_an_unknown_callback_changes_nothing(pair: Pair) -> None:
     pair.callbacks.push()
     before = everything(pair.callbacks)
     for state, number in WORDS:
@@ -333,7 +333,7 @@ def test_a_callback_stands_where_its_message_stood(pair: Pair) -> None:
 # --- a callback that is itself removed
 
 
-def test_callbacks_cleared_from_their_queue_leave_a_letter_that_ends(pair: Pair) -> None:
+def test_cleared_callbacks_leave_an_outbox_message_that_ends(pair: Pair) -> None:
     callback = pair.promise(late=LATE)
     message = pair.send(callback)
     assert pair.run(clear(pair.callbacks.keys)) == (1, False)
@@ -341,7 +341,7 @@ def test_callbacks_cleared_from_their_queue_leave_a_letter_that_ends(pair: Pair)
     pair.relay()
     pair.advance(TIMEOUT_MS + 1)
     pair.relay()
-    assert (letters(pair.callbacks), pair.callbacks.stats().living) == ({}, 0)
+    assert (outbox(pair.callbacks), pair.callbacks.stats().living) == ({}, 0)
     assert state_of(pair.callbacks, callback) == "unknown"
 
 
@@ -353,7 +353,7 @@ def test_a_callback_that_was_cancelled_does_not_come_back_at_its_deadline(pair: 
     pair.relay()
     assert state_of(pair.callbacks, callback) == "cancelled"
     assert pair.callbacks.ask("HLEN", "jobs") == 0
-    assert letters(pair.callbacks) == {}
+    assert outbox(pair.callbacks) == {}
 
 
 @pytest.mark.parametrize("state", ["done", "dead"])
@@ -393,7 +393,7 @@ def test_a_sticky_callback_that_its_worker_never_began_goes_to_another_after_a_l
 
 
 @pytest.mark.parametrize("how", ["never there", "went", "silent"])
-def test_a_sticky_callback_goes_to_anybody_when_its_worker_is_gone(pair: Pair, how: str) -> None:
+def test_a_sticky_callback_goes_to_any_worker_when_its_own_is_gone(pair: Pair, how: str) -> None:
     if how != "never there":
         pair.lives("w1")
     if how == "went":
@@ -448,7 +448,7 @@ def test_the_same_report_twice_is_one(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("state", ["done", "timeout", "dead", "removed"])
-def test_no_report_comes_after_the_last_word(pair: Pair, state: str) -> None:
+def test_no_progress_is_added_after_the_outcome(pair: Pair, state: str) -> None:
     callback = pair.promise(interim=INTERIM)
     pair.tell(callback, state)
     for _ in range(2):
@@ -458,7 +458,7 @@ def test_no_report_comes_after_the_last_word(pair: Pair, state: str) -> None:
         pair.callbacks.claim()
 
 
-def test_nobody_reports_to_a_callback_that_is_gone_or_wants_none(pair: Pair) -> None:
+def test_no_progress_is_added_to_a_callback_that_is_gone_or_wants_none(pair: Pair) -> None:
     unwanted, gone = pair.promise(), pair.promise(interim=INTERIM)
     pair.run(clear(pair.callbacks.keys))
     for callback in (unwanted, gone, new_id()):
@@ -486,7 +486,7 @@ def test_a_report_stands_in_the_line_of_its_tenant_and_wakes_a_worker(pair: Pair
     assert (pair.callbacks.score("ready", id) or 0) // 2**43 == 50
 
 
-def test_no_report_comes_after_the_last_word_when_the_callback_waits_for_its_tenant(pair: Pair) -> None:
+def test_no_progress_is_added_after_the_outcome_while_the_callback_waits_for_its_tenant(pair: Pair) -> None:
     body = b'{"t":"ingestion.ready","g":"acme","i":"reply","a":[{"context":7}]}'
     callback = pair.promise(place=Place(100, "acme"), body=body, interim=INTERIM)
     pair.run(limits.pause(pair.callbacks.keys, "g:acme"))
@@ -513,7 +513,7 @@ GARBAGE = [
 
 @pytest.mark.parametrize("record", GARBAGE)
 @pytest.mark.parametrize("state", ["done", "dead"])
-def test_a_letter_whose_record_cannot_be_read_is_in_nobodys_way(pair: Pair, state: str, record: bytes) -> None:
+def test_an_outbox_message_with_an_unreadable_record_delays_no_other(pair: Pair, state: str, record: bytes) -> None:
     bad, good = pair.promise(), pair.promise()
     message = pair.send(good)
     edge = str(Edge(bad, CALLBACKS, "b", 0)).encode()
@@ -521,14 +521,14 @@ def test_a_letter_whose_record_cannot_be_read_is_in_nobodys_way(pair: Pair, stat
     pair.actions.ask("ZADD", "errands", 1, "a.2")
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
     pair.relay()
-    assert letters(pair.actions) == {}
+    assert outbox(pair.actions) == {}
     assert state_of(pair.callbacks, good) == "ready"
     pair.advance(TIMEOUT_MS + 1)
     pair.relay()
     assert state_of(pair.callbacks, bad) == "ready", "at the latest its deadline comes"
 
 
-def test_a_relay_that_dies_before_it_says_so_has_settled_the_callback_all_the_same(pair: Pair) -> None:
+def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pair) -> None:
     callback = pair.promise()
     message = pair.send(callback)
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
@@ -538,7 +538,7 @@ def test_a_relay_that_dies_before_it_says_so_has_settled_the_callback_all_the_sa
     before = everything(pair.callbacks)
     pair.advance(ERRAND_MS + 1)
     assert pair.relay() == 1
-    assert (everything(pair.callbacks), letters(pair.actions)) == (before, {})
+    assert (everything(pair.callbacks), outbox(pair.actions)) == (before, {})
 
 
 def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair: Pair) -> None:
@@ -551,7 +551,7 @@ def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair
     assert (pair.relay(), pair.reply(callback).status) == (1, "timeout")
 
 
-def test_a_reply_while_somebody_has_the_deadline_in_hand_is_the_one_that_counts(pair: Pair) -> None:
+def test_a_reply_counts_while_a_relay_holds_the_deadline(pair: Pair) -> None:
     callback = pair.promise(late=LATE)
     message = pair.send(callback)
     pair.advance(TIMEOUT_MS + 1)
@@ -562,11 +562,11 @@ def test_a_reply_while_somebody_has_the_deadline_in_hand_is_the_one_that_counts(
     assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
     assert pair.reply(callback).status == "done"
     assert pair.body(callback) == BODY
-    assert letters(pair.callbacks) == {}
+    assert outbox(pair.callbacks) == {}
 
 
 def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadline(pair: Pair) -> None:
-    """Services refuse this; whoever does it all the same gets a callback that ends."""
+    """Services refuse this; a client that does it gets a callback that ends."""
     first, second = pair.promise(), pair.promise()
     name = Name("embedding.generate:k", 60_000)
     message = pair.send(first, name=name)
@@ -579,17 +579,17 @@ def test_a_message_with_the_key_of_another_leaves_its_own_promise_to_the_deadlin
     assert [state_of(pair.callbacks, one) for one in (first, second)] == ["ready", "ready"]
 
 
-# --- a thousand of them
+# --- many of them
 
 
-def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
-    """Replies, faults, cancellations and deadlines race; relays take letters and die, and letters are told twice."""
+def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_once(pair: Pair) -> None:
+    """Replies, faults, cancellations and deadlines race; relays die with messages in hand, and messages come twice."""
     chance = random.Random(7)
-    callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(1000)]
+    callbacks = [pair.promise(late=LATE, timeout_ms=chance.randrange(1, 6_000)) for _ in range(300)]
     messages = {pair.send(callback) for callback in callbacks}
     handled: Counter[str] = Counter()
     statuses: Counter[str] = Counter()
-    #: letters that a relay took and tells once more, whoever else did so meanwhile
+    #: outbox messages that a relay took and delivers once more
     in_hand: list[tuple[str, bytes]] = []
     for turn in itertools.count():
         pair.advance(chance.randrange(0, 400))
@@ -628,6 +628,6 @@ def test_a_thousand_callbacks_whose_words_come_twice_and_mixed_are_each_settled_
     pair.relay()
     handled.update(pair.handle_all())
     assert handled == Counter(callbacks)
-    assert (letters(pair.actions), letters(pair.callbacks)) == ({}, {})
+    assert (outbox(pair.actions), outbox(pair.callbacks)) == ({}, {})
     assert pair.callbacks.stats().living == pair.actions.stats().living == 0
-    assert min(statuses[status] for status in ("done", "failed", "cancelled", "timeout")) > 20, statuses
+    assert min(statuses[status] for status in ("done", "failed", "cancelled", "timeout")) > 5, statuses

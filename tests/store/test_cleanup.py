@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from relevo import Relevo
 from relevo.model.span import Span
 from relevo.store import spans, tasks
 from relevo.store.edges import Edge
@@ -22,11 +20,11 @@ from relevo.store.queues import unlist
 from relevo.store.spans import spans_of, write_spans
 from relevo.store.tasks import Left, clean, enlist, forget, made, noted
 from relevo.store.turns import note
-from tests.conftest import AppFactory
+from tests.conftest import CHAOS, AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
-from tests.store.kin import KEEP_MS, cancelling, child_of, everything, letters, relayed, reviving, state_of
+from tests.store.kin import KEEP_MS, cancelling, child_of, everything, outbox, relayed, reviving, state_of
 
 BODY = b'{"t":"shop.charge","k":{"n":7}'
 TASK, TTL_MS = "task_7", 60_000
@@ -106,13 +104,13 @@ def known(desk: Desk, task: str = TASK) -> list[str]:
 
 def test_what_is_made_for_a_task_is_noted_with_it_and_ends_with_the_last_of_it(desk: Desk) -> None:
     """The message, its note and the note's end come in one step."""
-    first = message(desk, ttl_ms=50_000)
+    first = message(desk, ttl_ms=500_000)
     assert known(desk) == [first]
-    assert 40_000 < desk.ask("PTTL", f"made:{TASK}") <= 50_000
+    assert 400_000 < desk.ask("PTTL", f"made:{TASK}") <= 500_000
     desk.advance(5)
-    second = callback(desk, ttl_ms=90_000)
+    second = callback(desk, ttl_ms=900_000)
     assert known(desk) == [first, second]
-    assert 80_000 < desk.ask("PTTL", f"made:{TASK}") <= 90_000
+    assert 800_000 < desk.ask("PTTL", f"made:{TASK}") <= 900_000
 
 
 def test_a_message_that_belongs_to_no_task_is_noted_nowhere(desk: Desk) -> None:
@@ -315,11 +313,11 @@ def test_what_waits_for_a_dead_letter_to_be_retried_does_not_wait_for_ever(desk:
     desk.advance(60_001)  # until it could have been retried
     relayed(desk, {"shop:actions": desk.keys})
     assert state_of(desk, child) == "cancelled"
-    assert letters(desk) == {}
+    assert outbox(desk) == {}
 
 
 def test_a_callback_goes_on_waiting_when_its_message_is_cleaned_up(desk: Desk) -> None:
-    """The word of its end is a letter, which is no part of a task."""
+    """Its end is reported by an outbox message, which is no part of a task."""
     waits = callback(desk)
     sent = message(desk, waiter=str(Edge(waits, "shop:actions", "b", 0)))
     assert desk.claim() == [sent]
@@ -329,24 +327,20 @@ def test_a_callback_goes_on_waiting_when_its_message_is_cleaned_up(desk: Desk) -
     assert desk.claim() == [waits]
 
 
-def test_a_full_server_can_be_cleaned_up(engine: str, tmp_path: Path) -> None:
-    """What frees memory must not need any."""
-    with Server(engine, directory=tmp_path / "full") as full:
-        app = Relevo("full", url=full.url, env="test")
-        desk = Desk(app.client.run, app.keys_of("shop:actions"), full)
-        ids = [ended(desk, how) for how in ("kept", "dead", "cancelled")]
-        full.command("CONFIG", "SET", "maxmemory", "1")
-        assert desk.run(clean(desk.keys, TASK, dead=True, dry_run=False)) == Left(3, 0, 0)
-        full.command("CONFIG", "SET", "maxmemory", "0")
-        assert [state_of(desk, id) for id in ids] == ["unknown"] * 3
-        app.close()
+def test_a_full_server_can_be_cleaned_up(own_desk: Desk) -> None:
+    """Freeing memory must not need any."""
+    ids = [ended(own_desk, how) for how in ("kept", "dead", "cancelled")]
+    own_desk.server.command("CONFIG", "SET", "maxmemory", "1")
+    assert own_desk.run(clean(own_desk.keys, TASK, dead=True, dry_run=False)) == Left(3, 0, 0)
+    own_desk.server.command("CONFIG", "SET", "maxmemory", "0")
+    assert [state_of(own_desk, id) for id in ids] == ["unknown"] * 3
 
 
 # --- in the middle of everything else
 
 
 class Story:
-    """A queue in which messages come and go while somebody cleans up, and what must be true of it all the time."""
+    """A queue in which messages come and go during a clean-up, and what must be true of it all the time."""
 
     def __init__(self, desk: Desk, chance: random.Random) -> None:
         self.desk = desk
@@ -421,12 +415,12 @@ class Story:
 def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """About 1,500 steps of clean-ups among 4,500 others; none removes what waits, is due later or runs."""
+    """Random steps of clean-ups among three times as many others; none removes what waits, is due later or runs."""
     monkeypatch.setattr(tasks, "PART", 3)
     chance = random.Random(seed)
     story = Story(desk, chance)
     steps = [story.send, story.send, story.promise, story.claim, story.finish, story.finish, story.clean, story.clean]
-    for n in range(1500):
+    for n in range(1500 if CHAOS else 300):
         chance.choice(steps)()
         if n % 50 == 49:
             story.pass_time()
@@ -451,10 +445,10 @@ def test_a_clean_up_loses_nothing_whatever_happens_between_its_steps(
 def test_queues_are_noted_once_for_a_task_and_forgotten_by_name(desk: Desk) -> None:
     bus = desk.keys
     key = bus.own("made", TASK)
-    assert desk.run(enlist(key, ["a:actions", "b:actions"], 50_000)) == 2
-    assert desk.run(enlist(key, ["b:actions", "c:actions"], 90_000)) == 3
+    assert desk.run(enlist(key, ["a:actions", "b:actions"], 500_000)) == 2
+    assert desk.run(enlist(key, ["b:actions", "c:actions"], 900_000)) == 3
     assert desk.run(noted(bus, TASK)) == ["a:actions", "b:actions", "c:actions"]
-    assert 80_000 < desk.ask("PTTL", f"made:{TASK}") <= 90_000
+    assert 800_000 < desk.ask("PTTL", f"made:{TASK}") <= 900_000
     assert desk.run(forget(bus, TASK, ["a:actions", "nobody's"])) == 1
     assert desk.run(forget(bus, TASK, ["a:actions"])) == 0
     assert desk.run(noted(bus, TASK)) == ["b:actions", "c:actions"]
@@ -472,15 +466,15 @@ def test_a_queue_is_taken_off_the_list_once(desk: Desk) -> None:
     assert desk.ask("EXISTS", "queues") == 0
 
 
-def test_a_queue_that_was_listed_again_meanwhile_stays(desk: Desk) -> None:
-    """In 2,000 random interleavings, one that was used after it was looked at is never taken off."""
+def test_a_queue_that_was_listed_again_since_it_was_read_stays(desk: Desk) -> None:
+    """In random interleavings, a queue that was used after it was read is never taken off."""
     key, chance = desk.keys.key("queues"), random.Random(7)
     used, seen = 0, 0
 
     def score() -> int:
         return int(desk.run(Call(["ZSCORE", key, "a:actions"])) or 0)
 
-    for now in range(1, 2001):
+    for now in range(1, 301):
         match chance.choice(["use", "look", "unlist"]):
             case "use":
                 desk.ask("ZADD", "queues", now, "a:actions")
@@ -526,7 +520,7 @@ def test_the_newest_spans_are_kept(desk: Desk) -> None:
     assert read(desk, f"{0:020}") == []
 
 
-@pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 1999, 2000, 2001, 3001])
+@pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 2001])
 def test_all_pages_of_spans_are_read_once(desk: Desk, count: int) -> None:
     many = [span(3 * n) for n in range(count)]
     for start in range(0, count, spans.PART):
@@ -550,7 +544,7 @@ def test_all_pages_of_spans_are_read_once(desk: Desk, count: int) -> None:
         [b"s", b"[" * 10_000],
     ],
 )
-def test_what_a_stranger_wrote_among_spans_is_passed_over(desk: Desk, garbage: list[bytes]) -> None:
+def test_malformed_spans_are_skipped(desk: Desk, garbage: list[bytes]) -> None:
     desk.run(write_spans(desk.keys, [span(0)], 1000))
     desk.ask("XADD", "spans", "*", *garbage)
     desk.run(write_spans(desk.keys, [span(3)], 1000))
@@ -561,7 +555,7 @@ def test_without_spans_nothing_is_read(desk: Desk) -> None:
     assert read(desk, "operation 0") == []
 
 
-def test_the_scripts_of_this_file_are_told_all_they_ask_for(desk: Desk) -> None:
+def test_every_argument_of_the_clean_up_scripts_is_passed(desk: Desk) -> None:
     """The contract and the calls agree: as many arguments as named, or more where a list follows."""
     keys: QueueKeys = desk.keys
     calls: list[Call[Any]] = [

@@ -63,14 +63,10 @@ def line(desk: Desk, name: str) -> list[str]:
     return desk.members(f"parked:{name}")
 
 
-def now_of(desk: Desk) -> int:
-    return desk.turn(0).now_ms
-
-
 # of a task
 
 
-def test_no_more_jobs_of_a_task_run_than_its_limit_says_and_others_do_not_notice(desk: Desk) -> None:
+def test_no_more_jobs_of_a_task_run_than_its_limit_allows_and_other_tasks_are_not_affected(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=2)
     ids = [*enqueue(desk, "charge", 3), *enqueue(desk, "charge", 2, group="a")]
     others = enqueue(desk, "mail", 3)
@@ -131,7 +127,7 @@ def test_a_plain_job_of_a_limited_task_is_not_handed_over_to_an_idle_worker(desk
 
 
 @pytest.mark.parametrize("body", ['{ "t" : "charge" }', '{"g":"","t":"charge"}', '{"t":"ch\\u0061rge"}'])
-def test_the_task_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
+def test_the_task_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "t:charge"))
     (id,) = desk.push(body)
     assert desk.claim() == []
@@ -147,12 +143,12 @@ def test_what_is_not_of_the_task_is_not_held_up(desk: Desk, body: str) -> None:
 # of the queue
 
 
-def test_no_more_jobs_of_a_queue_run_than_its_limit_says(desk: Desk) -> None:
+def test_no_more_jobs_of_a_queue_run_than_its_limit_allows(desk: Desk) -> None:
     limit(desk, "q:", concurrency=2)
     ids = enqueue(desk, "charge", 5)
     found = desk.turn(10, idle_ms=30_000)
     assert started(found) == ids[:2]
-    assert found.wake_ms > found.now_ms, "nobody need ask again before something ends"
+    assert found.wake_ms > found.now_ms, "no worker needs to ask again before a job ends"
     assert (desk.stats().ready, desk.stats().waiting) == (3, 0), "they stay where they are"
     assert desk.claim(10, worker="other") == []
     assert started(desk.turn(10, plain(ids[:1]))) == ids[2:3]
@@ -198,18 +194,17 @@ def test_an_idle_worker_is_called_when_a_place_of_the_queue_is_free(desk: Desk) 
     desk.wait("idle")
     found = desk.turn(0, plain([first]), worker="busy")
     assert desk.bell("idle") == [b""]
-    assert found.wake_ms == found.now_ms, "and who told of the end hears that there is something"
+    assert found.wake_ms == found.now_ms, "the worker that settled asks again at once"
     assert desk.claim(1, worker="idle") == [second]
 
 
-def test_the_rate_of_a_queue_tells_when_the_next_may_start(late_desk: Desk) -> None:
-    desk = late_desk
+def test_the_rate_of_a_queue_gives_the_time_of_the_next_start(desk: Desk) -> None:
     limit(desk, "q:", rate="6/m", burst=2)
     ids = enqueue(desk, "charge", 5)
     found = desk.turn(10, idle_ms=30_000, lease_ms=3_600_000)
     assert started(found) == ids[:2]
     assert 0 < found.wake_ms - found.now_ms <= 10_000
-    assert desk.run(rest(desk.keys, "w", 30_000))[1] == found.wake_ms, "who rests hears it, too"
+    assert desk.run(rest(desk.keys, "w", 30_000))[1] == found.wake_ms, "a resting worker gets it, too"
     desk.advance(10_000)
     assert desk.claim(10, lease_ms=3_600_000) == ids[2:3]
     desk.advance(20_000)
@@ -276,7 +271,7 @@ def test_one_that_waits_for_its_group_waits_for_its_task_next_and_keeps_its_rank
 
 
 def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
-    """What cannot start anyway keeps nobody else of its tenant from starting."""
+    """What cannot start anyway keeps no other job of its tenant from starting."""
     limit(desk, "g:a", concurrency=1)
     desk.run(limits.pause(desk.keys, "t:charge"))
     charges = enqueue(desk, "charge", 3, group="a")
@@ -290,19 +285,19 @@ def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
 def test_a_flood_under_two_limits_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
     limit(desk, "g:a", concurrency=2)
     desk.run(limits.pause(desk.keys, "t:charge"))
-    flood(desk, "charge", "a", 5_000)
+    flood(desk, "charge", "a", 2_000)
     most = 0
     while desk.stats().ready:
         most = max(most, commands(desk, lambda: desk.turn(1, idle_ms=30_000)))
     assert most < 700, "a few for each of 250"
-    assert len(line(desk, "t:charge")) == 5_000
+    assert len(line(desk, "t:charge")) == 2_000
     assert commands(desk, lambda: desk.turn(1)) < 40
     desk.run(limits.resume(desk.keys, "t:charge"))
     turns = 0
-    while len(line(desk, "g:a")) < 4_998 and turns < 100:
+    while len(line(desk, "g:a")) < 1_998 and turns < 100:
         most = max(most, commands(desk, lambda: desk.turn(1, idle_ms=30_000)))
         turns += 1
-    assert turns < 60
+    assert turns < 30
     assert most < 700
     assert desk.stats().running == 2
     desk.run(queues.clear(desk.keys))
@@ -323,14 +318,13 @@ def test_a_job_in_the_line_of_its_task_can_be_cancelled_and_cleared(desk: Desk) 
 # pauses that end
 
 
-def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(desk: Desk) -> None:
     ids = enqueue(desk, "charge", 2)
     desk.ask("ZADD", "idle", 9_999_999_999_999, "idle")
     desk.ask("PEXPIRE", "idle", 60_000)
-    ends_ms = now_of(desk) + 60_000
+    ends_ms = desk.now_ms + 60_000
     assert desk.run(queues.pause(desk.keys, True, ends_ms, b'{"reason":"why"}')) is True
-    assert desk.bell("idle") == [b""], "who is idle asks, and hears when it ends"
+    assert desk.bell("idle") == [b""], "the idle worker asks, and gets the end of the pause"
     assert desk.run(queues.pause(desk.keys, True, ends_ms)) is False
     desk.ask("DEL", "bell:idle")
     found = desk.turn(5, worker="idle", idle_ms=30_000)
@@ -339,15 +333,15 @@ def test_a_paused_queue_goes_on_by_itself_when_its_time_has_come(late_desk: Desk
     desk.advance(60_001)
     assert not desk.stats().paused
     assert desk.claim(5, worker="other") == ids
-    assert desk.bell("idle") == [b""], "everybody who asked is called"
+    assert desk.bell("idle") == [b""], "every worker that asked is called"
     assert desk.ask("EXISTS", "paused") == 0
     assert desk.ask("EXISTS", "pauses") == 0
     assert desk.run(queues.pause(desk.keys, False)) is False
 
 
 @pytest.mark.parametrize("before_ms", [0, 3_600_000])
-def test_who_waits_for_the_end_of_a_pause_hears_that_it_ends_sooner(desk: Desk, before_ms: int) -> None:
-    now_ms = now_of(desk)
+def test_a_worker_that_waits_for_the_end_of_a_pause_is_called_when_it_ends_sooner(desk: Desk, before_ms: int) -> None:
+    now_ms = desk.now_ms
     desk.run(queues.pause(desk.keys, True, before_ms and now_ms + before_ms))
     assert desk.wait("asked").wake_ms == (before_ms and now_ms + before_ms)
     desk.run(queues.pause(desk.keys, True, now_ms + 60_000))
@@ -357,9 +351,8 @@ def test_who_waits_for_the_end_of_a_pause_hears_that_it_ends_sooner(desk: Desk, 
 
 
 @pytest.mark.parametrize("name", ["t:charge", "g:a"])
-def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(late_desk: Desk, name: str) -> None:
-    desk = late_desk
-    ends_ms = now_of(desk) + 30_000
+def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: Desk, name: str) -> None:
+    ends_ms = desk.now_ms + 30_000
     assert desk.run(limits.pause(desk.keys, name, ends_ms)) is True
     ids = enqueue(desk, "charge", 3, group="a")
     found = desk.turn(5, idle_ms=30_000)
@@ -373,28 +366,25 @@ def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(late_de
     assert desk.ask("EXISTS", "pauses") == 0
 
 
-def test_a_pause_of_which_nobody_has_a_job_is_forgotten_by_the_first_who_asks_after_it(late_desk: Desk) -> None:
+def test_an_ended_pause_without_jobs_is_removed_by_the_next_turn(desk: Desk) -> None:
     """So that the queue costs what it cost before."""
-    desk = late_desk
-    desk.run(limits.pause(desk.keys, "g:a", now_of(desk) + 60_000))
+    desk.run(limits.pause(desk.keys, "g:a", desk.now_ms + 60_000))
     desk.advance(60_001)
     desk.turn(1)
     assert [desk.ask("EXISTS", key) for key in ("limits", "parking", "pauses", "lines")] == [0, 0, 0, 0]
 
 
-def test_a_limit_outlives_the_pause(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_limit_outlives_the_pause(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=1)
-    desk.run(limits.pause(desk.keys, "t:charge", now_of(desk) + 60_000))
+    desk.run(limits.pause(desk.keys, "t:charge", desk.now_ms + 60_000))
     ids = enqueue(desk, "charge", 2)
     assert desk.claim(5) == []
     desk.advance(60_001)
     assert desk.claim(5) == ids[:1]
 
 
-def test_pauses_are_listed_with_their_times_and_reasons(late_desk: Desk) -> None:
-    desk = late_desk
-    now_ms = now_of(desk)
+def test_pauses_are_listed_with_their_times_and_reasons(desk: Desk) -> None:
+    now_ms = desk.now_ms
     desk.run(limits.pause(desk.keys, "g:a", 0, b'{"reason":"bills","by":"ana"}'))
     desk.run(limits.pause(desk.keys, "t:charge", now_ms + 60_000))
     desk.run(limits.trip(desk.keys, "mail", 1, Breaker.after(1, "1m"), b'{"by":"breaker"}'))
@@ -420,8 +410,8 @@ def test_pauses_are_listed_with_their_times_and_reasons(late_desk: Desk) -> None
 # breakers
 
 
-def test_a_breaker_opens_after_so_many_failures_in_its_window(late_desk: Desk) -> None:
-    desk, breaker = late_desk, Breaker.after(3, "1m")
+def test_a_breaker_opens_after_so_many_failures_in_its_window(desk: Desk) -> None:
+    desk, breaker = desk, Breaker.after(3, "1m")
 
     def fails(count: int = 1) -> int:
         found: int = desk.run(limits.trip(desk.keys, "charge", count, breaker))
@@ -433,20 +423,20 @@ def test_a_breaker_opens_after_so_many_failures_in_its_window(late_desk: Desk) -
     desk.advance(60_001)
     assert [fails(), fails()] == [0, 0], "those before are too old"
     opened = fails()
-    assert 29_000 < opened - now_of(desk) <= 30_000
+    assert opened == desk.now_ms + 30_000
     assert fails(9) == 0, "it is open"
     assert standing(desk, "t:charge").breaker == "open"
     rests = []
     for _ in range(7):
-        desk.advance(opened - now_of(desk) + 1)
+        desk.advance(opened - desk.now_ms + 1)
         assert standing(desk, "t:charge").breaker == "half_open"
         opened = fails()
-        rests.append(round((opened - now_of(desk)) / 1000))
+        rests.append(round((opened - desk.now_ms) / 1000))
     assert rests == [60, 120, 240, 480, 600, 600, 600]
 
 
-def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(late_desk: Desk) -> None:
-    desk, breaker = late_desk, Breaker.after(1, "1m")
+def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(desk: Desk) -> None:
+    desk, breaker = desk, Breaker.after(1, "1m")
     ids = enqueue(desk, "charge", 6)
     assert desk.claim(2) == ids[:2]
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
@@ -469,8 +459,7 @@ def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(late_de
 
 
 @pytest.mark.parametrize("how", [lambda one: plain([one], 2), lambda one: moved(one, "done", 2)])
-def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(late_desk: Desk, how: Callable[[str], Any]) -> None:
-    desk = late_desk
+def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(desk: Desk, how: Callable[[str], Any]) -> None:
     (id,) = enqueue(desk, "charge")
     desk.claim()
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
@@ -481,8 +470,7 @@ def test_a_probe_that_was_tried_before_closes_the_breaker_as_well(late_desk: Des
     assert desk.run(limits.limits(desk.keys)) == []
 
 
-def test_the_limit_of_a_task_outlives_its_breaker(late_desk: Desk) -> None:
-    desk = late_desk
+def test_the_limit_of_a_task_outlives_its_breaker(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=3)
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     ids = enqueue(desk, "charge", 5)
@@ -493,8 +481,7 @@ def test_the_limit_of_a_task_outlives_its_breaker(late_desk: Desk) -> None:
     assert standing(desk, "t:charge") == LimitInfo("", 3, None, None, paused=False, running=3, parked=1, task="charge")
 
 
-def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(desk: Desk) -> None:
     limit(desk, "g:a", concurrency=1)
     (busy,) = enqueue(desk, "mail", group="a")
     assert desk.claim() == [busy]
@@ -510,8 +497,7 @@ def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(lat
     assert desk.claim(5) == [first]
 
 
-def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(desk: Desk) -> None:
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     first, second = enqueue(desk, "charge", 2)
     desk.claim()
@@ -523,9 +509,9 @@ def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(late_desk: 
     assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
 
 
-def test_a_breaker_with_nothing_to_probe_closes_by_itself(late_desk: Desk) -> None:
+def test_a_breaker_with_nothing_to_probe_closes_by_itself(desk: Desk) -> None:
     """Else it would be open for ever, and so would be the alarm."""
-    desk, breaker = late_desk, Breaker.after(1, "1m", rest="30s", longest="5m")
+    desk, breaker = desk, Breaker.after(1, "1m", rest="30s", longest="5m")
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     found = desk.wait("w")
     assert found.wake_ms - found.now_ms <= 30_000
@@ -537,7 +523,7 @@ def test_a_breaker_with_nothing_to_probe_closes_by_itself(late_desk: Desk) -> No
     assert desk.run(pauses(desk.keys, "default", found.now_ms, desk.run(written(desk.keys)))) == []
     assert 290_000 < found.wake_ms - found.now_ms <= 300_000
     now, wake, *_ = desk.run(rest(desk.keys, "w", 30_000))
-    assert wake - now <= 300_000, "who rests hears of it, too"
+    assert wake - now <= 300_000, "a resting worker gets it, too"
     desk.advance(300_000)
     desk.wait("w")
     assert desk.run(limits.limits(desk.keys)) == []
@@ -545,8 +531,7 @@ def test_a_breaker_with_nothing_to_probe_closes_by_itself(late_desk: Desk) -> No
 
 
 @pytest.mark.parametrize("then", ["limit", "cancel", "pause"])
-def test_a_breaker_whose_line_is_empty_closes_by_itself(late_desk: Desk, then: str) -> None:
-    desk = late_desk
+def test_a_breaker_whose_line_is_empty_closes_by_itself(desk: Desk, then: str) -> None:
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m", longest="5m")))
     if then == "cancel":
         ids = enqueue(desk, "charge", 2)
@@ -557,7 +542,7 @@ def test_a_breaker_whose_line_is_empty_closes_by_itself(late_desk: Desk, then: s
         limit(desk, "t:charge", concurrency=2)
         desk.run(limits.unlimit(desk.keys, "t:charge"))
     else:
-        desk.run(limits.pause(desk.keys, "t:charge", now_of(desk) + 40_000))
+        desk.run(limits.pause(desk.keys, "t:charge", desk.now_ms + 40_000))
     for _ in range(3):
         desk.advance(120_000)
         desk.claim()
@@ -566,8 +551,8 @@ def test_a_breaker_whose_line_is_empty_closes_by_itself(late_desk: Desk, then: s
     assert desk.ask("EXISTS", "pauses") == 0
 
 
-def test_a_breaker_waits_for_its_probe_however_long_that_takes(late_desk: Desk) -> None:
-    desk, breaker = late_desk, Breaker.after(1, "1m", longest="5m")
+def test_a_breaker_waits_for_its_probe_however_long_that_takes(desk: Desk) -> None:
+    desk, breaker = desk, Breaker.after(1, "1m", longest="5m")
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     first, second = enqueue(desk, "charge", 2)
     assert desk.claim(5) == []
@@ -588,8 +573,7 @@ def test_a_breaker_waits_for_its_probe_however_long_that_takes(late_desk: Desk) 
     assert desk.run(limits.limits(desk.keys)) == []
 
 
-def test_a_probe_that_goes_well_leaves_nothing_to_look_at(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_probe_that_goes_well_leaves_nothing_to_look_at(desk: Desk) -> None:
     (id,) = enqueue(desk, "charge")
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     desk.advance(30_001)
@@ -598,10 +582,10 @@ def test_a_probe_that_goes_well_leaves_nothing_to_look_at(late_desk: Desk) -> No
     assert [desk.ask("EXISTS", key) for key in ("limits", "pauses", "parking", "holding")] == [0, 0, 0, 0]
 
 
-# what it costs those who do not use it
+# the cost for queues that do not use it
 
 
-def test_queues_without_limits_and_pauses_cost_as_many_commands_as_before(desk: Desk) -> None:
+def test_a_queue_without_limits_and_pauses_costs_a_fixed_number_of_commands(desk: Desk) -> None:
     """The numbers were counted before there were limits of tasks and queues, pauses that end, and breakers."""
     for _ in range(2):  # the second time the server knows the scripts
         desk.wait("idle")
@@ -615,4 +599,4 @@ def test_queues_without_limits_and_pauses_cost_as_many_commands_as_before(desk: 
         many = desk.push(*[body_of("charge")] * 50)
         desk.claim(50)
         both = commands(desk, lambda many=many: desk.turn(50, plain(many)))  # type: ignore[misc]
-    assert (handed_over, claim, settle, nothing, both) == (12, 21, 13, 12, 18)
+    assert (handed_over, claim, settle, nothing, both) == (10, 19, 11, 10, 16)

@@ -89,7 +89,7 @@ def bury(desk: Desk, *rows: tuple[str, int, bytes], ttl_ms: int = DAY, dead_max:
 # --- letters
 
 
-def test_letters_come_newest_first_or_oldest_first_from_any_place(desk: Desk) -> None:
+def test_dead_letters_are_listed_newest_first_or_oldest_first_from_any_cursor(desk: Desk) -> None:
     ids = sorted(new_id() for _ in range(7))
     bury(desk, *((id, 1000 + n, record_of()) for n, id in enumerate(ids)))
     assert ids_of(desk, oldest=True) == ids
@@ -119,7 +119,7 @@ def test_many_deaths_of_one_moment_are_paged_through_without_a_gap(desk: Desk) -
         assert seen == expected
 
 
-def test_a_place_stays_one_after_its_letter_has_gone(desk: Desk) -> None:
+def test_a_cursor_stays_valid_after_its_dead_letter_is_gone(desk: Desk) -> None:
     ids = sorted(new_id() for _ in range(5))
     bury(desk, *((id, 1000, record_of()) for id in ids))
     desk.run(discard(desk.keys, [ids[2]]))
@@ -135,7 +135,7 @@ def test_a_part_holds_no_more_bytes_than_a_call_should(desk: Desk) -> None:
     assert (len(part.ids), part.behind) == (3, 3)
 
 
-def test_letters_whose_record_has_ended_are_passed_over(desk: Desk) -> None:
+def test_dead_letters_whose_record_has_expired_are_skipped(desk: Desk) -> None:
     first, second, third = die(desk, "ValueError", "ValueError", "KeyError")
     desk.ask("DEL", f"ended:{first}")
     assert ids_of(desk, kind=VALUE) == [second]
@@ -143,7 +143,7 @@ def test_letters_whose_record_has_ended_are_passed_over(desk: Desk) -> None:
     assert desk.members("dead") == [first, second, third], "a look changes nothing"
 
 
-def test_a_record_that_a_stranger_wrote_hides_no_other(desk: Desk) -> None:
+def test_a_malformed_record_hides_no_other(desk: Desk) -> None:
     first, second = die(desk, "ValueError", "ValueError")
     desk.ask("SET", f"ended:{first}", "nonsense", "PX", 60_000)
     part: letters.Part = desk.run(letters.part(desk.keys))
@@ -154,7 +154,7 @@ def test_a_record_that_a_stranger_wrote_hides_no_other(desk: Desk) -> None:
 # --- groups
 
 
-def test_letters_that_died_alike_are_counted_together(desk: Desk) -> None:
+def test_dead_letters_with_one_fingerprint_are_counted_together(desk: Desk) -> None:
     first, _, last = die(desk, "ValueError", "KeyError", "ValueError")
     assert sorted(desk.run(letters.kinds(desk.keys))) == sorted([VALUE, KEY])
     for _ in range(2):
@@ -171,17 +171,17 @@ def test_letters_that_died_alike_are_counted_together(desk: Desk) -> None:
         assert 6 * DAY < desk.ask("PTTL", key) <= 7 * DAY
 
 
-def test_the_trend_counts_the_last_hour_and_the_day_before(late_desk: Desk) -> None:
+def test_the_trend_counts_the_last_hour_and_the_day_before(desk: Desk) -> None:
     for ms, count in ((0, 3), (20 * HOUR, 2), (4 * HOUR + HOUR // 2, 4)):
-        late_desk.advance(ms)
-        die(late_desk, *["ValueError"] * count)
-    found = alike(late_desk, VALUE)
+        desk.advance(ms)
+        die(desk, *["ValueError"] * count)
+    found = alike(desk, VALUE)
     assert (found.count, found.recent, found.before) == (9, 4, 5)
-    late_desk.advance(HOUR)
-    assert (alike(late_desk, VALUE).recent, alike(late_desk, VALUE).before) == (0, 6)
+    desk.advance(HOUR)
+    assert (alike(desk, VALUE).recent, alike(desk, VALUE).before) == (0, 6)
 
 
-def test_a_group_follows_what_becomes_of_its_letters(desk: Desk) -> None:
+def test_an_error_group_follows_what_becomes_of_its_dead_letters(desk: Desk) -> None:
     retried, discarded, replaced, cleaned, stays = die(desk, *["ValueError"] * 5)
     assert desk.run(revive(desk.keys, retried, ENVELOPE, BODY, 0))[0] == 1
     assert in_group(desk, VALUE) == [discarded, replaced, cleaned, stays]
@@ -196,14 +196,14 @@ def test_a_group_follows_what_becomes_of_its_letters(desk: Desk) -> None:
     assert alike(desk, VALUE).count == 1
 
 
-def test_letters_that_are_dropped_for_newer_ones_leave_their_group(desk: Desk) -> None:
+def test_dead_letters_dropped_for_newer_ones_leave_their_error_group(desk: Desk) -> None:
     ids = die(desk, *["ValueError", "KeyError"] * 3, dead_max=2)
     assert desk.members("dead") == ids[-2:]
     assert (in_group(desk, VALUE), in_group(desk, KEY)) == ([ids[-2]], [ids[-1]])
     assert desk.stats().totals["dropped"] == 4
 
 
-def test_letters_whose_time_is_over_do_not_count_in_their_group_and_leave_it_with_the_next(desk: Desk) -> None:
+def test_expired_dead_letters_do_not_count_in_their_error_group_and_leave_it_with_the_next(desk: Desk) -> None:
     ids = die(desk, *["ValueError"] * 3)
     for id in ids[:2]:
         desk.ask("DEL", f"ended:{id}")
@@ -222,8 +222,8 @@ def test_a_kind_that_comes_back_after_a_retry_is_not_new(desk: Desk) -> None:
     assert (alike(desk, VALUE).first_ms, alike(desk, VALUE).count) == (first, 1)
 
 
-def test_a_group_does_not_outgrow_the_letters_that_there_are(desk: Desk) -> None:
-    """An error that never stops, of letters that live for a moment."""
+def test_an_error_group_does_not_outgrow_the_dead_letters_that_exist(desk: Desk) -> None:
+    """An error that never stops, of dead letters that are kept for a moment."""
     for n in range(6):
         ids = die(desk, *["ValueError"] * 10)
         assert len(desk.members(f"alike:{VALUE}")) <= 10 + 9, n
@@ -242,7 +242,7 @@ def test_there_are_500_kinds_at_the_most_and_the_newest_stay(desk: Desk) -> None
     assert len(desk.members("dead")) == 600
 
 
-def test_a_fingerprint_in_somebodys_arguments_is_none(desk: Desk) -> None:
+def test_a_fingerprint_inside_arguments_is_not_taken_for_that_of_the_record(desk: Desk) -> None:
     (id,) = desk.push('{"t":"x","k":{"fingerprint":"0123456789abcdef"}}')
     desk.claim(1)
     reason = b'"\\"fingerprint\\":\\"0123456789abcdef\\""'
@@ -255,7 +255,7 @@ def test_a_fingerprint_in_somebodys_arguments_is_none(desk: Desk) -> None:
 # --- discard and restore
 
 
-def test_a_discarded_letter_can_be_restored_once_and_is_what_it_was(desk: Desk) -> None:
+def test_a_discarded_dead_letter_can_be_restored_once_and_unchanged(desk: Desk) -> None:
     first, second = die(desk, "ValueError", "ValueError")
     before = (desk.record(first), desk.ask("PTTL", f"ended:{first}"))
     desk.ask("HSET", f"notes:{first}", "log:1", "hello")
@@ -286,16 +286,16 @@ def test_without_undo_nothing_stays(desk: Desk) -> None:
     assert desk.ask("EXISTS", "bin") == 0
 
 
-def test_a_letter_whose_own_time_ends_meanwhile_does_not_come_back(late_desk: Desk) -> None:
-    (id,) = die(late_desk, "ValueError", ttl_ms=30_000)
-    late_desk.run(discard(late_desk.keys, [id], undo_ms=600_000))
-    assert late_desk.ask("PTTL", f"binned:{id}") <= 30_000
-    late_desk.advance(40_000)
-    assert late_desk.run(letters.restore(late_desk.keys, [id], 1000)) == (0, False, 0)
-    assert late_desk.members("dead") == []
+def test_a_dead_letter_that_expired_in_the_bin_is_not_restored(desk: Desk) -> None:
+    (id,) = die(desk, "ValueError", ttl_ms=30_000)
+    desk.run(discard(desk.keys, [id], undo_ms=600_000))
+    assert desk.ask("PTTL", f"binned:{id}") <= 30_000
+    desk.advance(40_000)
+    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False, 0)
+    assert desk.members("dead") == []
 
 
-def test_a_letter_for_which_there_is_no_room_stays_in_the_bin(desk: Desk) -> None:
+def test_a_dead_letter_for_which_there_is_no_room_stays_in_the_bin(desk: Desk) -> None:
     (old,) = die(desk, "ValueError")
     record = desk.record(old) or b""
     desk.ask("SET", f"ended:{old}", record.replace(b'"state"', b'"ended_ms":5,"state"', 1), "KEEPTTL")
@@ -308,7 +308,7 @@ def test_a_letter_for_which_there_is_no_room_stays_in_the_bin(desk: Desk) -> Non
     assert "dropped" not in desk.stats().totals
 
 
-def test_a_letter_whose_id_came_again_meanwhile_does_not_come_back(desk: Desk) -> None:
+def test_a_dead_letter_whose_id_is_in_use_again_is_not_restored(desk: Desk) -> None:
     (id,) = die(desk, "ValueError")
     desk.run(discard(desk.keys, [id], undo_ms=60_000))
     desk.push_one(id=id)
@@ -316,17 +316,17 @@ def test_a_letter_whose_id_came_again_meanwhile_does_not_come_back(desk: Desk) -
     assert desk.run(look(desk.keys, id)).state is State.READY
 
 
-def test_what_was_discarded_long_ago_leaves_the_bin(late_desk: Desk) -> None:
-    old, new = die(late_desk, "ValueError", "ValueError")
-    late_desk.run(discard(late_desk.keys, [old], undo_ms=60_000))
-    late_desk.advance(61_000)
-    late_desk.run(discard(late_desk.keys, [new], undo_ms=60_000))
-    assert late_desk.run(letters.discarded(late_desk.keys)) == [new]
+def test_what_was_discarded_long_ago_leaves_the_bin(desk: Desk) -> None:
+    old, new = die(desk, "ValueError", "ValueError")
+    desk.run(discard(desk.keys, [old], undo_ms=60_000))
+    desk.advance(61_000)
+    desk.run(discard(desk.keys, [new], undo_ms=60_000))
+    assert desk.run(letters.discarded(desk.keys)) == [new]
 
 
 @pytest.mark.parametrize("policy", ["w", "c"])
-def test_what_waits_for_a_discarded_letter_comes_back_with_it(desk: Desk, policy: Any) -> None:
-    """It is told of the loss at once, and of the letter's return as of another death."""
+def test_jobs_that_wait_for_a_discarded_dead_letter_are_restored_with_it(desk: Desk, policy: Any) -> None:
+    """The loss is reported to it at once, and the restored dead letter as another end."""
     (parent,) = desk.push(BODY.decode())
     child = new_id()
     desk.run(push_rich(desk.keys, [NewJob(child, 100, b"{}", needs=needs_of(1, DAY))]))
@@ -357,7 +357,7 @@ def test_what_waits_for_a_discarded_letter_comes_back_with_it(desk: Desk, policy
 # --- replace
 
 
-def test_a_letter_is_replaced_once_and_says_by_what(desk: Desk) -> None:
+def test_a_dead_letter_is_replaced_once_and_names_its_replacement(desk: Desk) -> None:
     (id,) = die(desk, "ValueError")
     ttl = desk.ask("PTTL", f"ended:{id}")
     new, late = new_id(), new_id()
@@ -376,7 +376,7 @@ def test_a_letter_is_replaced_once_and_says_by_what(desk: Desk) -> None:
     assert desk.drain() == [new]
 
 
-def test_a_letter_that_others_wait_for_is_not_replaced(desk: Desk) -> None:
+def test_a_dead_letter_that_jobs_wait_for_is_not_replaced(desk: Desk) -> None:
     (parent,) = desk.push(BODY.decode())
     child = new_id()
     desk.run(push_rich(desk.keys, [NewJob(child, 100, b"{}", needs=needs_of(1, DAY))]))
@@ -393,7 +393,7 @@ def test_a_letter_that_others_wait_for_is_not_replaced(desk: Desk) -> None:
 # --- bury
 
 
-def test_letters_from_elsewhere_are_filed_each_once(desk: Desk) -> None:
+def test_imported_dead_letters_are_filed_each_once(desk: Desk) -> None:
     (living,) = desk.push("{}")
     (dead,) = die_behind(desk, living)
     rows = [(new_id(), 5000 + n, record_of()) for n in range(3)]
@@ -413,13 +413,13 @@ def die_behind(desk: Desk, other: str) -> list[str]:
     return [id]
 
 
-def test_letters_in_the_bin_are_not_filed_beside_it(desk: Desk) -> None:
+def test_dead_letters_in_the_bin_are_not_imported_again(desk: Desk) -> None:
     (id,) = die(desk, "ValueError")
     desk.run(discard(desk.keys, [id], undo_ms=60_000))
     assert bury(desk, (id, 1, record_of())) == [False]
 
 
-def test_what_a_letter_carries_is_filed_with_it_and_ends_with_it(desk: Desk) -> None:
+def test_data_carried_by_an_imported_dead_letter_expires_with_it(desk: Desk) -> None:
     (living,) = desk.push("{}")
     desk.ask("HSET", f"carried:{living}", "claim", "its own")
     desk.ask("PEXPIRE", f"carried:{living}", DAY)
@@ -451,19 +451,19 @@ def lead(desk: Desk, verb: Any, run: Replay, owner: str = "me") -> tuple[bool, b
     return said
 
 
-def test_a_replay_is_led_by_one_process_at_a_time(late_desk: Desk) -> None:
+def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
     run = Replay(Ids()(), total=9)
-    assert lead(late_desk, "note", run) == (False, False, None), "nobody took it"
-    assert lead(late_desk, "take", run) == (True, False, None)
-    assert lead(late_desk, "take", run)[0], "told again"
-    assert lead(late_desk, "take", run, "other") == (False, False, run)
-    assert lead(late_desk, "note", Replay(run.id, total=9, retried=1))[0]
-    assert not lead(late_desk, "note", run, "other")[0]
-    late_desk.advance(SILENT_MS)
-    said, _, before = lead(late_desk, "take", run, "other")
+    assert lead(desk, "note", run) == (False, False, None), "it was not taken"
+    assert lead(desk, "take", run) == (True, False, None)
+    assert lead(desk, "take", run)[0], "told again"
+    assert lead(desk, "take", run, "other") == (False, False, run)
+    assert lead(desk, "note", Replay(run.id, total=9, retried=1))[0]
+    assert not lead(desk, "note", run, "other")[0]
+    desk.advance(SILENT_MS)
+    said, _, before = lead(desk, "take", run, "other")
     assert said and before is not None and before.retried == 1, "the silent one's last word counts"
-    assert not lead(late_desk, "note", run)[0], "who was taken for dead leads no more"
-    found = late_desk.run(replays.one(late_desk.keys, run.id))
+    assert not lead(desk, "note", run)[0], "a worker taken for dead leads no more"
+    found = desk.run(replays.one(desk.keys, run.id))
     assert (found.retried, found.is_led) == (1, True)
 
 
@@ -475,7 +475,7 @@ def test_a_replay_that_ended_has_no_leader_and_can_be_taken_at_once(desk: Desk) 
     assert lead(desk, "take", run, "other")[0]
 
 
-def test_a_wish_to_stop_is_heard_by_the_leader_only_and_once(desk: Desk) -> None:
+def test_a_request_to_stop_a_replay_reaches_its_leader_once(desk: Desk) -> None:
     run = Replay(Ids()())
     assert lead(desk, "stop", run, "") == (False, False, None)
     lead(desk, "take", run)
@@ -483,7 +483,7 @@ def test_a_wish_to_stop_is_heard_by_the_leader_only_and_once(desk: Desk) -> None
         assert lead(desk, "stop", run, "")[:2] == (True, True)
     assert lead(desk, "note", run)[1]
     lead(desk, "end", run)
-    assert not lead(desk, "stop", run, "")[1], "nobody is there to hear it"
+    assert not lead(desk, "stop", run, "")[1], "there is no leader"
     assert lead(desk, "take", run)[:2] == (True, False)
     assert not lead(desk, "note", run)[1], "a new start forgets old wishes"
 
@@ -500,7 +500,7 @@ def test_replays_are_remembered_for_a_week_the_newest_hundred(desk: Desk) -> Non
     assert len(newest) == 5 and {run.id for run in newest} <= set(ids)
 
 
-def test_what_a_stranger_wrote_is_no_replay(desk: Desk) -> None:
+def test_a_malformed_entry_is_not_listed_as_a_replay(desk: Desk) -> None:
     desk.ask("HSET", f"replay:{UNKNOWN}", "text", json.dumps({"id": 5}))
     desk.ask("PEXPIRE", f"replay:{UNKNOWN}", 60_000)
     assert desk.run(replays.one(desk.keys, UNKNOWN)) is None

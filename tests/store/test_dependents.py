@@ -25,11 +25,11 @@ from tests.store.kin import (
     end,
     everything,
     given,
-    letters,
+    outbox,
     relayed,
+    report,
     reviving,
     state_of,
-    told,
     waiting,
     workflow,
 )
@@ -52,7 +52,7 @@ def test_an_edge_is_noted_with_a_living_parent(desk: Desk, state: str) -> None:
     assert state_of(desk, parent) == state
 
 
-def test_edges_and_those_who_wait_for_a_result_stand_together(desk: Desk) -> None:
+def test_edges_and_waiters_for_a_result_are_kept_together(desk: Desk) -> None:
     (parent,) = desk.push()
     desk.run(attach(desk.keys, parent, b"in1"))
     edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "w", 7)]
@@ -63,7 +63,7 @@ def test_edges_and_those_who_wait_for_a_result_stand_together(desk: Desk) -> Non
     assert edges_of(noted) == edges
 
 
-def test_an_edge_that_is_noted_twice_is_heard_once(desk: Desk) -> None:
+def test_an_edge_that_is_added_twice_is_reported_once(desk: Desk) -> None:
     (parent,) = desk.push()
     child = waiting(desk, 2)
     edge = Edge(child, "default")
@@ -74,7 +74,7 @@ def test_an_edge_that_is_noted_twice_is_heard_once(desk: Desk) -> None:
     assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
 
 
-def test_a_parent_that_is_done_says_so_and_keeps_no_edge(desk: Desk) -> None:
+def test_adding_an_edge_to_a_done_parent_answers_done_and_keeps_no_edge(desk: Desk) -> None:
     (parent,) = desk.push()
     end(desk, parent, "kept")
     before = everything(desk)
@@ -96,7 +96,7 @@ def test_a_parent_that_failed_keeps_the_edge_in_its_record_and_brings_it_back(de
     assert (seen.state, seen.body) == (State(how), BODY.encode()), "the record is as readable as before"
     assert reviving(desk, parent) == 2, "there is something to relay"
     assert desk.ask("HGET", "waiters", parent).decode() == " ".join(map(str, edges))
-    assert letters(desk) == {f"{parent}.3": f"revived 3 {parent}\n{' '.join(map(str, edges))}\n"}
+    assert outbox(desk) == {f"{parent}.3": f"revived 3 {parent}\n{' '.join(map(str, edges))}\n"}
 
 
 def test_a_parent_that_was_cancelled_before_it_started_has_the_number_of_no_token(desk: Desk) -> None:
@@ -105,7 +105,7 @@ def test_a_parent_that_was_cancelled_before_it_started_has_the_number_of_no_toke
     edge = Edge(new_id(), "default")
     assert desk.run(follow(desk.keys, parent, [edge])) == ("cancelled", 0)
     assert reviving(desk, parent) == 2
-    assert list(letters(desk)) == [f"{parent}.1"]
+    assert list(outbox(desk)) == [f"{parent}.1"]
 
 
 def test_numbers_grow_over_the_lives_of_a_parent(desk: Desk) -> None:
@@ -115,12 +115,12 @@ def test_numbers_grow_over_the_lives_of_a_parent(desk: Desk) -> None:
     for _ in range(3):
         end(desk, parent, "dead")
         reviving(desk, parent)
-        numbers += sorted(int(id.partition(".")[2]) for id in letters(desk))
+        numbers += sorted(int(id.partition(".")[2]) for id in outbox(desk))
         relayed(desk)
     assert numbers == sorted(set(numbers))
 
 
-def test_an_unknown_parent_is_said_to_be_and_nothing_is_noted(desk: Desk) -> None:
+def test_adding_an_edge_to_an_unknown_parent_answers_unknown_and_keeps_nothing(desk: Desk) -> None:
     (gone,) = desk.push()
     end(desk, gone, "plain")
     (known,) = desk.push()
@@ -134,7 +134,7 @@ def test_an_open_workflow_is_followed_like_a_job_and_a_closed_one_keeps_the_edge
     flow = workflow(desk, 1, Edge(PARENT, "default"))
     first, second = Edge(new_id(), "default"), Edge(new_id(), "default", "r")
     assert desk.run(follow(desk.keys, flow, [first])) == ("", 0)
-    told(desk, flow, "dead", policy="n")
+    report(desk, flow, "dead", policy="n")
     assert desk.run(follow(desk.keys, flow, [second])) == ("dead", 1)
     assert bag(desk, flow)["edges"].split() == [str(Edge(PARENT, "default")), str(first), str(second)]
     assert desk.ask("PTTL", f"carried:{flow}") > 0
@@ -156,13 +156,13 @@ BECOMES = {
 
 @pytest.mark.parametrize("state", ENDS)
 @pytest.mark.parametrize("policy", BECOMES)
-def test_a_child_is_let_go_cancelled_or_kept_as_its_policy_says(desk: Desk, policy: str, state: str) -> None:
+def test_a_child_is_released_cancelled_or_kept_waiting_by_its_policy(desk: Desk, policy: str, state: str) -> None:
     child = waiting(desk)
-    told(desk, child, state, policy=policy)
+    report(desk, child, state, policy=policy)
     assert state_of(desk, child) == BECOMES[policy][state]
     before = everything(desk)
     for _ in range(2):
-        told(desk, child, state, policy=policy)
+        report(desk, child, state, policy=policy)
     assert everything(desk) == before, "heard again it changes nothing"
     stats = desk.stats()
     assert stats.living == (0 if BECOMES[policy][state] == "cancelled" else 1)
@@ -172,21 +172,21 @@ def test_a_child_is_let_go_cancelled_or_kept_as_its_policy_says(desk: Desk, poli
 @pytest.mark.parametrize("policy", BECOMES)
 def test_one_of_two_parents_decides_only_where_it_forbids(desk: Desk, policy: str, state: str) -> None:
     child = waiting(desk, 2)
-    told(desk, child, state, policy=policy)
+    report(desk, child, state, policy=policy)
     assert state_of(desk, child) == ("cancelled" if BECOMES[policy][state] == "cancelled" else "waiting")
-    told(desk, child, "done", parent=OTHER)
+    report(desk, child, "done", parent=OTHER)
     assert state_of(desk, child) == BECOMES[policy][state]
 
 
 @pytest.mark.parametrize(("policy", "small"), [("C", "c"), ("N", "n")])
-def test_the_word_of_one_that_joined_late_counts_only_if_it_was_announced(desk: Desk, policy: str, small: str) -> None:
+def test_a_report_of_a_late_member_counts_only_if_it_was_announced(desk: Desk, policy: str, small: str) -> None:
     child = waiting(desk, 1) if small == "c" else workflow(desk, 1)
     before = everything(desk)
-    assert not told(desk, child, "dead", policy=policy, parent=OTHER)
+    assert not report(desk, child, "dead", policy=policy, parent=OTHER)
     assert everything(desk) == before
     assert desk.run(expect(desk.keys, child, PARENT, [(OTHER, "default", "task")])) is True
     assert bag(desk, child)["open"] == "2"
-    told(desk, child, "done", number=0, policy=policy, parent=OTHER)
+    report(desk, child, "done", number=0, policy=policy, parent=OTHER)
     assert bag(desk, child)["open"] == "1", "also its first word, whatever its number"
     assert bag(desk, child)[f"h:{OTHER}"].startswith("0 0 0 done ")
 
@@ -201,51 +201,51 @@ def test_the_word_of_one_that_joined_late_counts_only_if_it_was_announced(desk: 
         (("cancelled", 0), ("revived", 0)),
     ],
 )
-def test_old_news_are_no_news_and_what_is_done_stays_done(
+def test_old_reports_change_nothing_and_a_done_parent_stays_done(
     desk: Desk, first: tuple[str, int], second: tuple[str, int]
 ) -> None:
     child = waiting(desk, 2)
-    told(desk, child, *first)
+    report(desk, child, *first)
     before = everything(desk)
-    told(desk, child, *second)
+    report(desk, child, *second)
     assert everything(desk) == before
 
 
-def test_a_child_that_was_cut_by_one_parent_goes_on_hearing_of_the_other(desk: Desk) -> None:
+def test_a_child_cancelled_by_one_parent_still_receives_reports_of_the_other(desk: Desk) -> None:
     child = waiting(desk, 2)
-    told(desk, child, "dead", 2)
-    told(desk, child, "done", 2, parent=OTHER)
+    report(desk, child, "dead", 2)
+    report(desk, child, "done", 2, parent=OTHER)
     assert state_of(desk, child) == "cancelled"
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
     assert desk.ask("PTTL", f"carried:{child}") == -1
-    told(desk, child, "done", 6)
+    report(desk, child, "done", 6)
     assert state_of(desk, child) == "ready"
     end(desk, child, "plain")
 
 
 def test_a_child_that_was_cut_by_two_parents_needs_both_of_them_back(desk: Desk) -> None:
     child = waiting(desk, 2)
-    told(desk, child, "dead", 2)
-    told(desk, child, "expired", 2, parent=OTHER)
-    told(desk, child, "revived", 3)
+    report(desk, child, "dead", 2)
+    report(desk, child, "expired", 2, parent=OTHER)
+    report(desk, child, "revived", 3)
     assert state_of(desk, child) == "cancelled"
-    told(desk, child, "revived", 3, parent=OTHER)
+    report(desk, child, "revived", 3, parent=OTHER)
     assert state_of(desk, child) == "waiting"
 
 
-def test_a_child_that_was_cut_runs_when_its_parent_was_done_before_it_heard_of_the_revival(desk: Desk) -> None:
+def test_a_cancelled_child_runs_when_done_arrives_before_the_revival_of_its_parent(desk: Desk) -> None:
     child = waiting(desk)
-    told(desk, child, "dead", 2)
-    told(desk, child, "done", 6)
+    report(desk, child, "dead", 2)
+    report(desk, child, "done", 6)
     assert state_of(desk, child) == "ready"
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert state_of(desk, child) == "ready"
 
 
-def test_the_record_of_a_child_that_was_cut_says_why(desk: Desk) -> None:
+def test_the_record_of_a_cancelled_child_names_the_parent(desk: Desk) -> None:
     child = waiting(desk)
-    told(desk, child, "dead", 2)
+    report(desk, child, "dead", 2)
     record = desk.run(look(desk.keys, child)).record
     assert record.runs == 0, "it never ran"
     assert (record.state, record.reason, record.queue_from) == (State.CANCELLED, "dependency_failed", "waiting")
@@ -262,7 +262,7 @@ def test_the_record_of_a_child_that_was_cut_says_why(desk: Desk) -> None:
 def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
     desk: Desk, others: tuple[str, ...], is_first: bool
 ) -> None:
-    """Whatever else was told in the same call."""
+    """Whatever else was reported in the same call."""
     child = waiting(desk, 3)
     state, policy, index = (*others, "")[:3]
     news = [Report(child, id, 2, state, policy, index) for id in (OTHER, "2" * 20)]
@@ -273,7 +273,7 @@ def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
     assert (record.reason, record.runs) == ("dependency_failed", 0)
 
 
-def test_news_that_forbid_nothing_are_not_blamed_for_the_end_of_another_child(desk: Desk) -> None:
+def test_a_report_that_cancels_nothing_is_not_named_as_the_cause_of_another_cancellation(desk: Desk) -> None:
     one, other = waiting(desk), waiting(desk)
     desk.run(hear(desk.keys, [Report(one, PARENT, 2, "dead"), Report(other, OTHER, 2, "cancelled")], 1000))
     for child, parent, state in ((one, PARENT, "dead"), (other, OTHER, "cancelled")):
@@ -281,34 +281,32 @@ def test_news_that_forbid_nothing_are_not_blamed_for_the_end_of_another_child(de
         assert attempt.message == f"it depends on {parent}, which is {state}"
 
 
-def test_a_child_for_failures_that_is_not_needed_says_so_and_blames_nobody(desk: Desk) -> None:
+def test_an_unneeded_failure_callback_is_cancelled_without_a_cause(desk: Desk) -> None:
     child = waiting(desk)
-    told(desk, child, "done", policy="f")
+    report(desk, child, "done", policy="f")
     record = desk.run(look(desk.keys, child)).record
     assert (record.state, record.reason, record.story.attempts) == (State.CANCELLED, "not_needed", ())
 
 
 @pytest.mark.parametrize("before", [[], [("revived", 3)], [("revived", 3), ("done", 4)]])
-def test_a_failure_calls_for_its_callback_also_if_the_word_of_it_comes_late(
-    desk: Desk, before: list[tuple[str, int]]
-) -> None:
-    """It was retried meanwhile, and may have gone well: it failed all the same."""
+def test_a_failure_releases_its_callback_although_its_report_is_late(desk: Desk, before: list[tuple[str, int]]) -> None:
+    """It was retried since, and may have succeeded: it failed all the same."""
     child = waiting(desk)
     for state, number in before:
-        told(desk, child, state, number, policy="f")
-    told(desk, child, "dead", 2, policy="f")
+        report(desk, child, state, number, policy="f")
+    report(desk, child, "dead", 2, policy="f")
     assert desk.members("ready") == [child]
     for state, number in (("dead", 2), ("revived", 3), ("done", 4), ("dead", 6)):
-        told(desk, child, state, number, policy="f")
+        report(desk, child, state, number, policy="f")
     assert desk.members("ready") == [child]
 
 
 def test_a_child_that_was_cut_and_forgotten_does_not_come_back(desk: Desk) -> None:
     child = waiting(desk)
-    told(desk, child, "dead", 2)
+    report(desk, child, "dead", 2)
     assert desk.run(discard(desk.keys, [child])) == (1, False)
     before = everything(desk)
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert everything(desk) == before
 
 
@@ -331,48 +329,45 @@ def test_what_depends_on_a_cut_child_is_cut_and_comes_back_with_it(desk: Desk) -
 def test_a_named_child_gives_its_name_free_when_it_is_cut_and_takes_it_again(desk: Desk) -> None:
     child = waiting(desk, name="only", scope="until_done")
     assert desk.push_one(name="only", scope="until_done") == child
-    told(desk, child, "dead", 2)
+    report(desk, child, "dead", 2)
     assert desk.ask("EXISTS", "names") == 0
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert desk.ask("HGET", "names", "only") == child.encode()
 
 
-def test_a_name_that_somebody_took_meanwhile_is_not_taken_back(desk: Desk) -> None:
+def test_a_revived_child_does_not_take_back_a_name_that_is_in_use(desk: Desk) -> None:
     child = waiting(desk, name="only", scope="until_done")
-    told(desk, child, "dead", 2)
+    report(desk, child, "dead", 2)
     other = desk.push_one(name="only", scope="until_done")
     assert other != child
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert desk.ask("HGET", "names", "only") == other.encode()
 
 
 def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(desk: Desk) -> None:
     urgent = waiting(desk, priority=7, group="a group", weight=2.0)
     desk.push_one(priority=7, group="other")
-    told(desk, urgent, "done")
+    report(desk, urgent, "done")
     assert desk.score("ready", urgent) == 7 * LEVEL + 32
     assert desk.ask("EXISTS", f"carried:{urgent}") == 0, "it takes nothing with it"
     assert desk.claim() == [urgent]
 
 
-def test_a_delay_counts_from_the_moment_the_child_is_let_go(late_desk: Desk) -> None:
-    child = waiting(late_desk, priority=3, when="+60000", group="g", weight=0.5)
-    late_desk.advance(120_000)
-    told(late_desk, child, "done")
-    now = late_desk.turn(0).now_ms
-    score = late_desk.score("scheduled", child) or 0
-    assert score % 1024 == 3
-    assert now - 5000 < score // 1024 - 60_000 <= now
-    assert late_desk.ask("HGET", "groups", child) == b"0.5 g"
-    assert late_desk.claim() == []
-    late_desk.advance(60_001)
-    assert late_desk.claim() == [child]
+def test_a_delay_counts_from_the_moment_the_child_is_let_go(desk: Desk) -> None:
+    child = waiting(desk, priority=3, when="+60000", group="g", weight=0.5)
+    desk.advance(120_000)
+    report(desk, child, "done")
+    assert desk.score("scheduled", child) == (desk.now_ms + 60_000) * 1024 + 3
+    assert desk.ask("HGET", "groups", child) == b"0.5 g"
+    assert desk.claim() == []
+    desk.advance(60_001)
+    assert desk.claim() == [child]
 
 
 @pytest.mark.parametrize(("ahead_ms", "state"), [(60_000, "scheduled"), (-60_000, "ready")])
 def test_a_time_that_was_chosen_is_kept(desk: Desk, ahead_ms: int, state: str) -> None:
     child = waiting(desk, when=str(desk.turn(0).now_ms + ahead_ms))
-    told(desk, child, "done")
+    report(desk, child, "done")
     assert state_of(desk, child) == state
 
 
@@ -380,9 +375,9 @@ def test_a_time_that_was_chosen_is_kept(desk: Desk, ahead_ms: int, state: str) -
 def test_a_child_that_is_let_go_calls_an_idle_worker(desk: Desk, when: str) -> None:
     child = waiting(desk, when=when)
     desk.wait("w1")
-    told(desk, child, "dead", policy="w")
+    report(desk, child, "dead", policy="w")
     assert desk.bell("w1") == []
-    told(desk, child, "done", 4, policy="w")
+    report(desk, child, "done", 4, policy="w")
     assert desk.bell("w1") == [b""]
 
 
@@ -394,55 +389,55 @@ def test_no_more_workers_are_called_than_there_are_jobs(desk: Desk) -> None:
     assert sum(len(desk.bell(f"w{n}")) for n in range(5)) == 3
 
 
-def test_a_child_that_was_cancelled_by_hand_hears_of_its_parents_and_stays_cancelled(desk: Desk) -> None:
+def test_a_child_cancelled_by_hand_receives_reports_and_stays_cancelled(desk: Desk) -> None:
     done, kept = waiting(desk, 1), waiting(desk, 2)
     for child in (done, kept):
         cancelling(desk, child)
-        told(desk, child, "done")
+        report(desk, child, "done")
         assert state_of(desk, child) == "cancelled"
         assert child not in desk.members("ready")
         assert reviving(desk, child) == 1
     assert state_of(desk, done) == "ready", "nothing is left to wait for"
     assert (state_of(desk, kept), bag(desk, kept)["open"]) == ("waiting", "1")
     assert desk.ask("PTTL", f"carried:{kept}") == -1
-    told(desk, kept, "done", parent=OTHER)
+    report(desk, kept, "done", parent=OTHER)
     assert state_of(desk, kept) == "ready"
 
 
 def test_a_child_that_was_cut_cannot_be_revived_as_long_as_a_parent_forbids_it_to_run(desk: Desk) -> None:
     child = waiting(desk, 2)
-    told(desk, child, "dead", 2)
-    told(desk, child, "expired", 2, parent=OTHER)
+    report(desk, child, "dead", 2)
+    report(desk, child, "expired", 2, parent=OTHER)
     for _ in range(2):
         assert reviving(desk, child) == -1
         assert (state_of(desk, child), child in desk.members("cancelled")) == ("cancelled", True)
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert reviving(desk, child) == -1, "the other one forbids it still"
-    told(desk, child, "revived", 3, parent=OTHER)
+    report(desk, child, "revived", 3, parent=OTHER)
     assert (state_of(desk, child), reviving(desk, child)) == ("waiting", 0)
 
 
-def test_a_child_that_was_cancelled_by_hand_cannot_be_revived_when_a_parent_failed_meanwhile(desk: Desk) -> None:
+def test_a_child_cancelled_by_hand_cannot_be_revived_after_a_parent_failed(desk: Desk) -> None:
     child = waiting(desk)
     cancelling(desk, child)
-    told(desk, child, "dead", 2)
+    report(desk, child, "dead", 2)
     assert reviving(desk, child) == -1
-    told(desk, child, "revived", 3)
+    report(desk, child, "revived", 3)
     assert state_of(desk, child) == "cancelled", "it was not cancelled because of its parent"
     assert reviving(desk, child) == 1
     assert state_of(desk, child) == "waiting"
-    told(desk, child, "done", 6)
+    report(desk, child, "done", 6)
     assert state_of(desk, child) == "ready"
 
 
-def test_a_revival_that_is_refused_changes_nothing(late_desk: Desk) -> None:
-    child = waiting(late_desk)
-    told(late_desk, child, "dead", 2)
-    before = everything(late_desk)
-    late_desk.advance(5000)
-    assert reviving(late_desk, child) == -1
-    assert {**everything(late_desk), "shift": b""} == before | {"shift": b""}, "also its place in the list"
-    assert late_desk.ask("PTTL", "cancelled") > 0
+def test_a_revival_that_is_refused_changes_nothing(desk: Desk) -> None:
+    child = waiting(desk)
+    report(desk, child, "dead", 2)
+    before = everything(desk)
+    desk.advance(5000)
+    assert reviving(desk, child) == -1
+    assert everything(desk) == before, "also its place in the list"
+    assert desk.ask("PTTL", "cancelled") > 0
 
 
 def test_a_waiting_job_is_counted_looked_at_and_cleared(desk: Desk) -> None:
@@ -474,7 +469,7 @@ def test_results_of_parents_are_carried_until_the_job_is_done(desk: Desk, takes:
     assert 0 < desk.ask("PTTL", f"carried:{child}") <= KEEP_MS
     reviving(desk, child)
     assert desk.ask("PTTL", f"carried:{child}") == -1
-    assert len(given(desk, child)) == len(parents), "whoever revives it will need them"
+    assert len(given(desk, child)) == len(parents), "a revival will need them"
     end(desk, child, "plain")
     assert desk.ask("EXISTS", f"carried:{child}") == 0
 
@@ -511,7 +506,7 @@ LIVES: list[list[tuple[str, int]]] = [
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_letters_in_any_order_and_any_number_lead_to_the_same(desk: Desk, seed: int) -> None:
+def test_outbox_messages_in_any_order_and_number_lead_to_the_same_state(desk: Desk, seed: int) -> None:
     chance = random.Random(seed)
     number = chance.randint(1, 4)
     parents = [f"{n:020d}" for n in range(number)]

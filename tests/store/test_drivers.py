@@ -1,6 +1,6 @@
-"""Both drivers, blocking and asyncio, on connections that break as they do in life.
+"""Both drivers, blocking and asyncio, on connections that break in every known way.
 
-Each test that is given `line` runs twice: with the blocking driver, and with the asyncio one.
+Each test with the fixture `line` runs twice: with the blocking driver, and with the asyncio one.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,9 +32,9 @@ from relevo.store.queues import server_time
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
 from relevo.store.source import Source
 from relevo.store.turns import Limits, Settled, turn
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy
-from tests.servers import ENGINES, Server, ServerDidNotStart, available, free_port
+from tests.servers import Server, free_port
 from tests.store.desk import LEASE_MS, new_id
 from tests.topologies import Cluster, SentinelGroup
 
@@ -42,14 +43,14 @@ LIMITS = Limits(LEASE_MS, 0, 10, 10)
 
 
 class Line(Protocol):
-    """A driver, whichever."""
+    """Either driver."""
 
     def run(self, plan: Plan[T], *, patience: float | None = None) -> T: ...
     def close(self) -> None: ...
 
 
 class AsyncLine:
-    """The asyncio driver on a loop of its own, which runs while somebody waits for it."""
+    """The asyncio driver on a loop of its own, which runs during a call."""
 
     def __init__(self, source: Source) -> None:
         self._runner = asyncio.Runner()
@@ -87,11 +88,11 @@ OpenLine = Callable[..., Line]
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLine]:
-    """Opens lines to a URL; each call is to be answered within a second."""
+    """Opens drivers on a URL. `call_timeout` is also for how long a call is repeated while the server is away."""
     opened: list[Line] = []
 
-    def make(url: str, *, call_timeout: float = 1.0) -> Line:
-        source = Source(url, data_dir=tmp_path, connect_timeout=1.0, call_timeout=call_timeout)
+    def make(url: str, *, call_timeout: float = PATIENCE) -> Line:
+        source = patient(url, tmp_path, call_timeout)
         made: Line = BlockingLine(source) if request.param == "blocking" else AsyncLine(source)
         opened.append(made)
         return made
@@ -101,11 +102,22 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLine]:
         made.close()
 
 
+def patient(url: str, directory: Path, call_timeout: float = PATIENCE) -> Source:
+    return Source(url, data_dir=directory, connect_timeout=PATIENCE, call_timeout=call_timeout)
+
+
 @pytest.fixture
 def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
     """A server that may be killed: it keeps what it has acknowledged."""
     config = {"appendonly": "yes", "appendfsync": "always"}
     with Server(engine, directory=tmp_path / "server", config=config) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lasting_server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for those tests of this module that change its settings or count what it does."""
+    with Server(engine, directory=tmp_path_factory.mktemp("lasting")) as server:
         yield server
 
 
@@ -129,7 +141,7 @@ def waiting(server: Server, keys: QueueKeys) -> int:
 # --- restarts and crashes
 
 
-def test_a_restart_between_two_calls_goes_unnoticed(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
+def test_a_call_after_a_restart_of_the_server_succeeds(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
     store = line(own_server.url)
     assert store.run(one_job(keys)) == 1
     own_server.stop()
@@ -138,36 +150,36 @@ def test_a_restart_between_two_calls_goes_unnoticed(line: OpenLine, own_server: 
     assert waiting(own_server, keys) == 2
 
 
-def test_a_server_that_is_away_is_waited_for_as_long_as_said(line: OpenLine, own_server: Server) -> None:
-    store = line(own_server.url, call_timeout=60.0)  # for so long it would be waited for otherwise
+def test_a_call_is_repeated_for_as_long_as_its_patience_while_the_server_is_away(
+    line: OpenLine, own_server: Server
+) -> None:
+    store = line(own_server.url, call_timeout=3600.0)  # would hang this test if it were used in place of the patience
     assert store.run(server_time()) > 0
     own_server.kill()
-    began = time.monotonic()
     with pytest.raises(ServerUnavailable):
         store.run(server_time(), patience=0.2)
-    assert time.monotonic() - began < 8
     starting = threading.Thread(target=own_server.start)
     starting.start()
-    assert store.run(server_time(), patience=20) > 0
+    assert store.run(server_time(), patience=PATIENCE) > 0
     starting.join()
 
 
 def test_jobs_acknowledged_while_the_server_is_killed_are_there_once(own_server: Server, keys: QueueKeys) -> None:
-    """In small: four threads enqueue through three kill -9."""
-    driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=1, call_timeout=1))
+    """Four threads enqueue during three kill -9."""
+    driver = BlockingDriver(patient(own_server.url, own_server.directory))
     acknowledged: list[str] = []
     over = threading.Event()
 
     def enqueue() -> None:
         while not over.is_set():
             id = new_id()
-            assert driver.perform(one_job(keys, id), patience=30) in (0, 1)
+            assert driver.perform(one_job(keys, id), patience=PATIENCE) in (0, 1)
             acknowledged.append(id)
 
     with ThreadPoolExecutor(4) as threads:
         busy = [threads.submit(enqueue) for _ in range(4)]
         for _ in range(3):
-            eventually(partial(_has_grown, acknowledged, len(acknowledged) + 50), timeout=20)
+            eventually(partial(_has_grown, acknowledged, len(acknowledged) + 50))
             own_server.kill()
             own_server.start()
         over.set()
@@ -179,12 +191,12 @@ def test_jobs_acknowledged_while_the_server_is_killed_are_there_once(own_server:
 
 
 async def test_tasks_share_one_connection_through_a_kill(own_server: Server, keys: QueueKeys) -> None:
-    driver = AsyncDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=1, call_timeout=1))
+    driver = AsyncDriver(patient(own_server.url, own_server.directory))
     ids = [new_id() for _ in range(600)]
 
     async def enqueue(some: list[str]) -> None:
         for id in some:
-            assert await driver.perform(one_job(keys, id), patience=30) in (0, 1)
+            assert await driver.perform(one_job(keys, id), patience=PATIENCE) in (0, 1)
 
     async with asyncio.TaskGroup() as group:
         for start in range(0, 600, 6):
@@ -205,51 +217,54 @@ def _has_grown(ids: list[str], size: int) -> bool:
 
 
 @pytest.fixture
-def proxy(own_server: Server) -> Iterator[Proxy]:
-    with Proxy("127.0.0.1", own_server.port) as proxy:
+def proxy(lasting_server: Server) -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", lasting_server.port) as proxy:
         yield proxy
 
 
 def test_a_black_holed_connection_is_noticed_and_the_call_repeated(
-    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
+    line: OpenLine, proxy: Proxy, lasting_server: Server, keys: QueueKeys
 ) -> None:
-    store = line(proxy.url)
-    store.run(one_job(keys))
+    store = line(proxy.url, call_timeout=0.3)
+    store.run(one_job(keys), patience=PATIENCE)
     proxy.black_hole()
-    began = time.monotonic()
-    assert store.run(one_job(keys)) == 1
-    assert time.monotonic() - began < 10
-    assert waiting(own_server, keys) == 2
+    store.run(one_job(keys), patience=PATIENCE)
+    assert proxy.accepted >= 2
+    assert waiting(lasting_server, keys) == 2
 
 
-def test_a_turn_in_a_black_hole_is_not_repeated(line: OpenLine, proxy: Proxy, keys: QueueKeys) -> None:
-    """Nobody can know whether jobs were handed out into it; their leases bring them back."""
-    store = line(proxy.url)
-    store.run(one_job(keys))
+def test_a_turn_in_a_black_hole_is_not_repeated(
+    line: OpenLine, proxy: Proxy, lasting_server: Server, keys: QueueKeys
+) -> None:
+    """It may have handed out jobs, whose leases bring them back."""
+    store = line(proxy.url, call_timeout=0.3)
+    store.run(one_job(keys), patience=PATIENCE)
     proxy.black_hole()
-    began = time.monotonic()
     with pytest.raises(ConnectionLost, match=r"no answer for .* s") as lost:
         store.run(a_turn(keys))
-    assert time.monotonic() - began < 10
     assert lost.value.sent
-    assert len(store.run(a_turn(keys)).ids) == 1, "the next one finds a new connection"
+    assert waiting(lasting_server, keys) == 1
+
+    def claimed() -> bool:
+        store.run(a_turn(keys))
+        return waiting(lasting_server, keys) == 0
+
+    eventually(claimed, what="a turn on a new connection", errors=(ConnectionLost,))
 
 
-def test_a_network_that_swallows_everything_is_an_error_in_bounded_time(line: OpenLine, proxy: Proxy) -> None:
-    store = line(proxy.url, call_timeout=0.5)
-    store.run(server_time())
+def test_a_network_that_swallows_everything_is_an_error(line: OpenLine, proxy: Proxy) -> None:
+    store = line(proxy.url, call_timeout=0.3)
+    store.run(server_time(), patience=PATIENCE)
     proxy.black_hole_all()
-    began = time.monotonic()
     with pytest.raises(ServerUnavailable):
         store.run(server_time())
-    assert time.monotonic() - began < 6
     proxy.heal()
     proxy.reset_all()
-    assert store.run(server_time()) > 0
+    assert store.run(server_time(), patience=PATIENCE) > 0
 
 
 def test_a_lost_reply_of_a_push_makes_one_job(
-    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
+    line: OpenLine, proxy: Proxy, lasting_server: Server, keys: QueueKeys
 ) -> None:
     store = line(proxy.url)
     store.run(one_job(keys))  # so that the server knows the script
@@ -257,8 +272,8 @@ def test_a_lost_reply_of_a_push_makes_one_job(
     id = new_id()
     assert store.run(one_job(keys, id)) == 0, "the second try finds what the first has stored"
     assert proxy.replies_to_drop == 0
-    assert own_server.command("ZRANGE", keys.key("ready"), 0, -1)[1:] == [id.encode()]
-    assert own_server.command("HGET", keys.key("stats"), "enqueued") == b"2"
+    assert lasting_server.command("ZRANGE", keys.key("ready"), 0, -1)[1:] == [id.encode()]
+    assert lasting_server.command("HGET", keys.key("stats"), "enqueued") == b"2"
 
 
 def in_advance(keys: QueueKeys, ids: list[str], depth: int) -> Generator[Ahead[int], list[int], list[int]]:
@@ -273,7 +288,7 @@ far_ahead = pytest.mark.parametrize("depth", [1, 7, 100])
 @far_ahead
 @pytest.mark.parametrize("trouble", ["none", "lost reply", "flushed scripts"])
 def test_calls_made_ahead_are_all_made_once_and_in_order(
-    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys, trouble: str, depth: int
+    line: OpenLine, proxy: Proxy, lasting_server: Server, keys: QueueKeys, trouble: str, depth: int
 ) -> None:
     store, ids = line(proxy.url), [new_id() for _ in range(200)]
     store.run(one_job(keys, ids[0]))
@@ -281,18 +296,18 @@ def test_calls_made_ahead_are_all_made_once_and_in_order(
     if trouble == "lost reply":
         proxy.drop_replies(1)
     if trouble == "flushed scripts":
-        own_server.command("SCRIPT", "FLUSH")
+        lasting_server.command("SCRIPT", "FLUSH")
     lost = 10 * (depth + 1) if trouble == "lost reply" else 0  # stored by calls whose replies were lost
     assert 199 - lost <= sum(store.run(steps)) <= 199
-    assert own_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode() for id in ids]
+    assert lasting_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode() for id in ids]
 
 
 def test_no_call_made_ahead_is_left_out_while_the_server_is_away(
     line: OpenLine, own_server: Server, keys: QueueKeys
 ) -> None:
-    """Not the one either that finds the connection closed and the server not there yet."""
+    """Also not the one that finds the connection closed and the server away."""
     store, ids = line(own_server.url), [new_id() for _ in range(200)]
-    back = threading.Timer(0.5, own_server.start)
+    back = threading.Timer(0.2, own_server.start)
 
     def tens() -> Iterator[list[str]]:
         for start in range(0, len(ids), 10):
@@ -300,44 +315,42 @@ def test_no_call_made_ahead_is_left_out_while_the_server_is_away(
                 own_server.kill()
                 back.start()
                 if isinstance(store, AsyncLine):
-                    store.driver.forget()  # as somebody else's call does that found it silent
+                    store.driver.forget()  # as another call does that found the connection silent
             yield ids[start : start + 10]
 
     def steps() -> Generator[Ahead[int], list[int], list[int]]:
         return (yield Ahead(push_plain(keys, [(id, b"{}") for id in ten], 100, 1000) for ten in tens()))
 
-    assert len(store.run(steps(), patience=20)) == 20
+    assert len(store.run(steps(), patience=PATIENCE)) == 20
     back.join()
     assert own_server.command("ZRANGE", keys.key("ready"), 0, -1) == [id.encode() for id in ids]
 
 
 @far_ahead
 def test_a_server_that_is_full_refuses_calls_made_ahead_and_leaves_the_line_in_order(
-    line: OpenLine, own_server: Server, keys: QueueKeys, depth: int
+    line: OpenLine, lasting_server: Server, keys: QueueKeys, depth: int
 ) -> None:
-    store = line(own_server.url)
+    store = line(lasting_server.url)
     store.run(one_job(keys))
-    own_server.command("CONFIG", "SET", "maxmemory", "1")
+    lasting_server.command("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(OutOfMemory):
         store.run(in_advance(keys, [new_id() for _ in range(50)], depth))
-    own_server.command("CONFIG", "SET", "maxmemory", "0")
+    lasting_server.command("CONFIG", "SET", "maxmemory", "0")
     assert sum(store.run(in_advance(keys, [new_id() for _ in range(50)], depth))) == 50
 
 
-def test_a_lost_reply_of_a_turn_is_told_to_the_caller(
-    line: OpenLine, proxy: Proxy, own_server: Server, keys: QueueKeys
-) -> None:
+def test_a_lost_reply_of_a_turn_raises(line: OpenLine, proxy: Proxy, lasting_server: Server, keys: QueueKeys) -> None:
     store = line(proxy.url)
     store.run(a_turn(keys))
     store.run(one_job(keys))
     proxy.drop_replies(1)
     with pytest.raises(ConnectionLost):
         store.run(a_turn(keys))
-    assert own_server.command("ZCARD", keys.key("running")) == 1
+    assert lasting_server.command("ZCARD", keys.key("running")) == 1
     assert store.run(a_turn(keys)).ids == []
 
 
-def test_resets_between_calls_go_unnoticed(line: OpenLine, proxy: Proxy, keys: QueueKeys) -> None:
+def test_calls_after_connection_resets_succeed(line: OpenLine, proxy: Proxy, keys: QueueKeys) -> None:
     store = line(proxy.url)
     for n in range(5):
         assert store.run(one_job(keys)) == 1, n
@@ -348,12 +361,12 @@ def test_resets_between_calls_go_unnoticed(line: OpenLine, proxy: Proxy, keys: Q
 def test_a_thread_that_is_stopped_between_question_and_answer_gets_its_own_answers_afterwards(
     server: Server, tmp_path: Path
 ) -> None:
-    """As a worker stops a plain function: an exception out of nowhere."""
+    """A worker stops a plain function by an exception, which may be raised at any line."""
 
     class Stop(BaseException):
         pass
 
-    store = BlockingLine(Source(server.url, data_dir=tmp_path, connect_timeout=1.0, call_timeout=1.0))
+    store = BlockingLine(patient(server.url, tmp_path))
     asked = stopped = 0
     wrong: list[tuple[int, bytes]] = []
     is_over = threading.Event()
@@ -372,13 +385,13 @@ def test_a_thread_that_is_stopped_between_question_and_answer_gets_its_own_answe
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    for n in range(1, 201):
+    for n in range(1, 61):
         interrupt(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stop))
         eventually(lambda n=n: stopped >= n or not thread.is_alive())  # type: ignore[misc]
     is_over.set()
-    thread.join(10)
+    thread.join(PATIENCE)
     store.close()
-    assert (wrong, stopped) == ([], 200)
+    assert (wrong, stopped) == ([], 60)
 
 
 def test_a_connection_that_breaks_while_greeting_has_sent_nothing(
@@ -391,7 +404,7 @@ def test_a_connection_that_breaks_while_greeting_has_sent_nothing(
     assert proxy.replies_to_drop == 0
 
 
-def test_nobody_at_the_address_is_an_error_that_says_where(line: OpenLine) -> None:
+def test_a_refused_connection_is_an_error_that_names_the_address(line: OpenLine) -> None:
     port = free_port()
     store = line(f"redis://:secret@127.0.0.1:{port}/0", call_timeout=0.1)
     with pytest.raises(ServerUnavailable, match=f"127.0.0.1:{port}") as error:
@@ -399,7 +412,7 @@ def test_nobody_at_the_address_is_an_error_that_says_where(line: OpenLine) -> No
     assert "secret" not in str(error.value)
 
 
-def test_a_host_that_does_not_exist_is_an_error_in_bounded_time(line: OpenLine) -> None:
+def test_a_host_that_does_not_exist_is_an_error_that_names_it(line: OpenLine) -> None:
     store = line("redis://no-such-host.invalid:6379/0", call_timeout=0.1)
     with pytest.raises(ServerUnavailable, match=r"no-such-host\.invalid"):
         store.run(server_time())
@@ -437,7 +450,7 @@ def test_a_host_that_does_not_exist_is_an_error_in_bounded_time(line: OpenLine) 
         ("ERR value is not an integer or out of range", ServerRefused, "refused: ERR value"),
     ],
 )
-def test_a_refusal_says_who_must_act(message: str, kind: type[StoreError], says: str) -> None:
+def test_each_refusal_has_an_error_class_and_advice(message: str, kind: type[StoreError], says: str) -> None:
     error = refusal(message)
     assert type(error) is kind
     assert says in str(error)
@@ -447,16 +460,14 @@ def test_a_password_is_used_and_a_wrong_one_refused(line: OpenLine, engine: str,
     with Server(engine, directory=tmp_path / "locked", config={"requirepass": "s3cret@:%"}) as server:
         assert line(server.url).run(server_time()) > 0
         for url in (f"redis://:wrong@127.0.0.1:{server.port}/0", f"redis://127.0.0.1:{server.port}/0"):
-            began = time.monotonic()
             with pytest.raises(ServerRefused, match="password"):
-                line(url, call_timeout=30.0).run(server_time())
-            assert time.monotonic() - began < 10, "there is nothing to wait for"
+                line(url, call_timeout=3600.0).run(server_time())  # is not repeated: that would take an hour
 
 
-def test_an_acl_user_is_let_in_and_held_to_its_rights(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
-    own_server.command("ACL", "SETUSER", "shop", "on", ">pw", "~{relevo:*", "&*", "+@all", "-@dangerous")
-    own_server.command("ACL", "SETUSER", "guest", "on", ">pw", "~nothing", "+@all")
-    address = f"127.0.0.1:{own_server.port}/0"
+def test_an_acl_user_is_let_in_and_held_to_its_rights(line: OpenLine, lasting_server: Server, keys: QueueKeys) -> None:
+    lasting_server.command("ACL", "SETUSER", "shop", "on", ">pw", "~{relevo:*", "&*", "+@all", "-@dangerous")
+    lasting_server.command("ACL", "SETUSER", "guest", "on", ">pw", "~nothing", "+@all")
+    address = f"127.0.0.1:{lasting_server.port}/0"
     assert line(f"redis://shop:pw@{address}").run(one_job(keys)) == 1
     with pytest.raises(ServerRefused, match="ACL"):
         line(f"redis://guest:pw@{address}").run(one_job(keys))
@@ -464,7 +475,7 @@ def test_an_acl_user_is_let_in_and_held_to_its_rights(line: OpenLine, own_server
         line(f"redis://shop:no@{address}").run(server_time())
 
 
-def test_a_plan_can_do_without_what_it_is_refused(line: OpenLine, own_server: Server) -> None:
+def test_a_plan_can_do_without_what_it_is_refused(line: OpenLine, lasting_server: Server) -> None:
     def asking(steps: Callable[[], Call[Any] | Ahead[Any]]) -> Generator[Call[Any] | Ahead[Any], Any, bool]:
         try:
             yield steps()
@@ -472,7 +483,7 @@ def test_a_plan_can_do_without_what_it_is_refused(line: OpenLine, own_server: Se
             return bool((yield Call([b"PING"])))  # and gets its own answer
         raise AssertionError("it was not refused")
 
-    driver = line(own_server.url)
+    driver = line(lasting_server.url)
     assert driver.run(asking(lambda: Call([b"GET"])))
     assert driver.run(asking(lambda: Ahead(iter([Call([b"PING"]), Call([b"GET"]), Call([b"PING"])]))))
 
@@ -483,13 +494,13 @@ def test_a_plan_can_do_without_what_it_is_refused(line: OpenLine, own_server: Se
         driver.run(careless())
 
 
-def test_another_database_is_another_world(line: OpenLine, own_server: Server, keys: QueueKeys) -> None:
-    line(own_server.url.replace("/0", "/3")).run(one_job(keys))
-    assert waiting(own_server, keys) == 0
-    assert len(line(own_server.url.replace("/0", "?db=3")).run(a_turn(keys)).ids) == 1
+def test_databases_of_one_server_are_apart(line: OpenLine, lasting_server: Server, keys: QueueKeys) -> None:
+    line(lasting_server.url.replace("/0", "/3")).run(one_job(keys))
+    assert waiting(lasting_server, keys) == 0
+    assert len(line(lasting_server.url.replace("/0", "?db=3")).run(a_turn(keys)).ids) == 1
 
 
-def test_a_unix_socket_will_do(line: OpenLine, engine: str, tmp_path: Path, keys: QueueKeys) -> None:
+def test_a_url_may_name_a_unix_socket(line: OpenLine, engine: str, tmp_path: Path, keys: QueueKeys) -> None:
     with Server(engine, directory=tmp_path / "unix", unix=True) as server:
         store = line(server.url)
         assert store.run(one_job(keys)) == 1
@@ -513,25 +524,42 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def tls_port(engine: str, tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[int]:
-    made, key = certificate
-    port = free_port()
-    config = {"tls-port": str(port), "tls-cert-file": str(made), "tls-key-file": str(key)}
-    # The client is what is tested here: where this engine was built without TLS, another one will do.
-    for candidate in dict.fromkeys((engine, *ENGINES)):
-        server = Server(candidate, directory=tmp_path / candidate, config={**config, "tls-auth-clients": "no"})
-        if available(candidate) is None:
-            continue
+def tls_port(lasting_server: Server, certificate: tuple[Path, Path]) -> Iterator[int]:
+    """Where TLS is decrypted for a server that was built without it."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         try:
-            server.start()
-        except ServerDidNotStart as error:
-            if "Failed finding TLS support" not in str(error) and "Bad directive" not in str(error):
-                raise
-            continue
-        yield port
-        server.stop()
-        return
-    pytest.skip("no server on this machine was built with TLS")
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    target.write(data)
+        finally:
+            target.transport.abort()
+
+    async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", lasting_server.port)
+        with suppress(asyncio.CancelledError):  # by the end of the test; asyncio would log it
+            await asyncio.gather(copy(reader, server_writer), copy(server_reader, writer))
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    listening = asyncio.start_server(join, "127.0.0.1", 0, ssl=context)
+    listener = asyncio.run_coroutine_threadsafe(listening, loop).result()
+    yield listener.sockets[0].getsockname()[1]
+
+    async def end() -> None:
+        listener.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(end(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 def test_tls_is_checked_against_the_given_authority(
@@ -562,23 +590,23 @@ def test_plain_text_to_a_tls_port_is_an_error(line: OpenLine, tls_port: int) -> 
 # --- threads, forks, imports
 
 
-def test_50_threads_share_a_driver(own_server: Server, keys: QueueKeys) -> None:
-    driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=3, call_timeout=5))
+def test_50_threads_share_a_driver(lasting_server: Server, keys: QueueKeys) -> None:
+    driver = BlockingDriver(patient(lasting_server.url, lasting_server.directory))
     together = threading.Barrier(50)
 
     def enqueue(_: int) -> int:
         together.wait()
-        return sum(driver.perform(one_job(keys)) for _ in range(20))
+        return sum(driver.perform(one_job(keys)) for _ in range(5))
 
     with ThreadPoolExecutor(50) as threads:
-        assert sum(threads.map(enqueue, range(50))) == 1000
+        assert sum(threads.map(enqueue, range(50))) == 250
     driver.close()
-    assert waiting(own_server, keys) == 1000
+    assert waiting(lasting_server, keys) == 250
 
 
-def test_a_forked_child_opens_its_own_connection(own_server: Server, keys: QueueKeys) -> None:
+def test_a_forked_child_opens_its_own_connection(lasting_server: Server, keys: QueueKeys) -> None:
     """Parent and child go on talking, each on its own socket."""
-    driver = BlockingDriver(Source(own_server.url, data_dir=own_server.directory, connect_timeout=3, call_timeout=5))
+    driver = BlockingDriver(patient(lasting_server.url, lasting_server.directory))
     assert driver.perform(one_job(keys)) == 1
     child = os.fork()
     if not child:
@@ -590,7 +618,7 @@ def test_a_forked_child_opens_its_own_connection(own_server: Server, keys: Queue
     assert sum(driver.perform(one_job(keys)) for _ in range(50)) == 50
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     driver.close()
-    assert waiting(own_server, keys) == 101
+    assert waiting(lasting_server, keys) == 101
 
 
 def test_importing_relevo_opens_no_connection(own_server: Server) -> None:
@@ -610,7 +638,7 @@ app.close()
     source = str(Path(relevo.__file__).parents[1])
     environ = {**os.environ, "RELEVO_URL": own_server.url, "PYTHONPATH": source}
     before = own_server.command("INFO", "stats")["total_connections_received"]
-    subprocess.run([sys.executable, "-c", code], check=True, env=environ, cwd=own_server.directory, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ, cwd=own_server.directory, timeout=PATIENCE)
     assert own_server.command("INFO", "stats")["total_connections_received"] == before + 1
 
 
@@ -621,7 +649,7 @@ app.close()
 def test_a_cluster_serves_every_queue_and_survives_a_failover(engine: str, tmp_path: Path) -> None:
     queues = [QueueKeys(f"relevo:test:shop:actions:q{n}") for n in range(12)]
     with Cluster(tmp_path / "cluster", engine) as cluster:
-        source = Source(cluster.url, data_dir=tmp_path, connect_timeout=2, call_timeout=2)
+        source = patient(cluster.url, tmp_path)
         blocking, on_loop = BlockingLine(source), AsyncLine(source)
         for store in (blocking, on_loop):
             for keys in queues:
@@ -632,7 +660,7 @@ def test_a_cluster_serves_every_queue_and_survives_a_failover(engine: str, tmp_p
         cluster.kill_primary_of(first)
         for store in (blocking, on_loop):
             for keys in queues:
-                assert store.run(one_job(keys), patience=30) in (0, 1)
+                assert store.run(one_job(keys), patience=PATIENCE) in (0, 1)
         for keys in queues:
             found = blocking.run(turn(keys, "w", LIMITS, 10, Settled()))
             assert len(found.ids) == 2
@@ -643,18 +671,18 @@ def test_a_cluster_serves_every_queue_and_survives_a_failover(engine: str, tmp_p
 @pytest.mark.slow
 def test_sentinels_lead_to_the_primary_also_after_a_failover(engine: str, tmp_path: Path, keys: QueueKeys) -> None:
     with SentinelGroup(tmp_path / "sentinels", engine) as group:
-        source = Source(group.url, data_dir=tmp_path, connect_timeout=2, call_timeout=2)
+        source = patient(group.url, tmp_path)
         blocking, on_loop = BlockingLine(source), AsyncLine(source)
         for store in (blocking, on_loop):
             assert store.run(one_job(keys)) == 1
             assert len(store.run(a_turn(keys)).ids) == 1
         old = group.kill_primary()
         for store in (blocking, on_loop):
-            assert store.run(one_job(keys), patience=30) in (0, 1)
+            assert store.run(one_job(keys), patience=PATIENCE) in (0, 1)
         assert group.primary() is not old
-        old.start()  # it comes back as a replica, and nobody writes to it
+        old.start()  # it comes back as a replica
         for store in (blocking, on_loop):
-            assert store.run(one_job(keys), patience=30) in (0, 1)
+            assert store.run(one_job(keys), patience=PATIENCE) in (0, 1)
         assert len(blocking.run(turn(keys, "w", LIMITS, 10, Settled())).ids) == 4
         blocking.close()
         on_loop.close()

@@ -22,7 +22,7 @@ from tests.conftest import AppFactory
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.store.desk import Desk, new_id
-from tests.store.kin import BODY, KEEP_MS, bag, everything, letters, relayed, state_of, step_by_step, told, waiting
+from tests.store.kin import BODY, KEEP_MS, bag, everything, outbox, relayed, report, state_of, step_by_step, waiting
 from tests.store.kin import workflow as founded
 
 
@@ -49,11 +49,11 @@ def founding(desk: Desk, flow: str, *gates: str) -> tuple[int, bool]:
 # --- the scripts
 
 
-def test_a_workflow_that_nobody_has_founded_yet_has_an_end(desk: Desk) -> None:
+def test_a_workflow_that_is_not_founded_yet_expires(desk: Desk) -> None:
     flow = founded(desk, 2, gated=True)
     assert stands(desk, flow) == ("draft", "", "3"), "its members and its gate"
-    assert 2 * GATE_MS - 5000 < desk.ask("PTTL", f"carried:{flow}") <= 2 * GATE_MS
-    assert letters(desk) == {}, "what nobody founds needs no letter to end"
+    assert GATE_MS < desk.ask("PTTL", f"carried:{flow}") <= 2 * GATE_MS
+    assert outbox(desk) == {}, "a workflow that is not founded needs no outbox message to end"
     assert desk.ask("PTTL", f"carried:{founded(desk, 1)}") == -1
 
 
@@ -63,27 +63,27 @@ def test_a_workflow_that_is_founded_has_no_end_and_its_start_is_written_in_the_s
     assert founding(desk, flow, gate_of(member)) == (1, True)
     assert desk.ask("PTTL", f"carried:{flow}") == -1
     assert stands(desk, flow) == ("open", "", "1")
-    assert letters(desk)[f"{flow}.start"] == f"start\n{gate_of(member)} default"
+    assert outbox(desk)[f"{flow}.start"] == f"start\n{gate_of(member)} default"
     before = everything(desk)
-    assert founding(desk, flow, gate_of(member)) == (0, True), "who lost the reply changes nothing"
+    assert founding(desk, flow, gate_of(member)) == (0, True), "a client that lost the reply changes nothing"
     assert everything(desk) == before
     assert relayed(desk) == 1
-    assert (state_of(desk, member), letters(desk)) == ("ready", {})
+    assert (state_of(desk, member), outbox(desk)) == ("ready", {})
 
 
-def test_who_comes_too_late_founds_nothing_and_starts_nothing(desk: Desk) -> None:
+def test_a_late_founding_changes_nothing_and_starts_nothing(desk: Desk) -> None:
     flow = new_id()
     before = everything(desk)
     assert founding(desk, flow, gate_of(new_id())) == (0, False)
     assert everything(desk) == before
 
 
-def test_the_start_is_asked_for_only_by_what_is_news(desk: Desk) -> None:
+def test_only_a_report_that_changes_something_asks_for_the_start(desk: Desk) -> None:
     child = waiting(desk, 2)
-    told(desk, child, "done")
+    report(desk, child, "done")
     assert desk.run(hear(desk.keys, [], 1000, start="start\n")) == (0, False)
-    assert told(desk, child, "done") is False
-    assert letters(desk) == {}
+    assert report(desk, child, "done") is False
+    assert outbox(desk) == {}
 
 
 def test_the_edges_of_a_workflow_are_there_when_it_is_founded_and_not_before(desk: Desk) -> None:
@@ -95,13 +95,13 @@ def test_the_edges_of_a_workflow_are_there_when_it_is_founded_and_not_before(des
     founding(desk, flow)
     assert (desk.ask("HGET", "waiters", flow), bag(desk, flow).get("edges")) == (str(edge).encode(), None)
     relayed(desk)
-    told(desk, flow, "done", policy="n")
+    report(desk, flow, "done", policy="n")
     relayed(desk)
     assert state_of(desk, callback) == "ready"
 
 
-def test_who_waits_for_a_workflow_that_is_not_founded_yet_is_not_forgotten(desk: Desk) -> None:
-    """It is on the list, so somebody may have seen it: he is told that there is none, or of its end."""
+def test_jobs_that_wait_for_a_workflow_before_its_founding_are_kept(desk: Desk) -> None:
+    """It is on the list, so a client may have seen it: it gets `unknown`, or its end."""
     callback, other = waiting(desk), waiting(desk)
     flow = founded(desk, 1, Edge(callback, "default"), gated=True)
     state, _ = desk.run(follow(desk.keys, flow, [Edge(other, "default")]))
@@ -112,11 +112,11 @@ def test_who_waits_for_a_workflow_that_is_not_founded_yet_is_not_forgotten(desk:
     assert str(Edge(callback, "default")) in noted
     assert state == "unknown" or str(Edge(other, "default")) in noted
     assert is_told is None or "in" in noted
-    told(desk, flow, "done", policy="n")
+    report(desk, flow, "done", policy="n")
     relayed(desk)
 
 
-def test_who_waits_for_a_workflow_that_is_never_founded_leaves_nothing_behind(
+def test_jobs_that_wait_for_a_workflow_that_is_never_founded_leave_nothing(
     desk: Desk, app: Relevo, server: Server
 ) -> None:
     flow = founded(desk, 1, gated=True)
@@ -128,63 +128,61 @@ def test_who_waits_for_a_workflow_that_is_never_founded_leaves_nothing_behind(
     assert found == []
 
 
-def test_hear_says_how_much_of_it_was_news(desk: Desk) -> None:
+def test_hear_returns_how_many_reports_changed_something(desk: Desk) -> None:
     first, second = waiting(desk, 2), waiting(desk, 2)
     reports = opened([first, second, new_id(), first])
     assert desk.run(hear(desk.keys, reports, 1000)) == (2, False)
     assert desk.run(hear(desk.keys, reports, 1000)) == (0, False)
 
 
-def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancelled(late_desk: Desk) -> None:
-    """Its maker died right after it was founded, and nobody came by in time to open the gates."""
-    callbacks = [waiting(late_desk) for _ in range(3)]
+def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancelled(desk: Desk) -> None:
+    """Its maker died right after it was founded, and no relay opened the gates in time."""
+    callbacks = [waiting(desk) for _ in range(3)]
     edges = [Edge(id, "default", policy) for id, policy in zip(callbacks, "cfr", strict=True)]  # type: ignore[arg-type]
-    flow = founded(late_desk, 2, *edges, gated=True)
-    members = member_of(late_desk, flow, 2)
-    assert founding(late_desk, flow, gate_of(members[0])) == (1, True)
-    late_desk.advance(GATE_MS + 1)
-    lapse = letters(late_desk)[gate_of(members[0])]
-    late_desk.run(deliver(lambda _: late_desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
-    late_desk.run(hear(late_desk.keys, [], 1000, [gate_of(members[0])]))
-    relayed(late_desk)
-    assert [state_of(late_desk, id) for id in members] == ["cancelled", "cancelled"]
-    assert stands(late_desk, flow) == ("closed", "cancelled", "0")
-    assert bag(late_desk, flow)["n:cancelled"] == "2"
-    assert [state_of(late_desk, id) for id in callbacks] == ["cancelled", "ready", "ready"]
-    assert letters(late_desk) == {}
+    flow = founded(desk, 2, *edges, gated=True)
+    members = member_of(desk, flow, 2)
+    assert founding(desk, flow, gate_of(members[0])) == (1, True)
+    desk.advance(GATE_MS + 1)
+    lapse = outbox(desk)[gate_of(members[0])]
+    desk.run(deliver(lambda _: desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
+    desk.run(hear(desk.keys, [], 1000, [gate_of(members[0])]))
+    relayed(desk)
+    assert [state_of(desk, id) for id in members] == ["cancelled", "cancelled"]
+    assert stands(desk, flow) == ("closed", "cancelled", "0")
+    assert bag(desk, flow)["n:cancelled"] == "2"
+    assert [state_of(desk, id) for id in callbacks] == ["cancelled", "ready", "ready"]
+    assert outbox(desk) == {}
 
 
-def test_a_workflow_that_lost_members_before_it_was_founded_is_none(late_desk: Desk) -> None:
+def test_a_workflow_that_lost_members_before_it_was_founded_is_none(desk: Desk) -> None:
     """Its maker was slow: nothing of it runs, neither what lapsed nor what was stored since."""
-    flow = founded(late_desk, 2, gated=True)
-    (early,) = member_of(late_desk, flow)
-    late_desk.advance(GATE_MS // 2)
-    (late,) = member_of(late_desk, flow)
-    late_desk.advance(GATE_MS // 2 + 1)
-    relayed(late_desk)
-    before = everything(late_desk)
-    assert founding(late_desk, flow, gate_of(early), gate_of(late)) == (0, False)
-    assert everything(late_desk) == before, "nothing starts"
-    assert (stands(late_desk, flow), late_desk.ask("PTTL", f"carried:{flow}") > 0) == (("draft", "", "2"), True)
-    late_desk.advance(GATE_MS)
-    relayed(late_desk)
-    assert [state_of(late_desk, id) for id in (early, late)] == ["cancelled", "cancelled"]
-    assert (late_desk.claim(5), letters(late_desk)) == ([], {})
+    flow = founded(desk, 2, gated=True)
+    (early,) = member_of(desk, flow)
+    desk.advance(GATE_MS // 2)
+    (late,) = member_of(desk, flow)
+    desk.advance(GATE_MS // 2 + 1)
+    relayed(desk)
+    before = everything(desk)
+    assert founding(desk, flow, gate_of(early), gate_of(late)) == (0, False)
+    assert everything(desk) == before, "nothing starts"
+    assert (stands(desk, flow), desk.ask("PTTL", f"carried:{flow}") > 0) == (("draft", "", "2"), True)
+    desk.advance(GATE_MS)
+    relayed(desk)
+    assert [state_of(desk, id) for id in (early, late)] == ["cancelled", "cancelled"]
+    assert (desk.claim(5), outbox(desk)) == ([], {})
 
 
 @pytest.mark.parametrize(
     ("policy", "becomes"), [("c", "cancelled"), ("r", "ready"), ("w", "cancelled"), ("f", "ready")]
 )
-def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(
-    late_desk: Desk, policy: Any, becomes: str
-) -> None:
-    child = waiting(late_desk)
+def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(desk: Desk, policy: Any, becomes: str) -> None:
+    child = waiting(desk)
     needs = needs_of(0, KEEP_MS, gated=True)
     job = NewJob(new_id(), 100, BODY.encode(), needs=needs, edges=str(Edge(child, "default", policy)))
-    late_desk.run(push_rich(late_desk.keys, [job], "default"))
-    late_desk.advance(GATE_MS + 1)
-    relayed(late_desk)
-    assert (state_of(late_desk, job.id), state_of(late_desk, child)) == ("cancelled", becomes)
+    desk.run(push_rich(desk.keys, [job], "default"))
+    desk.advance(GATE_MS + 1)
+    relayed(desk)
+    assert (state_of(desk, job.id), state_of(desk, child)) == ("cancelled", becomes)
 
 
 # --- as makers meet it
@@ -194,7 +192,7 @@ def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(
 def late_app(app_factory: AppFactory) -> Relevo:
     """An app in a time that the test moves."""
     name = f"t{uuid4().hex[:12]}"
-    return app_factory(name, _clock_key=f"{{{name}}}:shift")
+    return app_factory(name)
 
 
 @pytest.fixture
@@ -226,7 +224,7 @@ def flow_of(app: Relevo, *, watched: bool = False) -> Flow[Any, Any]:
 def made_slowly(
     app: Relevo, desks: list[Desk], before: str, ms: int, *, is_gone: bool = False, is_watched: bool = False
 ) -> Workflow[Any]:
-    """Store a flow; its maker stalls before its last call of a kind, and whatever is due meanwhile is done."""
+    """Store a flow; its maker stalls before its last call of a kind, and all that is due until then is done."""
     last = {"push_rich": 3, "hear": 1}[before]
     calls: list[str] = []
 
@@ -256,13 +254,13 @@ def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Re
     flow = made_slowly(late_app, desks, "hear", GATE_MS - 60_000)
     assert flow.status() is State.READY or flow.status() is State.RUNNING
     assert (desks[0].stats().ready, desks[1].stats().waiting) == (3, 1)
-    assert letters(desks[0]) == letters(desks[1]) == {}
+    assert outbox(desks[0]) == outbox(desks[1]) == {}
     flow.cancel()
 
 
 @pytest.mark.parametrize("before", ["push_rich", "hear"])
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_maker_that_stalls_too_long_is_told_that_nothing_of_its_workflow_will_run(
+def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow_runs(
     late_app: Relevo, desks: list[Desk], before: str, is_gone: bool
 ) -> None:
     """Never is a workflow open for ever, wherever its maker stood."""
@@ -272,7 +270,7 @@ def test_a_maker_that_stalls_too_long_is_told_that_nothing_of_its_workflow_will_
     late_app.run(late_app.relay("default", "other"))
     for desk in desks:
         stats = desk.stats()
-        assert (stats.living, letters(desk)) == (0, {})
+        assert (stats.living, outbox(desk)) == (0, {})
         assert stats.totals.get("done") is None, "no callback ran either"
     remove_flows(desks[0])
 

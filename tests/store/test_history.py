@@ -53,20 +53,20 @@ def test_an_event_is_logged_when_it_is_delivered(bus: Bus, shop: Desk) -> None:
     event = bus.send(log=SHOP)
     assert page(shop) == LogPage([Logged(event.id, "shop.sold", event.at_ms, BODY + b"}")], "")
     assert 0 < shop.ask("PTTL", "log") <= HOUR
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
-def test_an_event_that_nobody_wants_is_logged_too(bus: Bus, shop: Desk) -> None:
-    """Who subscribes later can hear it."""
+def test_an_event_without_subscribers_is_logged(bus: Bus, shop: Desk) -> None:
+    """Later subscriptions can catch up with it."""
     calls: list[str] = []
     plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.sold", id := new_id(), BODY, log=SHOP)
     step_by_step(bus.run, plan, lambda name, _: calls.append(name))
     assert calls == ["publish", "log", "errands"]
     assert ids(shop) == [id]
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
 
 
-def test_the_event_of_a_killed_publisher_is_logged_by_whoever_delivers_it(bus: Bus, shop: Desk) -> None:
+def test_the_event_of_a_killed_publisher_is_logged_by_the_relay_that_delivers_it(bus: Bus, shop: Desk) -> None:
     event = bus.publish(log=SHOP)
     assert ids(shop) == []
     bus.advance(5000)
@@ -118,7 +118,7 @@ def test_a_log_is_read_in_pages(shop: Desk, limit: int) -> None:
     assert pages == 7 // limit + 1
 
 
-def test_a_page_on_which_nothing_matches_says_where_to_go_on(shop: Desk) -> None:
+def test_a_page_without_matches_gives_the_next_cursor(shop: Desk) -> None:
     write(shop, *(logged(n) for n in range(10)))
     part = page(shop, pattern="mail.>", limit=5)
     assert part.events == [] and part.after != ""
@@ -165,7 +165,7 @@ def test_order_is_kept_when_the_clock_of_the_server_is_set_back(bus: Bus, shop: 
     assert ids(shop) == ["e1", "e2", "e3", "e4"]
 
 
-def test_what_a_stranger_wrote_into_a_log_is_passed_over(shop: Desk) -> None:
+def test_malformed_entries_of_a_log_are_skipped(shop: Desk) -> None:
     write(shop, logged(1))
     shop.ask("XADD", "log", "*", "what", "ever")
     shop.ask("XADD", "log", "*", "id", b"\xff", "topic", "a", "at", 1, "body", "{}")

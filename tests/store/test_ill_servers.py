@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 
 import pytest
 
-from relevo import Relevo
 from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable
 from relevo.model.breaker import Breaker
 from relevo.model.limits import limit_of
 from relevo.store import limits
 from relevo.store.jobs import cancel, discard, look
+from relevo.store.push import push_plain
 from relevo.store.queues import clear
-from relevo.store.turns import Settled, abandon, leave, renew, rest
+from relevo.store.turns import Limits, Settled, abandon, leave, renew, rest, turn
+from tests.clock import Clock, TimedApp
+from tests.conftest import PATIENT
 from tests.eventually import eventually
 from tests.servers import Server
-from tests.store.desk import Desk, moved
+from tests.store.desk import LEASE_MS, Desk, moved, new_id
 
 
-@pytest.fixture
-def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
-    with Server(engine, directory=tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-def own_desk(own_server: Server) -> Iterator[Desk]:
-    app = Relevo("own", url=own_server.url, env="test", call_timeout=1)
-    yield Desk(app.client.run, app.keys_of("default"), own_server)
-    app.close()
-
-
-def test_a_server_that_forgot_its_scripts_is_told_them_again(own_desk: Desk) -> None:
+def test_scripts_are_loaded_again_after_the_server_lost_them(own_desk: Desk) -> None:
     (id,) = own_desk.push()
     own_desk.server.command("SCRIPT", "FLUSH")
     assert own_desk.claim() == [id]
@@ -86,9 +75,7 @@ def test_without_memory_jobs_can_be_removed_and_cancelled(own_desk: Desk) -> Non
 
 
 def test_without_memory_work_can_be_held_up_and_let_go(own_desk: Desk) -> None:
-    """Whoever finds a full server stops what fills it; and an attempt that failed is counted, else it could not be
-    settled either.
-    """
+    """Limits and pauses stop what fills the server. Failed attempts are counted, else they could not be settled."""
     own_desk.push(*['{"t":"x"}'] * 4)
     own_desk.claim(2)
     own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
@@ -105,7 +92,7 @@ def test_without_memory_work_can_be_held_up_and_let_go(own_desk: Desk) -> None:
 
 
 def test_without_memory_a_schedule_can_be_paused_and_resumed(own_server: Server) -> None:
-    app = Relevo("own", url=own_server.url, env="test", call_timeout=1)
+    app = TimedApp("own", url=own_server.url, env="test", **PATIENT)
 
     @app.task
     def report() -> None: ...
@@ -119,22 +106,27 @@ def test_without_memory_a_schedule_can_be_paused_and_resumed(own_server: Server)
     app.close()
 
 
-def test_a_replica_is_waited_for_until_it_becomes_a_primary(own_desk: Desk) -> None:
+def test_calls_on_a_replica_are_repeated_until_it_is_a_primary(own_desk: Desk) -> None:
     """As after a failover: the old primary comes back as a replica before clients know the new one."""
     (id,) = own_desk.push()
     own_desk.server.command("REPLICAOF", "127.0.0.1", 1)
-    with pytest.raises(ServerUnavailable, match="READONLY"):
-        own_desk.push()
-    with pytest.raises(ServerUnavailable, match="READONLY"):
-        own_desk.claim()
-    own_desk.server.command("REPLICAOF", "NO", "ONE")
+    for plan in (
+        push_plain(own_desk.keys, [(new_id(), b"{}")], 100, LEASE_MS),
+        turn(own_desk.keys, "w", Limits(LEASE_MS, 0, 10, 10), 1, Settled()),
+    ):
+        with pytest.raises(ServerUnavailable, match="READONLY"):
+            own_desk.run(plan, patience=0)
+    promotion = threading.Timer(0.05, own_desk.server.command, ("REPLICAOF", "NO", "ONE"))
+    promotion.start()
     assert own_desk.claim() == [id]
+    promotion.join()
 
 
-def test_a_server_whose_disk_is_broken_is_the_operators_to_mend(engine: str, tmp_path: Path) -> None:
+def test_a_failed_save_to_disk_refuses_calls_and_names_the_disk(engine: str, tmp_path: Path) -> None:
     config = {"save": "3600 100000", "dbfilename": "snapshot.rdb"}
     with Server(engine, directory=tmp_path, config=config) as server:
-        app = Relevo("own", url=server.url, env="test", call_timeout=1)
+        Clock(server).start()
+        app = TimedApp("own", url=server.url, env="test", **PATIENT)
         desk = Desk(app.client.run, app.keys_of("default"), server)
         desk.push()
         (tmp_path / "snapshot.rdb").mkdir()  # where a directory is, no file can be put
@@ -145,3 +137,4 @@ def test_a_server_whose_disk_is_broken_is_the_operators_to_mend(engine: str, tmp
         with pytest.raises(ServerRefused, match="disk"):
             desk.claim()
         app.close()
+        server.kill()  # it would not stop before it has saved

@@ -36,7 +36,7 @@ def end(desk: Desk, id: str, verb: str = "dead", *, token: int = 1, **more: Any)
 # --- look
 
 
-def test_a_job_nobody_knows_is_unknown(desk: Desk) -> None:
+def test_a_job_that_was_never_stored_is_unknown(desk: Desk) -> None:
     seen = desk.run(look(desk.keys, UNKNOWN))
     assert (seen.id, seen.state, seen.body, seen.record) == (UNKNOWN, State.UNKNOWN, b"", None)
 
@@ -194,7 +194,7 @@ def test_a_body_that_cannot_be_read_is_kept_as_bytes_when_its_job_is_cancelled(d
 
 
 STRANGE = {
-    # bodies that somebody else wrote: whether they are envelopes
+    # bodies of other programs: whether they are envelopes
     "not a number": (b'{"t":"x","a":[NaN]}', False),
     "control characters": (b'{"t":"x","a":["\x01\x1f"]}', False),
     "a control character in the name": (b'{"t":"x\x02y"}', False),
@@ -206,7 +206,7 @@ STRANGE = {
     "only the sign that parts": (b"\x1e", False),
     "the sign that parts in the name": (b'{"t":"x\x1ey"}', False),
     "deep": (b'{"t":"x","a":' + b"[" * 100_000, False),
-    "arguments that are no utf-8": (b'{"t":"x","a":["\xff"]}', True),  # nobody reads those before the task
+    "arguments that are no utf-8": (b'{"t":"x","a":["\xff"]}', True),  # they are not read before the task runs
     "a large one": (b'{"t":"x","a":["' + b"y" * 2**20 + b'"]}', True),
     "large garbage": (bytes(range(256)) * 4096, False),
     "quotes": (b'{"t":"x\\"y","a":["\\"state\\":\\"done\\""]}', True),
@@ -236,7 +236,7 @@ def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to
         assert seen.body == listed.body == (body if is_envelope else b"")
         assert desk.run(of_ended(desk.keys, [id]))[id].state is State.CANCELLED
         assert seen.record.runs == 0
-        # who depends on it is noted in the record, before the body
+        # dependents are kept in the record, before the body
         assert desk.run(follow(desk.keys, id, [Edge(new_id(), "default")])) == ("cancelled", 0)
     if how == "cut":
         desk.run(hear(desk.keys, [Report(id, "0" * 20, 3, "revived")], 1000))
@@ -249,7 +249,7 @@ def test_cancelling_an_unknown_job_changes_nothing(desk: Desk) -> None:
     assert desk.record(UNKNOWN) is None
 
 
-def test_the_worker_of_a_running_job_is_told_to_cancel_it(desk: Desk) -> None:
+def test_the_worker_of_a_running_job_is_called_to_cancel_it(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="w1")
     assert cancelling(desk, id) == "asked"
@@ -267,7 +267,7 @@ def test_asking_twice_flags_once(desk: Desk) -> None:
     claim = desk.ask("HGET", "claims", id)
     assert cancelling(desk, id) == "asked"
     assert desk.ask("HGET", "claims", id) == claim
-    assert desk.finish([id]) == [], "who finished meanwhile has finished"
+    assert desk.finish([id]) == [], "a job that finished before it was stopped is done"
 
 
 def test_a_job_that_waits_for_a_retry_is_cancelled_with_its_story(desk: Desk) -> None:
@@ -291,7 +291,7 @@ def test_a_cancel_frees_only_the_name_that_the_job_holds(desk: Desk) -> None:
     assert desk.ask("HGET", "names", "n") == second.encode()
 
 
-def test_those_who_wait_are_told_of_a_cancel(desk: Desk, server: Server) -> None:
+def test_a_cancel_is_published_to_the_waiters(desk: Desk, server: Server) -> None:
     (id,) = desk.push()
     desk.run(attach(desk.keys, id, b"told"))
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
@@ -369,7 +369,7 @@ def test_what_died_again_since_its_revival_stays_dead_when_that_is_asked_again(d
     assert (desk.members("dead"), desk.stats().totals["revived"]) == ([id], 1)
 
 
-def test_what_was_discarded_meanwhile_is_not_said_to_be_back(desk: Desk) -> None:
+def test_a_repeated_revival_of_a_discarded_job_answers_no(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id, "dead")
     desk.run(discard(desk.keys, [id]))
@@ -431,23 +431,23 @@ def test_a_revived_job_calls_an_idle_worker(desk: Desk) -> None:
     assert desk.bell("w1") == [b""]
 
 
-def test_who_held_a_job_before_its_death_cannot_settle_its_second_life(late_desk: Desk) -> None:
+def test_a_worker_that_held_a_job_before_its_death_cannot_settle_its_second_life(desk: Desk) -> None:
     """Tokens go on growing, also over an end."""
-    (id,) = late_desk.push(BODY)
-    late_desk.claim(worker="zombie", lease_ms=1000)
-    late_desk.advance(1001)
-    assert late_desk.turn(1, worker="w2").lost
-    late_desk.turn(0, moved(id, "dead", token=2, text=RECORD), worker="w2")
-    assert reviving(late_desk, id) == 1
-    found = late_desk.turn(1, worker="w3")
+    (id,) = desk.push(BODY)
+    desk.claim(worker="zombie", lease_ms=1000)
+    desk.advance(1001)
+    assert desk.turn(1, worker="w2").lost
+    desk.turn(0, moved(id, "dead", token=2, text=RECORD), worker="w2")
+    assert reviving(desk, id) == 1
+    found = desk.turn(1, worker="w3")
     assert found.ids == [id.encode()]
     claim, story = found.again[0]
     token = int(claim.split()[0])
     assert token == 4, "a revival counts as well as a delivery"
     assert story == b""
     for old in (1, 2, 3):
-        assert late_desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
-    assert late_desk.finish([id], token=token, worker="w3") == []
+        assert desk.turn(0, plain([id], old), worker="zombie").refused == [id.encode()]
+    assert desk.finish([id], token=token, worker="w3") == []
 
 
 def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:
@@ -466,18 +466,18 @@ def test_tokens_grow_over_any_number_of_lives(desk: Desk) -> None:
     assert tokens == [1, 3, 5, 7, 9, 11], "each life and each delivery counts"
 
 
-def test_a_job_that_was_cancelled_before_anybody_took_it_has_a_token_in_its_second_life(desk: Desk) -> None:
+def test_a_job_cancelled_before_its_first_attempt_has_a_token_in_its_second_life(desk: Desk) -> None:
     """What depends on it tells its lives apart by it."""
     (id,) = desk.push(BODY)
     cancelling(desk, id)
     assert reviving(desk, id) == 1
-    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "nobody has it, since now"
+    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "held by no worker, since now"
     found = desk.turn(1)
     assert found.ids == [id.encode()]
     claim, story = found.again[0]
     assert claim.startswith(b"2 w ")
     assert story == b""
-    assert desk.finish([id], token=1) == [id.encode()], "nobody ever held token 1"
+    assert desk.finish([id], token=1) == [id.encode()], "no worker ever held token 1"
     assert desk.finish([id], token=2) == []
 
 
@@ -575,7 +575,7 @@ def test_nothing_to_note_is_fine(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_revived_job_takes_its_name_again_unless_somebody_else_has_it(desk: Desk, taken: bool) -> None:
+def test_a_revived_job_takes_its_name_again_unless_it_is_in_use(desk: Desk, taken: bool) -> None:
     id = desk.push_one(BODY, name="only-one", scope="until_done")
     end(desk, id, name="only-one")
     owner = desk.push_one(BODY, name="only-one", scope="until_done") if taken else id

@@ -80,11 +80,11 @@ def test_what_waits_for_another_job_is_no_leak(desk: Desk, app: Relevo, server: 
     assert desk.run(follow(desk.keys, parent, [Edge(child, "default", index=0)])) == ("", 0)
     assert leaks(server, app.name) == []
     desk.ask("ZREM", "waiting", child)
-    assert len(leaks(server, app.name)) == 1, "nobody will ever see it"
+    assert len(leaks(server, app.name)) == 1, "nothing will ever read it"
     desk.ask("ZADD", "waiting", 1, child)
 
 
-def test_an_open_workflow_and_who_waits_for_it_are_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
+def test_an_open_workflow_and_its_waiters_are_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
     flow = desk.push_one(needs="f 1 60000 60000", edges=str(Edge(new_id(), "default")))
     assert leaks(server, app.name) == []
     desk.ask("HSET", f"carried:{flow}", "life", "closed")
@@ -93,7 +93,7 @@ def test_an_open_workflow_and_who_waits_for_it_are_no_leak(desk: Desk, app: Rele
 
 
 @pytest.mark.parametrize(("ago_ms", "is_leak"), [(-60_000, False), (0, False), (60_000, True)])
-def test_a_letter_is_a_leak_once_it_should_have_been_delivered(
+def test_an_overdue_outbox_message_is_a_leak(
     desk: Desk, app: Relevo, server: Server, ago_ms: int, is_leak: bool
 ) -> None:
     desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")

@@ -73,7 +73,7 @@ def assert_nothing_is_left(desk: Desk) -> None:
 # how many at once
 
 
-def test_no_more_jobs_of_a_group_run_than_its_limit_says(desk: Desk) -> None:
+def test_no_more_jobs_of_a_group_run_than_its_limit_allows(desk: Desk) -> None:
     limit(desk, "a", concurrency=2)
     ids = enqueue(desk, "a", 5)
     assert desk.claim(10) == ids[:2]
@@ -91,7 +91,7 @@ def test_no_more_jobs_of_a_group_run_than_its_limit_says(desk: Desk) -> None:
     [
         plain,
         kept,
-        lambda ids: kept(ids, ttl_ms=-5000),
+        lambda ids: kept(ids, ttl_ms=-300_000),
         lambda ids: moved(ids[0], "done"),
         lambda ids: moved(ids[0], "dead", text=b'{"state":"dead"}'),
         lambda ids: moved(ids[0], "cancelled", text=b'{"state":"cancelled"}'),
@@ -128,21 +128,19 @@ def test_a_job_that_is_handed_back_goes_before_the_line(desk: Desk) -> None:
     assert desk.claim(5) == [second]
 
 
-def test_a_job_of_a_silent_worker_keeps_its_place(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_job_of_a_silent_worker_keeps_its_place(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     first, second = enqueue(desk, "a", 2)
     assert desk.claim(5) == [first]
     desk.advance(LEASE_MS + 1)
     found = desk.turn(5, worker="other")
     assert [row[0].decode() for row in found.lost] == [first]
-    assert started(found) == [], "who took it back decides about it; meanwhile it runs"
+    assert started(found) == [], "the worker that took it back decides; until then it runs"
     assert standing(desk, "a").running == 1
     assert started(desk.turn(5, moved(first, "dead", 2, text=b'{"state":"dead"}'))) == [second]
 
 
-def test_a_place_of_a_job_without_a_body_is_given_up(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_place_of_a_job_without_a_body_is_given_up(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     first, second = enqueue(desk, "a", 2)
     assert desk.claim(5) == [first]
@@ -153,8 +151,7 @@ def test_a_place_of_a_job_without_a_body_is_given_up(late_desk: Desk) -> None:
     assert_nothing_is_left(desk)
 
 
-def test_a_word_that_comes_too_late_gives_no_place_up(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_late_settlement_frees_no_place(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     first, _ = enqueue(desk, "a", 2)
     desk.claim(5)
@@ -267,7 +264,7 @@ def test_a_group_at_its_limit_leaves_others_their_share(desk: Desk) -> None:
 
 
 def test_a_group_that_waited_long_does_not_wait_behind_newer_ones(desk: Desk) -> None:
-    """Its tags are those of a long line; the virtual times started anew meanwhile, and others count from there."""
+    """Its tags are those of a long line; the virtual times started anew since, and others count from there."""
     limit(desk, "a", concurrency=1)
     ids = flood(desk, "a", 400)
     while desk.turn(10).wake_ms == 0 or desk.stats().ready:
@@ -282,8 +279,7 @@ def test_a_group_that_waited_long_does_not_wait_behind_newer_ones(desk: Desk) ->
 # how fast
 
 
-def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(desk: Desk) -> None:
     limit(desk, "a", rate="1/m", burst=3)
     ids = enqueue(desk, "a", 8)
     found = desk.turn(10, lease_ms=DAY_MS)
@@ -306,8 +302,7 @@ def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(late_desk: Desk)
 @pytest.mark.parametrize(
     ("rate", "every_ms"), [("1/s", 1000), ("20/m", 3000), ("5/h", 720_000), ("1/d", 86_400_000), (1, 1000), (0.5, 2000)]
 )
-def test_a_token_comes_when_the_rate_says(late_desk: Desk, rate: Any, every_ms: int) -> None:
-    desk = late_desk
+def test_a_token_comes_at_the_rate(desk: Desk, rate: Any, every_ms: int) -> None:
     limit(desk, "a", rate=rate, burst=1)
     ids = enqueue(desk, "a", 3)
     found = desk.turn(5)
@@ -321,16 +316,16 @@ def test_a_token_comes_when_the_rate_says(late_desk: Desk, rate: Any, every_ms: 
     assert desk.claim(5) == ids[1:2]
 
 
-def test_rates_of_millions_and_fractions_are_exact(late_desk: Desk) -> None:
-    desk = late_desk
-    limit(desk, "a", rate="7/m", burst=7)
+def test_rates_of_millions_and_fractions_are_exact(desk: Desk) -> None:
+    limit(desk, "a", rate="7/m", burst=10)
     ids = flood(desk, "a", 50)
     got = desk.claim(100, lease_ms=DAY_MS)
-    assert got == ids[:7]
+    assert got == ids[:10]
+    desk.advance(1)  # the time between two tokens is rounded up to a microsecond
     for minute in range(1, 6):
         desk.advance(60_000)
         got += desk.claim(100, lease_ms=DAY_MS)
-        assert 7 * minute <= len(got) - 7 <= 7 * minute + 1  # the real time of the test passes, too
+        assert len(got) == 10 + 7 * minute
     limit(desk, "a", rate=1_000_000)
     desk.advance(1)
     assert [*got, *desk.claim(100)] == ids
@@ -342,12 +337,11 @@ def test_a_bucket_ends_when_it_is_full(desk: Desk) -> None:
     enqueue(desk, "a", 2)
     enqueue(desk, "b", 1)
     assert len(desk.claim(5)) == 3
-    assert 115_000 < desk.ask("PTTL", "buckets") < 121_000, "as long as the one that is full last"
+    assert 60_000 < desk.ask("PTTL", "buckets") < 121_000, "as long as the one that is full last"
 
 
-def test_a_clock_that_steps_back_holds_up_no_line(late_desk: Desk) -> None:
+def test_a_clock_that_steps_back_holds_up_no_line(desk: Desk) -> None:
     """What was noted before, when the next token comes and when to look, is an hour ahead then."""
-    desk = late_desk
     desk.advance(3_600_000)
     limit(desk, "a", rate="6/m", burst=2)
     limit(desk, "b", concurrency=1)
@@ -363,8 +357,7 @@ def test_a_clock_that_steps_back_holds_up_no_line(late_desk: Desk) -> None:
     assert started(desk.turn(10, plain(others[:1]))) == others[1:]
 
 
-def test_a_clock_that_steps_back_holds_up_none_of_many_lines(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_clock_that_steps_back_holds_up_none_of_many_lines(desk: Desk) -> None:
     desk.advance(3_600_000)
     groups = [f"g{n}" for n in range(70)]
     for group in groups:
@@ -381,8 +374,7 @@ def test_a_clock_that_steps_back_holds_up_none_of_many_lines(late_desk: Desk) ->
     assert len(begun) == 70
 
 
-def test_a_clock_that_steps_back_changes_no_end_of_a_pause(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_clock_that_steps_back_changes_no_end_of_a_pause(desk: Desk) -> None:
     ends_ms = desk.turn().now_ms + 7_200_000
     desk.run(limits.pause(desk.keys, "g:a", ends_ms))
     desk.advance(-3_600_000)
@@ -391,8 +383,7 @@ def test_a_clock_that_steps_back_changes_no_end_of_a_pause(late_desk: Desk) -> N
     desk.run(limits.resume(desk.keys, "g:a"))
 
 
-def test_rate_and_concurrency_hold_together(late_desk: Desk) -> None:
-    desk = late_desk
+def test_rate_and_concurrency_hold_together(desk: Desk) -> None:
     limit(desk, "a", concurrency=2, rate="1/m", burst=3)
     ids = enqueue(desk, "a", 6)
     assert desk.claim(9) == ids[:2]
@@ -411,7 +402,7 @@ def test_a_job_that_is_too_late_takes_neither_place_nor_token(desk: Desk) -> Non
     assert desk.claim(9) == [*gone, ids[0]]
     assert standing(desk, "a").running == 1
     later = [desk.push_one(late, group="a") for _ in range(3)]
-    assert desk.claim(9) == [], "who comes when there is no room must wait all the same"
+    assert desk.claim(9) == [], "a new job without room must wait all the same"
     desk.finish([*gone, ids[0]])
     limit(desk, "a", concurrency=1)
     assert desk.claim(9) == ids[1:]
@@ -454,8 +445,7 @@ def test_one_that_was_let_go_waits_again_if_the_limit_is_lowered(desk: Desk) -> 
     assert started(desk.turn(9, plain(ids[1:2]))) == ids[2:3]
 
 
-def test_a_faster_rate_does_not_wait_for_the_slow_ones_token(late_desk: Desk) -> None:
-    desk = late_desk
+def test_a_faster_rate_does_not_wait_for_the_slow_ones_token(desk: Desk) -> None:
     limit(desk, "a", rate="1/d")
     ids = enqueue(desk, "a", 3)
     assert desk.claim(9, lease_ms=DAY_MS) == ids[:1]
@@ -571,7 +561,7 @@ FREE = [
 
 
 @pytest.mark.parametrize("body", HELD)
-def test_the_group_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None:
+def test_the_group_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body, group="paused")
     assert desk.claim() == []
@@ -582,7 +572,7 @@ def test_the_group_of_a_job_is_what_its_body_says(desk: Desk, body: str) -> None
 def test_what_is_no_group_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body)
-    assert desk.claim() == [id], "also if nobody can read it: a worker will see what becomes of it"
+    assert desk.claim() == [id], "also if it cannot be read: a worker decides about it"
     assert desk.ask("EXISTS", "holding") == 0
 
 
@@ -661,8 +651,7 @@ def test_clearing_a_queue_clears_its_lines(desk: Desk) -> None:
     assert_nothing_is_left(desk)
 
 
-def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(late_desk: Desk) -> None:
-    desk = late_desk
+def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     ids = enqueue(desk, "a", 60)
     assert desk.claim(9, lease_ms=3_600_000) == ids[:1]
@@ -682,7 +671,7 @@ def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(late_desk: D
     assert_nothing_is_left(desk)
 
 
-def test_a_parked_job_whose_body_is_gone_stops_nobody(desk: Desk) -> None:
+def test_a_parked_job_without_a_body_stops_no_other(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     ids = enqueue(desk, "a", 4)
     desk.claim(9)
@@ -703,7 +692,7 @@ def test_an_idle_worker_is_called_for_what_is_let_go(desk: Desk) -> None:
     desk.wait("idle")
     found = desk.turn(0, plain([first]), worker="busy")
     assert desk.bell("idle") == [b""]
-    assert found.wake_ms == found.now_ms, "and who told of the end hears that there is something"
+    assert found.wake_ms == found.now_ms, "the worker that settled asks again at once"
     assert desk.claim(1, worker="idle") == [second]
 
 
@@ -726,7 +715,7 @@ def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -
     assert len(desk.claim(1, worker="idle")) == 1
 
 
-def test_nobody_is_called_for_a_group_in_whose_line_nobody_stands(desk: Desk) -> None:
+def test_no_worker_is_called_for_a_group_without_parked_jobs(desk: Desk) -> None:
     desk.wait("idle")
     limit(desk, "a", concurrency=1)
     desk.run(limits.pause(desk.keys, "g:a"))
@@ -735,7 +724,7 @@ def test_nobody_is_called_for_a_group_in_whose_line_nobody_stands(desk: Desk) ->
     assert desk.bell("idle") == []
 
 
-def test_an_idle_worker_hears_of_a_token_that_a_busy_one_will_not_be_there_for(desk: Desk) -> None:
+def test_an_idle_worker_is_called_for_a_token_when_the_other_is_busy(desk: Desk) -> None:
     limit(desk, "a", rate="1/m")
     first, _ = enqueue(desk, "a", 2)
     (plain_one,) = desk.push("{}")
@@ -746,13 +735,13 @@ def test_an_idle_worker_hears_of_a_token_that_a_busy_one_will_not_be_there_for(d
     assert desk.bell("idle") == [b""]
 
 
-def test_an_idle_worker_that_rests_is_told_when_to_look(desk: Desk) -> None:
+def test_a_resting_worker_gets_the_time_of_the_next_token(desk: Desk) -> None:
     limit(desk, "a", rate="3/m")
     enqueue(desk, "a", 2)
     found = desk.turn(5, worker="idle", idle_ms=30_000)
     now, wake, waits, _ = desk.run(rest(desk.keys, "idle", 30_000))
     assert (wake, waits) == (found.wake_ms, True)
-    assert 0 < wake - now <= 20_000
+    assert wake == now + 20_000
 
 
 def test_a_line_is_looked_at_once_a_minute_even_if_nothing_happens(desk: Desk) -> None:
@@ -766,18 +755,13 @@ def test_a_line_is_looked_at_once_a_minute_even_if_nothing_happens(desk: Desk) -
 
 
 def commands(desk: Desk, call: Callable[[], Any]) -> int:
-    """How many commands the server carries out for a call, those of scripts among them."""
-    desk.server.command("CONFIG", "RESETSTAT")
-    call()
-    stats = desk.server.command("INFO", "commandstats")
-    counted = {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
-    return sum(count for name, count in counted.items() if name not in ("config|resetstat", "config", "info"))
+    return desk.commands(call).total()
 
 
 def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
-    """Each job is looked at a bounded number of times, and who finds nothing for himself is told to go on."""
+    """Each job is looked at a bounded number of times, and a worker that finds nothing is asked to go on."""
     limit(desk, "a", concurrency=2)
-    ids = flood(desk, "a", 20_000)
+    ids = flood(desk, "a", 3_000)
     assert desk.claim(2) == ids[:2]
     turns, most = 0, 0
     while True:
@@ -788,11 +772,11 @@ def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk:
         if not desk.stats().ready:
             break
         assert found[0].wake_ms == found[0].now_ms, "there is more to look at"
-    assert turns <= 20_000 / 250 + 5
+    assert turns <= 3_000 / 250 + 5
     assert most < 100
     assert found[0].wake_ms > found[0].now_ms
-    assert standing(desk, "a").parked == 19_998
-    assert commands(desk, lambda: desk.turn(1)) < 30, "once all are parked, nobody looks at them any more"
+    assert standing(desk, "a").parked == 2_998
+    assert commands(desk, lambda: desk.turn(1)) < 30, "once all are parked, they are not looked at any more"
     assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) < 60
     desk.run(queues.clear(desk.keys))
 
@@ -814,9 +798,9 @@ def test_large_bodies_are_parked_in_steps_that_are_bounded_in_bytes(desk: Desk) 
 
 def test_the_jobs_of_others_are_found_among_a_flood_in_one_turn(desk: Desk) -> None:
     limit(desk, "a", concurrency=2)
-    flood(desk, "a", 5_000)
+    flood(desk, "a", 1_500)
     desk.claim(2)
-    for _ in range(20):
+    for _ in range(5):
         (other,) = enqueue(desk, "b")
         assert desk.claim(1, worker="other") == [other]
         desk.finish([other])
@@ -859,12 +843,12 @@ def test_two_limits_on_many_groups_cost_each_turn_a_bounded_number_of_commands(
         settled = plain(held)
         most = max(most, commands(desk, lambda found=found, settled=settled: found.append(desk.turn(400, settled))))  # type: ignore[misc]
         done, held = done + len(held), started(found[0])
-        assert held or done == 2000 or found[0].wake_ms <= found[0].now_ms, "nobody is forgotten"
+        assert held or done == 2000 or found[0].wake_ms <= found[0].now_ms, "no job is forgotten"
     assert most < 3_000
 
 
 def test_one_that_gave_its_turn_to_another_is_not_forgotten(desk: Desk) -> None:
-    """It was let go from the line of its task, and one of its group whose line nobody had looked at yet went first."""
+    """It was let go from the line of its task, and one of its group whose line was not looked at yet went first."""
     groups = [f"g{number:02}" for number in range(30)]  # more lines than are looked at in one turn
     desk.run(limits.limit(desk.keys, "t:pay", limit_of(concurrency=1)))
     blocker = desk.push_one(write(Envelope("pay")).decode())

@@ -1,4 +1,4 @@
-"""push.lua: putting jobs on a queue, once each, in order, and calling whoever waits for them."""
+"""push.lua: putting jobs on a queue, once each, in order, and calling workers that wait for them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_single_job_is_handed_over_to_an_idle_worker(desk: Desk) -> None:
 
 
 def test_a_job_is_not_handed_over_past_those_that_wait(desk: Desk) -> None:
-    first = desk.push_one(group="a")  # nobody is idle: it waits
+    first = desk.push_one(group="a")  # no worker is idle: it waits
     desk.ask("ZADD", "idle", 10**15, "w1")  # registered between the two, as after a bell that was lost
     (second,) = desk.push()
     assert desk.bell("w1") == [b""]
@@ -151,7 +151,7 @@ def test_two_jobs_go_to_two_idle_workers(desk: Desk) -> None:
     desk.wait("w2")
     a, b = desk.push()[0], desk.push()[0]
     assert sorted([desk.bell("w1")[0][1:21].decode(), desk.bell("w2")[0][1:21].decode()]) == [a, b]
-    assert desk.push() and len(desk.members("ready")) == 1  # the third has nobody left
+    assert desk.push() and len(desk.members("ready")) == 1  # no idle worker is left for the third
     desk.finish([a, b])
     desk.drain()
 
@@ -166,13 +166,13 @@ def test_a_bulk_rings_one_idle_worker_per_job(desk: Desk) -> None:
     desk.drain()
 
 
-def test_a_worker_that_died_while_idle_is_not_called(late_desk: Desk) -> None:
-    late_desk.wait("dead", idle_ms=1000)
-    late_desk.advance(2000)
-    late_desk.push()
-    assert late_desk.bell("dead") == []
-    assert len(late_desk.members("ready")) == 1
-    late_desk.drain()
+def test_a_worker_that_died_while_idle_is_not_called(desk: Desk) -> None:
+    desk.wait("dead", idle_ms=1000)
+    desk.advance(2000)
+    desk.push()
+    assert desk.bell("dead") == []
+    assert len(desk.members("ready")) == 1
+    desk.drain()
 
 
 def test_a_rich_job_rings_and_is_not_handed_over(desk: Desk) -> None:
@@ -198,25 +198,25 @@ def test_a_new_earliest_due_time_rings_one_idle_worker(desk: Desk) -> None:
 # --- times
 
 
-def test_a_delayed_job_waits_for_its_time(late_desk: Desk) -> None:
+def test_a_delayed_job_waits_for_its_time(desk: Desk) -> None:
     """After the server's clock, whatever the client's says."""
-    id = late_desk.push_one(when="+60000", priority=7)
-    assert late_desk.claim() == []
-    late_desk.advance(30_000)
-    assert late_desk.claim() == []
-    late_desk.advance(30_001)
-    assert late_desk.claim() == [id]
-    assert late_desk.finish([id]) == []
+    id = desk.push_one(when="+60000", priority=7)
+    assert desk.claim() == []
+    desk.advance(30_000)
+    assert desk.claim() == []
+    desk.advance(30_001)
+    assert desk.claim() == [id]
+    assert desk.finish([id]) == []
 
 
-def test_a_delayed_job_keeps_its_priority(late_desk: Desk) -> None:
+def test_a_delayed_job_keeps_its_priority(desk: Desk) -> None:
     for priority in (1023, 0, 512):
-        late_desk.push_one(str(priority), when="+1000", priority=priority)
-    late_desk.advance(1001)
-    now = late_desk.push("100")
-    found = late_desk.turn(10)
+        desk.push_one(str(priority), when="+1000", priority=priority)
+    desk.advance(1001)
+    now = desk.push("100")
+    found = desk.turn(10)
     assert found.bodies == [b"0", b"100", b"512", b"1023"]
-    late_desk.finish([id.decode() for id in found.ids])
+    desk.finish([id.decode() for id in found.ids])
     assert now
 
 
@@ -242,16 +242,16 @@ def test_a_job_in_a_hundred_years_keeps_time_and_priority_exactly(desk: Desk) ->
     assert divmod(int(score), 1024) == (due, 1023)
 
 
-def test_scheduled_jobs_remember_their_group(late_desk: Desk) -> None:
+def test_scheduled_jobs_remember_their_group(desk: Desk) -> None:
     for n in range(3):
-        late_desk.push_one(f"a{n}", group="a", when="+1000")
-    late_desk.push_one("b", group="b", weight=2.0, when="+1000")
-    assert late_desk.ask("HLEN", "groups") == 4
-    late_desk.advance(1001)
-    found = late_desk.turn(10)
+        desk.push_one(f"a{n}", group="a", when="+1000")
+    desk.push_one("b", group="b", weight=2.0, when="+1000")
+    assert desk.ask("HLEN", "groups") == 4
+    desk.advance(1001)
+    found = desk.turn(10)
     assert found.bodies == [b"b", b"a0", b"a1", b"a2"]
-    assert late_desk.ask("EXISTS", "groups") == 0
-    late_desk.finish([id.decode() for id in found.ids])
+    assert desk.ask("EXISTS", "groups") == 0
+    desk.finish([id.decode() for id in found.ids])
 
 
 # --- names
@@ -416,7 +416,7 @@ def test_a_flooding_group_does_not_delay_a_small_one(desk: Desk) -> None:
 
 
 def test_a_group_that_was_away_does_not_get_its_past_share_at_once(desk: Desk) -> None:
-    """A tag is never older than what was last handed out: who comes late shares from now on."""
+    """A tag is never older than what was last handed out: a group that comes late shares from now on."""
     for _ in range(100):
         desk.push_one("old", group="old")
     desk.finish(desk.claim(50))

@@ -38,7 +38,7 @@ def test_the_numbers_of_a_queue_add_up_in_every_state(desk: Desk) -> None:
     assert stats.totals == {"enqueued": 11, "done": 1, "dead": 1, "cancelled": 1, "expired": 1, "retry": 1}
 
 
-def test_a_queue_nobody_used_counts_nothing(desk: Desk) -> None:
+def test_an_unused_queue_counts_nothing(desk: Desk) -> None:
     stats = desk.stats()
     assert (stats.living, stats.paused, stats.next_due_ms, stats.idle_workers, stats.totals) == (0, False, None, 0, {})
 
@@ -50,12 +50,12 @@ def test_the_next_due_time_is_the_earliest(desk: Desk) -> None:
     assert desk.stats().next_due_ms == now + 30_000
 
 
-def test_idle_workers_count_while_they_are_believed_alive(late_desk: Desk) -> None:
-    late_desk.wait("w1", idle_ms=60_000)
-    late_desk.wait("w2", idle_ms=180_000)
-    assert late_desk.stats().idle_workers == 2
-    late_desk.advance(100_000)
-    assert late_desk.stats().idle_workers == 1
+def test_idle_workers_count_while_they_are_believed_alive(desk: Desk) -> None:
+    desk.wait("w1", idle_ms=60_000)
+    desk.wait("w2", idle_ms=180_000)
+    assert desk.stats().idle_workers == 2
+    desk.advance(100_000)
+    assert desk.stats().idle_workers == 1
 
 
 @pytest.mark.parametrize("gone", [1, 99, 100, 101, 490])
@@ -74,7 +74,7 @@ def test_entries_whose_record_has_ended_do_not_count_and_are_swept_once_a_minute
 
 
 def test_what_lives_longer_than_those_behind_it_hides_them_for_a_minute(desk: Desk) -> None:
-    """A task may keep its letters for a week, and another one of the same queue for an hour."""
+    """A task may keep its dead letters for a week, and another one of the same queue for an hour."""
     ids = [new_id() for _ in range(8)]
     for index in ("done", "dead", "alike:abcd"):
         desk.ask("ZADD", index, *(value for n, id in enumerate(ids) for value in (n, id)))
@@ -89,21 +89,21 @@ def test_what_lives_longer_than_those_behind_it_hides_them_for_a_minute(desk: De
     assert (desk.stats().done, desk.stats().dead) == (2, 2)
 
 
-def test_a_long_list_is_swept_part_by_part(late_desk: Desk) -> None:
+def test_a_long_list_is_swept_part_by_part(desk: Desk) -> None:
     ids = [new_id() for _ in range(1_200)]
-    late_desk.ask("ZADD", "dead", *(value for n, id in enumerate(ids) for value in (n, id)))
-    late_desk.ask("PEXPIRE", "dead", 600_000)
-    late_desk.ask("SET", f"ended:{ids[0]}", "{}", "PX", 600_000)
-    late_desk.advance(60_000 - late_desk.turn().now_ms % 60_000)  # now a minute begins
-    late_desk.run(keep_minute(late_desk.keys))
-    left = late_desk.stats().dead
+    desk.ask("ZADD", "dead", *(value for n, id in enumerate(ids) for value in (n, id)))
+    desk.ask("PEXPIRE", "dead", 600_000)
+    desk.ask("SET", f"ended:{ids[0]}", "{}", "PX", 600_000)
+    desk.advance(60_000 - desk.turn().now_ms % 60_000)  # now a minute begins
+    desk.run(keep_minute(desk.keys))
+    left = desk.stats().dead
     assert 700 <= left <= 1_000
-    late_desk.run(keep_minute(late_desk.keys))
-    assert late_desk.stats().dead == left, "once a minute, by whoever comes first"
+    desk.run(keep_minute(desk.keys))
+    assert desk.stats().dead == left, "once a minute, by the first call"
     for _ in range(5):
-        late_desk.advance(60_000)
-        late_desk.run(keep_minute(late_desk.keys))
-    assert late_desk.members("dead") == ids[:1]
+        desk.advance(60_000)
+        desk.run(keep_minute(desk.keys))
+    assert desk.members("dead") == ids[:1]
 
 
 # --- page
@@ -141,20 +141,20 @@ def test_scheduled_and_running_jobs_are_listed_with_their_times(desk: Desk) -> N
 
 
 @pytest.mark.parametrize("state", ["done", "dead", "cancelled", "expired"])
-def test_ended_jobs_are_listed_newest_first_without_ghosts(late_desk: Desk, state: str) -> None:
-    ids = late_desk.push("{}", "{}", "{}")
-    late_desk.claim(3)
+def test_ended_jobs_are_listed_newest_first_without_ghosts(desk: Desk, state: str) -> None:
+    ids = desk.push("{}", "{}", "{}")
+    desk.claim(3)
     for id in ids:
-        late_desk.advance(10)
+        desk.advance(10)
         record = f'{{"state":"{state}","reason":"r","body":{{"t":"x"}}}}'.encode()
-        late_desk.turn(0, moved(id, state, text=record))
-    late_desk.ask("DEL", f"ended:{ids[1]}")
-    rows = late_desk.run(page(late_desk.keys, state, 0, 10))
+        desk.turn(0, moved(id, state, text=record))
+    desk.ask("DEL", f"ended:{ids[1]}")
+    rows = desk.run(page(desk.keys, state, 0, 10))
     assert [(row.id, row.record.reason, row.envelope.target) for row in rows] == [
         (ids[2], "r", "x"),
         (ids[0], "r", "x"),
     ]
-    assert late_desk.members(state) == ids, "a look changes nothing"
+    assert desk.members(state) == ids, "a look changes nothing"
 
 
 def test_an_unreadable_body_is_listed_as_it_is(desk: Desk) -> None:
@@ -206,7 +206,7 @@ def test_clearing_removes_bodies_that_cannot_be_read(desk: Desk) -> None:
     assert desk.stats().living == 0
 
 
-def test_those_who_wait_for_a_cleared_job_are_told(desk: Desk) -> None:
+def test_a_clear_is_published_to_the_waiters(desk: Desk) -> None:
     (id,) = desk.push()
     desk.run(attach(desk.keys, id, b"told"))
     desk.run(clear(desk.keys))
@@ -223,7 +223,7 @@ def test_counters_that_were_born_in_a_clear_have_an_end(desk: Desk) -> None:
 # --- pause
 
 
-def test_pausing_and_resuming_say_whether_that_changed_anything(desk: Desk) -> None:
+def test_pausing_and_resuming_return_whether_anything_changed(desk: Desk) -> None:
     assert [desk.run(pause(desk.keys, how)) for how in (False, True, True, False, False)] == [
         False,
         True,
@@ -243,7 +243,7 @@ def test_a_paused_queue_takes_jobs_and_hands_none_over(desk: Desk) -> None:
     assert desk.members("ready") == [id]
     assert desk.claim() == []
     desk.run(pause(desk.keys, False))
-    assert desk.bell("w1") == [b""], "who was idle before the pause is called, too"
+    assert desk.bell("w1") == [b""], "a worker that was idle before the pause is called, too"
     assert desk.claim() == [id]
 
 

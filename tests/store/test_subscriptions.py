@@ -1,4 +1,4 @@
-"""Subscriptions: registered by saying so, kept by saying so again, and removed when nobody does."""
+"""Subscriptions: registered, kept by renewals, and removed without them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_one_queue_has_one_subscription_whose_pattern_can_change(bus: Bus) -> No
     assert [one.pattern for one in bus.known().values()] == ["shop.>"]
 
 
-def test_events_come_by_the_pattern_that_was_said_last(bus: Bus) -> None:
+def test_events_are_matched_by_the_pattern_registered_last(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     bus.subscribe("shop.sold", "b")
     bus.subscribe("mail.>", "a")
@@ -104,7 +104,7 @@ def test_many_may_wait_for_one_pattern_and_each_can_go(bus: Bus) -> None:
     assert bus.own.ask("EXISTS", "topics") == 0
 
 
-def test_a_subscription_that_somebody_removed_by_hand_is_registered_again_and_gets_events_once(bus: Bus) -> None:
+def test_a_subscription_removed_by_hand_is_registered_again_and_gets_events_once(bus: Bus) -> None:
     bus.subscribe("shop.*", "a")
     bus.own.ask("HDEL", "subscriptions", queue_of("a"))
     assert bus.send().to == ()
@@ -112,7 +112,7 @@ def test_a_subscription_that_somebody_removed_by_hand_is_registered_again_and_ge
     assert [to.queue for to in bus.send().to] == [queue_of("a")]
 
 
-def test_a_subscription_that_somebody_changed_by_hand_counts_as_it_is(bus: Bus) -> None:
+def test_a_subscription_changed_by_hand_counts_as_it_is(bus: Bus) -> None:
     bus.subscribe("shop.*", "a")
     text = bus.own.ask("HGET", "subscriptions", queue_of("a"))
     bus.own.ask("HSET", "subscriptions", queue_of("a"), text.replace(b"shop.*", b"mail.*"))
@@ -121,7 +121,7 @@ def test_a_subscription_that_somebody_changed_by_hand_counts_as_it_is(bus: Bus) 
     assert len(bus.send("shop.sold").to) == 1
 
 
-def test_all_of_a_workers_subscriptions_are_said_in_one_call(bus: Bus) -> None:
+def test_all_subscriptions_of_a_worker_are_registered_in_one_call(bus: Bus) -> None:
     bus.subscribe("b")
     bus.subscribe("c", max_backlog=1)
     many = [Subscription(name, "mail", queue_of(name)) for name in "abc"]
@@ -205,7 +205,7 @@ def test_a_subscription_is_removed_once(bus: Bus) -> None:
     assert bus.subscribe("shop.*") == "new"
 
 
-def test_a_subscription_that_was_renewed_meanwhile_is_not_removed(bus: Bus) -> None:
+def test_a_subscription_renewed_since_it_was_read_is_not_removed(bus: Bus) -> None:
     bus.subscribe("shop.*")
     seen = bus.known()["shop.*"].seen_ms
     bus.advance(1000)
@@ -216,7 +216,7 @@ def test_a_subscription_that_was_renewed_meanwhile_is_not_removed(bus: Bus) -> N
     assert bus.run(unsubscribe(bus.keys, queue_of("shop.*"), if_unseen_since_ms=seen)) is True
 
 
-def test_what_nobody_serves_is_warned_of_once_and_removed_in_the_end(bus: Bus) -> None:
+def test_an_unserved_subscription_is_warned_of_once_and_then_removed(bus: Bus) -> None:
     bus.subscribe("served")
     bus.subscribe("left")
     assert swept(bus) == ([], [])
@@ -234,7 +234,7 @@ def test_what_nobody_serves_is_warned_of_once_and_removed_in_the_end(bus: Bus) -
     assert swept(bus) == ([], [])
 
 
-def test_who_comes_back_after_a_warning_is_warned_again_the_next_time(bus: Bus) -> None:
+def test_a_subscription_served_after_a_warning_is_warned_of_again_the_next_time(bus: Bus) -> None:
     bus.subscribe("a")
     bus.advance(HALF)
     assert swept(bus) == (["a"], [])
@@ -280,7 +280,7 @@ GARBAGE: list[bytes] = [
 
 @pytest.mark.parametrize("garbage", GARBAGE)
 @pytest.mark.parametrize("field", [b"mail:notifications:x", b"a b", b"\xff", b"default", b""])
-def test_what_a_stranger_wrote_is_in_nobodys_way_and_goes(bus: Bus, garbage: bytes, field: bytes) -> None:
+def test_malformed_subscriptions_delay_no_other_and_are_removed(bus: Bus, garbage: bytes, field: bytes) -> None:
     bus.subscribe("shop.*")
     bus.own.ask("HSET", "subscriptions", field, garbage)
     assert list(bus.known()) == ["shop.*"]
@@ -291,5 +291,5 @@ def test_what_a_stranger_wrote_is_in_nobodys_way_and_goes(bus: Bus, garbage: byt
     assert bus.own.ask("HKEYS", "subscriptions") == [queue_of("shop.*").encode()]
     bus.advance(10_000)
     bus.relay()
-    assert bus.letters() == {}
+    assert bus.outbox() == {}
     assert bus.waiting("shop.*") == [event.id]

@@ -21,9 +21,8 @@ def test_a_renewal_lengthens_the_leases_that_are_held(desk: Desk) -> None:
     desk.claim(2, lease_ms=1000)
     for _ in range(2):
         assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000)) == ([], [])
-    now = desk.turn(0).now_ms
     for id in ids:
-        assert 80_000 < (desk.score("running", id) or 0) - now <= 90_000
+        assert desk.score("running", id) == desk.now_ms + 90_000
 
 
 def test_a_renewal_with_another_token_is_refused_and_changes_nothing(desk: Desk) -> None:
@@ -44,7 +43,7 @@ def test_a_renewal_does_not_bring_back_what_has_ended(desk: Desk) -> None:
     assert desk.members("running") == []
 
 
-def test_a_renewal_says_what_somebody_wants_cancelled(desk: Desk) -> None:
+def test_a_renewal_lists_jobs_that_should_be_cancelled(desk: Desk) -> None:
     a, b = desk.push("{}", "{}")
     desk.claim(2)
     desk.run(cancel(desk.keys, [(b, 1000, "")], 10))
@@ -109,7 +108,7 @@ def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk:
 # --- the list of workers
 
 
-def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
+def test_a_worker_is_listed_while_it_renews_its_presence(app: Relevo) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     for _ in range(2):
         app.run(present(app.keys, info))
@@ -121,17 +120,17 @@ def test_a_worker_is_listed_while_it_says_so(app: Relevo) -> None:
     assert app.run(roll(app.keys, now_ms)) == ([], [])
 
 
-def test_a_worker_that_fell_silent_is_told_of_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
-    """However often somebody looks: it must not depend on who came first."""
+def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
+    """However often it is read: the answer must not depend on earlier readers."""
     app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
     app.run(listed(app.keys, "w1"))
     desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
     eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
-    now_ms = app.run(app.now_ms())
+    now_ms = int(desk.server.command("ZSCORE", app.keys.workers, "w1"))
     for _ in range(2):
         assert app.run(roll(app.keys, now_ms)) == ([], ["w1"])
     assert app.run(roll(app.keys, now_ms + LOST_MS + 1)) == ([], [])
-    assert app.run(roll(app.keys, now_ms)) == ([], ["w1"]), "who only looks changes nothing"
+    assert app.run(roll(app.keys, now_ms)) == ([], ["w1"]), "reading changes nothing"
 
 
 def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk: Desk) -> None:
@@ -148,7 +147,7 @@ def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk
         assert desk.server.command("ZRANGE", app.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
 
 
-def test_what_a_stranger_wrote_on_the_list_is_passed_over(app: Relevo, desk: Desk) -> None:
+def test_malformed_entries_of_the_worker_list_are_skipped(app: Relevo, desk: Desk) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     app.run(present(app.keys, info))
     for id in ("w1", "w2", b"\xff"):
@@ -179,7 +178,7 @@ def test_abandoning_twice_or_what_has_ended_changes_nothing(desk: Desk) -> None:
     desk.claim()
     assert desk.run(abandon(desk.keys, [(id, 1)])) == 1
     desk.wait("idle")
-    assert desk.run(abandon(desk.keys, [(id, 1)])) == 0, "who took it back has another token"
+    assert desk.run(abandon(desk.keys, [(id, 1)])) == 0, "the worker that took it back has another token"
     desk.turn(0, moved(id, "done", token=2, ms=0))
     assert desk.run(abandon(desk.keys, [(id, 1), (id, 2)])) == 0
     assert desk.members("running") == []
@@ -192,13 +191,13 @@ def test_a_worker_that_leaves_passes_an_unread_call_on(desk: Desk) -> None:
     for _ in range(3):
         desk.push_one()
     desk.run(leave(desk.keys, "leaves"))
-    assert desk.bell("stays"), "somebody must hear of the jobs"
+    assert desk.bell("stays"), "a worker must be called for the jobs"
     desk.drain()
 
 
 @pytest.mark.parametrize("what", ["due", "parked", "errand"])
 def test_a_worker_that_leaves_passes_on_for_when_its_alarm_was_set(desk: Desk, what: str) -> None:
-    """Of all who are idle, maybe only this one was told when it is needed."""
+    """Of all idle workers, perhaps only this one knows when it is needed."""
     if what == "due":
         desk.push_one(when="+60000")
     elif what == "parked":
