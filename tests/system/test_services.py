@@ -859,27 +859,26 @@ def test_a_type_that_names_no_action_is_refused(bus: Relevo) -> None:
             bus.service("me").send(type)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_an_invalid_option_of_an_action_is_refused(bus: Relevo) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"queue": "x"}, "queue"),
         ({"retires": 3}, "retries"),
         ({"name": "x"}, "name"),
         ({"delay": 3}, "delay"),
         ({"retries": -1}, "retries"),
         ({"executor": "moon"}, "executor"),
-    ],
-)
-def test_options_that_an_action_cannot_have_are_refused(bus: Relevo, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(OptionError, match=named):
-        bus.service("a").action("b", **options)(plainly)
+    ]
+    for options, named in refused:
+        with pytest.raises(OptionError, match=named):
+            bus.service("a").action("b", **options)(plainly)
     assert bus.service("a").actions == {}
 
 
-@pytest.mark.parametrize("func", [7, None, object(), plainly.__class__, Line])
-def test_only_functions_are_actions(bus: Relevo, func: Any) -> None:
-    with pytest.raises((TargetError, OptionError)):
-        bus.service("a").action("b")(func)
+def test_only_functions_are_actions(bus: Relevo) -> None:
+    others: list[Any] = [7, None, object(), plainly.__class__, Line]
+    for func in others:
+        with pytest.raises((TargetError, OptionError)):
+            bus.service("a").action("b")(func)
 
 
 def test_an_action_has_the_name_of_its_function_by_default(bus: Relevo) -> None:
@@ -913,9 +912,8 @@ def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo)
         svc.action("b")(made("shop.invoices"))
 
 
-@pytest.mark.parametrize(
-    ("about", "named"),
-    [
+async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"tennant": "x"}, "did you mean 'tenant'|tenant"),
         ({"tenant": 7}, "tenant"),
         ({"tenant": "a\nb"}, "tenant"),
@@ -939,15 +937,12 @@ def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo)
         ({"timeout": math.inf}, "timeout"),
         ({"timeout": None}, "timeout"),
         ({"timeout": "1000000d"}, "timeout"),
-    ],
-)
-async def test_an_invalid_option_of_a_request_is_refused_by_name(
-    bus: Relevo, about: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(OptionError, match=named):
-        await bus.service("me").arequest("a.b", **about)
-    with pytest.raises(OptionError, match=named):
-        bus.service("me").request("a.b", **about)
+    ]
+    for about, named in refused:
+        with pytest.raises(OptionError, match=named):
+            await bus.service("me").arequest("a.b", **about)
+        with pytest.raises(OptionError, match=named):
+            bus.service("me").request("a.b", **about)
     assert await keys(bus) == []
 
 
