@@ -52,9 +52,9 @@ class Proxy:
         self._links: set[_Link] = set()
         self._silent = False
         self._delay = 0.0
-        self._passing: asyncio.Event | None = None  # unless replies are held
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._listener.setblocking(False)
+        self._passing: asyncio.Event | None = None  # set while replies are held
         self.port: int = self._listener.getsockname()[1]
         self._loop = asyncio.SelectorEventLoop()
         self._loop.add_reader(self._listener, self._accept)
@@ -140,10 +140,10 @@ class Proxy:
         def change() -> None:
             self._silent = False
             self._delay = 0.0
+            self.replies_to_drop = 0
             if self._passing is not None:
                 self._passing.set()
                 self._passing = None
-            self.replies_to_drop = 0
             for link in self._links:
                 link.silent |= link.has_a_hole
 

@@ -116,7 +116,8 @@ async def test_requests_cancelled_before_they_were_sent_are_never_sent(bus_facto
     gate.open()
     me = asker.service("me")
     async with answering(app):
-        await me.arequest("a.b", {"n": -1})
+        for _ in range(3):  # the server knows all scripts that a request needs
+            await me.arequest("a.b", {"n": -1})
         proxy.hold_replies()  # the first is sent, the others wait for its acknowledgement
         asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=PATIENCE)) for n in range(5)]
         await aeventually(lambda: gate.runs[0])
@@ -127,7 +128,7 @@ async def test_requests_cancelled_before_they_were_sent_are_never_sent(bus_facto
         assert await asked[0] == 0
         assert await me.arequest("a.b", {"n": 9}, timeout=PATIENCE) == 9
     await asker.aclose()
-    assert gate.runs == {-1: 1, 0: 1, 9: 1}
+    assert gate.runs == {-1: 3, 0: 1, 9: 1}
 
 
 async def test_max_requests_bounds_the_requests_under_way(bus_factory: AppFactory) -> None:
@@ -576,13 +577,14 @@ async def test_a_request_over_a_connection_that_fell_silent_does_not_wait_for_it
         gate = Gate(app)
         me = asker.service("me")
         async with answering(app):
-            asked = [asyncio.create_task(outcome(me.arequest("a.b", {"n": n}, timeout=NEVER))) for n in range(5)]
-            await gate.reached(5)
+            while not gate.runs:  # on a slow machine such a short `call_timeout` may end the request before it runs
+                asked = asyncio.create_task(outcome(me.arequest("a.b", {"n": 1}, timeout=NEVER)))
+                await aeventually(lambda: gate.runs or asked.done())
             proxy.black_hole()
             gate.open()
-            found = await asyncio.wait_for(asyncio.gather(*asked), PATIENCE)
-            assert set(kinds(found)) <= {"answer", "RequestTimeout"}
-            assert await aeventually(lambda: outcome(me.arequest("a.b", {"n": 9}, timeout=PATIENCE))) == 9
+            await asyncio.wait_for(asked, PATIENCE)
+            errors = (BusError, StoreError)
+            assert await aeventually(lambda: me.arequest("a.b", {"n": 9}, timeout=PATIENCE), errors=errors) == 9
 
 
 # Sending and cancelling count towards the timeout of the request, whatever `call_timeout` and `connect_timeout` are.
