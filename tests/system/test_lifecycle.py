@@ -16,7 +16,7 @@ from relevo import Relevo, State, current_job
 from relevo.bus import Service
 from relevo.bus.lifecycle import Made, Tally
 from relevo.bus.sweeping import Orphan, SweepReport, sweeping
-from relevo.errors import ConfigurationError, OptionError, RequestTimeout
+from relevo.errors import ConfigurationError, OptionError
 from relevo.lists import known_queues
 from relevo.model.message import Reply
 from relevo.store.events import publish, relay_events
@@ -26,7 +26,7 @@ from relevo.store.queues import register
 from relevo.store.subscriptions import Subscription, subscribe, subscriptions
 from relevo.store.tasks import Left
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import HOUR, Times
 from tests.working import drain, working
@@ -116,7 +116,7 @@ async def gone(app: Relevo, task: str) -> None:
     async def is_so() -> bool:
         return await akeys(app, f"made:{task}") == []
 
-    await aeventually(is_so, timeout=5, what=f"nothing is left of {task}")
+    await aeventually(is_so, what=f"nothing is left of {task}")
 
 
 def _living(app: Relevo, queue: str, count: int = 0) -> Callable[[], Awaitable[bool]]:
@@ -137,7 +137,7 @@ def _subscribed(app: Relevo) -> Callable[[], Awaitable[bool]]:
 # --- listed
 
 
-async def test_everything_that_is_made_for_a_task_is_listed_while_it_can_be_seen(bus: Relevo) -> None:
+async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) -> None:
     """Messages, callbacks and events, whatever they wait for; those of other tasks are not."""
     nooble = Nooble(bus)
     hold = asyncio.Event()
@@ -159,7 +159,7 @@ async def test_everything_that_is_made_for_a_task_is_listed_while_it_can_be_seen
     await me.asend("embedding.generate", {"n": 3}, task="other")
     await me.asend("embedding.generate", {"n": 4})
     await me.apublish("document_processed", task="task_7")
-    asked = asyncio.create_task(me.arequest("slow.wait", task="task_7", wait=True, timeout=30))
+    asked = asyncio.create_task(me.arequest("slow.wait", task="task_7", wait=True, timeout=PATIENCE))
 
     async def all_there() -> bool:
         return len(await bus.amade_for("task_7")) == 5
@@ -187,10 +187,10 @@ async def test_everything_that_is_made_for_a_task_is_listed_while_it_can_be_seen
         await asked
     assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "scheduled")]
     assert len(await bus.amade_for("other")) == 1
-    assert await bus.amade_for("nobody") == []
+    assert await bus.amade_for("unknown") == []
 
 
-async def test_what_has_ended_is_listed_with_how_it_ended(bus: Relevo) -> None:
+async def test_ended_messages_are_listed_with_their_state(bus: Relevo) -> None:
     nooble = Nooble(bus)
     for n in (1, -1):
         await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
@@ -212,7 +212,7 @@ async def test_what_a_handler_makes_belongs_to_the_task_it_works_for(bus: Relevo
 
     @chain.action("second")
     async def second() -> None:
-        await chain.asend("nobody.serves")
+        await chain.asend("absent.serve")
         await chain.apublish("happened")
 
     @bus.service("audit").on("chain.>")
@@ -226,8 +226,8 @@ async def test_what_a_handler_makes_belongs_to_the_task_it_works_for(bus: Relevo
 
         await aeventually(both)
         await aeventually(_living(bus, "chain:actions"))
-    assert shown(await bus.amade_for("task_7")) == [("actions", "nobody.serves", "ready")]
-    assert shown(await bus.amade_for("another")) == [("actions", "nobody.serves", "ready")]
+    assert shown(await bus.amade_for("task_7")) == [("actions", "absent.serve", "ready")]
+    assert shown(await bus.amade_for("another")) == [("actions", "absent.serve", "ready")]
 
 
 @pytest.mark.parametrize("task", STRANGE)
@@ -263,26 +263,27 @@ async def test_any_text_is_the_id_of_a_task(bus: Relevo, task: str) -> None:
     assert await bus.amade_for(task) == []
 
 
-@pytest.mark.parametrize("task", [None, "", 7, b"task", "x" * 201, ["task"]])
-def test_what_is_no_task_is_refused(bus: Relevo, task: Any) -> None:
-    for ask in (bus.made_for, bus.cleanup):
-        with pytest.raises(OptionError, match="task"):
-            ask(task)
-    if task is not None and task != "":
-        with pytest.raises(OptionError, match="task"):
-            bus.service("a").send("b.c", task=task)
+def test_an_invalid_task_is_refused(bus: Relevo) -> None:
+    tasks: list[Any] = [None, "", 7, b"task", "x" * 201, ["task"]]
+    for task in tasks:
+        for ask in (bus.made_for, bus.cleanup):
+            with pytest.raises(OptionError, match="task"):
+                ask(task)
+        if task is not None and task != "":
+            with pytest.raises(OptionError, match="task"):
+                bus.service("a").send("b.c", task=task)
 
 
 # --- what is noted, and losing it
 
 
 async def test_what_is_known_of_a_task_ends_by_itself(bus_factory: AppFactory) -> None:
-    bus = bus_factory(task_ttl="90s")
+    bus = bus_factory(task_ttl="1h")
     await Nooble(bus).ask()
     found = [key for key in await akeys(bus) if ":made:" in key]
     assert len(found) == 3, "of the bus, of the action's queue, of the callback's"
     for key in found:
-        assert 60 < await bus.arun(Call(["TTL", key])) <= 90
+        assert 1_800 < await bus.arun(Call(["TTL", key])) <= 3_600
     await drain(bus)
 
 
@@ -296,20 +297,18 @@ async def test_a_message_outlives_the_note_of_its_task(bus: Relevo) -> None:
         await aeventually(lambda: nooble.replies == ["done"], what="it was handled all the same")
 
 
-@pytest.mark.parametrize("ask", ["list", "clean"])
-async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo, ask: str) -> None:
+async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo) -> None:
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
     await drain(bus)
     await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
-    if ask == "list":
-        assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
-    else:
-        assert (await bus.acleanup("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
+    assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
+    await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
+    assert (await bus.acleanup("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
 
 
 @pytest.mark.parametrize("ask", ["list", "clean"])
-async def test_a_note_that_knows_only_a_part_hides_nothing(bus_factory: AppFactory, ask: str) -> None:
+async def test_an_incomplete_note_hides_no_message(bus_factory: AppFactory, ask: str) -> None:
     bus, other = bus_factory(), bus_factory("other")
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
@@ -331,7 +330,7 @@ async def test_a_note_that_knows_only_a_part_hides_nothing(bus_factory: AppFacto
 async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Times) -> None:
     bus = times.app
     await bus.arun(subscribe(bus.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")]))
-    await bus.service("shop").asend("nobody.serves", task="task_7")
+    await bus.service("shop").asend("absent.serve", task="task_7")
     body = b'{"t":"shop.sold","h":{"o":"event","j":"task_7"}'
     await bus.arun(publish(bus.bus_keys, "shop.sold", bus.new_id(), body, tracked=Tracked("task_7", 60_000)))
     times.move(3_000)
@@ -344,7 +343,9 @@ async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Time
 # --- cleaned up
 
 
-async def test_a_clean_up_says_what_it_removed_and_what_it_left(bus: Relevo, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_clean_up_reports_what_it_removed_and_what_it_left(
+    bus: Relevo, caplog: pytest.LogCaptureFixture
+) -> None:
     nooble = Nooble(bus)
     for n in (1, 2, -1):
         await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
@@ -367,7 +368,7 @@ async def test_a_clean_up_says_what_it_removed_and_what_it_left(bus: Relevo, cap
         "embedding:actions": Left(1, 0, 0),
         "elsewhere:actions": Left(0, 1, 0),
     }
-    assert (await bus.acleanup("nobody")).queues == {}
+    assert (await bus.acleanup("unknown")).queues == {}
 
 
 async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> None:
@@ -385,12 +386,12 @@ async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> Non
     assert set(await akeys(bus)) - set(before) == set()
 
 
-async def test_what_comes_while_somebody_cleans_up_is_handled(bus: Relevo) -> None:
+async def test_messages_sent_during_a_clean_up_are_handled(bus: Relevo) -> None:
     """With a worker, senders and clean-ups all at once."""
     handled: list[int] = []
     svc = bus.service("embedding")
 
-    @svc.action("work", result_ttl=60, retries=0)
+    @svc.action("work", result_ttl=600, retries=0)
     async def work(n: int) -> None:
         handled.append(n)
         if n % 10 == 9:
@@ -408,19 +409,19 @@ async def test_what_comes_while_somebody_cleans_up_is_handled(bus: Relevo) -> No
 
     async with working(bus):
         cleaners = [asyncio.create_task(clean()) for _ in range(2)]
-        for start in range(0, 1000, 50):
+        for start in range(0, 200, 50):
             await asyncio.gather(
                 *(svc.asend("embedding.work", {"n": n}, task="task_7") for n in range(start, start + 50))
             )
-        await aeventually(lambda: len(handled) >= 1000, what="all were handled")
+        await aeventually(lambda: len(handled) >= 200, what="all were handled")
         await aeventually(_living(bus, "embedding:actions"))
         over = True
         removed = sum(await asyncio.gather(*cleaners))
-    assert sorted(handled) == list(range(1000))
+    assert sorted(handled) == list(range(200))
     report = await bus.acleanup("task_7")
-    assert removed + report.removed == 900, "each ended message was removed once"
-    assert (report.living, report.dead) == (0, 100)
-    assert len(await bus.dead.alist(limit=1000)) == 100
+    assert removed + report.removed == 180, "each ended message was removed once"
+    assert (report.living, report.dead) == (0, 20)
+    assert len(await bus.dead.alist(limit=1000)) == 20
 
 
 # --- by itself
@@ -440,11 +441,11 @@ async def test_the_last_callback_of_a_task_cleans_up_after_it(bus: Relevo, n: in
             async def only_dead() -> bool:
                 return [one.state for one in await bus.amade_for("task_7")] == [State.DEAD]
 
-            await aeventually(only_dead, what="the dead letter stays for somebody to look at")
+            await aeventually(only_dead, what="the dead letter stays")
     assert nooble.reports == [{"half": n}]
 
 
-async def test_a_callback_whose_time_was_up_cleans_up_as_well(bus: Relevo) -> None:
+async def test_a_callback_that_timed_out_cleans_up(bus: Relevo) -> None:
     nooble = Nooble(bus)
 
     @nooble.ingestion.action("late")
@@ -452,11 +453,11 @@ async def test_a_callback_whose_time_was_up_cleans_up_as_well(bus: Relevo) -> No
         nooble.replies.append(reply.status)
 
     async with working(bus, queues=["ingestion:callbacks", "ingestion:actions"]):
-        await nooble.ingestion.asend("nobody.serves", task="task_7", on_reply="ready", on_timeout="late", timeout=0.05)
+        await nooble.ingestion.asend("absent.serve", task="task_7", on_reply="ready", on_timeout="late", timeout=0.05)
         await aeventually(lambda: nooble.replies == ["timeout"])
 
         async def only_the_message() -> bool:
-            return [one.type for one in await bus.amade_for("task_7")] in (["nobody.serves"], [])
+            return [one.type for one in await bus.amade_for("task_7")] in (["absent.serve"], [])
 
         await aeventually(only_the_message)
 
@@ -494,7 +495,7 @@ async def test_a_callback_that_fails_is_tried_again_and_cleans_up_when_it_went_w
         await gone(bus, "task_7")
 
 
-async def test_a_callback_that_fails_for_good_is_a_dead_letter_and_the_rest_is_cleaned_up(
+async def test_a_dead_lettered_callback_stays_and_the_rest_is_cleaned_up(
     bus: Relevo, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Never acknowledged as a success; the clean-up does not depend on how it went."""
@@ -514,7 +515,7 @@ async def test_a_callback_that_fails_for_good_is_a_dead_letter_and_the_rest_is_c
     (dead,) = await bus.dead.alist()
     assert await bus.dead.aretry([dead.id]) == 1
     async with working(bus):
-        await aeventually(lambda: nooble.replies == ["done"], what="somebody looked after it")
+        await aeventually(lambda: nooble.replies == ["done"], what="it was handled")
 
 
 async def test_between_two_attempts_of_a_callback_nothing_is_cleaned_up(bus: Relevo) -> None:
@@ -546,7 +547,7 @@ async def test_a_task_that_goes_on_is_cleaned_up_after_each_of_its_callbacks(bus
 
 async def test_what_other_messages_of_the_task_wait_for_is_not_cleaned_up(bus: Relevo) -> None:
     nooble = Nooble(bus)
-    await nooble.ingestion.asend("nobody.serves", task="task_7", on_reply="ready")
+    await nooble.ingestion.asend("absent.serve", task="task_7", on_reply="ready")
     await nooble.ingestion.asend("embedding.generate", {"n": 5}, task="task_7", delay="1h")
     async with working(bus):
         await nooble.ask()
@@ -557,8 +558,8 @@ async def test_what_other_messages_of_the_task_wait_for_is_not_cleaned_up(bus: R
 
         await aeventually(is_clean)
     assert sorted(shown(await bus.amade_for("task_7"))) == [
+        ("actions", "absent.serve", "ready"),
         ("actions", "embedding.generate", "scheduled"),
-        ("actions", "nobody.serves", "ready"),
         ("callbacks", "ingestion.ready", "waiting"),
     ]
 
@@ -591,15 +592,16 @@ async def test_nothing_is_cleaned_up_by_itself_where_that_is_only_observed_or_of
     assert (await bus.acleanup("task_7")).removed > 0, "asked for, it is done"
 
 
-@pytest.mark.parametrize("mode", ["", "On", "no", True, 1])
-def test_a_life_cycle_that_is_none_is_refused(bus_factory: AppFactory, mode: Any) -> None:
-    with pytest.raises(ConfigurationError, match="lifecycle"):
-        bus_factory(lifecycle=mode)
+def test_an_invalid_lifecycle_setting_is_refused(bus_factory: AppFactory) -> None:
+    modes: list[Any] = ["", "On", "no", True, 1]
+    for mode in modes:
+        with pytest.raises(ConfigurationError, match="lifecycle"):
+            bus_factory(lifecycle=mode)
 
 
-# --- who works needs to know no task
+# --- workers know no task
 
-#: How many keys match, how many of them have no end; and they are removed.
+#: How many keys match, and how many of them do not expire; removes them.
 _ENDS_OF = """
 local found, endless = redis.call('KEYS', ARGV[1]), 0
 for _, key in ipairs(found) do
@@ -610,11 +612,10 @@ return { #found, endless }
 """
 
 
-@pytest.mark.slow
-async def test_a_worker_that_knows_only_its_service_finds_the_messages_of_ten_thousand_tasks(
+async def test_a_worker_that_knows_only_its_service_handles_the_messages_of_many_tasks(
     bus_factory: AppFactory, server: Server
 ) -> None:
-    sender, bus = bus_factory("sender"), bus_factory("worker", task_ttl="60s")
+    sender, bus = bus_factory("sender"), bus_factory("worker", task_ttl="1h")
     handled: set[str] = set()
 
     @bus.service("embedding").action("work")
@@ -624,16 +625,13 @@ async def test_a_worker_that_knows_only_its_service_finds_the_messages_of_ten_th
         handled.add(message.conversation_id)
 
     me = sender.service("ingestion")
-    for start in range(0, 10_000, 500):
-        await asyncio.gather(
-            *(me.asend("embedding.work", {"n": n}, task=f"task_{n}") for n in range(start, start + 500))
-        )
+    await asyncio.gather(*(me.asend("embedding.work", {"n": n}, task=f"task_{n}") for n in range(500)))
     await sender.aclose()
     worker = await drain(bus)
-    assert (worker.done, len(handled)) == (10_000, 10_000)
-    # Two notes of each task are left, and each has its end. Looked at and removed in one call, for they are many.
+    assert (worker.done, len(handled)) == (500, 500)
+    # Two notes of each task are left, and each expires.
     found = server.command("EVAL", _ENDS_OF, 0, f"*{bus.settings.prefix}*:made:*")
-    assert found == [20_000, 0]
+    assert found == [1_000, 0]
 
 
 # --- swept
@@ -716,7 +714,7 @@ def test_a_dry_run_lists_exactly_what_a_live_run_removes(times: Times) -> None:
     }
 
 
-def test_a_dry_run_after_a_live_one_finds_nothing_that_was_done(times: Times) -> None:
+def test_a_dry_run_after_a_live_run_finds_nothing_again(times: Times) -> None:
     app = scene(times)
     live_sweep(app)
     dry = app.sweep()
@@ -727,8 +725,8 @@ def test_a_dry_run_after_a_live_one_finds_nothing_that_was_done(times: Times) ->
 
 def test_dry_and_live_runs_agree_on_a_broadcast_of_little_patience(times: Times) -> None:
     app = times.app
-    registered(app, "s:notifications:lapsed", lease_ms=30_000, inactive_ms=12_000)
-    times.move(15_000)
+    registered(app, "s:notifications:lapsed", lease_ms=300_000, inactive_ms=120_000)
+    times.move(150_000)
     dry = app.sweep()
     assert swept(dry) == swept(live_sweep(app))
 
@@ -742,10 +740,10 @@ def test_dry_and_live_runs_agree_on_many(times: Times) -> None:
     assert swept(dry) == swept(live_sweep(app))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_dry_and_live_runs_agree_on_whatever_there_is(times: Times, seed: int) -> None:
     app, chance = times.app, random.Random(seed)
-    for n in range(40):
+    for n in range(25):
         lease = chance.choice([0, 0, 30_000])
         registered(app, f"s:notifications:n{n}", inactive_ms=chance.randint(1, 20) * HOUR, lease_ms=lease)
         times.move(chance.randint(0, HOUR))
@@ -827,13 +825,13 @@ def test_two_sweepers_at_once_do_the_work_once(times: Times) -> None:
     assert app.run(subscriptions(app.bus_keys)) == []
 
 
-def test_a_sweeper_that_died_holds_up_the_others_for_a_moment_only(times: Times) -> None:
+def test_the_lock_of_a_killed_sweeper_expires(times: Times) -> None:
     app = times.app
     plan = sweeping(app, dry_run=False)
     app.run(one(next(plan)))  # it has the lock
     plan.close()
     assert app.sweep(dry_run=False).skipped
-    assert app.sweep().skipped is False, "who only looks need not wait"
+    assert app.sweep().skipped is False, "a dry run does not wait for the lock"
     assert 0 < app.run(Call(["PTTL", app.bus_keys.key("sweeping")])) <= 30_000
 
 
@@ -841,7 +839,7 @@ def test_a_slow_sweeper_leaves_the_lock_of_the_next_one_alone(times: Times) -> N
     app = times.app
     slow, lock = sweeping(app, dry_run=False), app.bus_keys.key("sweeping")
     answer = app.run(one(next(slow)))
-    app.run(Call(["SET", lock, "another"]))  # its own has ended meanwhile
+    app.run(Call(["SET", lock, "another"]))  # its own lock has expired
     with pytest.raises(StopIteration):
         while True:
             answer = app.run(one(slow.send(answer)))
@@ -864,7 +862,7 @@ def test_what_is_swept_is_logged_by_name(times: Times, caplog: pytest.LogCapture
     caplog.clear()
     with caplog.at_level(logging.INFO, "relevo.bus"):
         app.sweep()
-        assert caplog.messages == [], "a dry run is told to who asks"
+        assert caplog.messages == [], "a dry run is not logged"
         live_sweep(app)
     assert "queue empty:actions: unused for 3d; removed" in caplog.messages
     assert any(line.startswith("subscription s:notifications:old: nobody served it") for line in caplog.messages)
@@ -873,7 +871,9 @@ def test_what_is_swept_is_logged_by_name(times: Times, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("mode", ["on", "observe", "off"])
-def test_workers_sweep_as_the_settings_say(times: Times, caplog: pytest.LogCaptureFixture, mode: str) -> None:
+def test_workers_sweep_according_to_the_lifecycle_setting(
+    times: Times, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
     scene(times)
     app = times.another(lifecycle=mode)
     app.service("other").action("nothing")(lambda: None)
@@ -911,7 +911,7 @@ def test_a_queue_with_dead_letters_is_not_forgotten(bus: Relevo) -> None:
 
 
 class Race:
-    """A queue that is used and drained while somebody sweeps, step by step."""
+    """A queue that is used and drained between the steps of a sweep."""
 
     def __init__(self, app: Relevo, ages: Callable[[], None]) -> None:
         self.app = app
@@ -944,11 +944,11 @@ class Race:
         for _ in range(steps):
             chance.choice([self.send, self.work, self.work, self.age, *[self.sweep] * 4])()
             listed = "svc:actions" in self.app.run(known_queues(self.app))
-            assert listed or not self.queue.stats().living, "messages wait in a queue that nobody finds"
+            assert listed or not self.queue.stats().living, "messages wait in a queue that is not listed"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_queue_that_is_used_while_somebody_sweeps_is_not_forgotten(bus: Relevo, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_a_queue_used_during_a_sweep_is_not_forgotten(bus: Relevo, seed: int) -> None:
     """Between any two steps of a sweep."""
 
     def days_pass() -> None:
@@ -962,7 +962,7 @@ def test_a_queue_that_is_used_while_somebody_sweeps_is_not_forgotten(bus: Relevo
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_queue_in_use_is_no_orphan_however_young_orphans_may_be(bus_factory: AppFactory, seed: int) -> None:
-    """Who uses a queue lists it again after a quarter of that time."""
+    """A process that uses a queue lists it again after a quarter of `orphan_age`."""
     bus = bus_factory(orphan_age="10m")
     bus.run(bus.list_queue("svc:actions"))
     assert bus._listed["svc:actions"] - time.monotonic() <= 150
@@ -971,7 +971,7 @@ def test_a_queue_in_use_is_no_orphan_however_young_orphans_may_be(bus_factory: A
 
 def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(times: Times) -> None:
     app = times.app
-    times.move(48 * HOUR)  # or all others are two days behind
+    times.move(48 * HOUR)
     app.service("svc").send("svc.work")
     for lease in app.queue("svc:actions").take(1, worker="w"):
         lease.done()
@@ -981,7 +981,7 @@ def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(ti
 @pytest.mark.parametrize(
     "name", [b"x:responses:y", b"x:dead_letter:actions", b":actions", b"\xff:actions", b"a:actions:%zz"]
 )
-def test_what_a_stranger_put_on_the_list_of_queues_is_passed_over(bus: Relevo, name: bytes) -> None:
+def test_garbage_on_the_list_of_queues_is_ignored(bus: Relevo, name: bytes) -> None:
     bus.service("svc").send("svc.work", task="task_7")
     bus.run(Call(["ZADD", bus.bus_keys.key("queues"), 1, name]))
     bus.run(Call(["DEL", note_of(bus, "task_7")]))
@@ -1018,11 +1018,13 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
         await aeventually(only_dead)
         await aeventually(_living(bus, "audit:notifications:ingestion.*"))
         assert await nooble.ingestion.arequest("embedding.generate", {"n": 5}) == 10
-    with pytest.raises(RequestTimeout):
-        await nooble.ingestion.arequest("embedding.generate", {"n": 5}, wait=True, timeout=0.05)
+    asked = asyncio.create_task(nooble.ingestion.arequest("embedding.generate", {"n": 5}, wait=True, timeout=PATIENCE))
+    await aeventually(_living(bus, "embedding:actions", 1))
+    asked.cancel()
+    await aeventually(_living(bus, "embedding:actions"))
     await nooble.ingestion.asend("embedding.generate", {"n": 6}, timeout=0.01)
     await nooble.ingestion.asend("embedding.generate", {"n": 7}, delay="1h")
-    await asyncio.sleep(0.02)  # until the time of a message is up: nothing shows it
+    await asyncio.sleep(0.02)  # lets message 6 expire
     await drain(bus)
     found = await bus.atallies()
     assert found["notifications"] == Tally(created=4, done=3, dead=1)
@@ -1047,7 +1049,7 @@ def test_what_is_swept_is_counted(times: Times) -> None:
     assert (found.created, found.living, found.swept) == (5, 0, 5)
 
 
-def test_a_bus_that_nobody_used_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
+def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
     assert bus.tallies() == {}
     assert bus.sweep() == SweepReport((), True)
     assert bus.sweep(dry_run=False) == SweepReport((), False)

@@ -1,11 +1,10 @@
-"""Requests under harm: many at once, from threads, loops and forks, on connections that break and servers that die."""
+"""Requests under faults: many at once, from threads, loops and forks, over broken connections, to servers that die."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -19,23 +18,21 @@ import pytest
 
 from relevo import Relevo, current_job
 from relevo.errors import BusError, NoResponders, OptionError, RequestTimeout, StoreError
-from relevo.store.plan import Call
-from tests.answering import Gate, answering, kinds, outcome
-from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.answering import Gate, answering, keys, kinds, outcome
+from tests.conftest import PATIENT, AppFactory
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.leaks import remove
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.topologies import Cluster
 
-#: Where handlers run, as `bus_services` has them.
-EXECUTORS = ("on_loop", "in_thread", "in_process")
-TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+#: Longer than a test lasts: where this is the `call_timeout`, a request does not end because of it.
+NEVER = 3600
 
 
 @pytest.fixture
 def mortal(engine: str, tmp_path: Path) -> Iterator[Server]:
-    """A server of the test's own, that keeps its data when it dies."""
+    """A server of the test's own that keeps its data when it is killed."""
     config = {"appendonly": "yes", "appendfsync": "always"}
     with Server(engine, directory=tmp_path / "mortal", config=config) as server:
         yield server
@@ -53,12 +50,6 @@ async def many_threads() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
 
 
-async def keys(app: Relevo) -> list[str]:
-    """Keys under this app's prefix."""
-    found: list[bytes] = await app.arun(Call([b"KEYS", f"*{app.settings.prefix}*".encode()]))
-    return sorted(key.decode() for key in found)
-
-
 def connections(server: Server) -> int:
     return len(server.command("CLIENT", "LIST").splitlines()) - 1  # without the one that asks
 
@@ -66,26 +57,26 @@ def connections(server: Server) -> int:
 # --- how many at once
 
 
-async def test_a_thousand_requests_at_once_use_no_more_connections_than_one(bus: Relevo, server: Server) -> None:
+async def test_many_requests_at_once_use_no_more_connections_than_one(bus: Relevo, server: Server) -> None:
     gate = Gate(bus)
     me = bus.service("me")
-    async with answering(bus, concurrency=1_000):
-        first = asyncio.create_task(me.arequest("a.b", {"n": 0}))
+    async with answering(bus, concurrency=300):
+        first = asyncio.create_task(me.arequest("a.b", {"n": 0}, timeout=PATIENCE))
         await gate.reached(1)
         with_one, keys_with_one = connections(server), len(await keys(bus))
-        asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=60)) for n in range(1, 1_000)]
-        await gate.reached(1_000)
-        assert connections(server) <= with_one  # one of a test before may end meanwhile
-        assert len(await keys(bus)) <= keys_with_one + 2, "and no key of its own for each"
+        asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=PATIENCE)) for n in range(1, 300)]
+        await gate.reached(300)
+        assert connections(server) <= with_one  # connections of an earlier test may still end
+        assert len(await keys(bus)) <= keys_with_one + 2, "a request has no key of its own"
         gate.open()
-        assert await asyncio.gather(first, *asked) == list(range(1_000))
-        assert connections(server) <= with_one  # one of a test before may end meanwhile
-    assert gate.runs == Counter(range(1_000))
+        assert await asyncio.gather(first, *asked) == list(range(300))
+        assert connections(server) <= with_one
+    assert gate.runs == Counter(range(300))
     assert not [key for key in await keys(bus) if "ended" in key or "waiters" in key or "jobs" in key]
 
 
-async def test_requests_that_leave_together_end_each_in_its_own_way(bus: Relevo) -> None:
-    """Those that are asked while others are on their way to the server go with the next call."""
+async def test_requests_sent_in_one_call_each_have_their_own_outcome(bus: Relevo) -> None:
+    """Requests made while others are on their way to the server go together with the next call."""
     gate, closed = Gate(bus), Gate(bus, "a.closed")
     gate.open()
 
@@ -97,56 +88,55 @@ async def test_requests_that_leave_together_end_each_in_its_own_way(bus: Relevo)
     async with answering(bus, concurrency=500):
         await me.arequest("a.b")
         asked, wanted = [], []
-        for n in range(50):
+        for n in range(10):
             asked += [
-                me.arequest("a.b", {"n": n}, timeout=10),
-                me.arequest("a.nobody", {"n": n}, timeout=10),
-                me.arequest("a.fail", {"n": n}, timeout=10),
-                me.arequest("a.closed", {"n": n}, timeout=2),
-                me.arequest("a.b", {"n": n, "odd": 1}, timeout=10),
-                me.arequest("a.b", {"n": n}, timeout=10, priority=n, tenant=f"t{n % 3}", tier="free"),
-                me.arequest("a.b", {"n": n}, timeout=10, idempotency_key=f"k{n}"),
-                asyncio.wait_for(me.arequest("a.closed", {"n": n}, timeout=10), 2),
+                me.arequest("a.b", {"n": n}, timeout=PATIENCE),
+                me.arequest("a.nobody", {"n": n}, timeout=PATIENCE),
+                me.arequest("a.fail", {"n": n}, timeout=PATIENCE),
+                me.arequest("a.closed", {"n": n}, timeout=0.5),
+                me.arequest("a.b", {"n": n, "odd": 1}, timeout=PATIENCE),
+                me.arequest("a.b", {"n": n}, timeout=PATIENCE, priority=n, tenant=f"t{n % 3}", tier="free"),
+                me.arequest("a.b", {"n": n}, timeout=PATIENCE, idempotency_key=f"k{n}"),
+                asyncio.wait_for(me.arequest("a.closed", {"n": n}, timeout=PATIENCE), 0.5),
             ]
             wanted += ["answer", "NoResponders", "RemoteError", "RequestTimeout", "RemoteError", "answer", "answer"]
             wanted += ["TimeoutError"]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one).__name__ if isinstance(one, BaseException) else "answer" for one in found] == wanted
-        for n in range(50):
+        for n in range(10):
             assert found[n * 8] == found[n * 8 + 5] == found[n * 8 + 6] == n
             assert f"no {n}" in str(found[n * 8 + 2])
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0, what="nothing is left")
-        assert sorted(closed.cancelled) == sorted([*range(50), *range(50)])
+        await aeventually(lambda: len(closed.cancelled) == closed.runs.total(), what="no handler runs on")
 
 
-async def test_requests_that_are_given_up_before_they_leave_are_never_sent(
-    bus_factory: AppFactory, proxy: Proxy
-) -> None:
+async def test_requests_cancelled_before_they_were_sent_are_never_sent(bus_factory: AppFactory, proxy: Proxy) -> None:
     app, asker = bus_factory(), bus_factory(url=proxy.url)
     gate = Gate(app)
     gate.open()
     me = asker.service("me")
     async with answering(app):
-        await me.arequest("a.b", {"n": -1})
-        proxy.delay(0.5)  # the first is on its way, the others wait for its acknowledgement
-        asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=5)) for n in range(5)]
+        for _ in range(3):  # the server knows all scripts that a request needs
+            await me.arequest("a.b", {"n": -1})
+        proxy.hold_replies()  # the first is sent, the others wait for its acknowledgement
+        asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=PATIENCE)) for n in range(5)]
         await aeventually(lambda: gate.runs[0])
         for one in asked[1:]:
             one.cancel()
         await asyncio.gather(*asked[1:], return_exceptions=True)
-        assert await asked[0] == 0
         proxy.heal()
-        assert await me.arequest("a.b", {"n": 9}, timeout=5) == 9
+        assert await asked[0] == 0
+        assert await me.arequest("a.b", {"n": 9}, timeout=PATIENCE) == 9
     await asker.aclose()
-    assert gate.runs == {-1: 1, 0: 1, 9: 1}
+    assert gate.runs == {-1: 3, 0: 1, 9: 1}
 
 
-async def test_no_more_requests_are_under_way_than_the_setting_says(bus_factory: AppFactory) -> None:
+async def test_max_requests_bounds_the_requests_under_way(bus_factory: AppFactory) -> None:
     app = bus_factory(max_requests=3)
     gate = Gate(app)
     me = app.service("me")
     async with answering(app):
-        asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=20)) for n in range(10)]
+        asked = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=PATIENCE)) for n in range(10)]
         await gate.reached(3)
         with pytest.raises(RequestTimeout, match=r"a\.b was not sent: 3 requests of this process wait.*max_requests"):
             await me.arequest("a.b", {"n": 99}, timeout=0.2)
@@ -156,13 +146,13 @@ async def test_no_more_requests_are_under_way_than_the_setting_says(bus_factory:
     assert 99 not in gate.runs
 
 
-async def test_the_same_bound_holds_for_threads(bus_factory: AppFactory) -> None:
+async def test_max_requests_bounds_blocking_requests(bus_factory: AppFactory) -> None:
     app = bus_factory(max_requests=3)
     gate = Gate(app)
     me = app.service("me")
     async with answering(app):
         with ThreadPoolExecutor(10) as threads:
-            asked = [threads.submit(me.request, "a.b", {"n": n}, timeout=20) for n in range(9)]
+            asked = [threads.submit(me.request, "a.b", {"n": n}, timeout=PATIENCE) for n in range(9)]
             await gate.reached(3)
             with pytest.raises(RequestTimeout, match=r"a\.b was not sent: 3 requests"):
                 await asyncio.to_thread(me.request, "a.b", {"n": 99}, timeout=0.2)
@@ -203,22 +193,21 @@ async def test_a_slot_is_free_again_however_a_request_ends(bus_factory: AppFacto
         ]
 
     async with answering(app):
-        for _ in range(3):
-            for end in ends():
-                await asyncio.gather(end(), return_exceptions=True)
-        await asyncio.gather(*(end() for _ in range(5) for end in ends()), return_exceptions=True)
+        for end in ends():
+            await asyncio.gather(end(), return_exceptions=True)
+        await asyncio.gather(*(end() for _ in range(2) for end in ends()), return_exceptions=True)
         gate.open()
-        for _ in range(2):  # both are there
-            both = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=5)) for n in (1, 2)]
+        for _ in range(2):  # both slots are free
+            both = [asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=PATIENCE)) for n in (1, 2)]
             assert await asyncio.gather(*both) == [1, 2]
-            threads = [asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=5) for n in (1, 2)]
+            threads = [asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=PATIENCE) for n in (1, 2)]
             assert await asyncio.gather(*threads) == [1, 2]
         assert app.bus.slots_here()._value == 2
         assert app.bus.slots._value == 2
         assert app.client._here().inbox._waiting == {}
 
 
-async def test_a_service_that_asks_itself_without_room_for_it_runs_into_its_time(bus: Relevo) -> None:
+async def test_a_service_that_requests_itself_without_a_free_slot_times_out(bus: Relevo) -> None:
     svc = bus.service("a")
 
     @svc.action("outer")
@@ -235,20 +224,18 @@ async def test_a_service_that_asks_itself_without_room_for_it_runs_into_its_time
 
     me = bus.service("me")
     async with answering(bus, concurrency=1):
-        began = time.monotonic()
-        assert await me.arequest("a.outer", timeout=10) == "no room"
-        assert time.monotonic() - began < 8
-        assert await me.arequest("a.inner", timeout=10) == "answer", "and it goes on"
+        assert await me.arequest("a.outer", timeout=PATIENCE) == "no room"
+        assert await me.arequest("a.inner", timeout=PATIENCE) == "answer"
 
 
-async def test_plain_functions_that_ask_their_own_service_run_into_their_time(bus: Relevo) -> None:
-    """Every thread of the worker waits for an answer that only a thread of the worker could give."""
+async def test_plain_functions_that_request_their_own_service_without_a_free_thread_time_out(bus: Relevo) -> None:
+    """Every thread of the worker waits for an answer that only a thread of the worker can give."""
     svc = bus.service("a")
     both = threading.Barrier(2)
 
     @svc.action("outer")
     def outer(n: int) -> str:
-        both.wait(10)
+        both.wait(PATIENCE)
         try:
             answer: str = svc.request("a.inner", timeout=0.4)
         except RequestTimeout:
@@ -256,7 +243,7 @@ async def test_plain_functions_that_ask_their_own_service_run_into_their_time(bu
         else:
             return answer
         finally:
-            both.wait(10)  # a thread that is free a moment before the other one's time is up would answer it
+            both.wait(PATIENCE)  # a thread that is free before the other request times out would answer it
 
     @svc.action("inner")
     def inner() -> str:
@@ -264,15 +251,13 @@ async def test_plain_functions_that_ask_their_own_service_run_into_their_time(bu
 
     me = bus.service("me")
     async with answering(bus, threads=2):
-        began = time.monotonic()
-        answers = await asyncio.gather(*(me.arequest("a.outer", {"n": n}, timeout=10) for n in range(2)))
+        answers = await asyncio.gather(*(me.arequest("a.outer", {"n": n}, timeout=PATIENCE) for n in range(2)))
         assert answers == ["no room"] * 2
-        assert time.monotonic() - began < 8
-        assert await me.arequest("a.inner", timeout=10) == "answer"
+        assert await me.arequest("a.inner", timeout=PATIENCE) == "answer"
 
 
-def test_a_blocking_request_on_the_workers_own_loop_runs_into_its_time(bus: Relevo) -> None:
-    """A mistake: nothing on that loop moves until it is answered, least of all the answer."""
+def test_a_blocking_request_on_the_workers_own_loop_times_out(bus: Relevo) -> None:
+    """A mistake of the user: the blocked loop is the one that would answer."""
     svc = bus.service("a")
 
     @svc.action("outer")
@@ -288,38 +273,36 @@ def test_a_blocking_request_on_the_workers_own_loop_runs_into_its_time(bus: Rele
 
     me = bus.service("me")
     with answering(bus):
-        began = time.monotonic()
-        assert me.request("a.outer", timeout=10) == "no room"
-        assert time.monotonic() - began < 8
-        assert me.request("a.inner", timeout=10) == "answer", "and it goes on"
+        assert me.request("a.outer", timeout=PATIENCE) == "no room"
+        assert me.request("a.inner", timeout=PATIENCE) == "answer"
 
 
 # --- threads, loops, forks
 
 
-def test_fifty_threads_ask_at_once(bus: Relevo, server: Server) -> None:
+def test_many_threads_request_at_once(bus: Relevo) -> None:
     @bus.service("a").action("b")
     async def double(n: int) -> int:
         await asyncio.sleep(0.01)
         return n * 2
 
     me = bus.service("me")
-    ready = threading.Barrier(50)
+    ready = threading.Barrier(20)
 
     def ask(start: int) -> list[int]:
-        ready.wait(20)
-        return [me.request("a.b", {"n": n}, timeout=20) for n in range(start, start + 10)]
+        ready.wait(PATIENCE)
+        return [me.request("a.b", {"n": n}, timeout=PATIENCE) for n in range(start, start + 10)]
 
     with answering(bus):
-        with ThreadPoolExecutor(50) as threads:
-            answers = list(threads.map(ask, range(0, 5_000, 100)))
-        assert answers == [[n * 2 for n in range(start, start + 10)] for start in range(0, 5_000, 100)]
+        with ThreadPoolExecutor(20) as threads:
+            answers = list(threads.map(ask, range(0, 2_000, 100)))
+        assert answers == [[n * 2 for n in range(start, start + 10)] for start in range(0, 2_000, 100)]
     assert bus.client.late_replies == 0
 
 
-@pytest.mark.parametrize("round", range(5))
+@pytest.mark.parametrize("round", range(3))
 def test_the_first_requests_of_a_process_are_answered(bus_factory: AppFactory, round: int) -> None:
-    """The connection for answers opens while they are on their way."""
+    """The connection for answers opens while the requests are on their way."""
     app, asker = bus_factory(), bus_factory()
 
     @app.service("a").action("b")
@@ -329,14 +312,14 @@ def test_the_first_requests_of_a_process_are_answered(bus_factory: AppFactory, r
     ready = threading.Barrier(8)
 
     def ask(n: int) -> int:
-        ready.wait(20)
-        return asker.service("me").request("a.b", {"n": n}, timeout=5, returns=int)
+        ready.wait(PATIENCE)
+        return asker.service("me").request("a.b", {"n": n}, timeout=PATIENCE, returns=int)
 
     with answering(app), ThreadPoolExecutor(8) as threads:
         assert list(threads.map(ask, range(8))) == list(range(8))
 
 
-def test_several_event_loops_ask_at_once_and_one_after_the_other(bus: Relevo) -> None:
+def test_several_event_loops_request_at_once_and_in_turn(bus: Relevo) -> None:
     @bus.service("a").action("b")
     async def same(n: int) -> int:
         await asyncio.sleep(0.01)
@@ -345,15 +328,15 @@ def test_several_event_loops_ask_at_once_and_one_after_the_other(bus: Relevo) ->
     me = bus.service("me")
 
     async def ask(start: int) -> list[int]:
-        return list(await asyncio.gather(*(me.arequest("a.b", {"n": start + n}, timeout=20) for n in range(20))))
+        return list(await asyncio.gather(*(me.arequest("a.b", {"n": start + n}, timeout=PATIENCE) for n in range(20))))
 
     with answering(bus):
         with ThreadPoolExecutor(4) as threads:
-            for _ in range(3):
+            for _ in range(2):
                 found = threads.map(lambda start: asyncio.run(ask(start)), range(0, 400, 100))
                 assert list(found) == [list(range(start, start + 20)) for start in range(0, 400, 100)]
         assert asyncio.run(ask(1_000)) == list(range(1_000, 1_020))
-        assert me.request("a.b", {"n": 7}, timeout=5) == 7
+        assert me.request("a.b", {"n": 7}, timeout=PATIENCE) == 7
 
 
 async def test_an_inbox_is_opened_anew_after_the_app_was_closed(bus: Relevo) -> None:
@@ -361,13 +344,13 @@ async def test_an_inbox_is_opened_anew_after_the_app_was_closed(bus: Relevo) -> 
     gate.open()
     async with answering(bus):
         for n in range(3):
-            assert await bus.service("me").arequest("a.b", {"n": n}, timeout=5) == n
-            assert await asyncio.to_thread(bus.service("me").request, "a.b", {"n": n}, timeout=5) == n
+            assert await bus.service("me").arequest("a.b", {"n": n}, timeout=PATIENCE) == n
+            assert await asyncio.to_thread(bus.service("me").request, "a.b", {"n": n}, timeout=PATIENCE) == n
             bus.close()
 
 
 def _in_a_fork(work: Callable[[], None], directory: Path) -> None:
-    """Do it in a forked child, which must not run what belongs to the test."""
+    """Run `work` in a forked child, which must not run the clean-up of the test."""
     child = os.fork()
     if not child:
         failed = 1
@@ -378,16 +361,13 @@ def _in_a_fork(work: Callable[[], None], directory: Path) -> None:
             (directory / "error").write_text(traceback.format_exc())
         finally:
             os._exit(failed)
-    code = eventually(
-        lambda: (os.waitpid(child, os.WNOHANG) or (0, 0))[0] and [child], timeout=20, what="the fork ends"
-    )
-    assert code
+    eventually(lambda: os.waitpid(child, os.WNOHANG)[0], what="the fork ends")
     error = directory / "error"
     assert not error.exists(), error.read_text()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_child_asks_on_connections_of_its_own(bus_factory: AppFactory, tmp_path: Path) -> None:
+def test_a_forked_child_requests_over_its_own_connections(bus_factory: AppFactory, tmp_path: Path) -> None:
     app, asker = bus_factory(), bus_factory()
 
     @app.service("a").action("b")
@@ -397,10 +377,10 @@ def test_a_forked_child_asks_on_connections_of_its_own(bus_factory: AppFactory, 
         return [n, message.id]
 
     me = asker.service("me")
-    told = tmp_path / "told"
+    asked_by_child = tmp_path / "asked"
 
     def ask(start: int) -> list[str]:
-        found = [me.request("a.b", {"n": n}, timeout=5) for n in range(start, start + 20)]
+        found = [me.request("a.b", {"n": n}, timeout=PATIENCE) for n in range(start, start + 20)]
         assert [n for n, _ in found] == list(range(start, start + 20))
         return [id for _, id in found]
 
@@ -408,22 +388,22 @@ def test_a_forked_child_asks_on_connections_of_its_own(bus_factory: AppFactory, 
         asked = ask(100)
 
         async def on_a_loop() -> list[Any]:
-            return [await me.arequest("a.b", {"n": n}, timeout=5) for n in range(3)]
+            return [await me.arequest("a.b", {"n": n}, timeout=PATIENCE) for n in range(3)]
 
         assert [n for n, _ in asyncio.run(on_a_loop())] == [0, 1, 2]
-        told.write_text("\n".join(asked))
+        asked_by_child.write_text("\n".join(asked))
 
     with answering(app):
         ids = ask(0)
         with ThreadPoolExecutor(1) as threads:
-            meanwhile = threads.submit(ask, 200)
+            beside = threads.submit(ask, 200)
             _in_a_fork(in_child, tmp_path)
-            ids += meanwhile.result()
-        ids += ask(300) + told.read_text().split("\n")
+            ids += beside.result()
+        ids += ask(300) + asked_by_child.read_text().split("\n")
         assert len(set(ids)) == len(ids)
 
 
-# Those that requests of the parent hold are not the child's.
+# Slots that the parent's requests hold are free in the child.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_child_has_all_its_slots(bus_factory: AppFactory, tmp_path: Path) -> None:
     app, asker = bus_factory(), bus_factory(max_requests=1)
@@ -432,7 +412,7 @@ def test_a_forked_child_has_all_its_slots(bus_factory: AppFactory, tmp_path: Pat
     @app.service("a").action("wait")
     def wait() -> None:
         started.set()
-        go.wait(20)
+        go.wait(PATIENCE)
 
     @app.service("a").action("give")
     async def give() -> int:
@@ -441,11 +421,11 @@ def test_a_forked_child_has_all_its_slots(bus_factory: AppFactory, tmp_path: Pat
     me = asker.service("me")
 
     def in_child() -> None:
-        assert me.request("a.give", timeout=2) == 7
+        assert me.request("a.give", timeout=PATIENCE) == 7
 
     with answering(app), ThreadPoolExecutor(1) as threads:
-        held = threads.submit(me.request, "a.wait", timeout=20)
-        assert started.wait(10)
+        held = threads.submit(me.request, "a.wait", timeout=PATIENCE)
+        assert started.wait(PATIENCE)
         try:
             _in_a_fork(in_child, tmp_path)
         finally:
@@ -461,27 +441,27 @@ def test_connections_end_with_the_threads_and_loops_that_opened_them(bus: Relevo
     me = bus.service("me")
 
     async def ask() -> None:
-        await asyncio.gather(*(me.arequest("a.b", {"n": n}, timeout=10) for n in range(10)))
+        await asyncio.gather(*(me.arequest("a.b", {"n": n}, timeout=PATIENCE) for n in range(10)))
 
     with answering(bus):
-        me.request("a.b", {"n": 1}, timeout=10)
+        me.request("a.b", {"n": 1}, timeout=PATIENCE)
         before = connections(server)
         with ThreadPoolExecutor(20) as threads:
-            list(threads.map(lambda n: me.request("a.b", {"n": n}, timeout=10), range(200)))
+            list(threads.map(lambda n: me.request("a.b", {"n": n}, timeout=PATIENCE), range(60)))
             assert connections(server) <= before + 20
-        for _ in range(5):
+        for _ in range(3):
             asyncio.run(ask())
         eventually(lambda: connections(server) <= before, what="the connections are closed")
 
 
-# --- connections that break, servers that die
+# --- broken connections, dead servers
 
 
 @asynccontextmanager
 async def behind_a_proxy(
     bus_factory: AppFactory, proxy: Proxy, **settings: Any
 ) -> AsyncIterator[tuple[Relevo, Relevo]]:
-    """A worker that is well connected, and who asks from behind a proxy."""
+    """A worker with a good connection, and an app that makes requests through the proxy."""
     app, asker = bus_factory(), bus_factory(url=proxy.url, **settings)
     yield app, asker
     await asker.aclose()
@@ -489,7 +469,7 @@ async def behind_a_proxy(
 
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.usefixtures("many_threads")
-async def test_answers_arrive_although_the_connection_was_cut_meanwhile(
+async def test_answers_given_while_the_connection_is_cut_arrive(
     bus_factory: AppFactory, proxy: Proxy, blocking: bool
 ) -> None:
     async with behind_a_proxy(bus_factory, proxy) as (app, asker):
@@ -498,15 +478,15 @@ async def test_answers_arrive_although_the_connection_was_cut_meanwhile(
 
         async def ask(n: int) -> Any:
             if blocking:
-                return await asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=20)
-            return await me.arequest("a.b", {"n": n}, timeout=20)
+                return await asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=PATIENCE)
+            return await me.arequest("a.b", {"n": n}, timeout=PATIENCE)
 
         async with answering(app):
             asked = [asyncio.create_task(ask(n)) for n in range(8)]
             await gate.reached(8)
             proxy.reset_all()
-            await app.arun(app.now_ms())  # the server has noticed: it tells nothing to a connection that is gone
-            gate.open()  # now: while nobody listens
+            await app.arun(app.now_ms())  # the server has seen the reset: it publishes nothing to that connection
+            gate.open()  # answers are given while no connection listens
             assert await asyncio.gather(*asked) == list(range(8))
             assert await ask(99) == 99
     assert set(gate.runs.values()) == {1}
@@ -532,30 +512,31 @@ async def test_requests_on_a_connection_that_is_cut_again_and_again_all_end(
         async def cut() -> None:
             while not over.is_set():
                 proxy.reset_all()
-                await asyncio.sleep(0.05)
+                wanted = runs.total() + 16
+                await aeventually(lambda: runs.total() >= wanted or over.is_set(), what="16 more requests began")
 
         async def ask(n: int) -> Any:
             if blocking:
-                return await outcome(asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=5))
-            return await outcome(me.arequest("a.b", {"n": n}, timeout=5))
+                return await outcome(asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=PATIENCE))
+            return await outcome(me.arequest("a.b", {"n": n}, timeout=PATIENCE))
 
         async def ask_on(start: int) -> list[Any]:
             return [await ask(n) for n in range(start, start + 10)]
 
         async with answering(app):
             cutting = asyncio.create_task(cut())
-            found = await asyncio.wait_for(asyncio.gather(*(ask_on(start) for start in range(0, 800, 100))), 60)
+            asked = asyncio.gather(*(ask_on(start) for start in range(0, 800, 100)))
+            found = await asyncio.wait_for(asked, PATIENCE)
             over.set()
             await cutting
             await aeventually(lambda: app.queue("a:actions").stats().living == 0, what="nothing is left")
         outcomes = [one for each in found for one in each]
-        print(kinds(outcomes), Counter(runs.values()))
         assert set(kinds(outcomes)) <= {"answer", "RequestTimeout", "ConnectionLost", "ServerUnavailable"}
-        assert kinds(outcomes)["answer"] > 60
+        assert kinds(outcomes)["answer"] > 40, kinds(outcomes)
 
 
-# The answer comes on a connection of its own, so it may be there before the sender knows that it has sent. Nothing is
-# left of a request that was answered: sent again, it would be taken for a new one.
+# The answer comes on another connection, so it may arrive before the acknowledgement. An answered request leaves no
+# record: sent again, it would run as a new one.
 @pytest.mark.parametrize("blocking", [False, True])
 async def test_a_request_whose_acknowledgement_is_lost_runs_once(
     bus_factory: AppFactory, proxy: Proxy, blocking: bool
@@ -567,14 +548,14 @@ async def test_a_request_whose_acknowledgement_is_lost_runs_once(
 
         def ask(n: int) -> Any:
             if blocking:
-                return me.request("a.b", {"n": n}, timeout=5)
-            return asyncio.run_coroutine_threadsafe(me.arequest("a.b", {"n": n}, timeout=5), loop).result(20)
+                return me.request("a.b", {"n": n}, timeout=PATIENCE)
+            return asyncio.run_coroutine_threadsafe(me.arequest("a.b", {"n": n}, timeout=PATIENCE), loop).result()
 
         loop = asyncio.get_running_loop()
 
         def repeatedly() -> None:
             ask(0)  # connections are open, scripts are known
-            for n in range(1, 6):
+            for n in range(1, 4):
                 proxy.delay(0.1)  # as long as it takes to answer it
                 proxy.drop_replies(1)
                 try:
@@ -589,221 +570,202 @@ async def test_a_request_whose_acknowledgement_is_lost_runs_once(
         assert max(gate.runs.values()) == 1, f"ran more than once: {gate.runs}"
 
 
-async def test_who_asks_over_a_connection_that_fell_silent_gets_an_end_in_time(
+async def test_a_request_over_a_connection_that_fell_silent_does_not_wait_for_its_timeout(
     bus_factory: AppFactory, proxy: Proxy
 ) -> None:
     async with behind_a_proxy(bus_factory, proxy, call_timeout=0.5, connect_timeout=0.5) as (app, asker):
         gate = Gate(app)
         me = asker.service("me")
         async with answering(app):
-            asked = [asyncio.create_task(outcome(me.arequest("a.b", {"n": n}, timeout=2))) for n in range(5)]
-            await gate.reached(5)
+            while not gate.runs:  # on a slow machine such a short `call_timeout` may end the request before it runs
+                asked = asyncio.create_task(outcome(me.arequest("a.b", {"n": 1}, timeout=NEVER)))
+                await aeventually(lambda: gate.runs or asked.done())
             proxy.black_hole()
             gate.open()
-            began = time.monotonic()
-            found = await asyncio.wait_for(asyncio.gather(*asked), 20)
-            assert time.monotonic() - began < 10
-            assert set(kinds(found)) <= {"answer", "RequestTimeout"}
-            await aeventually(lambda: outcome(me.arequest("a.b", {"n": 9}, timeout=2)), timeout=10)
+            await asyncio.wait_for(asked, PATIENCE)
+            errors = (BusError, StoreError)
+            assert await aeventually(lambda: me.arequest("a.b", {"n": 9}, timeout=PATIENCE), errors=errors) == 9
 
 
-# Sending it and cancelling it after that take part of its time, too, whatever `call_timeout` and `connect_timeout` say.
+# Sending and cancelling count towards the timeout of the request, whatever `call_timeout` and `connect_timeout` are.
 @pytest.mark.parametrize("blocking", [False, True])
-async def test_a_request_to_a_server_that_does_not_answer_ends_in_its_own_time(
-    bus_factory: AppFactory, proxy: Proxy, blocking: bool
+@pytest.mark.parametrize("is_first", [False, True])
+async def test_a_request_to_a_server_that_does_not_answer_ends_at_its_own_timeout(
+    bus_factory: AppFactory, proxy: Proxy, blocking: bool, is_first: bool
 ) -> None:
-    settings = {"call_timeout": 30, "connect_timeout": 30}  # for so long it would be waited for otherwise
-    async with behind_a_proxy(bus_factory, proxy, **settings) as (app, asker):
+    async with behind_a_proxy(bus_factory, proxy, call_timeout=NEVER, connect_timeout=NEVER) as (app, asker):
         gate = Gate(app)
         gate.open()
         me = asker.service("me")
         async with answering(app):
-            assert await me.arequest("a.b", {"n": 1}, timeout=20) == 1
-            assert await asyncio.to_thread(me.request, "a.b", {"n": 2}, timeout=20) == 2
+            if not is_first:
+                assert await me.arequest("a.b", {"n": 1}, timeout=PATIENCE) == 1
+                assert await asyncio.to_thread(me.request, "a.b", {"n": 2}, timeout=PATIENCE) == 2
             proxy.black_hole_all()
-            began = time.monotonic()
-            asked = (
-                asyncio.to_thread(me.request, "a.b", {"n": 3}, timeout=0.5)
-                if blocking
-                else me.arequest("a.b", timeout=0.5)
-            )
-            found = await outcome(asked)
-            took = time.monotonic() - began
-            proxy.heal()
+            asked = asyncio.to_thread(me.request, "a.b", timeout=0.3) if blocking else me.arequest("a.b", timeout=0.3)
+            try:
+                found = await asyncio.wait_for(outcome(asked), PATIENCE)
+            finally:
+                proxy.heal()
+                proxy.reset_all()
         assert isinstance(found, RequestTimeout | StoreError)
-        assert took < 10, f"half a second took {took:.1f} s"
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_requests_to_a_server_that_is_restarted_all_end(mortal: Server, how: str) -> None:
-    """And it goes on working after that."""
     app = Relevo("nooble", url=mortal.url, env="test", prefix="b", lease=2)
-    runs: Counter[int] = Counter()
+    found: list[Any] = []
 
     @app.service("a").action("b")
     async def work(n: int) -> int:
-        runs[n] += 1
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         return n
 
     me = app.service("me")
     over = asyncio.Event()
 
-    async def ask_on(start: int) -> list[Any]:
-        found = []
-        for n in range(start, start + 1_000):
-            if over.is_set():
-                break
-            found.append(await outcome(me.arequest("a.b", {"n": n}, timeout=4)))
+    async def ask_on() -> None:
+        while not over.is_set():
+            found.append(await outcome(me.arequest("a.b", {"n": 1}, timeout=4)))
             await asyncio.sleep(0.01)
-        return found
+
+    async def answered(count: int) -> None:
+        wanted = kinds(found)["answer"] + count
+        await aeventually(lambda: kinds(found)["answer"] >= wanted, what=f"{count} more requests are answered")
 
     async with answering(app):
-        asked = [asyncio.create_task(ask_on(start)) for start in range(0, 20_000, 1_000)]
-        for _ in range(2):
-            before = runs.total()
-            await aeventually(lambda: runs.total() > before + 40, what="requests are answered")
-            await asyncio.to_thread(mortal.stop if how == "stopped" else mortal.kill)
-            await asyncio.to_thread(mortal.start)
-        before = runs.total()
-        await aeventually(lambda: runs.total() > before + 40, what="requests are answered after the restarts")
+        asked = [asyncio.create_task(ask_on()) for _ in range(10)]
+        await answered(30)
+        await asyncio.to_thread(mortal.stop if how == "stopped" else mortal.kill)
+        await asyncio.to_thread(mortal.start)
+        await answered(30)
         over.set()
-        outcomes = [one for each in await asyncio.wait_for(asyncio.gather(*asked), 20) for one in each]
-        print(kinds(outcomes))
-        assert kinds(outcomes)["answer"] > 100
-        assert set(kinds(outcomes)) <= {"answer", "RequestTimeout", "ServerUnavailable", "ConnectionLost", "NotNow"}
-        assert await me.arequest("a.b", {"n": -1}, timeout=5) == -1
+        await asyncio.wait_for(asyncio.gather(*asked), PATIENCE)
+        assert set(kinds(found)) <= {"answer", "RequestTimeout", "ServerUnavailable", "ConnectionLost", "NotNow"}
+        assert await me.arequest("a.b", {"n": -1}, timeout=PATIENCE) == -1
         await aeventually(lambda: app.queue("a:actions").stats().living == 0, what="nothing is left")
-    assert -1 not in dict(mortal.keys()).values(), "nothing without an end"
+    assert -1 not in dict(mortal.keys()).values(), "a key without an expiry is left"
     app.close()
 
 
-async def test_a_server_that_forgets_its_scripts_is_told_them_again(mortal: Server) -> None:
-    app = Relevo("nooble", url=mortal.url, env="test", prefix="b")
+async def test_scripts_are_loaded_again_after_the_server_lost_them(mortal: Server) -> None:
+    app = Relevo("nooble", url=mortal.url, env="test", prefix="b", **PATIENT)
     gate = Gate(app)
     gate.open()
     async with answering(app):
-        for n in range(20):
+        for n in range(3):
             mortal.command("SCRIPT", "FLUSH")
-            assert await app.service("me").arequest("a.b", {"n": n}, timeout=5) == n
-            assert await asyncio.to_thread(app.service("me").request, "a.b", {"n": n}, timeout=5) == n
+            assert await app.service("me").arequest("a.b", {"n": n}, timeout=PATIENCE) == n
+            assert await asyncio.to_thread(app.service("me").request, "a.b", {"n": n}, timeout=PATIENCE) == n
     app.close()
 
 
-# A failover to an empty replica, or no persistence: until workers say again that they serve, there is nobody to ask.
-async def test_a_server_that_lost_its_memory_knows_who_serves_soon_after(engine: str, tmp_path: Path) -> None:
+# A failover to an empty replica, or no persistence: requests fail until the workers announce their services again.
+async def test_workers_announce_their_services_again_after_the_server_lost_its_data(
+    engine: str, tmp_path: Path
+) -> None:
     with Server(engine, directory=tmp_path / "forgetful") as server:
         app = Relevo("nooble", url=server.url, env="test", prefix="b", lease=2)
         gate = Gate(app)
         gate.open()
         async with answering(app):
-            assert await app.service("me").arequest("a.b", timeout=5) == 0
+            assert await app.service("me").arequest("a.b", timeout=PATIENCE) == 0
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
             await aeventually(
-                lambda: app.service("me").arequest("a.b", {"n": 1}, timeout=2),
-                timeout=4,
+                lambda: app.service("me").arequest("a.b", {"n": 1}, timeout=PATIENCE),
                 errors=(NoResponders, StoreError, RequestTimeout),
-                what="somebody serves it",
+                what="the worker is known again",
             )
         app.close()
 
 
-async def test_the_first_request_of_a_process_to_a_server_that_does_not_answer_ends_in_its_own_time(
-    bus_factory: AppFactory, proxy: Proxy
-) -> None:
-    proxy.black_hole_all()
-    asker = bus_factory(url=proxy.url, call_timeout=30, connect_timeout=30)
-    began = time.monotonic()
-    assert isinstance(await outcome(asker.service("me").arequest("a.b", timeout=0.5)), RequestTimeout | StoreError)
-    assert time.monotonic() - began < 10
-    began = time.monotonic()
-    asked = asyncio.to_thread(asker.service("me").request, "a.b", timeout=0.5)
-    assert isinstance(await outcome(asked), RequestTimeout | StoreError)
-    assert time.monotonic() - began < 10
-    proxy.heal()
-    await asker.aclose()
-
-
 @pytest.mark.usefixtures("many_threads")
-async def test_requests_with_hardly_any_time_leave_nothing_behind(bus: Relevo) -> None:
-    """Their time ends anywhere on the way, also between sending them and knowing that they were sent."""
+async def test_requests_with_tiny_timeouts_leave_nothing_behind(bus: Relevo) -> None:
+    """They time out at any point, also between sending and the acknowledgement."""
     me = bus.service("me")
-    for n in range(0, 200, 20):
+    for n in range(0, 200, 40):
         asked = []
         for i in range(n, n + 20):
             data, limit = {"text": "x" * (100_000 if i % 3 == 0 else 1)}, 1e-5 + i / 20_000
             asked.append(outcome(me.arequest("a.b", data, timeout=limit, wait=True)))
             asked.append(outcome(asyncio.to_thread(me.request, "a.b", data, timeout=limit, wait=True)))
         assert kinds(await asyncio.gather(*asked)) == {"RequestTimeout": 40}
-    await aeventually(lambda: bus.queue("a:actions").stats().living == 0, what="all are cancelled: nobody else would")
+    await aeventually(lambda: bus.queue("a:actions").stats().living == 0, what="all are cancelled")
     assert not [key for key in await keys(bus) if "carried" in key or "ended" in key or "waiters" in key]
     await bus.aclose()
 
 
-def test_who_does_not_read_its_answers_loses_some_and_waits_for_none(engine: str, tmp_path: Path) -> None:
-    """The server hangs up on a listener that does not read, and the answers are gone. Who asked is told so at once."""
+def test_requests_whose_answers_were_lost_because_the_loop_did_not_read_them_end_at_once(
+    engine: str, tmp_path: Path
+) -> None:
+    """The server disconnects a listener that does not read; the requests then do not wait for their timeouts."""
     config = {"client-output-buffer-limit": "pubsub 2mb 1mb 1"}
     with Server(engine, directory=tmp_path / "impatient", config=config) as server:
-        app, asker = (Relevo(name, url=server.url, env="test", prefix="b") for name in ("app", "asker"))
+        app, asker = (Relevo(name, url=server.url, env="test", prefix="b", **PATIENT) for name in ("app", "asker"))
+
+        runs: list[int] = []
+        go = threading.Event()
 
         @app.service("a").action("b")
         async def give() -> str:
+            runs.append(1)
+            await aeventually(go.is_set)
             return "x" * 500_000
 
         async def ask() -> Counter[str]:
             me = asker.service("me")
-            asked = [asyncio.create_task(outcome(me.arequest("a.b", timeout=20))) for _ in range(60)]
-            await asyncio.sleep(0.02)
-            time.sleep(0.7)  # the loop stands still
-            found = await asyncio.wait_for(asyncio.gather(*asked), 10)
-            assert len(await me.arequest("a.b", timeout=5)) == 500_000, "and the next one is answered"
+            asked = [asyncio.create_task(outcome(me.arequest("a.b", timeout=NEVER))) for _ in range(60)]
+            await aeventually(lambda: len(runs) == 60)
+            go.set()
+            eventually(
+                lambda: app.queue("a:actions").stats().living == 0, what="all are answered; this loop stands still"
+            )
+            found = await asyncio.wait_for(asyncio.gather(*asked), PATIENCE)
+            assert len(await me.arequest("a.b", timeout=PATIENCE)) == 500_000, "the next one is answered"
             return kinds(found)
 
-        with answering(app):
+        with answering(app, concurrency=60):
             found = asyncio.run(ask())
         assert set(found) <= {"answer", "RequestTimeout"}
+        assert found["RequestTimeout"], "the server did not disconnect the listener"
         asker.close()
         app.close()
 
 
-# --- what others may do to it
+# --- foreign messages and odd names
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("blocking", [False, True])
-@pytest.mark.parametrize(
-    "garbage",
-    [b"", b"x", b"\xff" * 40, b"0" * 20 + b'{"state":"moon"}', b"ID", b"ID{", b"ID\xff"],
-    ids=["nothing", "short", "no text", "unknown state", "no record", "half a record", "no JSON"],
-)
-async def test_what_a_stranger_says_to_an_inbox_disturbs_nobody(
-    bus_factory: AppFactory, server: Server, blocking: bool, garbage: bytes
+async def test_garbage_published_to_an_inbox_is_ignored(
+    bus_factory: AppFactory, server: Server, blocking: bool
 ) -> None:
-    """ID: of a request that is under way. Also a newer version may say what this one cannot read."""
+    """ID stands for a request that is under way. A newer version may publish what this one cannot read."""
     app, asker = bus_factory(), bus_factory("asker")
     gate = Gate(app)
     me = asker.service("me")
 
     async def ask(n: int) -> Any:
         if blocking:
-            return await outcome(asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=2))
-        return await outcome(me.arequest("a.b", {"n": n}, timeout=2))
+            return await outcome(asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=PATIENCE))
+        return await outcome(me.arequest("a.b", {"n": n}, timeout=PATIENCE))
 
     async with answering(app):
         asked = [asyncio.create_task(ask(n)) for n in range(3)]
         await gate.reached(3)
         running = (await app.queue("a:actions").ajobs(state="running"))[0].id
         (channel,) = server.command("PUBSUB", "CHANNELS", f"*{app.settings.prefix}*asker*inbox*")
-        for _ in range(2):
-            server.command("PUBLISH", channel, garbage.replace(b"ID", running.encode()))
+        for garbage in (b"", b"x", b"\xff" * 40, b"0" * 20 + b'{"state":"moon"}', b"ID", b"ID{", b"ID\xff"):
+            for _ in range(2):
+                server.command("PUBLISH", channel, garbage.replace(b"ID", running.encode()))
         gate.open()
         assert await asyncio.gather(*asked) == [0, 1, 2]
         assert await ask(7) == 7
     await asker.aclose()
 
 
-# The name of an app is part of the channel of its inbox, and who waits is noted as channels parted by spaces.
+# The name of an app is part of the channel of its inbox, and waiting inboxes are stored separated by spaces.
 @pytest.mark.parametrize("name", ["my shop", "a\tb", "a:b", "é", "{x}", "a%b"])
 async def test_an_app_may_have_any_name_that_is_not_refused(server: Server, name: str) -> None:
     prefix = f"b{uuid4().hex[:12]}"
@@ -815,26 +777,26 @@ async def test_an_app_may_have_any_name_that_is_not_refused(server: Server, name
     gate.open()
     try:
         async with answering(app):
-            assert await app.service("me").arequest("a.b", {"n": 7}, timeout=1) == 7
-            assert await asyncio.to_thread(app.service("me").request, "a.b", {"n": 8}, timeout=1) == 8
+            assert await app.service("me").arequest("a.b", {"n": 7}, timeout=PATIENCE) == 7
+            assert await asyncio.to_thread(app.service("me").request, "a.b", {"n": 8}, timeout=PATIENCE) == 8
     finally:
         app.close()
         remove(server, prefix)
 
 
-# In a cluster PUBLISH counts only those who listen at the same node: by its count most answers would be unheard.
+# In a cluster PUBLISH counts only the listeners of the same node: by its count most answers would be undelivered.
 @pytest.mark.slow
-async def test_in_a_cluster_answers_are_heard_whatever_node_they_come_from(engine: str, tmp_path: Path) -> None:
+async def test_in_a_cluster_answers_from_every_node_arrive(engine: str, tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster", engine) as cluster:
-        app = Relevo("nooble", url=cluster.url, env="test", prefix="b")
+        app = Relevo("nooble", url=cluster.url, env="test", prefix="b", **PATIENT)
         for n in range(6):
             Gate(app, f"s{n}.b").open()
         me = app.service("me")
         async with answering(app):
-            asked = [outcome(me.arequest(f"s{n % 6}.b", {"n": n}, timeout=10)) for n in range(60)]
+            asked = [outcome(me.arequest(f"s{n % 6}.b", {"n": n}, timeout=PATIENCE)) for n in range(60)]
             assert await asyncio.gather(*asked) == list(range(60))
             for n in range(6):
-                assert await asyncio.to_thread(me.request, f"s{n}.b", {"n": n}, timeout=5) == n
+                assert await asyncio.to_thread(me.request, f"s{n}.b", {"n": n}, timeout=PATIENCE) == n
             with pytest.raises(NoResponders):
                 await me.arequest("s0.c")
             totals = [app.queue(f"s{n}:actions").stats().totals for n in range(6)]

@@ -1,4 +1,4 @@
-"""Requests: each ends in one of answer, fault, time-out or nobody there, in its time, and leaves nothing behind."""
+"""Requests: each ends with an answer, a fault, a timeout or NoResponders, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,9 +20,10 @@ from relevo.context import JobContext, running
 from relevo.errors import RemoteError, RequestTimeout
 from relevo.model.message import DEEPEST
 from relevo.store.plan import Call
-from tests.answering import Gate, answering, kinds, outcome
+from relevo.worker.run import Run
+from tests.answering import Gate, answering, keys, kinds, outcome, times_out
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.process import bus_services
 from tests.servers import Server
 
@@ -46,16 +48,20 @@ async def many_threads() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
 
 
-async def keys(app: Relevo) -> list[str]:
-    """Keys under this app's prefix."""
-    found: list[bytes] = await app.arun(Call([b"KEYS", f"*{app.settings.prefix}*".encode()]))
-    return sorted(key.decode() for key in found)
+@pytest.fixture
+def timed(bus_factory: AppFactory) -> Relevo:
+    """An app whose clock a test can move; its leases outlast the moves."""
+    return bus_factory(_clock_key=f"relevo-test-clock-{uuid4().hex}", lease="10h")
 
 
-# --- what a request says
+async def move(app: Relevo, ms: int) -> None:
+    await app.arun(Call([b"SET", app._clock_key.encode(), ms, b"EX", 600]))
 
 
-async def test_a_handler_knows_the_whole_message(bus: Relevo) -> None:
+# --- what a request carries
+
+
+async def test_a_handler_sees_the_whole_message(bus: Relevo) -> None:
     found = []
 
     @bus.service("a").action("b")
@@ -65,6 +71,7 @@ async def test_a_handler_knows_the_whole_message(bus: Relevo) -> None:
 
     async with answering(bus):
         instance = bus.bus.instance
+        before_ms = time.time() * 1000
         await bus.service("me").arequest(
             "a.b",
             tenant="acme",
@@ -74,8 +81,9 @@ async def test_a_handler_knows_the_whole_message(bus: Relevo) -> None:
             correlation_id="op-1",
             traceparent=TRACE,
             version="2",
-            timeout=5,
+            timeout=PATIENCE,
         )
+        after_ms = time.time() * 1000
         ((message, id, worker),) = found
         assert message is not None
         assert (message.id, message.type, message.attempt, message.intent) == (id, "a.b", 1, "request")
@@ -85,16 +93,17 @@ async def test_a_handler_knows_the_whole_message(bus: Relevo) -> None:
         assert message.reply_to == f"{bus.settings.prefix}:test:me:responses:{instance}"
         assert (message.traceparent, message.tracestate) == (TRACE, "")
         assert message.deadline_ms is not None
-        assert 0 < message.deadline_ms - time.time() * 1000 <= 5_000
+        assert before_ms - 1_000 < message.deadline_ms - PATIENCE * 1000 < after_ms + 1_000
         assert worker == instance
 
 
-@pytest.mark.parametrize("where", EXECUTORS)
-async def test_what_a_message_belongs_to_is_handed_on_by_a_nested_request(nooble: Relevo, where: str) -> None:
+@pytest.mark.parametrize("where", [*EXECUTORS, "on_loop_of_process"])
+async def test_a_nested_request_inherits_the_headers_and_the_deadline(nooble: Relevo, where: str) -> None:
     me = nooble.service("me")
     async with answering(nooble) as worker:
         answer = await me.arequest(
             f"front.ask_{where}",
+            {"timeout": 86_400.0},
             tenant="acme",
             tier="free",
             session="s1",
@@ -102,8 +111,9 @@ async def test_what_a_message_belongs_to_is_handed_on_by_a_nested_request(nooble
             correlation_id="op-1",
             traceparent=TRACE,
             version="9",
-            timeout=20,
+            timeout=PATIENCE,
         )
+        earlier = await me.arequest(f"front.ask_{where}", {"timeout": PATIENCE}, timeout=86_400)
     mine, theirs = answer["mine"], answer["theirs"]
     for name in ("tenant", "tier", "session", "conversation_id", "correlation_id", "traceparent"):
         assert theirs[name] == mine[name] != "", name
@@ -113,12 +123,14 @@ async def test_what_a_message_belongs_to_is_handed_on_by_a_nested_request(nooble
     assert theirs["instance"] == worker.id
     assert theirs["version"] == "", "a version is of one message"
     assert theirs["reply_to"] == f"{nooble.settings.prefix}:test:front:responses:{worker.id}"
-    assert (mine["pid"] == os.getpid()) is (where != "in_process")
+    assert (mine["pid"] == os.getpid()) is (where in ("on_loop", "in_thread"))
     assert theirs["pid"] == os.getpid()
+    assert -1_000 < theirs["deadline_ms"] - mine["deadline_ms"] < 3_600_000, "the outer deadline bounds the inner one"
+    assert earlier["theirs"]["deadline_ms"] < earlier["mine"]["deadline_ms"] - 3_600_000, "its own timeout is shorter"
 
 
 @pytest.mark.parametrize("where", EXECUTORS)
-async def test_what_a_message_belongs_to_is_handed_on_by_a_send(nooble: Relevo, where: str) -> None:
+async def test_a_nested_send_inherits_the_headers(nooble: Relevo, where: str) -> None:
     bus_services.noted.clear()
     async with answering(nooble):
         await nooble.service("me").arequest(
@@ -128,7 +140,7 @@ async def test_what_a_message_belongs_to_is_handed_on_by_a_send(nooble: Relevo, 
             session="s1",
             task="chat-7",
             traceparent=TRACE,
-            timeout=20,
+            timeout=PATIENCE,
         )
         await aeventually(lambda: bus_services.noted, what="the message was handled")
     (noted,) = bus_services.noted
@@ -138,7 +150,7 @@ async def test_what_a_message_belongs_to_is_handed_on_by_a_send(nooble: Relevo, 
     assert noted["causation_id"] not in ("", noted["id"])
 
 
-async def test_an_operation_without_a_name_is_named_by_its_first_message(nooble: Relevo) -> None:
+async def test_an_operation_without_a_correlation_id_has_the_id_of_its_first_message(nooble: Relevo) -> None:
     async with answering(nooble):
         answer = await nooble.service("me").arequest("front.ask_on_loop")
     mine, theirs = answer["mine"], answer["theirs"]
@@ -146,8 +158,8 @@ async def test_an_operation_without_a_name_is_named_by_its_first_message(nooble:
     assert theirs["correlation_id"] == mine["id"] == theirs["causation_id"]
 
 
-async def test_tasks_that_run_at_once_do_not_take_each_others_belongings(bus: Relevo) -> None:
-    """What is being worked on is known per task, per thread, and by what they start."""
+async def test_concurrent_handlers_keep_their_own_headers(bus: Relevo) -> None:
+    """The current job is known per asyncio task and per thread, and by those they start."""
     svc = bus.service("a")
 
     @svc.action("inner")
@@ -164,29 +176,29 @@ async def test_tasks_that_run_at_once_do_not_take_each_others_belongings(bus: Re
 
     me = bus.service("me")
     async with answering(bus):
-        answers = await asyncio.gather(*(me.arequest("a.outer", tenant=f"t{n}") for n in range(20)))
-    assert answers == [[f"t{n}", f"t{n}", "other"] for n in range(20)]
+        answers = await asyncio.gather(*(me.arequest("a.outer", tenant=f"t{n}") for n in range(10)))
+    assert answers == [[f"t{n}", f"t{n}", "other"] for n in range(10)]
     assert running.get() is None
 
 
-async def test_who_calls_itself_is_stopped_before_it_goes_on_for_ever(bus: Relevo) -> None:
+async def test_an_action_that_requests_itself_is_stopped_at_the_depth_limit(bus: Relevo) -> None:
     svc = bus.service("a")
     runs = []
 
     @svc.action("b")
     async def again(n: int) -> int:
         runs.append(n)
-        found: int = await svc.arequest("a.b", {"n": n + 1}, timeout=20)
+        found: int = await svc.arequest("a.b", {"n": n + 1}, timeout=PATIENCE)
         return found
 
     async with answering(bus):
         with pytest.raises(RemoteError, match="RemoteError") as caught:
-            await bus.service("me").arequest("a.b", {"n": 0}, timeout=20)
+            await bus.service("me").arequest("a.b", {"n": 0}, timeout=PATIENCE)
     assert runs == list(range(DEEPEST + 1))
     assert caught.value.type == "relevo.errors.RemoteError"
 
 
-async def test_sends_that_cause_sends_are_stopped_as_well(bus: Relevo) -> None:
+async def test_an_action_that_sends_to_itself_is_stopped_at_the_depth_limit(bus: Relevo) -> None:
     svc = bus.service("a")
     runs = []
 
@@ -197,169 +209,157 @@ async def test_sends_that_cause_sends_are_stopped_as_well(bus: Relevo) -> None:
 
     async with answering(bus):
         await bus.service("me").asend("a.b")
-        await aeventually(lambda: bus.dead.list(), what="the last one fails")
+        await aeventually(lambda: bus.dead.list(), what="the last message is dead-lettered")
     assert len(runs) == DEEPEST + 1
 
 
-# --- time
+# --- timeouts
 
 
-@pytest.mark.parametrize("where", [*EXECUTORS, "on_loop_of_process"])
-async def test_a_nested_request_has_no_more_time_than_the_one_it_is_for(nooble: Relevo, where: str) -> None:
-    me = nooble.service("me")
-    async with answering(nooble):
-        answer = await me.arequest(f"front.ask_{where}", {"timeout": 3600.0}, timeout=10)
-        mine, theirs = answer["mine"]["deadline_ms"], answer["theirs"]["deadline_ms"]
-        assert theirs <= mine + 250, "but for the way to the server"
-        assert theirs > mine - 1_000
-        answer = await me.arequest(f"front.ask_{where}", {"timeout": 4.0}, timeout=10)
-        assert answer["theirs"]["deadline_ms"] < answer["mine"]["deadline_ms"] - 4_000, "and less if it says so"
-
-
-def test_a_request_is_not_sent_if_the_time_of_the_one_it_is_for_is_up(bus: Relevo) -> None:
+def test_a_nested_request_is_not_sent_after_the_outer_deadline(bus: Relevo) -> None:
     me = bus.service("me")
     token = running.set(JobContext("j" * 20, "x:actions", "x.y", deadline_at=time.monotonic() - 0.001))
     try:
-        began = time.monotonic()
         with pytest.raises(RequestTimeout, match=r"a\.b was not sent: the time of the request j+ "):
             me.request("a.b", wait=True)
-        assert time.monotonic() - began < 5
     finally:
         running.reset(token)
     assert bus.run(Call([b"EXISTS", bus.keys_of("a:actions").key("jobs")])) == 0
 
 
-async def test_a_chain_of_requests_ends_with_the_time_of_the_first(bus: Relevo) -> None:
-    ended = []
+async def test_a_chain_of_requests_ends_at_the_deadline_of_the_first(bus: Relevo) -> None:
+    began, ended = [], []
 
     for n in range(5):
         svc = bus.service(f"s{n}")
 
         @svc.action("go")
         async def go(n: int, svc: Any = svc) -> None:
+            began.append(n)
             try:
-                await (asyncio.sleep(60) if n == 4 else svc.arequest(f"s{n + 1}.go", {"n": n + 1}, timeout=60))
+                if n == 4:
+                    await asyncio.Event().wait()
+                await svc.arequest(f"s{n + 1}.go", {"n": n + 1}, timeout=86_400)
             finally:
                 ended.append(n)
 
     async with answering(bus):
-        began = time.monotonic()
-        with pytest.raises(RequestTimeout):
-            await bus.service("me").arequest("s0.go", {"n": 0}, timeout=0.5)
-        assert 0.4 < time.monotonic() - began < 15
-        await aeventually(lambda: sorted(ended) == [0, 1, 2, 3, 4], what="all of them have ended")
-        assert time.monotonic() - began < 20
+        me = bus.service("me")
+        await times_out(lambda timeout: me.arequest("s0.go", {"n": 0}, timeout=timeout), once=lambda: 4 in began)
+        await aeventually(lambda: sorted(ended) == sorted(began), what="all handlers have ended")
 
 
-async def test_no_answer_in_time_is_a_timeout_whoever_notices_it_first(bus: Relevo) -> None:
-    """Both sides watch the time. Who asked is told the same, whichever clock is a little ahead."""
+async def test_no_answer_before_the_deadline_is_a_timeout(bus: Relevo) -> None:
+    """Client and worker both watch the deadline; the error is the same, whichever notices first."""
     gate = Gate(bus)
     async with answering(bus):
         me = bus.service("me")
-        asked = [outcome(me.arequest("a.b", {"n": n}, timeout=0.3 + n / 1000)) for n in range(300)]
-        assert kinds(await asyncio.gather(*asked)) == {"RequestTimeout": 300}
+        asked = [outcome(me.arequest("a.b", {"n": n}, timeout=0.3 + n / 1000)) for n in range(100)]
+        assert kinds(await asyncio.gather(*asked)) == {"RequestTimeout": 100}
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0, what="nothing is left")
-        assert len(gate.cancelled) == gate.runs.total(), "nobody works on"
+        await aeventually(lambda: len(gate.cancelled) == gate.runs.total(), what="no handler runs on")
 
 
-async def test_a_request_that_nobody_could_begin_in_time_never_runs(bus: Relevo) -> None:
-    """Under a key it is not cancelled by who gives up, as it is not when that process was killed."""
-    gate = Gate(bus)
+async def test_a_request_that_no_worker_began_before_its_deadline_never_runs(timed: Relevo) -> None:
+    """With an idempotency key, giving up does not cancel a request; neither does killing the process that asked."""
+    gate = Gate(timed)
     gate.open()
-    me = bus.service("me")
-    asked = [me.arequest("a.b", {"n": n}, timeout=0.2, wait=True, idempotency_key=f"k{n}") for n in range(10)]
-    assert kinds(await asyncio.gather(*map(outcome, asked))) == {"RequestTimeout": 10}
-    queue = bus.queue("a:actions")
-    assert queue.stats().ready == 10
-    async with answering(bus):
-        await aeventually(lambda: queue.stats().living == 0, what="they are dropped")
+    me, queue = timed.service("me"), timed.queue("a:actions")
+    asked = [
+        asyncio.create_task(me.arequest("a.b", {"n": n}, timeout=1_000, wait=True, idempotency_key=f"k{n}"))
+        for n in range(5)
+    ]
+    await aeventually(lambda: queue.stats().ready == 5)
+    for one in asked:
+        one.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await move(timed, 3_600_000)
+    async with answering(timed):
+        await aeventually(lambda: queue.stats().living == 0, what="the requests expired")
         assert await me.arequest("a.b", {"n": 99}) == 99
     assert gate.runs == {99: 1}
-    assert queue.stats().totals["expired"] == 10
-    assert not [key for key in await keys(bus) if "ended" in key]
+    assert queue.stats().totals["expired"] == 5
+    assert not [key for key in await keys(timed) if "ended" in key]
 
 
-async def test_the_time_is_the_servers(bus_factory: AppFactory) -> None:
-    """A request for a minute, and a server whose clock moves on by an hour: it is late, whatever clocks are here."""
-    clock = f"relevo-test-clock-{uuid4().hex}"
-    app = bus_factory(_clock_key=clock)
-    gate = Gate(app)
+async def test_the_server_clock_decides_whether_a_request_is_late(timed: Relevo) -> None:
+    gate = Gate(timed)
     gate.open()
-    await app.arun(Call([b"SET", clock.encode(), -86_400_000, b"PX", 60_000]))
-    began = time.monotonic()
-    asked = asyncio.create_task(app.service("me").arequest("a.b", timeout=60, wait=True))
-    await aeventually(lambda: app.queue("a:actions").stats().ready == 1)
-    await app.arun(Call([b"SET", clock.encode(), 3_600_000, b"PX", 60_000]))
-    async with answering(app):
-        with pytest.raises(RequestTimeout, match="could not be answered within 60 s"):
-            await asked
-        assert time.monotonic() - began < 10
-        assert await app.service("me").arequest("a.b", {"n": 1}, timeout=5) == 1
+    await move(timed, -86_400_000)
+    asked = asyncio.create_task(timed.service("me").arequest("a.b", timeout=3_000, wait=True))
+    await aeventually(lambda: timed.queue("a:actions").stats().ready == 1)
+    await move(timed, 3_600_000)
+    async with answering(timed):
+        with pytest.raises(RequestTimeout, match="could not be answered within 3000 s"):
+            await asyncio.wait_for(asked, PATIENCE)
+        assert await timed.service("me").arequest("a.b", {"n": 1}) == 1
     assert gate.runs == {1: 1}
 
 
-# A worker takes as many requests as it has slots for all kinds of functions, and those for threads wait inside it.
-@pytest.mark.parametrize("where", ["thread", "loop"])
-async def test_a_request_that_waits_inside_a_worker_beyond_its_time_never_runs(bus: Relevo, where: str) -> None:
-    runs: list[tuple[int, float]] = []
-    limit, seconds = 0.5, 0.3
-    began = time.monotonic()
+# A worker with async actions takes more requests than it has threads; those for threads wait inside the worker.
+async def test_a_request_that_waits_for_a_thread_beyond_its_deadline_never_runs(bus: Relevo) -> None:
+    runs: list[int] = []
+    go = threading.Event()
 
+    @bus.service("a").action("b")
     def block(n: int) -> None:
-        runs.append((n, time.monotonic() - began))
-        time.sleep(seconds)
-
-    async def wait(n: int) -> None:
-        runs.append((n, time.monotonic() - began))
-        await asyncio.sleep(seconds)
-
-    handler: Any = block if where == "thread" else wait
-    bus.service("a").action("b")(handler)
+        runs.append(n)
+        go.wait(PATIENCE)
 
     @bus.service("a").action("other")
-    async def other() -> None:
-        """So that the worker takes more than its threads can do."""
+    async def other() -> None: ...
 
-    me = bus.service("me")
-    async with answering(bus, threads=1, concurrency=1 if where == "loop" else 50):
-        began = time.monotonic()
-        asked = [me.arequest("a.b", {"n": n}, timeout=limit, idempotency_key=f"k{n}") for n in range(8)]
-        found = await asyncio.gather(*map(outcome, asked))
-        await aeventually(lambda: bus.queue("a:actions").stats().living == 0, what="all have ended")
-    assert "answer" in kinds(found)
-    late = [(n, round(at, 2)) for n, at in runs if at > limit + 0.1]
-    assert not late, f"began after {limit} s: {late}"
+    me, queue = bus.service("me"), bus.queue("a:actions")
+    async with answering(bus, threads=1, concurrency=50) as worker:
+        assert worker._hands is not None
+        runs_here = worker._hands.runs
+
+        def waiting() -> list[Run]:
+            return [run for run in runs_here.values() if run.is_waiting]
+
+        first = asyncio.create_task(me.arequest("a.b", {"n": 0}, timeout=PATIENCE))
+        await aeventually(lambda: runs == [0])
+        await times_out(
+            lambda timeout: me.arequest("a.b", {"n": 1}, timeout=timeout, idempotency_key=f"k{timeout}"), once=waiting
+        )
+        await aeventually(lambda: queue.stats().ready == 0 and all(run.is_too_late for run in waiting()))
+        go.set()
+        await first
+        await aeventually(lambda: queue.stats().living == 0, what="all have ended")
+    assert runs == [0]
 
 
-# --- answers that nobody waits for
+# --- answers that come too late
 
 
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.usefixtures("many_threads")
 async def test_an_answer_that_comes_too_late_is_dropped_and_counted(bus_factory: AppFactory, blocking: bool) -> None:
     app, asker = bus_factory(), bus_factory()
+    began: list[int] = []
+    given_up = asyncio.Event()
 
     @app.service("a").action("b")
-    async def stubborn(n: int) -> int:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
-        return n
+    async def stubborn() -> None:
+        began.append(1)
+        while not given_up.is_set():  # the worker may notice the deadline before the client does
+            with suppress(asyncio.CancelledError):
+                await given_up.wait()
 
     me = asker.service("me")
 
-    async def ask(n: int) -> Any:
+    def ask(timeout: float) -> Awaitable[Any]:
         if blocking:
-            return await asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=0.1)
-        return await me.arequest("a.b", {"n": n}, timeout=0.1)
+            return asyncio.to_thread(me.request, "a.b", timeout=timeout)
+        return me.arequest("a.b", timeout=timeout)
 
     async with answering(app):
-        assert kinds(await asyncio.gather(*(outcome(ask(n)) for n in range(5)))) == {"RequestTimeout": 5}
-        await aeventually(lambda: asker.client.late_replies == 5, what="they came, and nobody waited for them")
+        await times_out(ask, once=lambda: began)
+        given_up.set()
+        await aeventually(lambda: asker.client.late_replies == len(began), what="the late answers came")
     await asker.aclose()
     totals = app.queue("a:actions").stats().totals
-    assert (totals["done"], totals.get("unheard", 0)) == (5, 0)
+    assert (totals["done"], totals.get("unheard", 0)) == (len(began), 0)
     assert not [key for key in await keys(app) if "ended" in key]
 
 
@@ -367,42 +367,56 @@ async def test_answers_in_time_and_cancelled_requests_are_not_counted_as_late(bu
     gate = Gate(bus)
     me = bus.service("me")
     async with answering(bus):
-        assert kinds(await asyncio.gather(*(outcome(me.arequest("a.b", timeout=0.1)) for _ in range(20)))) == {
-            "RequestTimeout": 20
-        }
-        await aeventually(lambda: len(gate.cancelled) == 20)
+        await times_out(lambda timeout: me.arequest("a.b", timeout=timeout), once=gate.runs.total)
+        await aeventually(lambda: len(gate.cancelled) == gate.runs.total())
         gate.open()
-        await asyncio.gather(*(me.arequest("a.b") for _ in range(20)))
+        await asyncio.gather(*(me.arequest("a.b") for _ in range(5)))
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0)
         assert bus.client.late_replies == 0
 
 
-async def test_an_answer_to_one_who_is_gone_is_counted_and_has_an_end(bus_factory: AppFactory) -> None:
+async def test_an_answer_to_a_process_that_is_gone_is_counted_and_expires(bus_factory: AppFactory) -> None:
     app, asker = bus_factory(), bus_factory()
     gate = Gate(app)
     async with answering(app):
-        asked = asyncio.create_task(outcome(asker.service("me").arequest("a.b", timeout=1.5)))
+        asked = asyncio.create_task(outcome(asker.service("me").arequest("a.b", timeout=PATIENCE)))
         await gate.reached(1)
         await asker.aclose()
         gate.open()
         await aeventually(lambda: app.queue("a:actions").stats().living == 0)
         assert app.queue("a:actions").stats().totals["unheard"] == 1
         (left,) = [key for key in await keys(app) if "ended" in key]
-        assert 0 < await app.arun(Call([b"PTTL", left.encode()])) <= 1_500
-        assert isinstance(await asyncio.wait_for(asked, 5), RequestTimeout), "who closed its app still gets an end"
+        assert 0 < await app.arun(Call([b"PTTL", left.encode()])) <= PATIENCE * 1000
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await asker.aclose()
+
+
+async def test_a_request_whose_app_was_closed_times_out(bus_factory: AppFactory) -> None:
+    app, asker = bus_factory(), bus_factory()
+    gate = Gate(app)
+
+    async def ask(timeout: float) -> Any:
+        asked = asyncio.create_task(asker.service("me").arequest("a.b", timeout=timeout))
+        await aeventually(lambda: gate.runs or asked.done())
+        await asker.aclose()
+        return await asked
+
+    async with answering(app):
+        await times_out(ask, once=gate.runs.total)
     await asker.aclose()
 
 
 # --- idempotency keys
 
 
-async def test_requests_under_one_key_at_the_same_time_are_one(bus_factory: AppFactory) -> None:
+async def test_concurrent_requests_under_one_key_run_once(bus_factory: AppFactory) -> None:
     app, other = bus_factory(), bus_factory()
     gate = Gate(app)
     async with answering(app):
         asked = [
-            asyncio.create_task(each.service("me").arequest("a.b", {"n": n}, idempotency_key="k", timeout=20))
-            for n, each in enumerate([app, other] * 20)
+            asyncio.create_task(each.service("me").arequest("a.b", {"n": n}, idempotency_key="k", timeout=PATIENCE))
+            for n, each in enumerate([app, other] * 5)
         ]
         await gate.reached(1)
         gate.open()
@@ -413,12 +427,12 @@ async def test_requests_under_one_key_at_the_same_time_are_one(bus_factory: AppF
 
 
 @pytest.mark.usefixtures("many_threads")
-async def test_blocking_requests_under_one_key_at_the_same_time_are_one(bus: Relevo) -> None:
+async def test_concurrent_blocking_requests_under_one_key_run_once(bus: Relevo) -> None:
     gate = Gate(bus)
     me = bus.service("me")
     async with answering(bus):
         asked = [
-            asyncio.create_task(asyncio.to_thread(me.request, "a.b", {"n": n}, idempotency_key="k", timeout=20))
+            asyncio.create_task(asyncio.to_thread(me.request, "a.b", {"n": n}, idempotency_key="k", timeout=PATIENCE))
             for n in range(8)
         ]
         await gate.reached(1)
@@ -440,7 +454,7 @@ async def test_after_a_success_the_answer_is_kept_for_its_time(bus: Relevo) -> N
     assert gate.runs == {1: 1, 4: 1, 5: 1}
     for key in await keys(bus):
         if "ended" in key or "unique" in key:
-            assert 590_000 < await bus.arun(Call([b"PTTL", key.encode()])) <= 600_000, key
+            assert 300_000 < await bus.arun(Call([b"PTTL", key.encode()])) <= 600_000, key
 
 
 async def test_a_key_is_of_one_action_in_one_context(bus: Relevo) -> None:
@@ -480,8 +494,8 @@ async def test_after_a_failure_the_key_is_free(bus: Relevo) -> None:
     assert len(runs) == 3
 
 
-# It is kept until the deadline of the request, as any answer is, but it is none.
-async def test_after_a_failure_of_which_nobody_heard_the_key_is_free(bus_factory: AppFactory) -> None:
+# The failure is kept until the deadline of the request, but it does not hold the key.
+async def test_after_a_failure_that_was_not_delivered_the_key_is_free(bus_factory: AppFactory) -> None:
     app, asker = bus_factory(), bus_factory()
     fails = asyncio.Event()
     runs = []
@@ -495,7 +509,7 @@ async def test_after_a_failure_of_which_nobody_heard_the_key_is_free(bus_factory
         return len(runs)
 
     async with answering(app):
-        asked = asyncio.create_task(asker.service("me").arequest("a.b", idempotency_key="k", timeout=30))
+        asked = asyncio.create_task(asker.service("me").arequest("a.b", idempotency_key="k", timeout=PATIENCE))
         await aeventually(lambda: runs)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
@@ -531,29 +545,36 @@ async def test_a_message_under_one_key_is_handled_once(bus: Relevo) -> None:
     assert runs == [1]
 
 
-# Whoever comes first says how long the message may take.
-async def test_who_has_more_time_than_the_first_under_a_key_is_answered(bus: Relevo) -> None:
+# The deadline of the message is that of the first request under the key.
+async def test_a_request_with_more_time_than_the_first_under_its_key_is_answered(bus: Relevo) -> None:
     gate = Gate(bus)
     me = bus.service("me")
     async with answering(bus):
-        hasty = asyncio.create_task(outcome(me.arequest("a.b", {"n": 1}, timeout=0.5, idempotency_key="k")))
-        await gate.reached(1)
-        patient = asyncio.create_task(outcome(me.arequest("a.b", {"n": 2}, timeout=8, idempotency_key="k")))
-        assert isinstance(await hasty, RequestTimeout)
+        patient: list[asyncio.Task[Any]] = []
+
+        async def ask(timeout: float) -> Any:
+            hasty = asyncio.create_task(me.arequest("a.b", {"n": 1}, timeout=timeout, idempotency_key="k"))
+            await aeventually(lambda: gate.runs or hasty.done())
+            if gate.runs:
+                asked = me.arequest("a.b", {"n": 2}, timeout=PATIENCE, idempotency_key="k")
+                patient.append(asyncio.create_task(asked))
+            return await hasty
+
+        await times_out(ask, once=lambda: patient)
         await aeventually(lambda: gate.cancelled or gate.runs.total() > 1)
         gate.open()
-        assert await patient in (1, 2)
+        assert await patient[0] in (1, 2)
 
 
-async def test_one_of_two_who_wait_under_a_key_may_give_up(bus: Relevo) -> None:
+async def test_one_of_several_requests_under_a_key_may_give_up(bus: Relevo) -> None:
     gate = Gate(bus)
     me = bus.service("me")
     async with answering(bus):
-        first = asyncio.create_task(me.arequest("a.b", {"n": 1}, idempotency_key="k", timeout=20))
+        first = asyncio.create_task(me.arequest("a.b", {"n": 1}, idempotency_key="k", timeout=PATIENCE))
         await gate.reached(1)
         second = asyncio.create_task(me.arequest("a.b", {"n": 2}, idempotency_key="k", timeout=0.2))
         assert isinstance(await outcome(second), RequestTimeout)
-        third = asyncio.create_task(me.arequest("a.b", {"n": 3}, idempotency_key="k", timeout=20))
+        third = asyncio.create_task(me.arequest("a.b", {"n": 3}, idempotency_key="k", timeout=PATIENCE))
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         gate.open()
@@ -564,15 +585,15 @@ async def test_one_of_two_who_wait_under_a_key_may_give_up(bus: Relevo) -> None:
 # --- cancelling
 
 
-async def test_who_is_cancelled_cancels_what_was_asked(bus: Relevo) -> None:
+async def test_cancelling_a_request_cancels_its_handler(bus: Relevo) -> None:
     gate = Gate(bus)
     async with answering(bus):
-        asked = asyncio.create_task(bus.service("me").arequest("a.b", timeout=60))
+        asked = asyncio.create_task(bus.service("me").arequest("a.b", timeout=86_400))
         await gate.reached(1)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        await aeventually(lambda: gate.cancelled == [0], timeout=3, what="its handler is cancelled")
+        await aeventually(lambda: gate.cancelled == [0], what="its handler is cancelled")
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0)
     assert bus.queue("a:actions").stats().totals["cancelled"] == 1
     assert not [key for key in await keys(bus) if "ended" in key]
@@ -586,7 +607,7 @@ async def test_cancelling_travels_through_nested_requests(bus: Relevo) -> None:
     @first.action("b")
     async def one() -> None:
         try:
-            await first.arequest("second.b", timeout=60)
+            await first.arequest("second.b", timeout=86_400)
         except asyncio.CancelledError:
             between.append(1)
             raise
@@ -594,42 +615,42 @@ async def test_cancelling_travels_through_nested_requests(bus: Relevo) -> None:
     @second.action("b")
     async def two() -> None:
         try:
-            await second.arequest("last.b", timeout=60)
+            await second.arequest("last.b", timeout=86_400)
         except asyncio.CancelledError:
             between.append(2)
             raise
 
     async with answering(bus):
-        asked = asyncio.create_task(bus.service("me").arequest("first.b", timeout=60))
+        asked = asyncio.create_task(bus.service("me").arequest("first.b", timeout=86_400))
         await gate.reached(1)
         asked.cancel()
-        await aeventually(lambda: gate.cancelled == [0], timeout=3, what="the innermost handler is cancelled")
+        await aeventually(lambda: gate.cancelled == [0], what="the innermost handler is cancelled")
         assert between == [1, 2]
         await asyncio.gather(asked, return_exceptions=True)
 
 
-# A thread that waits for an answer inside `request` cannot be interrupted. If it were left behind, what it asked for
-# would go on, and a worker with too many such threads starts anew.
+# A thread that waits for an answer inside `request` cannot be interrupted. If it were abandoned, its request would go
+# on, and a worker with too many abandoned threads restarts.
 async def test_cancelling_travels_through_a_thread_that_waits_for_an_answer(bus: Relevo) -> None:
     gate = Gate(bus, "last.b")
     first = bus.service("first")
 
     @first.action("b")
     def one() -> None:
-        first.request("last.b", timeout=8)
+        first.request("last.b", timeout=86_400)
 
     async with answering(bus):
-        asked = asyncio.create_task(bus.service("me").arequest("first.b", timeout=8))
+        asked = asyncio.create_task(bus.service("me").arequest("first.b", timeout=86_400))
         await gate.reached(1)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
         try:
-            await aeventually(lambda: gate.cancelled == [0], timeout=3, what="the innermost handler is cancelled")
+            await aeventually(lambda: gate.cancelled == [0], what="the innermost handler is cancelled")
         finally:
             gate.open()
 
 
-async def test_a_thread_that_stops_waiting_under_a_key_does_not_take_others_along(bus: Relevo) -> None:
+async def test_a_thread_that_stops_waiting_under_a_key_does_not_cancel_other_requests(bus: Relevo) -> None:
     gate = Gate(bus, "last.b")
     first = bus.service("first")
     waiting = []
@@ -637,13 +658,13 @@ async def test_a_thread_that_stops_waiting_under_a_key_does_not_take_others_alon
     @first.action("b")
     def one(n: int) -> Any:
         waiting.append(n)
-        return first.request("last.b", {"n": 7}, timeout=8, idempotency_key="k")
+        return first.request("last.b", {"n": 7}, timeout=86_400, idempotency_key="k")
 
     me = bus.service("me")
     async with answering(bus):
-        goes = asyncio.create_task(me.arequest("first.b", {"n": 1}, timeout=8))
+        goes = asyncio.create_task(me.arequest("first.b", {"n": 1}, timeout=86_400))
         await gate.reached(1)
-        stays = asyncio.create_task(outcome(me.arequest("first.b", {"n": 2}, timeout=8)))
+        stays = asyncio.create_task(outcome(me.arequest("first.b", {"n": 2}, timeout=86_400)))
         await aeventually(lambda: len(waiting) == 2)
         await aeventually(lambda: [*map(len, bus.client._inbox._waiting.values())] == [2], what="both wait for it")
         goes.cancel()
@@ -653,32 +674,33 @@ async def test_a_thread_that_stops_waiting_under_a_key_does_not_take_others_alon
         assert await stays == 7
 
 
-async def test_a_plain_function_that_is_not_wanted_any_more_is_told(bus: Relevo) -> None:
-    told = threading.Event()
+async def test_a_plain_function_sees_that_its_request_timed_out(bus: Relevo) -> None:
+    began, stopped = threading.Event(), threading.Event()
 
     @bus.service("a").action("b")
     def look() -> None:
+        began.set()
         try:
             while not current_job().cancel_requested:
                 time.sleep(0.01)
         finally:  # it may be interrupted before it looks
-            told.set()
+            stopped.set()
 
     async with answering(bus):
-        with pytest.raises(RequestTimeout):
-            await asyncio.to_thread(bus.service("me").request, "a.b", timeout=0.2)
-        await aeventually(told.is_set, timeout=3)
+        request = bus.service("me").request
+        await times_out(lambda timeout: asyncio.to_thread(request, "a.b", timeout=timeout), once=began.is_set)
+        await aeventually(stopped.is_set)
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-async def test_a_request_that_has_not_started_is_removed_by_who_gives_up(bus: Relevo, blocking: bool) -> None:
+async def test_a_request_given_up_before_it_started_is_removed(bus: Relevo, blocking: bool) -> None:
     gate = Gate(bus)
     me, queue = bus.service("me"), bus.queue("a:actions")
     if blocking:
         with pytest.raises(RequestTimeout):
             await asyncio.to_thread(me.request, "a.b", {"text": "x" * 100_000}, timeout=0.1, wait=True)
     else:
-        asked = asyncio.create_task(me.arequest("a.b", {"text": "x" * 100_000}, timeout=60, wait=True))
+        asked = asyncio.create_task(me.arequest("a.b", {"text": "x" * 100_000}, timeout=86_400, wait=True))
         await aeventually(lambda: queue.stats().ready == 1)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
@@ -688,34 +710,37 @@ async def test_a_request_that_has_not_started_is_removed_by_who_gives_up(bus: Re
     await bus.aclose()
 
 
-def test_cancelling_is_told_also_if_the_event_loop_ends_right_after(bus: Relevo) -> None:
+def test_a_request_is_cancelled_even_if_the_event_loop_ends_right_after(bus: Relevo) -> None:
     started, stopped = threading.Event(), threading.Event()
 
     @bus.service("a").action("b")
     async def wait() -> None:
         started.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             stopped.set()
 
     async def ask() -> None:
-        await asyncio.wait_for(bus.service("me").arequest("a.b", timeout=60), 0.3)
+        asked = asyncio.create_task(bus.service("me").arequest("a.b", timeout=86_400))
+        await aeventually(started.is_set)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
 
     with answering(bus):
-        with pytest.raises(TimeoutError):
-            asyncio.run(ask())
-        assert started.is_set()
-        assert stopped.wait(3), "the handler goes on for nobody"
+        asyncio.run(ask())
+        assert stopped.wait(PATIENCE), "the handler runs on"
 
 
 async def test_a_request_outlives_the_worker_that_stops_in_the_middle(bus_factory: AppFactory) -> None:
-    """It is handed back, and another one answers it."""
+    """It is handed back to the queue, and another worker answers it."""
     first, second, asker = bus_factory(), bus_factory(), bus_factory()
     one, two = Gate(first), Gate(second)
     two.open()
     async with answering(first):
-        asked = [asyncio.create_task(asker.service("me").arequest("a.b", {"n": n}, timeout=20)) for n in range(10)]
+        asked = [
+            asyncio.create_task(asker.service("me").arequest("a.b", {"n": n}, timeout=PATIENCE)) for n in range(10)
+        ]
         await one.reached(10)
     async with answering(second):
         assert await asyncio.gather(*asked) == list(range(10))
@@ -723,39 +748,42 @@ async def test_a_request_outlives_the_worker_that_stops_in_the_middle(bus_factor
     assert two.runs.total() == 10
 
 
-# --- executors of their own
+# --- actions in processes
 
 
 async def test_an_action_may_run_in_a_process_of_its_own(nooble: Relevo) -> None:
     me = nooble.service("me")
     async with answering(nooble):
-        assert await me.arequest("back.work_apart", {"n": 7}, timeout=20) == 7
-        assert await me.arequest("front.order_in_process", {"customer": "zoë", "pieces": 2}, timeout=20) == "2 for zoë"
-        large = await me.arequest("front.order_in_process", {"customer": "x" * 100_000}, timeout=20)
+        assert await me.arequest("back.work_apart", {"n": 7}, timeout=PATIENCE) == 7
+        assert (
+            await me.arequest("front.order_in_process", {"customer": "zoë", "pieces": 2}, timeout=PATIENCE)
+            == "2 for zoë"
+        )
+        large = await me.arequest("front.order_in_process", {"customer": "x" * 100_000}, timeout=PATIENCE)
         assert large == "1 for " + "x" * 100_000
         with pytest.raises(RemoteError) as caught:
-            await me.arequest("front.order_in_process", {"customer": 7}, timeout=20)
+            await me.arequest("front.order_in_process", {"customer": 7}, timeout=PATIENCE)
         assert caught.value.reason == "bad_arguments"
         with pytest.raises(RequestTimeout):
-            await me.arequest("back.work_apart", {"n": 8, "seconds": 60.0}, timeout=0.3)
-        assert await me.arequest("back.work_apart", {"n": 9}, timeout=20) == 9
+            await me.arequest("back.work_apart", {"n": 8, "seconds": 3600.0}, timeout=0.3)
+        assert await me.arequest("back.work_apart", {"n": 9}, timeout=PATIENCE) == 9
 
 
-# No module holds the action itself: the child finds only its function.
+# No module holds the action itself: the child process finds only its function.
 async def test_an_action_that_was_made_by_a_function_may_run_in_a_process_of_its_own(nooble: Relevo) -> None:
     async with answering(nooble):
-        answer = await nooble.service("me").arequest("apart.order", {"customer": "zoë", "pieces": 2}, timeout=20)
+        answer = await nooble.service("me").arequest("apart.order", {"customer": "zoë", "pieces": 2}, timeout=PATIENCE)
         assert answer == "2 for zoë"
 
 
-async def test_cancelling_kills_a_process_that_works_for_nobody(nooble: Relevo, tmp_path: Path) -> None:
+async def test_cancelling_a_request_stops_its_process(nooble: Relevo, tmp_path: Path) -> None:
     me = nooble.service("me")
     async with answering(nooble):
-        assert await me.arequest("back.work_apart", {"n": 1}, timeout=20) == 1  # a child is up
-        asked = asyncio.create_task(me.arequest("back.work_apart", {"n": 2, "seconds": 60.0}, timeout=60))
+        assert await me.arequest("back.work_apart", {"n": 1}, timeout=PATIENCE) == 1  # a child is up
+        asked = asyncio.create_task(me.arequest("back.work_apart", {"n": 2, "seconds": 3600.0}, timeout=86_400))
         await aeventually(lambda: nooble.queue("back:actions").stats().running == 1)
         await asyncio.sleep(0)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
-        await aeventually(lambda: nooble.queue("back:actions").stats().living == 0, timeout=5, what="it was stopped")
-        assert await me.arequest("back.work_apart", {"n": 3}, timeout=20) == 3
+        await aeventually(lambda: nooble.queue("back:actions").stats().living == 0, what="it was stopped")
+        assert await me.arequest("back.work_apart", {"n": 3}, timeout=PATIENCE) == 3

@@ -1,4 +1,4 @@
-"""Fire and forget: what was sent is handled, retried at its handler, and a dead letter at the end."""
+"""Messages without a reply: handled, retried at the receiver, and dead-lettered at the end."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.servers import Server
+from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import drain, drained, working
 
 QUEUE = "mail:actions"
@@ -53,7 +54,7 @@ def test_a_message_is_handled_after_its_sender_went_on(bus: Relevo, sent: list[A
     assert (job.queue, job.status(), sent) == (QUEUE, State.READY, [])
     drained(bus)
     assert sent == [{"to": "ana", "pages": 2}]
-    assert job.status() is State.UNKNOWN, "nobody asks for the result, and nothing of it stays"
+    assert job.status() is State.UNKNOWN, "no result is kept"
     assert bus.queue(QUEUE).stats().totals["done"] == 1
 
 
@@ -73,10 +74,10 @@ async def test_a_message_waits_for_a_service_that_is_not_there_yet(bus_factory: 
 
 async def test_messages_of_one_sender_are_handled_in_their_order(bus: Relevo, sent: list[Any]) -> None:
     shop = bus.service("shop")
-    for n in range(200):
+    for n in range(50):
         await shop.asend("mail.send", {"n": n})
     await drain(bus, concurrency=1)
-    assert [data["n"] for data in sent] == list(range(200))
+    assert [data["n"] for data in sent] == list(range(50))
 
 
 DATA: list[tuple[Any, dict[str, Any]]] = [
@@ -89,17 +90,18 @@ DATA: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "found"), DATA)
-async def test_data_of_every_form_arrives(bus: Relevo, sent: list[Any], data: Any, found: dict[str, Any]) -> None:
-    await bus.service("shop").asend("mail.send", data)
-    await drain(bus)
-    assert sent == [found]
+async def test_data_of_every_form_arrives(bus: Relevo, sent: list[Any]) -> None:
+    for data, _ in DATA:
+        await bus.service("shop").asend("mail.send", data)
+    await drain(bus, concurrency=1)
+    assert sent == [found for _, found in DATA]
 
 
-@pytest.mark.parametrize("data", [[1], "ana", 7, b"{}", {1: 2}, {"f": float("nan")}, {"o": object()}, Letter, "\ud800"])
-def test_data_that_cannot_travel_is_refused_and_nothing_is_stored(bus: Relevo, data: Any) -> None:
-    with pytest.raises(PayloadError, match=r"mail\.send"):
-        bus.service("shop").send("mail.send", data, on_reply="sent")
+def test_data_that_cannot_be_encoded_is_refused_and_nothing_is_stored(bus: Relevo) -> None:
+    bad: list[Any] = [[1], "ana", 7, b"{}", {1: 2}, {"f": float("nan")}, {"o": object()}, Letter, "\ud800"]
+    for data in bad:
+        with pytest.raises(PayloadError, match=r"mail\.send"):
+            bus.service("shop").send("mail.send", data, on_reply="sent")
     assert bus.run(known_queues(bus)) == []
 
 
@@ -137,29 +139,28 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("type", "options", "says"), REFUSED)
-def test_what_is_said_wrongly_is_refused_and_nothing_is_stored(
-    bus: Relevo, type: str, options: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(OptionError, match=says):
-        bus.service("shop").send(type, {}, **options)
+def test_invalid_options_are_refused_and_nothing_is_stored(bus: Relevo) -> None:
+    for type, options, message in REFUSED:
+        with pytest.raises(OptionError, match=message):
+            bus.service("shop").send(type, {}, **options)
     assert bus.run(known_queues(bus)) == []
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, "0s", 0.0004])
-def test_no_time_at_all_is_refused_or_at_least_not_for_ever(bus: Relevo, timeout: Any) -> None:
-    try:
-        job = bus.service("shop").send("mail.send", {}, timeout=timeout)
-    except OptionError:
-        return
-    body: bytes = bus.run(Call([b"HGET", bus.keys_of(QUEUE).key("jobs"), job.id]))
-    assert b'"x":' in body, "it has a deadline"
+def test_a_timeout_of_zero_is_refused_or_sets_a_deadline(bus: Relevo) -> None:
+    timeouts: list[Any] = [0, 0.0, "0s", 0.0004]
+    for timeout in timeouts:
+        try:
+            job = bus.service("shop").send("mail.send", {}, timeout=timeout)
+        except OptionError:
+            continue
+        body: bytes = bus.run(Call([b"HGET", bus.keys_of(QUEUE).key("jobs"), job.id]))
+        assert b'"x":' in body, "it has a deadline"
 
 
 # --- retried at the handler, and dead at the end
 
 
-async def test_a_handler_that_raises_is_tried_again_and_the_message_is_a_dead_letter_at_last(bus: Relevo) -> None:
+async def test_a_failing_message_is_retried_and_then_dead_lettered(bus: Relevo) -> None:
     attempts: list[int] = []
 
     @bus.service("mail").action("send", retries=2, backoff=0)
@@ -179,7 +180,7 @@ async def test_a_handler_that_raises_is_tried_again_and_the_message_is_a_dead_le
     assert (info.kwargs, info.group) == ({"to": "ana"}, "acme")
 
 
-async def test_the_sender_may_choose_how_often_it_is_tried(bus: Relevo) -> None:
+async def test_the_sender_may_choose_the_number_of_retries(bus: Relevo) -> None:
     attempts: list[str] = []
 
     @bus.service("mail").action("send", retries=5, backoff=0)
@@ -216,21 +217,21 @@ async def test_a_message_that_always_fails_is_in_nobodys_way(bus: Relevo, caplog
 UNFIT: list[Any] = [{}, {"to": 7}, {"to": "ana", "more": 1}, {"to": None}]
 
 
-@pytest.mark.parametrize("data", UNFIT)
-async def test_data_that_does_not_fit_the_handler_is_a_dead_letter_at_once(bus: Relevo, data: Any) -> None:
+async def test_data_of_the_wrong_type_is_dead_lettered_without_retries(bus: Relevo) -> None:
     ran: list[str] = []
 
     @bus.service("mail").action("send", retries=3)
     async def send(to: str) -> None:
         ran.append(to)
 
-    await bus.service("shop").asend("mail.send", data)
+    for data in UNFIT:
+        await bus.service("shop").asend("mail.send", data)
     await drain(bus)
-    (letter,) = await bus.dead.alist()
-    assert (letter.reason, ran) == ("bad_arguments", [])
+    assert [letter.reason for letter in await bus.dead.alist()] == ["bad_arguments"] * len(UNFIT)
+    assert ran == []
 
 
-async def test_a_dead_letter_that_is_retried_runs_with_all_it_had(bus: Relevo) -> None:
+async def test_a_retried_dead_letter_keeps_data_and_headers(bus: Relevo) -> None:
     seen: list[tuple[str, Message | None]] = []
     is_broken = True
 
@@ -254,7 +255,7 @@ async def test_a_dead_letter_that_is_retried_runs_with_all_it_had(bus: Relevo) -
     assert await bus.dead.alist() == []
 
 
-async def test_an_action_that_nobody_here_knows_waits_for_a_worker_that_does(bus_factory: AppFactory) -> None:
+async def test_a_message_for_an_unknown_action_waits_for_a_worker_that_has_it(bus_factory: AppFactory) -> None:
     """During a deploy there are old workers and new ones: it is not destroyed."""
     old, new = bus_factory("mail"), bus_factory("mail")
     got: list[str] = []
@@ -291,7 +292,7 @@ async def test_a_failure_handler_of_an_action_is_called(bus: Relevo) -> None:
     assert failures == ["retries_exhausted"]
 
 
-# --- when and before whom
+# --- delays and priorities
 
 
 async def test_a_delayed_message_is_not_handled_before_its_time(bus: Relevo, sent: list[Any]) -> None:
@@ -304,20 +305,24 @@ async def test_a_delayed_message_is_not_handled_before_its_time(bus: Relevo, sen
         await aeventually(lambda: sent == [{"n": 1}], what="its time has come")
     assert await later.astatus() is State.SCHEDULED
     due = (await later.ainfo()).due_ms or 0
-    assert abs(due - (await later.ainfo()).enqueued_ms - 3_600_000) < 5_000
+    assert abs(due - (await later.ainfo()).enqueued_ms - 3_600_000) < 60_000
     assert await later.acancel() is True
 
 
-async def test_a_delay_beyond_the_time_limit_is_refused_or_the_limit_counts_from_when_it_is_due(
-    bus: Relevo, sent: list[Any]
+async def test_the_timeout_of_a_delayed_message_counts_from_when_it_is_due(
+    server: Server, bus_factory: AppFactory
 ) -> None:
-    try:
-        await bus.service("shop").asend("mail.send", {"n": 1}, delay=0.2, timeout=0.1)
-    except OptionError:
-        return
-    async with working(bus):
-        await aeventually(lambda: not bus.queue(QUEUE).stats().living, what="it has ended")
-    assert sent == [{"n": 1}]
+    times = Times(server, bus_factory)
+    sent: list[int] = []
+
+    @times.app.service("mail").action("send")
+    async def send(n: int) -> None:
+        sent.append(n)
+
+    await times.app.service("shop").asend("mail.send", {"n": 1}, delay="2h", timeout="1h")
+    times.move(2 * HOUR + MINUTE)
+    await drain(times.app)
+    assert sent == [1]
 
 
 async def test_messages_are_handled_by_priority(bus: Relevo, sent: list[Any]) -> None:
@@ -330,7 +335,7 @@ async def test_messages_are_handled_by_priority(bus: Relevo, sent: list[Any]) ->
 
 async def test_a_message_that_was_not_begun_in_its_time_expires(bus: Relevo, sent: list[Any]) -> None:
     job = await bus.service("shop").asend("mail.send", {}, timeout=0.05)
-    await asyncio.sleep(0.1)  # let it pass
+    await asyncio.sleep(0.1)  # the message expires
     await drain(bus)
     assert (await job.astatus(), sent) == (State.EXPIRED, [])
 
@@ -411,7 +416,7 @@ async def test_the_same_key_of_two_tenants_is_two_messages(bus: Relevo, sent: li
 
 
 @pytest.mark.parametrize(("first", "second"), [(("a", "b:c"), ("a:b", "c")), (("", "a:b"), ("a", "b"))])
-async def test_tenants_and_keys_are_told_apart_whatever_signs_they_hold(
+async def test_tenants_and_keys_are_distinct_whatever_characters_they_hold(
     bus: Relevo, sent: list[Any], first: tuple[str, str], second: tuple[str, str]
 ) -> None:
     for n, (tenant, key) in enumerate((first, second)):
@@ -433,7 +438,7 @@ async def test_a_key_is_held_for_ten_minutes(server: Server, bus_factory: AppFac
     assert await app.queue(QUEUE).aclear() == 1
     found = server.keys()
     (left,) = (ttl for key, ttl in found if app.settings.prefix in key and ":unique:" in key)
-    assert 590 < left <= 600
+    assert 300 < left <= 600
 
 
 # --- contexts

@@ -1,4 +1,4 @@
-"""Services: actions whose arguments and answers are typed, and what is known of those who serve them."""
+"""Services: actions with typed arguments and answers, and what is known of the workers that serve them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from relevo.errors import (
 from relevo.store.plan import Call
 from relevo.store.presence import SERVE_MS, Served, offers, present_at, served
 from relevo.worker import Worker
-from tests.answering import Gate, answering
+from tests.answering import Gate, answering, keys, times_out
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.working import working
 
 
@@ -74,8 +74,8 @@ class Box:
 
 
 async def seen(app: Relevo, queue: str) -> Served:
-    keys, now_ms = app.keys_of(queue), await app.arun(app.now_ms())
-    return served(await app.arun(present_at(keys, now_ms)), await app.arun(offers(keys)), now_ms)
+    of_queue, now_ms = app.keys_of(queue), await app.arun(app.now_ms())
+    return served(await app.arun(present_at(of_queue, now_ms)), await app.arun(offers(of_queue)), now_ms)
 
 
 # --- arguments
@@ -89,48 +89,43 @@ def in_a_thread(cents: int, to: str = "nobody", *, factor: float = 1.0, tags: li
     return [cents, to, factor, tags]
 
 
-@pytest.mark.parametrize("func", [plainly, in_a_thread])
-async def test_the_data_are_the_arguments_by_name(bus: Relevo, func: Callable[..., Any]) -> None:
-    bus.service("a").action("b")(func)
+async def test_the_data_are_the_arguments_by_name(bus: Relevo) -> None:
+    bus.service("a").action("async")(plainly)
+    bus.service("a").action("plain")(in_a_thread)
     me = bus.service("me")
     async with answering(bus):
-        assert await me.arequest("a.b", {"cents": 7}) == [7, "nobody", 1.0, None]
-        assert await me.arequest("a.b", {"tags": ["x"], "to": "zoë", "cents": -1, "factor": 2}) == [
-            -1,
-            "zoë",
-            2.0,
-            ["x"],
-        ]
+        for type in ("a.async", "a.plain"):
+            assert await me.arequest(type, {"cents": 7}) == [7, "nobody", 1.0, None]
+            data = {"tags": ["x"], "to": "zoë", "cents": -1, "factor": 2}
+            assert await me.arequest(type, data) == [-1, "zoë", 2.0, ["x"]]
 
 
-@pytest.mark.parametrize(
-    ("data", "names"),
-    [
-        ({}, "cents"),
-        (None, "cents"),
-        ({"cents": "7"}, "cents"),
-        ({"cents": 7.5}, "cents"),
-        ({"cents": None}, "cents"),
-        ({"cents": 7, "to": 7}, "to"),
-        ({"cents": 7, "tags": "x"}, "tags"),
-        ({"cents": 7, "tags": [1]}, "tags"),
-        ({"cents": 7, "extra": 1}, "extra"),
-        ({"cents": 7, "": 1}, "''"),
-        ({"cents": [7]}, "cents"),
-        ({"CENTS": 7}, "CENTS|cents"),
-    ],
-)
-async def test_arguments_that_do_not_fit_are_a_fault_that_names_them(
-    bus: Relevo, data: dict[str, Any] | None, names: str
-) -> None:
+BAD_ARGUMENTS: list[tuple[dict[str, Any] | None, str]] = [
+    ({}, "cents"),
+    (None, "cents"),
+    ({"cents": "7"}, "cents"),
+    ({"cents": 7.5}, "cents"),
+    ({"cents": None}, "cents"),
+    ({"cents": 7, "to": 7}, "to"),
+    ({"cents": 7, "tags": "x"}, "tags"),
+    ({"cents": 7, "tags": [1]}, "tags"),
+    ({"cents": 7, "extra": 1}, "extra"),
+    ({"cents": 7, "": 1}, "''"),
+    ({"cents": [7]}, "cents"),
+    ({"CENTS": 7}, "CENTS|cents"),
+]
+
+
+async def test_arguments_that_do_not_fit_are_a_fault_that_names_them(bus: Relevo) -> None:
     bus.service("a").action("b", retries=5)(plainly)
     async with answering(bus):
-        with pytest.raises(RemoteError, match=names) as caught:
-            await bus.service("me").arequest("a.b", data, timeout=5)
-    error = caught.value
-    assert (error.type, error.reason, error.retryable) == ("PayloadError", "bad_arguments", False)
-    assert str(error).startswith("a.b failed: ")
-    assert bus.dead.list() == [], "who asked was told, so nothing is kept"
+        for data, names in BAD_ARGUMENTS:
+            with pytest.raises(RemoteError, match=names) as caught:
+                await bus.service("me").arequest("a.b", data)
+            error = caught.value
+            assert (error.type, error.reason, error.retryable) == ("PayloadError", "bad_arguments", False), data
+            assert str(error).startswith("a.b failed: ")
+    assert bus.dead.list() == [], "the caller has the error: nothing is kept"
 
 
 async def test_one_struct_takes_all_the_data(bus: Relevo) -> None:
@@ -191,7 +186,7 @@ async def test_structs_keep_their_own_rules(bus: Relevo) -> None:
         assert await me.arequest("a.several", {"line": Line("s"), "point": Point(1.5)}) == ["s", 1.5, "red"]
 
 
-async def test_values_without_a_word_in_json_arrive_as_annotated(bus: Relevo) -> None:
+async def test_values_that_json_lacks_arrive_as_annotated(bus: Relevo) -> None:
     came: list[Any] = []
 
     @bus.service("a").action("b")
@@ -226,7 +221,7 @@ async def test_values_without_a_word_in_json_arrive_as_annotated(bus: Relevo) ->
     assert came == [tuple(data.values())]
 
 
-async def test_an_action_may_take_whatever_comes(bus: Relevo) -> None:
+async def test_an_action_may_take_any_arguments(bus: Relevo) -> None:
     svc = bus.service("a")
 
     @svc.action("any")
@@ -257,8 +252,7 @@ async def test_an_action_may_take_whatever_comes(bus: Relevo) -> None:
         assert await me.arequest("a.untyped", {"a": {"n": 1}}) == [{"n": 1}, 2]
 
 
-@pytest.mark.parametrize("size", [10, 70_000, 900_000])
-async def test_data_of_any_size_up_to_the_limit_arrives(bus: Relevo, size: int) -> None:
+async def test_data_of_any_size_up_to_the_limit_arrives(bus: Relevo) -> None:
     """Above `claim_check` (64 KiB) it travels beside the message."""
 
     @bus.service("a").action("b")
@@ -267,9 +261,10 @@ async def test_data_of_any_size_up_to_the_limit_arrives(bus: Relevo, size: int) 
         return len(text)
 
     async with answering(bus):
-        data = {"text": "é" * (size // 2), "order": Order("x", [Line("a")])}
-        assert await bus.service("me").arequest("a.b", data) == size // 2
-    assert not [key for key in await _keys(bus) if "carried" in key]
+        for size in (10, 70_000, 900_000):
+            data = {"text": "é" * (size // 2), "order": Order("x", [Line("a")])}
+            assert await bus.service("me").arequest("a.b", data) == size // 2
+    assert not [key for key in await keys(bus) if "carried" in key]
 
 
 async def test_one_struct_takes_data_that_travels_beside_the_message(bus: Relevo) -> None:
@@ -281,7 +276,7 @@ async def test_one_struct_takes_data_that_travels_beside_the_message(bus: Relevo
         assert await bus.service("me").arequest("a.b", Order("x", [Line(f"sku{n}") for n in range(5_000)])) == 5_000
 
 
-async def test_what_is_too_large_is_refused_before_it_leaves(bus_factory: AppFactory) -> None:
+async def test_data_that_is_too_large_is_refused_before_it_is_sent(bus_factory: AppFactory) -> None:
     app = bus_factory(max_payload=1_000)
     ran = []
 
@@ -297,28 +292,30 @@ async def test_what_is_too_large_is_refused_before_it_leaves(bus_factory: AppFac
     assert ran == []
 
 
-@pytest.mark.parametrize("data", [[1], "x", 7, {"n": math.nan}, {"n": object()}, {"n": {None: 1}}])
-async def test_data_that_is_nonsense_is_refused_before_anybody_is_asked(bus: Relevo, data: Any) -> None:
-    with pytest.raises(PayloadError, match=r"a\.b: "):
-        await bus.service("me").arequest("a.b", data)
-    with pytest.raises(PayloadError, match=r"a\.b: "):
-        bus.service("me").request("a.b", data)
-    assert await _keys(bus) == []
+async def test_data_that_cannot_be_encoded_is_refused_before_it_is_sent(bus: Relevo) -> None:
+    bad: list[Any] = [[1], "x", 7, {"n": math.nan}, {"n": object()}, {"n": {None: 1}}]
+    for data in bad:
+        with pytest.raises(PayloadError, match=r"a\.b: "):
+            await bus.service("me").arequest("a.b", data)
+        with pytest.raises(PayloadError, match=r"a\.b: "):
+            bus.service("me").request("a.b", data)
+    assert await keys(bus) == []
 
 
 # --- answers
 
 
-@pytest.mark.parametrize("value", [None, 0, "", [], {}, False, 1.5, "é\x00\U0001f600", [{"a": [1]}], 2**70])
-async def test_an_answer_comes_as_it_was_given(bus: Relevo, value: Any) -> None:
+async def test_every_json_answer_arrives(bus: Relevo) -> None:
+    values: list[Any] = [None, 0, "", [], {}, False, 1.5, "é\x00\U0001f600", [{"a": [1]}], 2**70]
+
     @bus.service("a").action("b")
-    async def give() -> Any:
-        return value
+    async def give(n: int) -> Any:
+        return values[n]
 
     async with answering(bus):
-        answer = await bus.service("me").arequest("a.b")
-        assert answer == value
-        assert type(answer) is type(value)
+        for n, value in enumerate(values):
+            answer = await bus.service("me").arequest("a.b", {"n": n})
+            assert (type(answer), answer) == (type(value), value)
 
 
 async def test_an_answer_is_read_as_the_type_that_was_named(bus: Relevo) -> None:
@@ -349,7 +346,7 @@ async def test_an_answer_is_read_as_the_type_that_was_named(bus: Relevo) -> None
 
 
 @pytest.mark.parametrize("value", [math.nan, object(), "x" * 2_000, {1: "a", "1": "b"}])
-async def test_an_answer_that_cannot_travel_is_a_fault_and_not_a_none(bus_factory: AppFactory, value: Any) -> None:
+async def test_an_answer_that_cannot_be_encoded_is_a_fault(bus_factory: AppFactory, value: Any) -> None:
     app = bus_factory(max_payload=1_000)
     ran = []
 
@@ -378,7 +375,7 @@ async def test_many_large_answers_at_once_all_arrive(bus: Relevo) -> None:
 
     me = bus.service("me")
     async with answering(bus):
-        answers = await asyncio.gather(*(me.arequest("a.b", {"n": n}, timeout=30) for n in range(60)))
+        answers = await asyncio.gather(*(me.arequest("a.b", {"n": n}, timeout=PATIENCE) for n in range(60)))
     assert [answer.partition(":")[0] for answer in answers] == [str(n) for n in range(60)]
 
 
@@ -394,50 +391,43 @@ class Wordless(Exception):
         raise RuntimeError("no words")
 
 
-def _raises(error: BaseException) -> Callable[[], None]:
-    def fail() -> None:
-        raise error
-
-    return fail
+ERRORS: list[tuple[BaseException, str, str]] = [
+    (ValueError("the card has expired"), "ValueError", "the card has expired"),
+    (KeyError("k"), "KeyError", "'k'"),
+    (OutOfStock("none left"), "tests.system.test_services.OutOfStock", "none left"),
+    (Wordless(), "tests.system.test_services.Wordless", "could not be had"),
+    (SystemExit(3), "SystemExit", "3"),
+    (KeyboardInterrupt(), "KeyboardInterrupt", ""),
+    (RuntimeError("\ud800 é"), "RuntimeError", "é"),
+    (ValueError("x" * 100_000), "ValueError", "xxx"),
+    (RemoteError("of another", type="X"), "relevo.errors.RemoteError", "of another"),
+    (asyncio.CancelledError("by itself"), "asyncio.exceptions.CancelledError", "by itself"),
+]
 
 
 @pytest.mark.parametrize("executor", ["loop", "thread"])
-@pytest.mark.parametrize(
-    ("error", "type", "message"),
-    [
-        (ValueError("the card has expired"), "ValueError", "the card has expired"),
-        (KeyError("k"), "KeyError", "'k'"),
-        (OutOfStock("none left"), "tests.system.test_services.OutOfStock", "none left"),
-        (Wordless(), "tests.system.test_services.Wordless", "could not be had"),
-        (SystemExit(3), "SystemExit", "3"),
-        (KeyboardInterrupt(), "KeyboardInterrupt", ""),
-        (RuntimeError("\ud800 é"), "RuntimeError", "é"),
-        (ValueError("x" * 100_000), "ValueError", "xxx"),
-        (RemoteError("of another", type="X"), "relevo.errors.RemoteError", "of another"),
-        (asyncio.CancelledError("by itself"), "asyncio.exceptions.CancelledError", "by itself"),
-    ],
-)
-async def test_an_error_comes_back_with_its_name_and_its_words(
-    bus: Relevo, executor: str, error: BaseException, type: str, message: str
-) -> None:
-    fail = _raises(error)
+async def test_an_error_comes_back_with_its_type_and_message(bus: Relevo, executor: str) -> None:
+    async def on_the_loop(n: int) -> None:
+        raise ERRORS[n][0]
 
-    async def on_the_loop() -> None:
-        fail()
+    def in_thread(n: int) -> None:
+        raise ERRORS[n][0]
 
-    handler: Any = on_the_loop if executor == "loop" else fail
+    handler: Any = on_the_loop if executor == "loop" else in_thread
     bus.service("a").action("b")(handler)
     async with answering(bus):
-        with pytest.raises(RemoteError, match=r"^a\.b failed: ") as caught:
-            await bus.service("me").arequest("a.b", timeout=5)
-    assert caught.value.type == type
-    assert message in str(caught.value)
-    assert len(str(caught.value)) < 3_000
-    assert (caught.value.reason, caught.value.retryable, caught.value.traceback) == ("retries_exhausted", True, "")
+        for n, (_, type, message) in enumerate(ERRORS):
+            with pytest.raises(RemoteError, match=r"^a\.b failed: ") as caught:
+                await bus.service("me").arequest("a.b", {"n": n})
+            error = caught.value
+            assert error.type == type
+            assert message in str(error)
+            assert len(str(error)) < 3_000
+            assert (error.reason, error.retryable, error.traceback) == ("retries_exhausted", True, ""), type
     assert bus.dead.list() == []
 
 
-async def test_a_request_is_tried_once_whatever_the_action_says_of_retries(bus: Relevo) -> None:
+async def test_a_request_is_not_retried_even_if_its_action_has_retries(bus: Relevo) -> None:
     ran = []
 
     @bus.service("a").action("b", retries=10, backoff=0.01)
@@ -451,31 +441,29 @@ async def test_a_request_is_tried_once_whatever_the_action_says_of_retries(bus: 
     assert ran == [1]
 
 
-@pytest.mark.parametrize(
-    ("options", "retryable"),
-    [
+async def test_a_fault_says_whether_it_may_be_retried(bus: Relevo) -> None:
+    options: list[tuple[dict[str, Any], bool]] = [
         ({}, True),
         ({"give_up_on": [ValueError]}, False),
         ({"retry_on": [KeyError]}, False),
         ({"retry_on": [ValueError]}, True),
-    ],
-)
-async def test_a_fault_says_whether_asking_again_may_help(
-    bus: Relevo, options: dict[str, Any], retryable: bool
-) -> None:
-    @bus.service("a").action("b", **options)
+    ]
+
     async def fail() -> None:
         raise ValueError("no")
 
+    for n, (given, _) in enumerate(options):
+        bus.service("a").action(f"b{n}", **given)(fail)
     async with answering(bus):
-        with pytest.raises(RemoteError) as caught:
-            await bus.service("me").arequest("a.b")
-    assert caught.value.retryable is retryable
+        for n, (_, retryable) in enumerate(options):
+            with pytest.raises(RemoteError) as caught:
+                await bus.service("me").arequest(f"a.b{n}")
+            assert caught.value.retryable is retryable
 
 
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("executor", ["loop", "thread"])
-async def test_a_traceback_is_told_only_if_the_other_side_allows_it(
+async def test_a_fault_has_a_traceback_only_if_the_responder_allows_it(
     bus_factory: AppFactory, allowed: bool, executor: str
 ) -> None:
     app, asker = bus_factory(remote_tracebacks=allowed), bus_factory(remote_tracebacks=not allowed)
@@ -493,23 +481,22 @@ async def test_a_traceback_is_told_only_if_the_other_side_allows_it(
         with pytest.raises(RemoteError, match="division by zero") as caught:
             await asker.service("me").arequest("a.b")
     await asker.aclose()
-    told = "secret_of_ours" in caught.value.traceback
-    assert told is allowed
+    assert ("secret_of_ours" in caught.value.traceback) is allowed
     assert bool(caught.value.traceback) is allowed
 
 
-async def test_an_action_that_takes_longer_than_it_may_is_a_fault(bus: Relevo) -> None:
+async def test_an_action_beyond_its_time_limit_is_a_fault(bus: Relevo) -> None:
     @bus.service("a").action("b", timeout=0.2)
     async def slow() -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async with answering(bus):
         with pytest.raises(RemoteError, match=r"took longer than 0\.2 s") as caught:
-            await bus.service("me").arequest("a.b", timeout=20)
+            await bus.service("me").arequest("a.b", timeout=PATIENCE)
     assert (caught.value.type, caught.value.retryable) == ("TimeoutError", True)
 
 
-async def test_an_action_that_wants_to_be_tried_again_is_not_within_a_request(bus: Relevo) -> None:
+async def test_retry_is_a_fault_within_a_request(bus: Relevo) -> None:
     @bus.service("a").action("b", retries=10)
     async def again() -> None:
         raise Retry("the printer is warming up", delay=0.01)
@@ -520,7 +507,7 @@ async def test_an_action_that_wants_to_be_tried_again_is_not_within_a_request(bu
     assert caught.value.retryable
 
 
-async def test_an_action_that_lets_a_request_rest_is_asked_again_within_its_time(bus: Relevo) -> None:
+async def test_a_snoozed_request_runs_again_before_its_deadline(bus: Relevo) -> None:
     ran = []
 
     @bus.service("a").action("b")
@@ -531,76 +518,72 @@ async def test_an_action_that_lets_a_request_rest_is_asked_again_within_its_time
         return len(ran)
 
     async with answering(bus):
-        assert await bus.service("me").arequest("a.b", {"by": 0.05}, timeout=5) == 2
+        assert await bus.service("me").arequest("a.b", {"by": 0.05}, timeout=PATIENCE) == 2
         ran.clear()
-        with pytest.raises(RequestTimeout):
-            await bus.service("me").arequest("a.b", {"by": 3600.0}, timeout=0.2)
+        me = bus.service("me")
+        await times_out(lambda timeout: me.arequest("a.b", {"by": 3600.0}, timeout=timeout), once=lambda: ran)
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0)
     assert len(ran) == 1
 
 
-async def test_an_action_that_cancels_itself_is_a_fault(bus: Relevo) -> None:
+async def test_cancel_is_a_fault_within_a_request(bus: Relevo) -> None:
     @bus.service("a").action("b")
     async def give_up() -> None:
         raise Cancel("the order was withdrawn")
 
     async with answering(bus):
         with pytest.raises(BusError, match="the order was withdrawn"):
-            await bus.service("me").arequest("a.b", timeout=5)
+            await bus.service("me").arequest("a.b", timeout=PATIENCE)
 
 
-async def test_a_request_that_somebody_else_cancels_is_a_fault(bus: Relevo) -> None:
+async def test_a_request_cancelled_by_an_operator_is_a_fault(bus: Relevo) -> None:
     started = asyncio.Event()
 
     @bus.service("a").action("b")
     async def wait() -> None:
         started.set()
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async with answering(bus):
-        asked = asyncio.create_task(bus.service("me").arequest("a.b", timeout=5))
-        await asyncio.wait_for(started.wait(), 5)
+        asked = asyncio.create_task(bus.service("me").arequest("a.b", timeout=PATIENCE))
+        await asyncio.wait_for(started.wait(), PATIENCE)
         (running,) = await bus.queue("a:actions").ajobs(state="running")
         await (await bus.ajob(running.id, queue="a:actions")).acancel()
         with pytest.raises(BusError, match="cancelled"):
             await asked
 
 
-# --- nobody serves
+# --- no worker
 
 
-async def test_without_a_worker_who_asks_is_told_at_once_and_nothing_is_written(bus: Relevo) -> None:
+async def test_without_a_worker_a_request_fails_and_nothing_is_written(bus: Relevo) -> None:
     me = bus.service("me")
-    began = time.monotonic()
-    for _ in range(20):
+    for _ in range(3):
         with pytest.raises(NoResponders, match=r"nobody serves a\.b.*a:actions.*wait=True"):
             await me.arequest("a.b", {"n": 1}, task="t1", tenant="acme", timeout=60)
         with pytest.raises(NoResponders):
             me.request("a.b", timeout=60)
-    assert time.monotonic() - began < 20
-    assert not [key for key in await _keys(bus) if "a:actions" in key]
+    assert not [key for key in await keys(bus) if "a:actions" in key]
 
 
-# Large data is laid down before it is known whether anybody serves the action. If it stayed, who asks a service that is
-# down again and again would fill the server.
-async def test_who_asks_nobody_leaves_no_data_behind(bus: Relevo) -> None:
+# Large data is stored before it is known whether a worker serves the action. If it stayed, repeated requests to a
+# service that is down would fill the server.
+async def test_a_request_without_a_worker_leaves_no_data_behind(bus: Relevo) -> None:
     for _ in range(3):
         with pytest.raises(NoResponders):
             await bus.service("me").arequest("a.b", {"text": "x" * 500_000})
-    assert not [key for key in await _keys(bus) if "carried" in key]
+    assert not [key for key in await keys(bus) if "carried" in key]
 
 
-async def test_an_action_that_the_worker_does_not_have_is_served_by_nobody(bus: Relevo) -> None:
+async def test_an_action_that_the_worker_does_not_have_has_no_responders(bus: Relevo) -> None:
     @bus.service("a").action("b")
     async def here() -> str:
         return "here"
 
     async with answering(bus):
-        began = time.monotonic()
         for type in ("a.c", "a.b.c", "a.B", "x.b"):
             with pytest.raises(NoResponders, match=f"nobody serves {type}".replace(".", r"\.")):
                 await bus.service("me").arequest(type, timeout=60)
-        assert time.monotonic() - began < 20
         assert await bus.service("me").arequest("a.b") == "here"
 
 
@@ -614,7 +597,7 @@ async def test_a_worker_of_other_queues_serves_no_service(bus: Relevo) -> None:
             await bus.service("me").arequest("a.b", timeout=60)
 
 
-async def test_a_service_without_its_worker_is_gone_at_once_and_comes_back_at_once(bus: Relevo) -> None:
+async def test_a_service_is_available_exactly_while_its_worker_runs(bus: Relevo) -> None:
     @bus.service("a").action("b")
     async def here() -> str:
         return "here"
@@ -622,24 +605,24 @@ async def test_a_service_without_its_worker_is_gone_at_once_and_comes_back_at_on
     me = bus.service("me")
     for _ in range(3):
         async with answering(bus):
-            assert await me.arequest("a.b", timeout=5) == "here"
+            assert await me.arequest("a.b", timeout=PATIENCE) == "here"
         with pytest.raises(NoResponders):
-            await me.arequest("a.b", timeout=5)
+            await me.arequest("a.b", timeout=PATIENCE)
 
 
-# It takes no more messages, and may need its whole grace time for those it has.
-async def test_a_worker_that_stops_is_not_asked_any_more(bus: Relevo) -> None:
+# It takes no more messages, and may need its whole grace time for its running ones.
+async def test_a_stopping_worker_gets_no_more_requests(bus: Relevo) -> None:
     gate = Gate(bus)
     me = bus.service("me")
     async with answering(bus) as worker:
-        asked = asyncio.create_task(me.arequest("a.b", {"n": 1}, timeout=20))
+        asked = asyncio.create_task(me.arequest("a.b", {"n": 1}, timeout=PATIENCE))
         await gate.reached(1)
         worker.stop()
         await aeventually(lambda: worker.is_stopping)
         with pytest.raises(NoResponders):
-            await me.arequest("a.b", {"n": 2}, timeout=1)
+            await me.arequest("a.b", {"n": 2}, timeout=PATIENCE)
         gate.open()
-        assert await asked == 1, "what it has in hand is finished"
+        assert await asked == 1, "running requests are finished"
 
 
 async def test_with_one_worker_of_two_gone_the_other_answers(bus: Relevo, bus_factory: AppFactory) -> None:
@@ -652,9 +635,9 @@ async def test_with_one_worker_of_two_gone_the_other_answers(bus: Relevo, bus_fa
 
     async with answering(other) as stays:
         async with answering(bus) as goes:
-            found = {await other.service("me").arequest("a.b", timeout=5) for _ in range(20)}
+            found = {await other.service("me").arequest("a.b", timeout=PATIENCE) for _ in range(5)}
             assert found <= {stays.id, goes.id}
-        assert await other.service("me").arequest("a.b", timeout=5) == stays.id
+        assert await other.service("me").arequest("a.b", timeout=PATIENCE) == stays.id
 
 
 async def test_an_action_is_gone_with_the_worker_that_had_it(bus: Relevo, bus_factory: AppFactory) -> None:
@@ -672,13 +655,13 @@ async def test_an_action_is_gone_with_the_worker_that_had_it(bus: Relevo, bus_fa
     me = new.service("me")
     async with answering(new):
         async with answering(bus):
-            assert await me.arequest("a.old", timeout=5) == "old"
+            assert await me.arequest("a.old", timeout=PATIENCE) == "old"
         with pytest.raises(NoResponders):
-            await me.arequest("a.old", timeout=1)
+            await me.arequest("a.old", timeout=PATIENCE)
 
 
-async def test_who_was_killed_serves_no_more_after_its_lease(bus_factory: AppFactory) -> None:
-    """The worker of another process, of which only what it wrote is left."""
+async def test_a_killed_worker_is_no_responder_after_its_lease(bus_factory: AppFactory) -> None:
+    """Stands for a killed process, of which only its keys are left."""
     app = bus_factory(_clock_key=f"relevo-test-clock-{uuid.uuid4().hex}")
 
     @app.service("a").action("b")
@@ -686,22 +669,22 @@ async def test_who_was_killed_serves_no_more_after_its_lease(bus_factory: AppFac
         return "here"
 
     me = app.service("me")
-    said = [app.keys_of("a:actions").key(name) for name in ("instances", "offers")]
+    written = [app.keys_of("a:actions").key(name) for name in ("instances", "offers")]
     async with answering(app):
-        kept: list[bytes] = [await app.arun(Call([b"DUMP", key])) for key in said]
-        assert await me.arequest("a.b", timeout=5) == "here"
-    for key, text in zip(said, kept, strict=True):  # it never said goodbye
-        await app.arun(Call([b"RESTORE", key, 60_000, text, b"REPLACE"]))
+        kept: list[bytes] = [await app.arun(Call([b"DUMP", key])) for key in written]
+        assert await me.arequest("a.b", timeout=PATIENCE) == "here"
+    for key, text in zip(written, kept, strict=True):  # as if it had not stopped cleanly
+        await app.arun(Call([b"RESTORE", key, 600_000, text, b"REPLACE"]))
     with pytest.raises(RequestTimeout):
         await me.arequest("a.b", timeout=0.1)
-    await app.arun(Call([b"SET", app._clock_key.encode(), SERVE_MS + 1, b"PX", 60_000]))
+    await app.arun(Call([b"SET", app._clock_key.encode(), SERVE_MS + 1, b"EX", 600]))
     with pytest.raises(NoResponders):
-        await me.arequest("a.b", timeout=5)
+        await me.arequest("a.b", timeout=PATIENCE)
     await app.aclose()
 
 
-async def test_a_worker_says_that_it_serves_again_and_again(bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that lost its memory hears of its workers again, without their doing anything."""
+async def test_a_worker_announces_its_services_repeatedly(bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a server that lost its data knows its workers again."""
     monkeypatch.setattr("relevo.worker.presence.SERVE_EVERY", 0.05)
 
     @bus.service("a").action("b")
@@ -711,10 +694,10 @@ async def test_a_worker_says_that_it_serves_again_and_again(bus: Relevo, monkeyp
     async with answering(bus):
         await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("instances")]))
         await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("offers")]))
-        await aeventually(lambda: bus.service("me").arequest("a.b", timeout=5), errors=(NoResponders,))
+        await aeventually(lambda: bus.service("me").arequest("a.b", timeout=PATIENCE), errors=(NoResponders,))
 
 
-# --- what is known of those who serve
+# --- what is known of services
 
 
 async def test_what_a_service_offers_is_described(bus: Relevo) -> None:
@@ -836,7 +819,7 @@ async def test_an_app_that_is_bound_to_other_names_asks_there(bus_factory: AppFa
         for env in ("test", "staging", "test"):
             with asker.rebound(env=env):
                 for _ in range(3):
-                    reply_to = await asker.service("me").arequest("a.b", timeout=2)
+                    reply_to = await asker.service("me").arequest("a.b", timeout=PATIENCE)
                     assert reply_to == f"{here.settings.prefix}:{env}:me:responses:{asker.bus.instance}"
                 await asker.aclose()
 
@@ -844,60 +827,61 @@ async def test_an_app_that_is_bound_to_other_names_asks_there(bus_factory: AppFa
 # --- registering
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "é", "a:b", "{a}", "a" * 101, None, 7, "-a", "a\n", "*"])
-def test_a_service_that_cannot_be_named_is_refused(bus: Relevo, name: Any) -> None:
-    with pytest.raises(OptionError, match="a service's name"):
-        bus.service(name)
+def test_an_invalid_service_name_is_refused(bus: Relevo) -> None:
+    names: list[Any] = ["", "a.b", "a b", "é", "a:b", "{a}", "a" * 101, None, 7, "-a", "a\n", "*"]
+    for name in names:
+        with pytest.raises(OptionError, match="a service's name"):
+            bus.service(name)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "é", "a:b", "a..b", ".a", "a.", "a" * 101, 7, b"a", "@a", "*", "a\n"])
-def test_an_action_that_cannot_be_named_is_refused(bus: Relevo, name: Any) -> None:
-    with pytest.raises(OptionError):
-        bus.service("a").action(name)(plainly)
+def test_an_invalid_action_name_is_refused(bus: Relevo) -> None:
+    names: list[Any] = ["", "a b", "é", "a:b", "a..b", ".a", "a.", "a" * 101, 7, b"a", "@a", "*", "a\n"]
+    for name in names:
+        with pytest.raises(OptionError):
+            bus.service("a").action(name)(plainly)
 
 
-@pytest.mark.parametrize("context", ["actions", "", ("a", ""), 7, ["a", None], "a" * 1_000])
-def test_a_context_that_cannot_be_one_is_refused(bus: Relevo, context: Any) -> None:
-    with pytest.raises(OptionError):
-        bus.service("a", context=context)
-    with pytest.raises(OptionError):
-        bus.service("me").request("a.b", at=context)
+def test_an_invalid_context_is_refused(bus: Relevo) -> None:
+    contexts: list[Any] = ["actions", "", ("a", ""), 7, ["a", None], "a" * 1_000]
+    for context in contexts:
+        with pytest.raises(OptionError):
+            bus.service("a", context=context)
+        with pytest.raises(OptionError):
+            bus.service("me").request("a.b", at=context)
 
 
-@pytest.mark.parametrize(
-    "type", ["", "a", ".b", "a.", "a b.c", "a.b c", "a..b", "é.b", None, 7, b"a.b", "a:b.c", "a.b\n", ["a.b"], {}]
-)
-def test_a_type_that_names_no_action_is_refused(bus: Relevo, type: Any) -> None:
-    with pytest.raises(OptionError, match=r"service\.action"):
-        bus.service("me").request(type)
-    with pytest.raises(OptionError, match=r"service\.action"):
-        bus.service("me").send(type)
+def test_a_type_that_names_no_action_is_refused(bus: Relevo) -> None:
+    types: list[Any] = ["", "a", ".b", "a.", "a b.c", "a.b c", "a..b", "é.b", None, 7, b"a.b", "a:b.c", "a.b\n"]
+    for type in [*types, ["a.b"], {}]:
+        with pytest.raises(OptionError, match=r"service\.action"):
+            bus.service("me").request(type)
+        with pytest.raises(OptionError, match=r"service\.action"):
+            bus.service("me").send(type)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_an_invalid_option_of_an_action_is_refused(bus: Relevo) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"queue": "x"}, "queue"),
         ({"retires": 3}, "retries"),
         ({"name": "x"}, "name"),
         ({"delay": 3}, "delay"),
         ({"retries": -1}, "retries"),
         ({"executor": "moon"}, "executor"),
-    ],
-)
-def test_options_that_an_action_cannot_have_are_refused(bus: Relevo, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(OptionError, match=named):
-        bus.service("a").action("b", **options)(plainly)
+    ]
+    for options, named in refused:
+        with pytest.raises(OptionError, match=named):
+            bus.service("a").action("b", **options)(plainly)
     assert bus.service("a").actions == {}
 
 
-@pytest.mark.parametrize("func", [7, None, object(), plainly.__class__, Line])
-def test_only_functions_are_actions(bus: Relevo, func: Any) -> None:
-    with pytest.raises((TargetError, OptionError)):
-        bus.service("a").action("b")(func)
+def test_only_functions_are_actions(bus: Relevo) -> None:
+    others: list[Any] = [7, None, object(), plainly.__class__, Line]
+    for func in others:
+        with pytest.raises((TargetError, OptionError)):
+            bus.service("a").action("b")(func)
 
 
-def test_an_action_is_named_as_its_function_unless_it_is_told_otherwise(bus: Relevo) -> None:
+def test_an_action_has_the_name_of_its_function_by_default(bus: Relevo) -> None:
     svc = bus.service("a")
     svc.action()(plainly)
     svc.action("document.parse")(plainly)
@@ -928,9 +912,8 @@ def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo)
         svc.action("b")(made("shop.invoices"))
 
 
-@pytest.mark.parametrize(
-    ("about", "named"),
-    [
+async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"tennant": "x"}, "did you mean 'tenant'|tenant"),
         ({"tenant": 7}, "tenant"),
         ({"tenant": "a\nb"}, "tenant"),
@@ -954,16 +937,13 @@ def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo)
         ({"timeout": math.inf}, "timeout"),
         ({"timeout": None}, "timeout"),
         ({"timeout": "1000000d"}, "timeout"),
-    ],
-)
-async def test_what_cannot_be_said_about_a_request_is_refused_by_name(
-    bus: Relevo, about: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(OptionError, match=named):
-        await bus.service("me").arequest("a.b", **about)
-    with pytest.raises(OptionError, match=named):
-        bus.service("me").request("a.b", **about)
-    assert await _keys(bus) == []
+    ]
+    for about, named in refused:
+        with pytest.raises(OptionError, match=named):
+            await bus.service("me").arequest("a.b", **about)
+        with pytest.raises(OptionError, match=named):
+            bus.service("me").request("a.b", **about)
+    assert await keys(bus) == []
 
 
 async def test_a_request_may_wait_for_a_very_long_time(bus: Relevo) -> None:
@@ -976,7 +956,7 @@ async def test_a_request_may_wait_for_a_very_long_time(bus: Relevo) -> None:
     async with answering(bus):
         years = await bus.service("me").arequest("a.b", timeout="36500d")
         assert abs(years - time.time() * 1000 - 36_500 * 86_400_000) < 60_000
-        assert await bus.service("me").arequest("a.b", timeout=datetime.timedelta(seconds=2.5)) > time.time() * 1000
+        assert await bus.service("me").arequest("a.b", timeout=datetime.timedelta(minutes=2.5)) > time.time() * 1000
 
 
 def test_a_service_is_shown_by_its_address(bus: Relevo) -> None:
@@ -992,9 +972,3 @@ def test_a_worker_needs_nothing_to_serve_what_the_app_serves(bus: Relevo) -> Non
         return Worker(bus).queues
 
     assert asyncio.run(queues()) == ("default", "a:actions", "a:callbacks")
-
-
-async def _keys(app: Relevo) -> list[str]:
-    """Keys under this app's prefix."""
-    found: list[bytes] = await app.arun(Call([b"KEYS", f"*{app.settings.prefix}*".encode()]))
-    return sorted(key.decode() for key in found)

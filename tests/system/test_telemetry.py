@@ -21,7 +21,7 @@ from relevo.model.job import read_envelope
 from relevo.store.plan import Call
 from relevo.store.queues import Listed, page
 from tests.conftest import AppFactory
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.process import process_tasks
 from tests.system.shell import environment
 from tests.working import drained, working
@@ -58,7 +58,7 @@ def only(start: str) -> ReadableSpan:
     return span
 
 
-def said(span: ReadableSpan) -> dict[str, object]:
+def attributes_of(span: ReadableSpan) -> dict[str, object]:
     return dict(span.attributes or {})
 
 
@@ -87,7 +87,7 @@ def test_a_run_is_linked_to_the_span_in_which_its_job_was_made(traced: Relevo) -
     assert made.parent is not None and made.parent.span_id == checkout.get_span_context().span_id
     assert run.parent is None, "a trace of its own"
     assert linked(run) == [id_of(made)]
-    assert said(made) == {
+    assert attributes_of(made) == {
         "messaging.system": "relevo",
         "messaging.operation.name": "enqueue",
         "messaging.operation.type": "send",
@@ -95,7 +95,7 @@ def test_a_run_is_linked_to_the_span_in_which_its_job_was_made(traced: Relevo) -
         "messaging.message.id": job.id,
         "relevo.task": "charge",
     }
-    about = said(run)
+    about = attributes_of(run)
     assert about.pop("messaging.client.id")
     assert about == {
         "messaging.system": "relevo",
@@ -130,9 +130,9 @@ def test_spans_made_inside_a_job_are_children_of_its_run(traced: Relevo) -> None
     on_loop.enqueue()
     in_thread.enqueue()
     drained(traced, threads=1)
-    runs = {said(run)["relevo.task"]: id_of(run) for run in spans("process")}
+    runs = {attributes_of(run)["relevo.task"]: id_of(run) for run in spans("process")}
     assert {span.parent.span_id for span in spans("sql") if span.parent} == {runs["on_loop"], runs["in_thread"]}
-    made = {said(span)["relevo.task"]: span for span in spans("enqueue")}
+    made = {attributes_of(span)["relevo.task"]: span for span in spans("enqueue")}
     inner_made = made["inner"]
     assert inner_made.parent is not None and inner_made.parent.span_id == runs["on_loop"]
     # a thread that ran a traced job is clean for the next one
@@ -151,7 +151,7 @@ def test_jobs_made_together_share_one_span(traced: Relevo) -> None:
     charge.using(delay="1ms").enqueue_many([((n,), {}) for n in range(2)])
     eventually(lambda: drained(traced).done >= 0 and len(spans("process")) == 5, what="all ran")
     plain, rich = spans("enqueue")
-    assert [said(span)["messaging.batch.message_count"] for span in (plain, rich)] == [3, 2]
+    assert [attributes_of(span)["messaging.batch.message_count"] for span in (plain, rich)] == [3, 2]
     links = [linked(run) for run in spans("process")]
     assert sorted(links) == sorted([[id_of(plain)]] * 3 + [[id_of(rich)]] * 2)
 
@@ -169,10 +169,10 @@ def test_all_jobs_of_a_workflow_are_linked_to_the_span_in_which_it_was_made(trac
         traced.workflow().add(add.s(5), add.s(6))
         return sum(numbers)
 
-    @traced.task(name="told")
-    def told() -> None: ...
+    @traced.task(name="notify")
+    def notify() -> None: ...
 
-    flow = chain(group(add.s(1), add.s(2)), total.s()).on_success(told.si())
+    flow = chain(group(add.s(1), add.s(2)), total.s()).on_success(notify.si())
 
     async def enqueue() -> Workflow[Any]:
         return await flow.aenqueue()
@@ -180,13 +180,19 @@ def test_all_jobs_of_a_workflow_are_linked_to_the_span_in_which_it_was_made(trac
     with tracer().start_as_current_span("checkout") as checkout:
         workflow = flow.enqueue() if how == "plain" else asyncio.run(enqueue())
     with working(traced):
-        assert workflow.result(timeout=20) == 5
+        assert workflow.result(timeout=PATIENCE) == 5
         eventually(lambda: len(spans("process")) == 6, what="all ran")
     made, joined = spans("enqueue default")
     assert made.kind is SpanKind.PRODUCER
     assert made.parent is not None and made.parent.span_id == checkout.get_span_context().span_id
-    assert (said(made)["messaging.batch.message_count"], said(made)["relevo.workflow"]) == (4, workflow.id)
-    assert (said(joined)["messaging.batch.message_count"], said(joined)["relevo.workflow"]) == (2, workflow.id)
+    assert (attributes_of(made)["messaging.batch.message_count"], attributes_of(made)["relevo.workflow"]) == (
+        4,
+        workflow.id,
+    )
+    assert (attributes_of(joined)["messaging.batch.message_count"], attributes_of(joined)["relevo.workflow"]) == (
+        2,
+        workflow.id,
+    )
     assert joined.parent is not None and joined.parent.span_id == id_of(only("process sums"))
     assert sorted(linked(run) for run in spans("process")) == sorted([[id_of(made)]] * 4 + [[id_of(joined)]] * 2)
 
@@ -202,9 +208,9 @@ def test_the_job_that_gathers_results_is_linked_too(traced: Relevo) -> None:
 
     workflow = chain(group(add.s(1), group(add.s(2), add.s(3))), total.s()).enqueue()
     with working(traced):
-        assert workflow.result(timeout=20) == "[1, [2, 3]]"
+        assert workflow.result(timeout=PATIENCE) == "[1, [2, 3]]"
         eventually(lambda: len(spans("process")) == 5, what="all ran")
-    assert "relevo.gather" in {said(run)["relevo.task"] for run in spans("process")}
+    assert "relevo.gather" in {attributes_of(run)["relevo.task"] for run in spans("process")}
     assert {tuple(linked(run)) for run in spans("process")} == {(id_of(only("enqueue")),)}
 
 
@@ -215,12 +221,12 @@ def test_errors_of_a_run_are_recorded_for_each_attempt(traced: Relevo) -> None:
 
     fail.enqueue()
     eventually(lambda: drained(traced).done >= 0 and len(spans("process")) == 2, what="both attempts ran")
-    first, second = sorted(spans("process"), key=lambda span: str(said(span)["relevo.attempt"]))
-    assert [said(span)["relevo.attempt"] for span in (first, second)] == [1, 2]
+    first, second = sorted(spans("process"), key=lambda span: str(attributes_of(span)["relevo.attempt"]))
+    assert [attributes_of(span)["relevo.attempt"] for span in (first, second)] == [1, 2]
     assert linked(first) == linked(second) == [id_of(only("enqueue"))]
     for span in (first, second):
         assert span.status.status_code is StatusCode.ERROR
-        assert said(span)["error.type"] == "ValueError"
+        assert attributes_of(span)["error.type"] == "ValueError"
         (event,) = span.events
         about = dict(event.attributes or {})
         assert (event.name, about["exception.message"]) == ("exception", "no such invoice")
@@ -235,7 +241,11 @@ def test_what_a_task_decides_is_no_error(traced: Relevo) -> None:
     nothing.enqueue()
     drained(traced)
     run = only("process")
-    assert (said(run)["relevo.outcome"], run.status.status_code, run.events) == ("cancel", StatusCode.UNSET, ())
+    assert (attributes_of(run)["relevo.outcome"], run.status.status_code, run.events) == (
+        "cancel",
+        StatusCode.UNSET,
+        (),
+    )
 
 
 def test_a_job_that_could_not_be_made_has_its_error_recorded(traced: Relevo) -> None:
@@ -246,7 +256,7 @@ def test_a_job_that_could_not_be_made_has_its_error_recorded(traced: Relevo) -> 
         charge.enqueue(object())  # type: ignore[arg-type]
     made = only("enqueue")
     assert made.status.status_code is StatusCode.ERROR
-    assert said(made)["error.type"] == "relevo.errors.PayloadError"
+    assert attributes_of(made)["error.type"] == "relevo.errors.PayloadError"
 
 
 async def test_messages_of_the_bus_are_linked_to_where_they_were_sent(bus_factory: AppFactory) -> None:
@@ -272,20 +282,23 @@ async def test_messages_of_the_bus_are_linked_to_where_they_were_sent(bus_factor
         heard.append("event")
 
     async with working(app):
-        assert await me.arequest("embedding.go", wait=True, timeout=10) == "done"
+        assert await me.arequest("embedding.go", wait=True, timeout=PATIENCE) == "done"
         with pytest.raises(RemoteError):
-            await me.arequest("embedding.fail", timeout=10)
+            await me.arequest("embedding.fail", timeout=PATIENCE)
         await me.asend("embedding.go", on_reply="ready")
         await aeventually(lambda: "reply" in heard and "event" in heard, what="all have come")
         await aeventually(lambda: len(spans("process shop:")) >= 2, what="their runs ended")
     asked, failed = spans("request embedding.")
     sent = only("send embedding.go")
     assert {span.kind for span in (asked, failed, sent)} == {SpanKind.PRODUCER}
-    assert said(asked)["messaging.destination.name"] == "embedding:actions"
+    assert attributes_of(asked)["messaging.destination.name"] == "embedding:actions"
     assert failed.status.status_code is StatusCode.ERROR
     runs = {linked(run)[0]: run for run in spans("process embedding:actions")}
     assert set(runs) == {id_of(asked), id_of(failed), id_of(sent)}
-    assert said(runs[id_of(asked)])["messaging.message.conversation_id"] == said(asked)["messaging.message.id"]
+    assert (
+        attributes_of(runs[id_of(asked)])["messaging.message.conversation_id"]
+        == attributes_of(asked)["messaging.message.id"]
+    )
     published = [span for span in spans("publish embedding.gone") if span.parent]
     assert {span.parent.span_id for span in published if span.parent} <= {id_of(run) for run in runs.values()}
     events = spans("process shop:notifications")
@@ -301,7 +314,7 @@ def test_messages_are_sent_with_traces_by_plain_code_too(bus_factory: AppFactory
         return 1
 
     with working(app):
-        assert svc.request("embedding.go", wait=True, timeout=10) == 1
+        assert svc.request("embedding.go", wait=True, timeout=PATIENCE) == 1
         svc.send("embedding.go")
         svc.publish("gone", {})
         eventually(lambda: len(spans("process")) == 2, what="both ran")
@@ -311,7 +324,7 @@ def test_messages_are_sent_with_traces_by_plain_code_too(bus_factory: AppFactory
     assert only("publish embedding.gone").kind is SpanKind.PRODUCER
 
 
-def test_a_process_of_its_own_knows_the_span_of_its_run(app_factory: AppFactory) -> None:
+def test_a_task_in_a_process_runs_within_its_span(app_factory: AppFactory) -> None:
     app = app_factory(otel=True, pool=1)
     task = app.task(executor="process", name="traceparent")(process_tasks.traceparent)
     plain = app_factory(app.name, pool=1)
@@ -319,10 +332,10 @@ def test_a_process_of_its_own_knows_the_span_of_its_run(app_factory: AppFactory)
     drained(app)
     run = only("process")
     assert run.context is not None
-    assert job.result(timeout=10)[:-3] == f"00-{run.context.trace_id:032x}-{run.context.span_id:016x}"
+    assert job.result(timeout=PATIENCE)[:-3] == f"00-{run.context.trace_id:032x}-{run.context.span_id:016x}"
     bare = plain.task(executor="process", name="traceparent")(process_tasks.traceparent).enqueue()
     drained(plain)
-    assert bare.result(timeout=10) == ""
+    assert bare.result(timeout=PATIENCE) == ""
 
 
 # Off
@@ -345,7 +358,7 @@ def _ready(app: Relevo) -> Call[list[Listed]]:
     return page(app.keys_of("default"), "ready", 0, 10)
 
 
-def test_a_traced_body_is_read_by_those_who_do_not_trace(traced: Relevo, app_factory: AppFactory) -> None:
+def test_an_app_without_telemetry_reads_a_traced_body(traced: Relevo, app_factory: AppFactory) -> None:
     @traced.task(name="charge")
     async def charge(invoice: int) -> int:
         return invoice
@@ -360,7 +373,7 @@ def test_a_traced_body_is_read_by_those_who_do_not_trace(traced: Relevo, app_fac
         return invoice
 
     drained(plain)
-    assert job.result(timeout=10) == 7
+    assert job.result(timeout=PATIENCE) == 7
 
 
 def test_a_traceparent_that_is_none_is_no_link(traced: Relevo) -> None:
@@ -377,13 +390,13 @@ def test_a_traceparent_that_is_none_is_no_link(traced: Relevo) -> None:
     assert not only("process").links
 
 
-def test_switched_on_without_the_package_is_said_and_jobs_go_on() -> None:
+def test_telemetry_without_its_package_is_logged_and_jobs_run() -> None:
     code = (
         "import sys, logging; sys.modules['opentelemetry'] = None; logging.basicConfig()\n"
         "from relevo import Relevo; app = Relevo('shop', otel=True); print(app.telemetry)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.stdout == "None\n"
     assert 'pip install "relevo[otel]"' in done.stderr
@@ -395,6 +408,6 @@ def test_importing_relevo_imports_no_telemetry() -> None:
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'prometheus'))])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=PATIENCE
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,4 +1,4 @@
-"""Traces: the way of an operation through all services, told in order, with what went wrong and what still waits."""
+"""Traces: the spans of an operation through all services, in order, with errors and waiting messages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, Retry, current_job
-from relevo.errors import OptionError, RemoteError
+from relevo.errors import ConfigurationError, OptionError, RemoteError
 from relevo.model.message import Reply
 from relevo.model.span import Span, timeline
 from relevo.store.plan import Call
 from relevo.store.spans import LIVE_MS
 from relevo.store.subscriptions import subscriptions
 from tests.conftest import AppFactory
-from tests.eventually import aeventually
+from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.timed import Times
 from tests.working import drain, drained, working
@@ -30,7 +30,7 @@ def times(server: Server, bus_factory: AppFactory) -> Times:
     return Times(server, bus_factory)
 
 
-def told(spans: list[Span]) -> list[tuple[int, str, str]]:
+def rows_of(spans: list[Span]) -> list[tuple[int, str, str]]:
     """Depth, type and outcome, in order."""
     return [(depth, one.type, one.outcome) for depth, one in timeline(spans)]
 
@@ -48,7 +48,7 @@ def has(app: Relevo, id: str, count: int) -> Callable[[], Awaitable[list[Span] |
 # --- end to end
 
 
-async def test_an_operation_over_three_services_in_three_apps_is_told_end_to_end(bus_factory: AppFactory) -> None:
+async def test_an_operation_over_three_services_in_three_apps_is_traced_end_to_end(bus_factory: AppFactory) -> None:
     """By its correlation id, in the order of what caused what, whatever the names of the apps."""
     gateway, documents, vectors = bus_factory("gateway"), bus_factory("documents"), bus_factory("vectors")
     ingestion, embedding = documents.service("ingestion"), vectors.service("embedding")
@@ -56,7 +56,7 @@ async def test_an_operation_over_three_services_in_three_apps_is_told_end_to_end
 
     @ingestion.action("ingest")
     async def ingest(n: int) -> str:
-        assert await ingestion.arequest("embedding.check", {"n": n}, timeout=10)
+        assert await ingestion.arequest("embedding.check", {"n": n}, timeout=PATIENCE)
         await ingestion.asend("embedding.generate", {"n": n}, on_reply="ready")
         return "accepted"
 
@@ -85,12 +85,12 @@ async def test_an_operation_over_three_services_in_three_apps_is_told_end_to_end
 
         await aeventually(is_known)
         answer = await me.arequest(
-            "ingestion.ingest", {"n": 7}, wait=True, correlation_id=OPERATION, tenant="acme", timeout=10
+            "ingestion.ingest", {"n": 7}, wait=True, correlation_id=OPERATION, tenant="acme", timeout=PATIENCE
         )
         assert answer == "accepted"
-        await asyncio.wait_for(finished.wait(), 10)
+        await asyncio.wait_for(finished.wait(), PATIENCE)
         spans = await aeventually(has(gateway, OPERATION, 5), what="all of it is written down")
-    rows = told(spans)
+    rows = rows_of(spans)
     assert rows == [
         (0, "ingestion.ingest", "done"),
         (1, "embedding.check", "done"),
@@ -104,9 +104,9 @@ async def test_an_operation_over_three_services_in_three_apps_is_told_end_to_end
     assert len({one.worker for one in spans}) == 3
     assert [one.source for one in spans] == ["orchestrator", "ingestion", "ingestion", "embedding", "ingestion"]
     for one in spans:
-        assert 0 < one.sent_ms <= one.started_ms + 50 <= one.ended_ms + 50, "clocks differ by so much at the most"
+        assert 0 < one.sent_ms <= one.started_ms + 30_000 <= one.ended_ms + 30_000, "clocks may differ"
     for app in (documents, vectors):
-        assert await app.atrace(OPERATION) == spans, "everybody on the bus is told the same"
+        assert await app.atrace(OPERATION) == spans, "every app of the bus sees the same"
 
 
 async def test_an_operation_that_named_nothing_is_known_by_its_first_message(bus: Relevo) -> None:
@@ -121,7 +121,7 @@ async def test_an_operation_that_named_nothing_is_known_by_its_first_message(bus
 
     job = await svc.asend("svc.first")
     await drain(bus)
-    assert told(await bus.atrace(job.id)) == [(0, "svc.first", "done"), (1, "svc.second", "done")]
+    assert rows_of(await bus.atrace(job.id)) == [(0, "svc.first", "done"), (1, "svc.second", "done")]
 
 
 @pytest.mark.parametrize("task", ["task_7", "a:{b} *é🚀"])
@@ -135,10 +135,10 @@ async def test_an_operation_is_known_by_its_task(bus: Relevo, task: str) -> None
     await svc.asend("svc.work", task=task, correlation_id="two")
     await svc.asend("svc.work", task="other", correlation_id="two")
     await drain(bus)
-    assert [len(await bus.atrace(id)) for id in (task, "one", "two", "other", "nobody")] == [2, 1, 2, 1, 0]
+    assert [len(await bus.atrace(id)) for id in (task, "one", "two", "other", "unknown")] == [2, 1, 2, 1, 0]
 
 
-async def test_one_message_is_known_by_its_own_id(bus: Relevo) -> None:
+async def test_a_message_is_found_by_its_id(bus: Relevo) -> None:
     svc = bus.service("svc")
 
     @svc.action("first")
@@ -153,10 +153,10 @@ async def test_one_message_is_known_by_its_own_id(bus: Relevo) -> None:
 
     await svc.asend("svc.first", correlation_id=OPERATION)
     await drain(bus)
-    assert told(await bus.atrace(seen[0])) == [(0, "svc.second", "done")]
+    assert rows_of(await bus.atrace(seen[0])) == [(0, "svc.second", "done")]
 
 
-async def test_an_event_is_told_for_each_who_handled_it(bus: Relevo) -> None:
+async def test_an_event_has_a_span_for_each_subscription(bus: Relevo) -> None:
     for name in ("mail", "audit"):
 
         @bus.service(name).on("shop.*")
@@ -180,13 +180,13 @@ def test_plain_code_can_look_as_well(bus: Relevo) -> None:
     svc.action("work")(lambda: None)
     svc.send("svc.work", correlation_id=OPERATION)
     drained(bus)
-    assert told(bus.trace(OPERATION)) == [(0, "svc.work", "done")]
+    assert rows_of(bus.trace(OPERATION)) == [(0, "svc.work", "done")]
 
 
 # --- what went wrong
 
 
-async def test_every_attempt_is_told_with_its_error(bus: Relevo) -> None:
+async def test_every_attempt_has_a_span_with_its_error(bus: Relevo) -> None:
     svc = bus.service("svc")
 
     @svc.action("work", retries=2, backoff=0.01)
@@ -204,12 +204,12 @@ async def test_every_attempt_is_told_with_its_error(bus: Relevo) -> None:
     assert [one.started_ms for one in spans] == sorted(one.started_ms for one in spans)
 
 
-async def test_a_fault_inside_a_request_is_told_at_every_level_it_passed(bus: Relevo) -> None:
+async def test_a_fault_in_a_nested_request_shows_at_every_level(bus: Relevo) -> None:
     svc = bus.service("svc")
 
     @svc.action("outer")
     async def outer() -> None:
-        await svc.arequest("svc.inner", timeout=10)
+        await svc.arequest("svc.inner", timeout=PATIENCE)
 
     @svc.action("inner")
     async def inner() -> None:
@@ -217,13 +217,13 @@ async def test_a_fault_inside_a_request_is_told_at_every_level_it_passed(bus: Re
 
     async with working(bus):
         with pytest.raises(RemoteError):
-            await svc.arequest("svc.outer", wait=True, timeout=10, correlation_id=OPERATION)
+            await svc.arequest("svc.outer", wait=True, timeout=PATIENCE, correlation_id=OPERATION)
         spans = await aeventually(has(bus, OPERATION, 2))
     assert [(one.type, one.outcome) for one in spans] == [("svc.outer", "dead"), ("svc.inner", "dead")]
     assert [one.error.rpartition(".")[2].rpartition(" ")[2] for one in spans] == ["RemoteError", "ValueError"]
 
 
-async def test_what_expired_and_what_was_asked_for_again_is_told(bus: Relevo) -> None:
+async def test_expired_and_retried_messages_have_spans(bus: Relevo) -> None:
     svc = bus.service("svc")
 
     @svc.action("work", retries=1)
@@ -233,7 +233,7 @@ async def test_what_expired_and_what_was_asked_for_again_is_told(bus: Relevo) ->
 
     await svc.asend("svc.work", {"n": 1}, timeout=0.001, correlation_id="late")
     await svc.asend("svc.work", {"n": "nonsense"}, correlation_id="bad")
-    await asyncio.sleep(0.01)  # until its time is up: nothing shows it
+    await asyncio.sleep(0.01)  # lets the first message expire
     async with working(bus):
         await svc.asend("svc.work", {"n": 1}, correlation_id="again")
         again = await aeventually(has(bus, "again", 2))
@@ -244,7 +244,7 @@ async def test_what_expired_and_what_was_asked_for_again_is_told(bus: Relevo) ->
     assert (bad.outcome, bad.error) == ("dead", "bad_arguments: PayloadError")
 
 
-async def test_what_was_handed_back_is_told(bus_factory: AppFactory) -> None:
+async def test_a_message_handed_back_has_a_span(bus_factory: AppFactory) -> None:
     bus = bus_factory(grace="0.1s")
     svc = bus.service("svc")
     began = asyncio.Event()
@@ -253,16 +253,16 @@ async def test_what_was_handed_back_is_told(bus_factory: AppFactory) -> None:
     async def work() -> None:
         if not began.is_set():
             began.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     await svc.asend("svc.work", correlation_id=OPERATION)
     async with working(bus):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), PATIENCE)
     await drain(bus)
     assert [one.outcome for one in await bus.atrace(OPERATION)] == ["back", "done"]
 
 
-async def test_a_message_that_was_given_up_because_its_workers_died_is_told(times: Times) -> None:
+async def test_a_poison_message_has_a_span(times: Times) -> None:
     bus = times.app
     svc = bus.service("svc")
 
@@ -283,14 +283,14 @@ async def test_a_message_that_was_given_up_because_its_workers_died_is_told(time
 # --- what still waits
 
 
-async def test_what_of_a_task_still_waits_or_runs_is_told(bus: Relevo) -> None:
+async def test_waiting_and_running_messages_of_a_task_are_listed(bus: Relevo) -> None:
     svc = bus.service("svc")
     hold = asyncio.Event()
 
     @svc.action("work")
     async def work() -> None:
-        await svc.asend("nobody.serves")
-        await svc.asend("nobody.serves", delay="1h")
+        await svc.asend("absent.serve")
+        await svc.asend("absent.serve", delay="1h")
         await hold.wait()
 
     async with working(bus):
@@ -300,34 +300,34 @@ async def test_what_of_a_task_still_waits_or_runs_is_told(bus: Relevo) -> None:
             return len(await bus.atrace("task_7")) == 3
 
         await aeventually(all_there)
-        assert told(await bus.atrace("task_7")) == [
+        assert rows_of(await bus.atrace("task_7")) == [
             (0, "svc.work", "running"),
-            (1, "nobody.serves", "ready"),
-            (1, "nobody.serves", "scheduled"),
+            (1, "absent.serve", "ready"),
+            (1, "absent.serve", "scheduled"),
         ]
         hold.set()
 
         async def is_done() -> bool:
-            return told(await bus.atrace("task_7"))[0][2] == "done"
+            return rows_of(await bus.atrace("task_7"))[0][2] == "done"
 
         await aeventually(is_done)
-    assert len(await bus.atrace("task_7")) == 3, "each is told once"
+    assert len(await bus.atrace("task_7")) == 3, "each is listed once"
 
 
 async def test_a_message_that_waits_is_known_by_its_id(bus: Relevo) -> None:
-    job = await bus.service("svc").asend("nobody.serves", {"n": 1}, tenant="acme")
+    job = await bus.service("svc").asend("absent.serve", {"n": 1}, tenant="acme")
     (one,) = await bus.atrace(job.id)
     assert (one.outcome, one.type, one.tenant, one.source, one.queue) == (
         "ready",
-        "nobody.serves",
+        "absent.serve",
         "acme",
         "svc",
-        "nobody:actions",
+        "absent:actions",
     )
     assert (one.started_ms, one.ended_ms, one.worker) == (0, 0, "")
 
 
-async def test_a_message_that_will_be_tried_again_is_told_with_what_it_waits_for(bus: Relevo) -> None:
+async def test_a_message_waiting_for_its_retry_is_listed(bus: Relevo) -> None:
     svc = bus.service("svc")
 
     @svc.action("work", retries=1, backoff=3600)
@@ -342,23 +342,23 @@ async def test_a_message_that_will_be_tried_again_is_told_with_what_it_waits_for
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_what_of_an_operation_still_waits_is_told(bus: Relevo, named: bool) -> None:
+async def test_waiting_messages_of_an_operation_are_listed(bus: Relevo, named: bool) -> None:
     svc = bus.service("svc")
 
     @svc.action("work")
     async def work() -> None:
-        await svc.asend("nobody.serves")
+        await svc.asend("absent.serve")
 
     job = await svc.asend("svc.work", correlation_id=OPERATION if named else None)
     await drain(bus)
     found = await bus.atrace(OPERATION if named else job.id)
-    assert told(found) == [(0, "svc.work", "done"), (1, "nobody.serves", "ready")]
+    assert rows_of(found) == [(0, "svc.work", "done"), (1, "absent.serve", "ready")]
 
 
 async def test_a_task_whose_id_looks_like_that_of_a_message_is_followed_as_any_other(bus: Relevo) -> None:
     task = bus.new_id()
-    await bus.service("svc").asend("nobody.serves", task=task)
-    assert told(await bus.atrace(task)) == [(0, "nobody.serves", "ready")]
+    await bus.service("svc").asend("absent.serve", task=task)
+    assert rows_of(await bus.atrace(task)) == [(0, "absent.serve", "ready")]
 
 
 # --- how much is kept
@@ -383,27 +383,26 @@ async def test_the_newest_are_kept_and_end_with_the_traffic(bus_factory: AppFact
     assert await bus.atrace("op-0") == []
 
 
-async def test_who_keeps_no_traces_has_none_and_still_sees_what_waits(bus_factory: AppFactory, server: Server) -> None:
+async def test_without_traces_waiting_messages_are_still_listed(bus_factory: AppFactory, server: Server) -> None:
     bus = bus_factory(trace_max=0)
     svc = bus.service("svc")
 
     @svc.action("work")
     async def work() -> None:
-        await svc.asend("nobody.serves")
+        await svc.asend("absent.serve")
 
     await svc.asend("svc.work", task="task_7")
     await drain(bus)
     assert server.command("EXISTS", bus.bus_keys.key("spans")) == 0
-    assert told(await bus.atrace("task_7")) == [(0, "nobody.serves", "ready")]
+    assert rows_of(await bus.atrace("task_7")) == [(0, "absent.serve", "ready")]
 
 
-@pytest.mark.parametrize("most", [-1, "many", 1.5, None, True])
-def test_a_number_of_traces_that_is_none_is_refused(bus_factory: AppFactory, most: Any) -> None:
-    if most is None:
-        assert bus_factory(trace_max=None).settings.trace_max == 10_000
-        return
-    with pytest.raises(Exception, match="trace_max"):
-        bus_factory(trace_max=most)
+def test_an_invalid_trace_max_is_refused(bus_factory: AppFactory) -> None:
+    assert bus_factory(trace_max=None).settings.trace_max == 10_000
+    refused: list[Any] = [-1, "many", 1.5, True]
+    for most in refused:
+        with pytest.raises(ConfigurationError, match="trace_max"):
+            bus_factory(trace_max=most)
 
 
 async def test_garbage_among_the_traces_is_passed_over(bus: Relevo) -> None:
@@ -416,13 +415,14 @@ async def test_garbage_among_the_traces_is_passed_over(bus: Relevo) -> None:
         await bus.arun(Call(["XADD", bus.bus_keys.key("spans"), "*", "s", text]))
         await svc.asend("svc.work", correlation_id=OPERATION)
         await drain(bus)
-    assert told(await bus.atrace(OPERATION)) == [(0, "svc.work", "done")] * 5
+    assert rows_of(await bus.atrace(OPERATION)) == [(0, "svc.work", "done")] * 5
 
 
-@pytest.mark.parametrize("id", ["", None, 7, b"bytes", "line\nbreak", "\x00", "x" * 201, []])
-def test_what_is_no_id_is_refused(bus: Relevo, id: Any) -> None:
-    with pytest.raises(OptionError):
-        bus.trace(id)
+def test_an_invalid_id_of_a_trace_is_refused(bus: Relevo) -> None:
+    ids: list[Any] = ["", None, 7, b"bytes", "line\nbreak", "\x00", "x" * 201, []]
+    for id in ids:
+        with pytest.raises(OptionError):
+            bus.trace(id)
 
 
 async def test_plain_jobs_are_in_no_trace(bus: Relevo, server: Server) -> None:
