@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from relevo import Relevo, current_job
-from tests.process.jobs import APP, effect
+from tests.process.jobs import APP, CLOCK, effect
 
 #: Seconds that an item takes.
 ITEM = 0.02
@@ -64,4 +64,4 @@ def build(name: str, **settings: Any) -> Relevo:
     return made
 
 
-app = build(os.environ.get(APP, "checkpoint-tests"))
+app = build(os.environ.get(APP, "checkpoint-tests"), _clock_key=os.environ.get(CLOCK, ""))

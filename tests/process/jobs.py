@@ -1,6 +1,6 @@
 """The tasks that worker processes of these tests import, and the app they belong to.
 
-Every task writes what it does to a file beside the server: what a server forgot, the file still knows.
+Every task writes what it does to a file beside the server: what a server lost is still in the file.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 from relevo import Relevo
 
-#: The app's name and the file of effects. A test sets both for its workers; settings come as RELEVO_* as always.
-APP, EFFECTS = "RELEVO_TEST_APP", "RELEVO_TEST_EFFECTS"
+#: The app's name, the file of effects, and the key of the clock that `Site.move` moves. A test sets them for its
+#: workers; settings come as RELEVO_* as always.
+APP, EFFECTS, CLOCK = "RELEVO_TEST_APP", "RELEVO_TEST_EFFECTS", "RELEVO_TEST_CLOCK_KEY"
 
 
 def effect(what: str, n: int) -> None:
-    """Note an effect: one write of one line, which O_APPEND keeps whole among many processes."""
+    """Write an effect down: one write of one line, which O_APPEND keeps whole among many processes."""
     fd = os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(fd, f"{time.monotonic():.4f} {os.getpid()} {what} {n}\n".encode())
@@ -27,11 +28,16 @@ def effect(what: str, n: int) -> None:
 
 
 def ran_before(n: int) -> bool:
-    """Whether job number n was started by anybody: what an attempt handed back does not show in its story."""
+    """Whether any worker has started job number n: an attempt that was handed back is not in the job's history."""
     if not os.path.exists(os.environ[EFFECTS]):
         return False
     with open(os.environ[EFFECTS]) as file:
         return any(line.split()[2:] == ["start", str(n)] for line in file)
+
+
+def is_open(n: int) -> bool:
+    """Whether the test has called `site.open(n)`."""
+    return os.path.exists(f"{os.environ[EFFECTS]}-open-{n}")
 
 
 # Tasks that go well.
@@ -45,6 +51,23 @@ async def nap(n: int, seconds: float = 0.0) -> int:
 def work(n: int, seconds: float = 0.0) -> int:
     effect("start", n)
     time.sleep(seconds)
+    effect("end", n)
+    return n
+
+
+async def gated(n: int) -> int:
+    """Run until the test opens its gate."""
+    effect("start", n)
+    while not is_open(n):
+        await asyncio.sleep(0.01)
+    effect("end", n)
+    return n
+
+
+def gated_thread(n: int) -> int:
+    effect("start", n)
+    while not is_open(n):
+        time.sleep(0.01)
     effect("end", n)
     return n
 
@@ -179,6 +202,8 @@ def spin_in_process(n: int) -> None:
 _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "nap": (nap, {}),
     "work": (work, {}),
+    "gated": (gated, {}),
+    "gated_thread": (gated_thread, {}),
     "nap_once": (nap_once, {}),
     "work_once": (work_once, {}),
     "talk": (talk, {}),
@@ -200,11 +225,11 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def build(name: str, **settings: Any) -> Relevo:
-    """An app with all tasks: a test's own hand on the queue its workers serve."""
+    """An app with all tasks, for the worker processes and for the test itself."""
     made = Relevo(name, **settings)
     for target, (func, options) in _TASKS.items():
         made.task(name=target, **options)(func)
     return made
 
 
-app = build(os.environ.get(APP, "process-tests"))
+app = build(os.environ.get(APP, "process-tests"), _clock_key=os.environ.get(CLOCK, ""))
