@@ -101,6 +101,10 @@ class WorkerProcess:
         """What it logged at these levels."""
         return [line for line in self.log.splitlines() if any(f" {level} " in line for level in levels)]
 
+    def wait_log(self, text: str, *, times: int = 1) -> None:
+        """Until it has logged that."""
+        eventually(lambda: self.log.count(text) >= times, what=f"{text!r} in the log")
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
