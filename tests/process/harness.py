@@ -282,6 +282,8 @@ class Site:
         """Let gated jobs of these numbers go on."""
         for n in numbers:
             Path(f"{self._effects}-open-{n}").touch()
+            if (fifo := Path(f"{self._effects}-fifo-{n}")).exists():
+                os.close(os.open(fifo, os.O_WRONLY))
 
     @contextmanager
     def load(self, task: str = "nap", *args: Any, first: int = 10_000, pause: float = 0.005) -> Iterator[None]:

@@ -119,18 +119,17 @@ async def tick() -> None:
 
 
 # Tasks that do harm.
-async def block(n: int, seconds: float) -> int:
-    """Stand still on the event loop."""
-    effect("start", n)
-    time.sleep(seconds)
-    effect("end", n)
-    return n
+async def block(n: int) -> int:
+    """Block the event loop until the test opens the gate."""
+    return gated_thread(n)
 
 
-def hold_python(n: int, seconds: int) -> int:
-    """Keep Python's lock inside one C call: no other thread of this process moves."""
+def hold_python(n: int) -> int:
+    """Keep Python's lock inside one C call until the test opens the gate: no other thread of this process runs."""
+    fifo = f"{os.environ[EFFECTS]}-fifo-{n}"
+    os.mkfifo(fifo)
     effect("start", n)
-    ctypes.PyDLL(None).sleep(seconds)  # a PyDLL does not let go of the lock while it calls
+    ctypes.PyDLL(None).open(fifo.encode(), os.O_RDONLY)  # a PyDLL does not release the lock while it calls
     effect("end", n)
     return n
 

@@ -69,7 +69,7 @@ def test_after_sigterm_the_next_worker_goes_on_and_nothing_is_done_twice(server:
             for n, job in site.acknowledged.items():
                 assert job.status() is State.READY, TASKS[n]
                 assert job.info().attempts == ()
-        site.start()
+        site.drain()
         site.check(duplicates=6)
         for n, job in site.acknowledged.items():
             assert len(site.effects("start", n)) == 3
@@ -88,7 +88,7 @@ def test_after_a_kill_only_the_item_in_hand_comes_again(server: Server, tmp_path
             eventually(lambda: all(is_gone(effect.pid) for effect in site.effects("item")), what="its child ends")
             open_at(site, at, TASKS)
             site.move("61s")
-        site.start()
+        site.drain()
         site.check(duplicates=6)
         for n, job in site.acknowledged.items():
             assert items_twice(site, n) == dict.fromkeys(GATES, 2)
