@@ -81,12 +81,11 @@ def work_once(n: int, seconds: float) -> int:
     return work(n, 0.0 if ran_before(n) else seconds)
 
 
-async def talk(n: int, seconds: float) -> int:
-    effect("start", n)
+async def talk(n: int) -> int:
+    """Print, before and after the test opens its gate."""
     print("halfway there")
-    await asyncio.sleep(seconds)
+    await gated(n)
     print("and done")
-    effect("end", n)
     return n
 
 
@@ -103,7 +102,7 @@ async def fail_once(n: int) -> int:
 async def plant(n: int, seconds: float) -> int:
     """Enqueue a nap for later, from where the worker's clock may be wrong."""
     effect("start", n)
-    task = app.tasks["nap"].using(delay=seconds, expires=30)
+    task = app.tasks["nap"].using(delay=seconds, expires=1.5 * seconds)
     await task.aenqueue(n + 1000, 0.0)
     effect("end", n)
     return n
@@ -206,7 +205,7 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "nap_once": (nap_once, {}),
     "work_once": (work_once, {}),
     "talk": (talk, {}),
-    "fail_once": (fail_once, {"retries": 1, "backoff": 1.0}),
+    "fail_once": (fail_once, {"retries": 1, "backoff": ["1h"]}),
     "plant": (plant, {}),
     "tick": (tick, {"max_crashes": 1000}),
     "block": (block, {}),
