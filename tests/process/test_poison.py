@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,9 @@ def test_job_that_kills_its_worker_three_times_is_a_dead_letter(server: Server, 
         supervisor = site.start(supervised=True)
         eventually(lambda: job.status() is State.DEAD, what="the job is given up")
         site.check(duplicates=30, ended={100: State.DEAD})
-        letter = job.info()
-        assert letter.reason == "poison"
-        assert [attempt.how for attempt in letter.attempts] == ["lost"] * 3
+        dead = job.info()
+        assert dead.reason == "poison"
+        assert [attempt.how for attempt in dead.attempts] == ["lost"] * 3
         assert len(site.effects("start", 100)) == 3
         assert supervisor.log.count("died after") == 2  # the third time it dies alone
         assert len(children_of(supervisor.pid)) == 1
@@ -49,27 +48,21 @@ def test_any_exception_of_a_task_is_a_failure_of_the_task(server: Server, tmp_pa
         site.enqueue("work", 101)
         site.check(ended=dict.fromkeys(raised, State.DEAD))
         for n, name in raised.items():
-            letter = site.acknowledged[n].info()
-            assert letter.reason == "retries_exhausted", name
-            assert [attempt.error.rpartition(".")[2] for attempt in letter.attempts] == [name]
+            dead = site.acknowledged[n].info()
+            assert dead.reason == "retries_exhausted", name
+            assert [attempt.error.rpartition(".")[2] for attempt in dead.attempts] == [name]
         assert {effect.pid for effect in site.effects()} == {worker.pid}
 
 
-def lease_ends(site: Site, n: int) -> int:
-    """When the lease of a running job ends, in milliseconds; 0: it has none."""
-    key = site.app.keys_of(site.queue.name).key("running")
-    return int(site.app.run(Call[bytes | None]([b"ZSCORE", key, site.acknowledged[n].id])) or 0)
-
-
 def wait_renewals(site: Site, n: int, times: int) -> None:
-    """Until the lease of a job has been renewed so often."""
-    for _ in range(times):
-        end = lease_ends(site, n)
-        eventually(partial(is_renewed, site, n, end), what=f"the lease of job {n} is renewed")
+    """Until the lease of a running job has been renewed so often."""
+    key, ends = site.app.keys_of(site.queue.name).key("running"), set[bytes]()
 
+    def is_renewed() -> bool:
+        ends.add(site.app.run(Call[bytes]([b"ZSCORE", key, site.acknowledged[n].id])))
+        return len(ends) > times
 
-def is_renewed(site: Site, n: int, end: int) -> bool:
-    return lease_ends(site, n) > end
+    eventually(is_renewed, what=f"the lease of job {n} is renewed")
 
 
 def test_job_that_blocks_the_event_loop_keeps_its_lease_and_the_worker_hands_back_the_others(
@@ -95,18 +88,14 @@ def test_jobs_run_elsewhere_while_a_worker_is_blocked(server: Server, tmp_path: 
         site.wait_idle(blocked)
         site.enqueue("block", 0)
         site.wait_effect("start", 0)
-        with site.working():
-            eventually(lambda: idle_workers(site) >= 1, what="another worker is idle")
+        with site.working() as free:
+            eventually(lambda: free.lanes and free.lanes[0].is_resting, what="the other worker is idle")
             site.enqueue_many("nap", range(1, 21))
             for n in range(1, 21):
                 assert site.wait_effect("end", n).pid == os.getpid()
         site.open(0)
         site.check()
         assert site.wait_effect("end", 0).pid == blocked.pid
-
-
-def idle_workers(site: Site) -> int:
-    return int(site.app.run(Call([b"ZCARD", site.app.keys_of(site.queue.name).key("idle")])))
 
 
 def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(server: Server, tmp_path: Path) -> None:
@@ -219,19 +208,19 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
 def test_broken_bookkeeping_of_one_job_does_not_touch_the_others(server: Server, tmp_path: Path, broken: str) -> None:
     with Site(server, tmp_path) as site:
         keys, run = site.app.keys_of(site.queue.name), site.app.run
-        id: str | bytes = b"\xff\xfe of a stranger" if broken == "id" else Ids()()
+        id: str | bytes = b"\xff\xfe garbage" if broken == "id" else Ids()()
         run(Call([b"HSET", keys.key("jobs"), id, b'{"t":"nap","a":[777]}']))
         match broken:
             case "claim":
-                run(Call([b"HSET", keys.key("claims"), id, b"of a stranger"]))
+                run(Call([b"HSET", keys.key("claims"), id, b"garbage"]))
             case "lost claim":
-                run(Call([b"HSET", keys.key("claims"), id, b"of a stranger"]))
+                run(Call([b"HSET", keys.key("claims"), id, b"garbage"]))
                 run(Call([b"ZADD", keys.key("running"), 0, id]))
             case "story":
-                run(Call([b"HSET", keys.key("claims"), id, b"1 somebody 5"]))
-                run(Call([b"HSET", keys.key("story"), id, b"{of a stranger"]))
+                run(Call([b"HSET", keys.key("claims"), id, b"1 worker 5"]))
+                run(Call([b"HSET", keys.key("story"), id, b"{garbage"]))
             case "group":
-                run(Call([b"HSET", keys.key("groups"), id, b"ofastranger"]))
+                run(Call([b"HSET", keys.key("groups"), id, b"nosuchgroup"]))
         place = {"lost claim": "running", "group": "scheduled"}.get(broken, "ready")
         run(Call([b"ZADD", keys.key(place), 0, id]))
         site.enqueue_many("nap", range(20))
