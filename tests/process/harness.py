@@ -203,6 +203,13 @@ class Site:
             eventually(lambda: fault or self.app.run(Call([b"PTTL", self.app.keys.workers])) > 0, what="it is listed")
         return worker
 
+    def environment(self, **variables: str) -> dict[str, str]:
+        """For a process of this site that is no worker."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("RELEVO_", "REDIS_"))}
+        env |= {f"RELEVO_{name.upper()}": value for name, value in self._settings.items()}
+        env |= {"RELEVO_URL": self.server.url, "RELEVO_ENV": "test", "PYTHONPATH": os.pathsep.join(sys.path)}
+        return env | {jobs.APP: self.name, jobs.EFFECTS: str(self._effects)} | variables
+
     def wait_idle(self, *workers: WorkerProcess, timeout: float = START) -> None:
         """Until the server has these workers on its list of idle ones."""
         key = self.app.keys_of(self.queue.name).key("idle")
@@ -212,6 +219,11 @@ class Site:
             return all(worker.ids and worker.ids[-1].encode() in waiting for worker in workers)
 
         eventually(idle, timeout=timeout, what="the workers wait for jobs")
+
+    def wait_killed(self, worker: WorkerProcess) -> None:
+        """Until a worker has died at its fault."""
+        eventually(lambda: not worker.is_running, what="the worker dies")
+        assert worker.process.returncode == -signal.SIGKILL, worker.log
 
     # jobs
     def enqueue(self, task: str, n: int, *args: Any, **options: Any) -> Job[Any]:
