@@ -14,7 +14,6 @@ from relevo import State, Workflow
 from relevo.flow import group
 from relevo.store.plan import Call
 from relevo.store.push import CHUNK
-from relevo.worker.faults import Point
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
