@@ -298,7 +298,7 @@ def test_nothing_is_left_of_the_requests_of_a_killed_sender(
         assert len(site.effects("start")) == 20 + concurrency, "none began after its deadline"
         totals = site.queue.stats().totals
         assert (totals["done"] - 20, totals["expired"], totals["unheard"]) == (concurrency, count - concurrency, count)
-        assert site.ask("back.work", 2000).result(PATIENCE) == 2000
+        assert site.ask("back.work", 2000, wait=True).result(PATIENCE) == 2000
 
 
 # --- the server
