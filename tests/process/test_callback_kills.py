@@ -65,8 +65,8 @@ class BusSite(Site):
     def run(self, code: str) -> subprocess.Popen[str]:
         """A process that is no worker."""
         code = f"from tests.process.callback_services import *; {code}"
-        command, pipes = [sys.executable, "-c", code], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=self.environment(), text=True, **pipes)
+        command = [sys.executable, "-c", code]
+        return subprocess.Popen(command, env=self.environment(), stdout=subprocess.PIPE, text=True)
 
     def outbox(self, queue: str) -> int:
         """How many messages are on their way from a queue to others."""

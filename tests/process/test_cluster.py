@@ -85,7 +85,7 @@ class Shop:
 
 
 async def test_workflows_and_dependencies_over_the_nodes_of_a_cluster(cluster: Cluster) -> None:
-    app = Relevo("nodes", url=cluster.url, env="test", **PATIENT)  # type: ignore[arg-type]
+    app = Relevo("nodes", url=cluster.url, env="test", **PATIENT)
     shop = Shop(app)
     homes = {cluster.primary_of(app.keys_of(name).key("jobs").decode()).port for name in QUEUES}
     assert len(homes) == 3, "the queues are on all nodes"
@@ -195,7 +195,7 @@ def sizes(app: Relevo) -> Steps[list[int]]:
 
 
 async def test_each_call_gets_its_own_answer_whichever_node_gives_it(cluster: Cluster) -> None:
-    app = Relevo("ahead", url=cluster.url, env="test", **PATIENT)  # type: ignore[arg-type]
+    app = Relevo("ahead", url=cluster.url, env="test", **PATIENT)
     task = app.task(name="t")(lambda: None)
     homes = {cluster.primary_of(app.keys_of(name).key("jobs").decode()).port for name in NAMES}
     assert len(homes) == 3, "the queues are on all nodes"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(
         server.command("HINCRBY", key, "beat", -600_000)  # as if it had been silent for ten minutes
 
         with working(site.app):
-            variables = {jobs.EFFECTS: str(site._effects)}  # the worker reads it, too
+            variables: dict[str, Any] = {jobs.EFFECTS: str(site._effects)}  # the worker reads it, too
             done = relevo("dead", "resume", run.id, "--name", site.name, "--json", url=server.url, **variables)
             assert (done.code, done.json["state"], done.json["id"]) == (0, "done", run.id)
             assert done.json["retried"] == 40

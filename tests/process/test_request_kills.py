@@ -58,7 +58,7 @@ class BusSite(Site):
         monkeypatch.setenv(jobs.EFFECTS, str(self._effects))  # for workers in this process
         self.clock = Clock(server, monkeypatch)
         self.app.close()
-        self.app = Relevo(self.name, url=server.url, env="test", _clock_key=self.clock.key, **self._settings)  # type: ignore[arg-type]
+        self.app = Relevo(self.name, url=server.url, env="test", _clock_key=self.clock.key, **self._settings)
         self.queue = self.app.queue(QUEUE)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="asks", daemon=True)
