@@ -162,7 +162,7 @@ def test_requests_are_measured_beside_a_list_for_every_answer(engine: str, tmp_p
         # A machine under load may also be late with what should come at once.
         assert late["replies"] + late["timeouts"] == late["n"] == 200 and late["timeouts"] >= 40, name
         assert (late["wrong"], late["lost"]) == (0, 0), name
-    # A late answer stays where nobody waits for it.
+    # A late answer stays in its list for ever.
     assert found["lists"]["keys"]["leaked"] == found["lists"]["late"]["timeouts"]
     assert (found["relevo"]["keys"]["leaked"], found["relevo"]["keys"]["without_end"]) == (0, 0)
     assert found["lists"]["requests"]["connections"] >= 20 > found["relevo"]["requests"]["connections"]

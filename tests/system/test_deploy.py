@@ -204,10 +204,10 @@ def shop(url: str) -> Relevo:
 
 def test_doctor_finds_nothing_wrong_with_the_shipped_configuration(shipped: Shipped) -> None:
     """Also no warning, although the machine of a test is no server."""
-    told = relevo("doctor", "--json", url=shipped.url("operator"))
-    levels = {check["name"]: check["level"] for check in told.json["checks"]}
+    printed = relevo("doctor", "--json", url=shipped.url("operator"))
+    levels = {check["name"]: check["level"] for check in printed.json["checks"]}
     assert levels.pop("latency") in ("ok", "warning")  # not the configuration's doing
-    assert set(levels.values()) == {"ok"}, told.out
+    assert set(levels.values()) == {"ok"}, printed.out
 
 
 async def _is_empty(app: Relevo) -> bool:
@@ -346,7 +346,7 @@ def test_clients_without_a_user_name_are_refused(shipped: Shipped) -> None:
 
 
 def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
-    """Redis 7.0 also lost them all at a restart when the default user, who is off, had no rights."""
+    """Redis 7.0 also lost them all at a restart when the default user, which is off, had no rights."""
     app = shop(shipped.url("producer"))
     operator = redis.Redis.from_url(shipped.url("operator"))
     for kill in range(1, 4):
