@@ -14,13 +14,12 @@ import msgspec
 
 from relevo import Relevo, current_job
 from relevo.bus import Service
-from tests.process.clock import clock_key
-from tests.process.jobs import APP, EFFECTS, effect, ran_before
+from tests.process.jobs import APP, CLOCK, EFFECTS, effect, ran_before
 
 #: Messages that were noted in this process.
 noted: list[dict[str, Any]] = []
 
-app = Relevo(os.environ.get(APP, "bus-tests"), _clock_key=clock_key())
+app = Relevo(os.environ.get(APP, "bus-tests"), _clock_key=os.environ.get(CLOCK, ""))
 front, back, apart = app.service("front"), app.service("back"), app.service("apart")
 
 

@@ -15,9 +15,8 @@ from typing import Any
 from relevo import Relevo, current_job
 from relevo.bus.callbacks import sending
 from relevo.model.message import Reply
-from tests.process.clock import clock_key
 from tests.process.dying import carry_out, fork_each
-from tests.process.jobs import APP, effect, ran_before
+from tests.process.jobs import APP, CLOCK, effect, ran_before
 
 
 def crunch(n: int, dies: bool = False) -> int:
@@ -84,7 +83,7 @@ def build(name: str, *services: str, **settings: Any) -> Relevo:
     return made
 
 
-_NAME, _CLOCK = os.environ.get(APP, "callback-tests"), clock_key()
+_NAME, _CLOCK = os.environ.get(APP, "callback-tests"), os.environ.get(CLOCK, "")
 embedding, ingestion = (build(_NAME, service, _clock_key=_CLOCK) for service in ("embedding", "ingestion"))
 
 

@@ -1,4 +1,7 @@
-"""Long jobs with checkpoints, for worker processes to import: each item and each step leaves its mark in a file."""
+"""Long jobs with checkpoints, for worker processes to import: each item and each step is a line in a file.
+
+Item 20 of job 1 is written as 1020. An item whose number was given as a gate waits for `site.open(1020)`.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,32 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from relevo import Relevo, current_job
-from tests.process.jobs import APP, effect
+from tests.process.jobs import APP, CLOCK, effect, is_open
 
 #: Seconds that an item takes.
-ITEM = 0.02
+ITEM = 0.005
 
 
-def work(n: int, total: int, every: float) -> int:
+def number(n: int, item: int) -> int:
+    """The number by which an item of a job is known."""
+    return n * 1000 + item
+
+
+def work(n: int, total: int, every: float, gates: list[int]) -> int:
     """In a thread, or in a child process."""
     effect("start", n)
     job = current_job()
     began = job.step("begin", _begin, n)
     for item in job.iterate(range(total), every=every):
+        effect("item", number(n, item))
         time.sleep(ITEM)
-        effect("item", item)
+        while item in gates and not is_open(number(n, item)):
+            time.sleep(0.01)
     effect("end", n)
     return began
 
 
-async def nap(n: int, total: int, every: float) -> int:
+async def nap(n: int, total: int, every: float, gates: list[int]) -> int:
     """On the event loop, from a source that goes on by itself."""
     effect("start", n)
     job = current_job()
@@ -38,8 +48,10 @@ async def nap(n: int, total: int, every: float) -> int:
             yield item
 
     async for item in job.iterate(rest, key=lambda item: item, every=every):
+        effect("item", number(n, item))
         await asyncio.sleep(ITEM)
-        effect("item", item)
+        while item in gates and not is_open(number(n, item)):
+            await asyncio.sleep(0.01)
     effect("end", n)
     return began
 
@@ -64,4 +76,4 @@ def build(name: str, **settings: Any) -> Relevo:
     return made
 
 
-app = build(os.environ.get(APP, "checkpoint-tests"))
+app = build(os.environ.get(APP, "checkpoint-tests"), _clock_key=os.environ.get(CLOCK, ""))

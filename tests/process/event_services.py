@@ -20,9 +20,8 @@ from relevo.bus.events import delivering, publishing
 from relevo.bus.outgoing import Sending
 from relevo.store.history import NO_LOG
 from relevo.store.plan import Call
-from tests.process.clock import clock_key
 from tests.process.dying import carry_out, fork_each
-from tests.process.jobs import APP, EFFECTS, effect
+from tests.process.jobs import APP, CLOCK, EFFECTS, effect
 
 #: Services of this process, such as `mail,audit`.
 SERVICES = "EVENT_TEST_SERVICES"
@@ -53,7 +52,7 @@ def _was_begun(service: str, n: int) -> bool:
     return file.exists() and any(line.split()[2:] == [f"{service}-began", str(n)] for line in file.open())
 
 
-app = build(os.environ.get(APP, "event-tests"), os.environ.get(SERVICES, ""), _clock_key=clock_key())
+app = build(os.environ.get(APP, "event-tests"), os.environ.get(SERVICES, ""), _clock_key=os.environ.get(CLOCK, ""))
 
 
 # publishers

@@ -16,9 +16,8 @@ from relevo.flow import Flow, group
 from relevo.flow.joining import join
 from relevo.flow.storing import Rows, stored
 from relevo.store.push import CHUNK
-from tests.process.clock import clock_key
 from tests.process.dying import carry_out, fork_each
-from tests.process.jobs import APP, effect, ran_before
+from tests.process.jobs import APP, CLOCK, effect, ran_before
 
 #: Members of a group that takes two calls in each of two queues.
 CROWD = CHUNK * 5 // 2
@@ -77,7 +76,7 @@ def build(name: str, **settings: Any) -> Relevo:
     return made
 
 
-app = build(os.environ.get(APP, "flow-tests"), _clock_key=clock_key())
+app = build(os.environ.get(APP, "flow-tests"), _clock_key=os.environ.get(CLOCK, ""))
 
 
 def relay_race(made: Relevo, seconds: float = 0.0) -> Flow[Any, int]:

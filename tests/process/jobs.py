@@ -1,6 +1,6 @@
 """The tasks that worker processes of these tests import, and the app they belong to.
 
-Every task writes what it does to a file beside the server: what a server forgot, the file still knows.
+Every task writes what it does to a file beside the server: what a server lost is still in the file.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 from relevo import Relevo
 
-#: The app's name and the file of effects. A test sets both for its workers; settings come as RELEVO_* as always.
-APP, EFFECTS = "RELEVO_TEST_APP", "RELEVO_TEST_EFFECTS"
+#: The app's name, the file of effects, and the key of the clock that `Site.move` moves. A test sets them for its
+#: workers; settings come as RELEVO_* as always.
+APP, EFFECTS, CLOCK = "RELEVO_TEST_APP", "RELEVO_TEST_EFFECTS", "RELEVO_TEST_CLOCK_KEY"
 
 
 def effect(what: str, n: int) -> None:
-    """Note an effect: one write of one line, which O_APPEND keeps whole among many processes."""
+    """Write an effect down: one write of one line, which O_APPEND keeps whole among many processes."""
     fd = os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(fd, f"{time.monotonic():.4f} {os.getpid()} {what} {n}\n".encode())
@@ -27,11 +28,16 @@ def effect(what: str, n: int) -> None:
 
 
 def ran_before(n: int) -> bool:
-    """Whether job number n was started by anybody: what an attempt handed back does not show in its story."""
+    """Whether any worker has started job number n: an attempt that was handed back is not in the job's history."""
     if not os.path.exists(os.environ[EFFECTS]):
         return False
     with open(os.environ[EFFECTS]) as file:
         return any(line.split()[2:] == ["start", str(n)] for line in file)
+
+
+def is_open(n: int) -> bool:
+    """Whether the test has called `site.open(n)`."""
+    return os.path.exists(f"{os.environ[EFFECTS]}-open-{n}")
 
 
 # Tasks that go well.
@@ -49,6 +55,23 @@ def work(n: int, seconds: float = 0.0) -> int:
     return n
 
 
+async def gated(n: int) -> int:
+    """Run until the test opens its gate."""
+    effect("start", n)
+    while not is_open(n):
+        await asyncio.sleep(0.01)
+    effect("end", n)
+    return n
+
+
+def gated_thread(n: int) -> int:
+    effect("start", n)
+    while not is_open(n):
+        time.sleep(0.01)
+    effect("end", n)
+    return n
+
+
 async def nap_once(n: int, seconds: float) -> int:
     """Long the first time only, so that no test waits for the second."""
     return await nap(n, 0.0 if ran_before(n) else seconds)
@@ -58,12 +81,11 @@ def work_once(n: int, seconds: float) -> int:
     return work(n, 0.0 if ran_before(n) else seconds)
 
 
-async def talk(n: int, seconds: float) -> int:
-    effect("start", n)
+async def talk(n: int) -> int:
+    """Print, before and after the test opens its gate."""
     print("halfway there")
-    await asyncio.sleep(seconds)
+    await gated(n)
     print("and done")
-    effect("end", n)
     return n
 
 
@@ -80,7 +102,7 @@ async def fail_once(n: int) -> int:
 async def plant(n: int, seconds: float) -> int:
     """Enqueue a nap for later, from where the worker's clock may be wrong."""
     effect("start", n)
-    task = app.tasks["nap"].using(delay=seconds, expires=30)
+    task = app.tasks["nap"].using(delay=seconds, expires=1.5 * seconds)
     await task.aenqueue(n + 1000, 0.0)
     effect("end", n)
     return n
@@ -96,18 +118,17 @@ async def tick() -> None:
 
 
 # Tasks that do harm.
-async def block(n: int, seconds: float) -> int:
-    """Stand still on the event loop."""
-    effect("start", n)
-    time.sleep(seconds)
-    effect("end", n)
-    return n
+async def block(n: int) -> int:
+    """Block the event loop until the test opens the gate."""
+    return gated_thread(n)
 
 
-def hold_python(n: int, seconds: int) -> int:
-    """Keep Python's lock inside one C call: no other thread of this process moves."""
+def hold_python(n: int) -> int:
+    """Keep Python's lock inside one C call until the test opens the gate: no other thread of this process runs."""
+    fifo = f"{os.environ[EFFECTS]}-fifo-{n}"
+    os.mkfifo(fifo)
     effect("start", n)
-    ctypes.PyDLL(None).sleep(seconds)  # a PyDLL does not let go of the lock while it calls
+    ctypes.PyDLL(None).open(fifo.encode(), os.O_RDONLY)  # a PyDLL does not release the lock while it calls
     effect("end", n)
     return n
 
@@ -179,10 +200,12 @@ def spin_in_process(n: int) -> None:
 _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "nap": (nap, {}),
     "work": (work, {}),
+    "gated": (gated, {}),
+    "gated_thread": (gated_thread, {}),
     "nap_once": (nap_once, {}),
     "work_once": (work_once, {}),
     "talk": (talk, {}),
-    "fail_once": (fail_once, {"retries": 1, "backoff": 1.0}),
+    "fail_once": (fail_once, {"retries": 1, "backoff": ["1h"]}),
     "plant": (plant, {}),
     "tick": (tick, {"max_crashes": 1000}),
     "block": (block, {}),
@@ -200,11 +223,11 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def build(name: str, **settings: Any) -> Relevo:
-    """An app with all tasks: a test's own hand on the queue its workers serve."""
+    """An app with all tasks, for the worker processes and for the test itself."""
     made = Relevo(name, **settings)
     for target, (func, options) in _TASKS.items():
         made.task(name=target, **options)(func)
     return made
 
 
-app = build(os.environ.get(APP, "process-tests"))
+app = build(os.environ.get(APP, "process-tests"), _clock_key=os.environ.get(CLOCK, ""))

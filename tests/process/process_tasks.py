@@ -19,7 +19,7 @@ from typing import Any
 from relevo import Cancel, Relevo, Retry, Snooze, current_job
 
 app = Relevo("children", url="redis://127.0.0.1:1", max_payload=10_000)
-#: Set by nobody but a job: shows that a child is used again.
+#: Filled by jobs only: shows that a child is used again.
 seen: list[int] = []
 log = logging.getLogger("tests.process")
 
@@ -168,6 +168,13 @@ def crash(how: str) -> None:
 
 
 @app.task(executor="process")
+def wait_for_file(file: str) -> int:
+    while not os.path.exists(file):
+        time.sleep(0.01)
+    return os.getpid()
+
+
+@app.task(executor="process")
 def burn(seconds: float) -> int:
     end = time.process_time() + seconds
     while time.process_time() < end:
@@ -228,7 +235,7 @@ def plain(a: int) -> int:
 
 
 def traceparent() -> str:
-    """The span that is current here, as it would be told to others; '': none is."""
+    """The current span, as it is sent to other services; '': there is none."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}

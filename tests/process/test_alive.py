@@ -1,66 +1,61 @@
-"""A liveness probe tells a worker that works from one that is stopped, killed, blocked or cut off."""
+"""A liveness probe: a worker that is stopped, killed, or whose server does not answer, is not alive."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from relevo.worker.pulse import FRESH
+from relevo.alive import main
 from tests.eventually import eventually
-from tests.process.harness import START, Site, children_of
+from tests.process.harness import Site, children_of
 from tests.servers import Server
-from tests.system.shell import environment, relevo
+from tests.system.shell import relevo
 
-#: Seconds after the last touch in which a probe of these tests believes in a worker.
-AGE = 2
+#: After how many seconds without a pulse the supervisor of these tests gives a process up. By default it is 6: three
+#: pulses of its event loop.
+PRELUDE = "import relevo.worker.supervisor as s; s.FRESH = 3.0"
 
 
 def is_alive(path: Path) -> bool:
-    command = [sys.executable, "-m", "relevo.alive", str(path), "--max-age", str(AGE)]
-    return subprocess.run(command, env=environment(None), capture_output=True, timeout=30).returncode == 0
+    return main([str(path), "--max-age", "2"]) == 0
 
 
-def test_a_worker_that_is_stopped_is_not_alive_and_one_that_goes_on_is(server: Server, tmp_path: Path) -> None:
-    """A stuck worker"""
+def test_worker_is_alive_while_its_processes_run_and_the_server_answers(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "alive"
-    path.touch()  # of an earlier one
-    with Site(server, tmp_path, lease="2s") as site:
-        worker = site.start(supervised=True, wait=False, alive_file=path)
-        eventually(lambda: not path.exists() or worker.ids, timeout=START, what="the old file is gone")
-        eventually(lambda: worker.ids and is_alive(path), timeout=START, what="life")
+    path.touch()  # of an earlier worker
+    with Server(engine, directory=tmp_path / "server") as own, Site(own, tmp_path, call_timeout="1s") as site:
+        worker = site.start(supervised=True, wait=False, alive_file=path, prelude=PRELUDE)
+        eventually(lambda: not path.exists() or worker.ids, what="the old file is gone")
+        eventually(lambda: worker.ids and is_alive(path), what="life")
         (child,) = children_of(worker.pid)
-        subprocess.run(["kill", "-STOP", str(child)], check=True)
-        eventually(lambda: not is_alive(path), timeout=FRESH + AGE + 10, what="a stopped process is noticed")
-        subprocess.run(["kill", "-CONT", str(child)], check=True)
-        eventually(lambda: is_alive(path), timeout=START, what="it goes on")
-        subprocess.run(["kill", "-KILL", str(child)], check=True)
-        eventually(lambda: len(worker.ids) == 2 and is_alive(path), timeout=START, what="another took its place")
-        worker.stop()
+        os.kill(child, signal.SIGSTOP)
+        eventually(lambda: not is_alive(path), what="a stopped process is noticed")
+        os.kill(child, signal.SIGCONT)
+        eventually(lambda: is_alive(path), what="it goes on")
+        own.pause()
+        eventually(lambda: not is_alive(path), what="a server that does not answer is noticed")
+        own.resume()
+        eventually(lambda: is_alive(path), what="it answers again")
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: len(worker.ids) == 2 and is_alive(path), what="another process took its place")
+        assert worker.stop() == 0
         assert not path.exists(), "a worker that ended in good order is not alive"
 
 
-def test_a_worker_that_is_killed_is_not_alive(server: Server, tmp_path: Path) -> None:
+def test_killed_worker_is_not_alive(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "alive"
     with Site(server, tmp_path) as site:
         worker = site.start(supervised=True, alive_file=path)
-        eventually(lambda: is_alive(path), timeout=START, what="life")
+        eventually(lambda: is_alive(path), what="life")
+        assert subprocess.run([sys.executable, "-m", "relevo.alive", str(path)], stdout=subprocess.PIPE).returncode == 0
         worker.kill()
-        eventually(lambda: not is_alive(path), timeout=AGE + 10, what="a killed worker is noticed")
+        eventually(lambda: not is_alive(path), what="a killed worker is noticed")
 
 
-def test_a_worker_whose_server_does_not_answer_is_not_alive(engine: str, tmp_path: Path) -> None:
-    path = tmp_path / "alive"
-    with Server(engine, directory=tmp_path / "server") as own, Site(own, tmp_path, call_timeout="1s") as site:
-        site.start(supervised=True, alive_file=path)
-        eventually(lambda: is_alive(path), timeout=START, what="life")
-        own.pause()
-        eventually(lambda: not is_alive(path), timeout=FRESH + AGE + 10, what="silence is noticed")
-        own.resume()
-        eventually(lambda: is_alive(path), timeout=START, what="it answers again")
-
-
-def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
-    told = relevo("worker", "shop:app", "--alive-file", str(tmp_path / "none" / "alive"))
-    assert told.code == 2
-    assert "--alive-file" in told.err and "No such file or directory" in told.err
+def test_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    shown = relevo("worker", "shop:app", "--alive-file", str(tmp_path / "none" / "alive"))
+    assert shown.code == 2
+    assert "--alive-file" in shown.err and "No such file or directory" in shown.err

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
+from relevo import Relevo
 from relevo.store.plan import Call
 from relevo.worker.faults import Point
-from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
-from tests.process import callback_services, harness, jobs
-from tests.process.clock import AFTER_LEASES, HOUR, Clock
-from tests.process.harness import Site, WorkerProcess
+from tests.process import callback_services, harness
+from tests.process.harness import AFTER_LEASES, Site, WorkerProcess
 from tests.servers import Server
 from tests.working import drained, working
 
@@ -32,17 +31,18 @@ class BusSite(Site):
     """A site whose services have a bus of their own, and a clock that the test moves."""
 
     def __init__(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(server, directory, **PATIENT)
+        super().__init__(server, directory)
         self._settings["prefix"] = self.name
         self._patch = monkeypatch
-        self._patch.setenv(jobs.EFFECTS, str(self._effects))  # for workers in this process
-        self.clock = Clock(server, monkeypatch)
         self.app.close()
-        self.app = callback_services.build(
-            self.name, url=server.url, env="test", _clock_key=self.clock.key, **self._settings
-        )
+        self.app = self.another()
         self.queue = self.app.queue(CALLBACKS)
         self.sender = self.app.service("ingestion")
+
+    def another(self) -> Relevo:
+        """Another app object on this bus."""
+        settings = {"url": self.server.url, "env": "test", "_clock_key": self.clock, **self._settings}
+        return callback_services.build(self.name, **settings)
 
     def serve(self, service: str, *, wait: bool = False, **options: Any) -> WorkerProcess:
         """A worker process of `embedding` or of `ingestion`."""
@@ -58,7 +58,7 @@ class BusSite(Site):
                 on_reply="ready",
                 on_timeout="gave_up",
                 on_progress="half",
-                timeout=HOUR,
+                timeout="1h",
                 context=n,
             )
 
@@ -77,9 +77,9 @@ class BusSite(Site):
         names = (ACTIONS, CALLBACKS, "ingestion:actions")
         return not any(self.app.queue(name).stats().living or self.outbox(name) for name in names)
 
-    def finish(self, *, after: float = AFTER_LEASES) -> None:
-        """A worker in this process does what is left, after so many seconds."""
-        self.clock.move(after)
+    def finish(self, *, after: str = AFTER_LEASES) -> None:
+        """A worker in this process does what is left, after that time."""
+        self.move(after)
         with working(self.app):
             eventually(self.is_over, what="all callbacks were handled")
 
@@ -134,7 +134,7 @@ def test_a_sender_killed_after_any_of_its_calls_leaves_a_callback_that_ends(site
     assert (promised, sent) == (4, 1), "promised by the second call, sent by the last"
     with working(site.app):
         eventually(lambda: site.settled(), what="the message that was sent is answered")
-    site.finish(after=2 * HOUR)
+    site.finish(after="2h")
     assert site.settled() == {2: ["late-timeout"], 3: ["late-timeout"], 4: ["late-timeout"], 5: ["done"]}
     site.check_once(range(2, 6))
 
@@ -149,7 +149,7 @@ def test_a_sender_killed_in_the_middle_of_many_is_called_back_for_each_that_it_s
     acknowledged += [int(line) for line in sender.communicate()[0].splitlines() if line]
     with working(site.app):
         eventually(lambda: len(site.settled()) >= len(acknowledged), what="all that was sent is answered")
-    site.finish(after=2 * HOUR)  # the last one may have been promised and not sent
+    site.finish(after="2h")  # the last one may have been promised and not sent
     outcomes = site.settled()
     assert {n: outcomes[n] for n in acknowledged} == {n: ["done"] for n in acknowledged}
     assert set(outcomes) <= {*acknowledged, acknowledged[-1] + 1}
@@ -194,10 +194,10 @@ def test_a_responder_killed_while_it_was_handed_a_message_is_followed_by_another
 
 def test_a_relay_killed_with_the_deadline_in_hand_is_followed_by_another(site: BusSite) -> None:
     site.send(range(MESSAGES))
-    site.clock.move(2 * HOUR)
+    site.move("2h")
     for point in ("errand_taken:1", "errand_done:1"):
         site.wait_killed(site.serve("ingestion", fault=point))
-        site.clock.move(AFTER_LEASES)
+        site.move(AFTER_LEASES)
     site.finish()
     site.check_once(range(MESSAGES))
     assert set(map(tuple, site.settled().values())) == {("late-timeout",)}
@@ -266,16 +266,11 @@ def test_a_sticky_callback_comes_back_to_the_process_that_sent(site: BusSite) ->
     with working(site.app, queues=["ingestion:actions", CALLBACKS]):
         eventually(lambda: site.app.run(Call([b"ZCARD", site.app.keys_of(CALLBACKS).key("instances")])) == 2)
         begin(site, range(20))
-        drained(callback_services.build(site.name, **_like(site)), queues=[ACTIONS])
+        drained(site.another(), queues=[ACTIONS])
         eventually(lambda: len(site.effects("called")) == 20, what="all were called")
     began = {effect.n: effect.pid for effect in site.effects("begin")}
     assert {effect.n: effect.pid for effect in site.effects("called")} == began
     assert set(began.values()) <= {other.pid, os.getpid()}
-
-
-def _like(site: BusSite) -> dict[str, Any]:
-    """Settings of another app object on this bus."""
-    return {"url": site.server.url, "env": "test", "_clock_key": site.clock.key, **site._settings}
 
 
 # --- processes of actions, and servers
@@ -307,17 +302,17 @@ def test_callbacks_are_settled_once_when_the_server_is_killed(
     ):
         site.send(range(MESSAGES), seconds=0.1)
         for n in range(100, 105):
-            site.sender.send("nowhere.at_all", on_reply="ready", on_timeout="gave_up", timeout=HOUR, context=n)
+            site.sender.send("nowhere.at_all", on_reply="ready", on_timeout="gave_up", timeout="1h", context=n)
         workers = [site.serve(service, concurrency=2) for service in ("embedding", "ingestion")]
         for count in (1, 4, 7):  # of what a dying server handed out and nobody received the rest waits for the lease
             eventually(lambda: len(site.effects("start")) >= count, what=f"{count} have begun")
             mortal.kill()
             mortal.start()
-        assert [worker.stop(timeout=PATIENCE) for worker in workers] == [0, 0]
-        site.clock.move(AFTER_LEASES)
+        assert [worker.stop() for worker in workers] == [0, 0]
+        site.move(AFTER_LEASES)
         with working(site.app):
             eventually(lambda: len(site.settled()) == MESSAGES, what="all that can be answered is")
-        site.finish(after=2 * HOUR)
+        site.finish(after="2h")
         site.app.queue("nowhere:actions").clear()
         outcomes, late = site.settled(), range(100, 105)
         assert set(outcomes) == {*range(MESSAGES), *late}

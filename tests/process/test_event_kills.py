@@ -22,13 +22,11 @@ from relevo.lists import known_queues
 from relevo.store.events import publish
 from relevo.store.plan import Call
 from relevo.store.subscriptions import Subscription, subscribe, subscriptions
-from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
-from tests.process import event_services, harness, jobs
-from tests.process.clock import AFTER_LEASES, Clock
+from tests.process import event_services, harness
 from tests.process.event_services import SLOW
-from tests.process.harness import Site, WorkerProcess
+from tests.process.harness import AFTER_LEASES, Site, WorkerProcess
 from tests.servers import Server
 from tests.working import working
 
@@ -41,18 +39,16 @@ class BusSite(Site):
 
     def __init__(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prefix = f"e{uuid4().hex[:12]}"
-        super().__init__(server, directory, prefix=self.prefix, **PATIENT)
+        super().__init__(server, directory, prefix=self.prefix)
         self._patch = monkeypatch
-        monkeypatch.setenv(jobs.EFFECTS, str(self._effects))  # for workers in this process
         monkeypatch.setattr(harness, "TARGET", "tests.process.event_services:app")
-        self.clock = Clock(server, monkeypatch)
         self.app.close()
         self.app = self.another("")
         self.publishers: list[subprocess.Popen[str]] = []
 
     def another(self, services: str) -> Relevo:
         """Another app on this bus, with these services."""
-        settings = {"url": self.server.url, "env": "test", "_clock_key": self.clock.key, **self._settings}
+        settings = {"url": self.server.url, "env": "test", "_clock_key": self.clock, **self._settings}
         return event_services.build(self.name, services, **settings)
 
     # processes
@@ -106,7 +102,7 @@ class BusSite(Site):
 
     def finish(self, numbers: set[int], services: str = "mail,audit") -> None:
         """After all leases a worker in this process does what is left: each service hears all these events."""
-        self.clock.move(AFTER_LEASES)
+        self.move(AFTER_LEASES)
         app = self.another(services)
         with working(app):
             for name in services.split(","):
@@ -185,7 +181,7 @@ def test_a_worker_that_is_killed_while_it_carries_events_is_followed_by_another(
         body = b'{"t":"shop.sold","h":{"o":"event","f":"shop"},"k":{"n":%d}' % n
         site.app.run(publish(site.app.bus_keys, "shop.sold", site.app.new_id(), body))
     for _ in range(2):
-        site.clock.move(AFTER_LEASES)
+        site.move(AFTER_LEASES)
         victim = site.serve("mail", wait=False)
         eventually(lambda: site.undelivered() < 300, what="it delivers")
         victim.kill()
@@ -222,8 +218,8 @@ def test_nothing_is_left_of_a_broadcast_to_a_killed_process(site: BusSite) -> No
         eventually(lambda: len(site.numbers("caches")) == 3, what="the live one heard it")
         (dead,) = [one.queue for one in site.known() if victim.ids[-1] in one.queue]
         assert site.app.queue(dead).stats().living == 1
-    for seconds in (31, 6):
-        site.clock.move(seconds)
+    for time in ("31s", "6s"):
+        site.move(time)
         site.app.run(Call(["DEL", site.app.bus_keys.key("sweeping")]))
         assert not site.app.sweep(dry_run=False).skipped
     assert site.app.queue(dead).stats().living == 0
@@ -271,6 +267,6 @@ def test_no_acknowledged_event_is_lost_when_the_server_ends_under_load(
         finally:
             over.set()
             publisher.join(PATIENCE)
-        assert worker.stop(timeout=PATIENCE) == 0
+        assert worker.stop() == 0
         site.finish(acknowledged)
         assert "Traceback" not in worker.log

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import types
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,9 +24,11 @@ from relevo.worker.capture import Capture
 from relevo.worker.outbox import Ended
 from relevo.worker.processes import Processes
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
-from tests.eventually import aeventually, eventually
+from tests.eventually import PATIENCE, aeventually
 from tests.process import process_tasks as tasks
+from tests.process.harness import children_of, is_gone
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
@@ -44,7 +45,7 @@ def run_of(task: Task[..., Any], *args: Any, **kwargs: Any) -> Run:
 
 
 class Pool:
-    """A pool, and what it told."""
+    """A pool, with the runs that it started and ended."""
 
     def __init__(self, size: int) -> None:
         self.started: list[Run] = []
@@ -52,7 +53,7 @@ class Pool:
         self.processes = Processes(size, self.started.append, self._end)
 
     def _end(self, run: Run, result: Any, error: BaseException | None) -> None:
-        asyncio.get_running_loop()  # told on the loop, else this raises
+        asyncio.get_running_loop()  # called on the loop, else this raises
         self.ended[run].set_result((run, result, error))
 
     def submit(self, run: Run) -> None:
@@ -60,7 +61,7 @@ class Pool:
         self.processes.submit(run)
 
     async def end_of(self, run: Run) -> Ended:
-        return await asyncio.wait_for(self.ended[run], 30)
+        return await asyncio.wait_for(self.ended[run], PATIENCE)
 
     async def __call__(self, run: Run) -> Ended:
         self.submit(run)
@@ -85,38 +86,33 @@ class Pool:
         return error
 
 
-@pytest_asyncio.fixture
-async def pool() -> AsyncIterator[Pool]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[Pool]:
     made = Pool(1)
     yield made
     made.processes.close()
 
 
-@pytest_asyncio.fixture
-async def two() -> AsyncIterator[Pool]:
-    made = Pool(2)
+@pytest.fixture
+def pool(shared: Pool) -> Pool:
+    """A pool of one child, which other tests have used: to start one takes longer than most of these tests."""
+    shared.started.clear()
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh() -> AsyncIterator[Pool]:
+    """A pool that has not started its child yet."""
+    made = Pool(1)
     yield made
     made.processes.close()
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return stat.rpartition(")")[2].split()[0] == "Z"  # dead, and its parent has not looked yet
-
-
-def children_of(pid: int) -> set[int]:
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == pid:
-            found.add(int(stat.parent.name))
-    return found
+@pytest_asyncio.fixture(loop_scope="module")
+async def two() -> AsyncIterator[Pool]:
+    made = Pool(2)
+    yield made
+    made.processes.close()
 
 
 # what jobs do
@@ -145,33 +141,37 @@ async def test_job_knows_itself(pool: Pool) -> None:
     assert found == [run.context.id, "default", "tests.process.process_tasks.about_me", 2, 1, "me", "", []]
 
 
-async def test_runs_are_announced_when_they_begin(pool: Pool) -> None:
-    first, second = run_of(tasks.burn, 0.2), run_of(tasks.add, 1)
+async def test_runs_are_announced_when_they_begin(pool: Pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    first, second = run_of(tasks.wait_for_file, str(gate)), run_of(tasks.add, 1)
     pool.submit(first)
     pool.submit(second)
     await aeventually(lambda: pool.started)
     assert pool.started == [first]
+    gate.touch()
     await pool.end_of(second)
     assert pool.started == [first, second]
 
 
-async def test_two_children_compute_at_the_same_time(two: Pool) -> None:
-    runs = [run_of(tasks.burn, 0.3) for _ in range(4)]
+async def test_two_children_run_at_the_same_time(two: Pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    runs = [run_of(tasks.wait_for_file, str(gate)) for _ in range(2)]
     for run in runs:
         two.submit(run)
-    found = [(await two.end_of(run))[1].result for run in runs]
-    assert len(set(found)) == 2
+    await aeventually(lambda: len(two.started) == 2)
+    gate.touch()
+    assert len({(await two.end_of(run))[1].result for run in runs}) == 2
 
 
 # results
-async def test_result_that_is_too_large_is_told_and_not_kept(pool: Pool) -> None:
+async def test_result_that_is_too_large_is_reported_and_not_kept(pool: Pool) -> None:
     _, encoded, error = await pool(run_of(tasks.large))
     assert error is None
     assert encoded.result == b""
     assert "the limit is 10,000" in encoded.not_kept
 
 
-async def test_result_that_nobody_wants_is_not_encoded(pool: Pool) -> None:
+async def test_result_that_is_not_kept_is_not_encoded(pool: Pool) -> None:
     _, encoded, error = await pool(run_of(tasks.unwanted))
     assert (encoded, error) == (Encoded(b""), None)
 
@@ -199,7 +199,7 @@ async def test_error_comes_with_its_type_message_and_traceback(pool: Pool) -> No
         ("surrogate", "ValueError"),
     ],
 )
-async def test_whatever_a_task_raises_is_a_failure_and_its_child_goes_on(pool: Pool, kind: str, error: str) -> None:
+async def test_any_exception_of_a_task_is_a_failure_and_its_child_goes_on(pool: Pool, kind: str, error: str) -> None:
     before = await pool.result(tasks.pid)
     failure = await pool.failure(tasks.fail, kind)
     assert failure.error == error
@@ -213,7 +213,7 @@ async def test_async_task_cannot_end_its_child_either(pool: Pool, kind: str, err
     assert await pool.result(tasks.pid) == before
 
 
-async def test_filters_of_the_task_are_asked_where_the_exception_is(pool: Pool) -> None:
+async def test_filters_of_the_task_are_applied_in_the_child(pool: Pool) -> None:
     assert (await pool.failure(tasks.sell, True)).permanent
     assert not (await pool.failure(tasks.sell, False)).permanent
     assert not (await pool.failure(tasks.restock, True)).permanent
@@ -258,7 +258,7 @@ async def test_task_of_the_main_script_is_refused_with_what_to_do(pool: Pool) ->
     assert "move it to a module" in failure.message
 
 
-# what jobs say
+# output and progress
 async def test_print_and_log_are_captured(pool: Pool) -> None:
     run, _, _ = await pool(run_of(tasks.talk))
     text = run.capture.text()
@@ -289,7 +289,7 @@ async def test_last_progress_arrives_and_not_every_step(pool: Pool) -> None:
     assert run.context._progress == (1.0, "step 1000")
 
 
-async def test_thread_left_behind_does_not_talk_into_the_next_job(pool: Pool) -> None:
+async def test_output_of_a_thread_left_behind_is_not_captured_for_the_next_job(pool: Pool) -> None:
     first, _, _ = await pool(run_of(tasks.leave_a_talker))
     second, _, _ = await pool(run_of(tasks.wait_a_little))
     assert first.capture.text().startswith("mine\n")
@@ -298,27 +298,25 @@ async def test_thread_left_behind_does_not_talk_into_the_next_job(pool: Pool) ->
 
 
 # killed and crashed
-async def test_job_that_never_ends_is_killed_within_a_second_and_the_child_replaced(pool: Pool) -> None:
+async def test_job_that_never_ends_is_killed_and_the_child_replaced(pool: Pool) -> None:
     before = await pool.result(tasks.pid)
     run = run_of(tasks.talk_then_hang)
     pool.submit(run)
     await aeventually(lambda: run.context._progress)
-    began = time.monotonic()
     pool.processes.stop(run)
     _, _, error = await pool.end_of(run)
-    assert time.monotonic() - began < 1
     assert isinstance(error, ProcessDied)
     assert "killed by the worker" in str(error)
     assert await pool.result(tasks.pid) != before
 
 
-async def test_job_is_killed_while_its_child_is_starting(pool: Pool) -> None:
+async def test_job_is_killed_while_its_child_is_starting(fresh: Pool) -> None:
     run = run_of(tasks.burn, 60)
-    pool.submit(run)
-    await aeventually(lambda: pool.processes._children)
-    pool.processes.abandon(run)
-    assert isinstance((await pool.end_of(run))[2], ProcessDied)
-    assert run not in pool.started
+    fresh.submit(run)
+    await aeventually(lambda: fresh.processes._children)
+    fresh.processes.abandon(run)
+    assert isinstance((await fresh.end_of(run))[2], ProcessDied)
+    assert run not in fresh.started
 
 
 async def test_other_child_goes_on_when_one_is_killed(two: Pool) -> None:
@@ -331,9 +329,10 @@ async def test_other_child_goes_on_when_one_is_killed(two: Pool) -> None:
     assert (await two.end_of(computes))[2] is None
 
 
-async def test_stopping_a_run_that_has_ended_or_waits_harms_no_other(pool: Pool) -> None:
+async def test_stopping_a_run_that_has_ended_or_waits_harms_no_other(pool: Pool, tmp_path: Path) -> None:
     before = await pool.result(tasks.pid)
-    done, busy, waits = run_of(tasks.add, 1), run_of(tasks.burn, 0.3), run_of(tasks.add, 2)
+    gate = tmp_path / "gate"
+    done, busy, waits = run_of(tasks.add, 1), run_of(tasks.wait_for_file, str(gate)), run_of(tasks.add, 2)
     await pool(done)
     pool.submit(busy)
     pool.submit(waits)
@@ -341,16 +340,19 @@ async def test_stopping_a_run_that_has_ended_or_waits_harms_no_other(pool: Pool)
     pool.processes.stop(done)
     pool.processes.stop(waits)
     assert isinstance((await pool.end_of(waits))[2], ProcessDied)
+    gate.touch()
     assert (await pool.end_of(busy))[2] is None
     assert await pool.result(tasks.pid) == before
     assert waits not in pool.started
 
 
-async def test_run_that_was_given_back_while_it_waited_is_skipped(pool: Pool) -> None:
-    busy, given_back = run_of(tasks.burn, 0.2), run_of(tasks.add, 1)
+async def test_run_that_was_given_back_while_it_waited_is_skipped(pool: Pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    busy, given_back = run_of(tasks.wait_for_file, str(gate)), run_of(tasks.add, 1)
     pool.submit(busy)
     pool.submit(given_back)
     given_back.settled = True
+    gate.touch()
     assert await pool.result(tasks.add, 1) == 2
     assert given_back not in pool.started
     assert not pool.ended[given_back].done()
@@ -386,13 +388,13 @@ async def test_child_ignores_the_signals_meant_for_its_parent(pool: Pool) -> Non
     assert await pool.result(tasks.receive_signals) == "still here"
 
 
-async def test_signals_while_a_child_starts_do_not_end_it(pool: Pool) -> None:
+async def test_signals_while_a_child_starts_do_not_end_it(fresh: Pool) -> None:
     run = run_of(tasks.add, 1)
-    pool.submit(run)
-    (child,) = await aeventually(lambda: pool.processes._children)
+    fresh.submit(run)
+    (child,) = await aeventually(lambda: fresh.processes._children)
     os.kill(child._process.pid, signal.SIGTERM)
     os.kill(child._process.pid, signal.SIGHUP)
-    assert (await pool.end_of(run))[1] == Encoded(b"2")
+    assert (await fresh.end_of(run))[1] == Encoded(b"2")
 
 
 async def test_programs_and_forks_that_a_job_starts_can_be_terminated_by_it(pool: Pool) -> None:
@@ -420,19 +422,19 @@ async def test_crash_is_noticed_although_a_fork_of_the_job_lives_on(pool: Pool, 
     await aeventually(lambda: is_gone(int(file.read_text())))
 
 
-async def test_child_that_cannot_start_is_told_and_blamed_on_nobody(pool: Pool, monkeypatch: Any) -> None:
+async def test_child_that_cannot_start_is_reported_and_the_next_one_runs(fresh: Pool, monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "no process could be started" in (await pool.failure(tasks.add, 1)).message
+    assert "no process could be started" in (await fresh.failure(tasks.add, 1)).message
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert "exit code 1 before it was ready" in (await pool.failure(tasks.add, 1)).message
+    assert "exit code 1 before it was ready" in (await fresh.failure(tasks.add, 1)).message
     monkeypatch.undo()
-    assert await pool.result(tasks.add, 1) == 2
+    assert await fresh.result(tasks.add, 1) == 2
 
 
 # the end
 @needs_linux
 async def test_closing_leaves_no_child_behind() -> None:
-    before = children_of(os.getpid())
+    before = set(children_of(os.getpid()))
     pool = Pool(3)
     idle = run_of(tasks.pid)
     try:
@@ -440,16 +442,16 @@ async def test_closing_leaves_no_child_behind() -> None:
             pool.submit(run)
         await pool.end_of(idle)
         await aeventually(lambda: len(pool.started) == 3)
-        children = children_of(os.getpid()) - before
+        children = set(children_of(os.getpid())) - before
         assert len(children) == 3
     finally:
         pool.processes.close()
-    assert not children & children_of(os.getpid())
+    assert not children & set(children_of(os.getpid()))
     assert not any(thread.is_alive() for thread in pool.processes._threads)
 
 
 @needs_linux
-def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         textwrap.dedent(
@@ -466,7 +468,7 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
                 while busy.context._progress is None:
                     await asyncio.sleep(0.01)
                 print("up", flush=True)
-                await asyncio.sleep(60)
+                await asyncio.sleep(600)
 
             asyncio.run(main())
             """
@@ -488,4 +490,4 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         parent.wait()
         assert parent.stdout is not None
         parent.stdout.close()
-    eventually(lambda: all(is_gone(pid) for pid in children))
+    await aeventually(lambda: all(is_gone(pid) for pid in children))

@@ -9,10 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from relevo import State
-from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.process import jobs
 from tests.process.harness import Site
@@ -24,9 +21,8 @@ from tests.working import working
 class DeadSite(Site):
     """A site with dead letters."""
 
-    def __init__(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch, letters: int) -> None:
-        super().__init__(server, directory, **PATIENT)
-        monkeypatch.setenv(jobs.EFFECTS, str(self._effects))  # for workers in this process
+    def __init__(self, server: Server, directory: Path, letters: int) -> None:
+        super().__init__(server, directory)
         self.enqueue_many("nap", range(letters), 0.0)
         for lease in self.queue.take(letters, worker="undertaker", lease="5m"):
             assert lease.bury("outage")
@@ -41,10 +37,8 @@ class DeadSite(Site):
         return any(run.retried >= count for run in self.app.dead.runs())
 
 
-def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with DeadSite(server, tmp_path, monkeypatch, 40) as site:
+def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: Server, tmp_path: Path) -> None:
+    with DeadSite(server, tmp_path, 40) as site:
         victim = site.replay("--canary")
         try:
             (first,) = eventually(lambda: site.queue.take(1), what="the first canary runs")
@@ -75,13 +69,11 @@ def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(
         assert len(ran) == len(set(ran)) == 39, "each ran once, but for the first canary"
 
 
-def test_a_replay_outlasts_a_server_that_is_killed_and_comes_back(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_outlasts_a_server_that_is_killed_and_comes_back(engine: str, tmp_path: Path) -> None:
     config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
     with (
         Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
-        DeadSite(mortal, tmp_path, monkeypatch, 150) as site,
+        DeadSite(mortal, tmp_path, 150) as site,
     ):
         leader = site.replay("--rate", "100/s", "--json")
         try:
@@ -96,5 +88,5 @@ def test_a_replay_outlasts_a_server_that_is_killed_and_comes_back(
         run = json.loads(out)
         assert (run["state"], run["retried"], run.get("left", 0)) == ("done", 150, 0)
         with working(site.app):
-            site.check(timeout=PATIENCE)
+            site.check()
         assert len(site.effects("end")) == 150

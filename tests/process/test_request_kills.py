@@ -30,9 +30,8 @@ from tests.answering import kinds
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
-from tests.process import bus_services, harness, jobs
-from tests.process.clock import AFTER_LEASES, HOUR, Clock
-from tests.process.harness import Site, WorkerProcess
+from tests.process import bus_services, harness
+from tests.process.harness import AFTER_LEASES, Site, WorkerProcess
 from tests.servers import Server
 from tests.working import working
 
@@ -43,6 +42,7 @@ BEFORE_ANY_START = ("claimed", "handed_over")
 QUEUE = "back:actions"
 SERVED = (QUEUE, "front:actions", "apart:actions")
 COUNT = 10
+HOUR = 3600.0
 
 
 class BusSite(Site):
@@ -53,12 +53,10 @@ class BusSite(Site):
 
     def __init__(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
         self.prefix = f"b{uuid4().hex[:12]}"
-        super().__init__(server, directory, **{"prefix": self.prefix, **PATIENT, **settings})
+        super().__init__(server, directory, prefix=self.prefix, **settings)
         monkeypatch.setattr(harness, "TARGET", "tests.process.bus_services:app")
-        monkeypatch.setenv(jobs.EFFECTS, str(self._effects))  # for workers in this process
-        self.clock = Clock(server, monkeypatch)
         self.app.close()
-        self.app = Relevo(self.name, url=server.url, env="test", _clock_key=self.clock.key, **self._settings)
+        self.app = Relevo(self.name, url=server.url, env="test", _clock_key=self.clock, **self._settings)
         self.queue = self.app.queue(QUEUE)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="asks", daemon=True)
@@ -79,7 +77,7 @@ class BusSite(Site):
         """A worker of these services in this process."""
         patient = {name: float(value.removesuffix("s")) for name, value in PATIENT.items()}
         bound = bus_services.app.rebound(
-            url=self.server.url, env="test", prefix=self.prefix, clock_key=self.clock.key, **patient
+            url=self.server.url, env="test", prefix=self.prefix, clock_key=self.clock, **patient
         )
         with bound, working(bus_services.app):
             yield
@@ -155,7 +153,7 @@ def test_requests_outlive_a_responder_that_is_killed_at_any_point(site: BusSite,
         site.wait_served(victim)
         asked = site.ask_many("back.work", numbers)
     site.wait_killed(victim)
-    site.clock.move(AFTER_LEASES)
+    site.move(AFTER_LEASES)
     with site.answering_here():
         assert answers(asked) == list(numbers)
         site.check_left()
@@ -207,7 +205,7 @@ def test_a_frozen_responder_that_comes_back_does_not_answer_a_second_time(site: 
     for n in range(5):
         site.wait_effect("start", n)
     zombie.signal(signal.SIGSTOP)
-    site.clock.move(AFTER_LEASES)
+    site.move(AFTER_LEASES)
     with site.answering_here():
         assert answers(asked) == list(range(5))
         assert {site.effects("end", n)[0].pid for n in range(5)} == {os.getpid()}
@@ -230,7 +228,7 @@ def test_a_responder_that_is_stopped_hands_its_requests_on(
         for n in range(5):
             site.wait_effect("start", n)
         with site.answering_here():
-            assert first.stop(timeout=PATIENCE) == 0
+            assert first.stop() == 0
             assert answers(asked) == list(range(5))
             site.check_left()
 
@@ -238,19 +236,19 @@ def test_a_responder_that_is_stopped_hands_its_requests_on(
 def test_requests_are_refused_once_a_killed_responder_no_longer_counts_as_alive(site: BusSite) -> None:
     worker = site.start(wait=False)
     site.wait_served(worker)
-    site.wait_idle(worker, timeout=PATIENCE)
+    site.wait_idle(worker)
     assert site.ask("back.work", 1).result(PATIENCE) == 1
     worker.kill()
     assert isinstance(site.ask("back.work", 2, timeout=0.3).result(PATIENCE), RequestTimeout), "it may only be slow"
-    site.clock.move(SERVE_MS / 1000 + 1)
+    site.move(f"{SERVE_MS + 1}ms")
     assert isinstance(site.ask("back.work", 3).result(PATIENCE), NoResponders)
-    site.clock.move(AFTER_LEASES)
+    site.move(AFTER_LEASES)
     with site.answering_here():
         site.check_left()
     assert not site.effects("start", 2), "what was handed to the dead one and cancelled is not run by the next"
 
 
-@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+@pytest.mark.parametrize("ahead", [3600, -3600])
 def test_a_wrong_clock_of_a_responder_changes_nothing(site: BusSite, ahead: int) -> None:
     worker = site.start(clock=ahead, wait=False)
     site.wait_served(worker)
@@ -262,7 +260,7 @@ def test_a_wrong_clock_of_a_responder_changes_nothing(site: BusSite, ahead: int)
         return bool(site.effects("start", n))  # a slow machine may have no time to start it
 
     late = next(n for n in itertools.count(30) if started_and_timed_out(n))
-    site.wait_effect("cancelled", late, timeout=PATIENCE)
+    site.wait_effect("cancelled", late)
     site.check_left()
 
 
@@ -290,7 +288,7 @@ def test_nothing_is_left_of_the_requests_of_a_killed_sender(
         finally:
             sender.kill()
             sender.wait()
-        site.clock.move(610)
+        site.move("610s")
         Path(bus_services.gate()).touch()
         eventually(lambda: site.queue.stats().living == 0, what="all have ended")
         kept = {ttl for key, ttl in site.keys().items() if key not in baseline}
@@ -346,8 +344,8 @@ def test_every_request_ends_when_the_server_does_under_traffic(
         ends = {"answer", "RequestTimeout", "NoResponders", "ServerUnavailable", "ConnectionLost", "NotNow"}
         assert set(kinds(found)) <= ends
         assert site.ask("back.work", -1, wait=True).result(PATIENCE) == -1
-        assert worker.stop(timeout=PATIENCE) == 0
+        assert worker.stop() == 0
         assert "Traceback" not in worker.log
-        site.clock.move(AFTER_LEASES)  # for what the dying server handed out and the worker did not receive
+        site.move(AFTER_LEASES)  # for what the dying server handed out and the worker did not receive
         with site.answering_here():
             site.check_left()

@@ -14,13 +14,11 @@ from relevo import State, Workflow
 from relevo.flow import group
 from relevo.store.plan import Call
 from relevo.store.push import CHUNK
-from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
-from tests.process import flow_jobs, harness, jobs
-from tests.process.clock import AFTER_LEASES, Clock
+from tests.process import flow_jobs, harness
 from tests.process.flow_jobs import CROWD
-from tests.process.harness import Site
+from tests.process.harness import AFTER_LEASES, Site
 from tests.servers import Server
 from tests.working import drained, working
 
@@ -42,25 +40,23 @@ KILLS = [
 ]
 #: In these nothing is in hand but a job that was settled before.
 NOTHING_IN_HAND = ("errand_taken:1", "errand_done:1")
-#: Seconds after which a flow that was not founded is given up.
-UNFOUNDED = 660
+#: After this time a flow that was not founded is given up.
+UNFOUNDED = "11m"
 
 
 class FlowSite(Site):
     """A site with the app of `flow_jobs`, and a clock that the test moves."""
 
     def __init__(self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(server, directory, **PATIENT)
-        self.clock = Clock(server, monkeypatch)
+        super().__init__(server, directory)
         monkeypatch.setattr(harness, "TARGET", "tests.process.flow_jobs:app")
-        monkeypatch.setenv(jobs.EFFECTS, str(self._effects))  # for workers in this process
         self.app.close()
-        self.app = flow_jobs.build(self.name, url=server.url, env="test", _clock_key=self.clock.key, **PATIENT)
+        self.app = flow_jobs.build(self.name, url=server.url, env="test", _clock_key=self.clock, **self._settings)
         self.queue = self.app.queue("left")
 
-    def finish(self, flow: Workflow[Any], *, after: float = AFTER_LEASES) -> State:
-        """A worker in this process does what is left, after so many seconds."""
-        self.clock.move(after)
+    def finish(self, flow: Workflow[Any], *, after: str = AFTER_LEASES) -> State:
+        """A worker in this process does what is left, after that time."""
+        self.move(after)
         with working(self.app):
             eventually(lambda: flow.status().has_ended, what="the workflow has ended")
             eventually(self.is_empty, what="and its callbacks, too")
@@ -135,7 +131,7 @@ def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(site
     assert sum(site.app.queue(name).stats().waiting for name in QUEUES) == stored
     drained(site.app)
     assert sum(site.app.queue(name).stats().waiting for name in QUEUES) == stored
-    site.clock.move(UNFOUNDED)
+    site.move(UNFOUNDED)
     with working(site.app):
         eventually(site.is_empty, what="nothing of it is left alive")
     assert cancelled(site) == stored
@@ -145,7 +141,7 @@ def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(site
 
 def test_a_flow_whose_maker_was_killed_after_its_founding_is_started_by_workers(site: FlowSite) -> None:
     make_and_die(site, 8)
-    site.clock.move(AFTER_LEASES)
+    site.move(AFTER_LEASES)
     with working(site.app):
         eventually(lambda: site.effects("end", 9001), what="its callback")
         eventually(site.is_empty, what="all of it has ended")
@@ -163,7 +159,7 @@ def test_a_worker_killed_while_others_join_leaves_a_workflow_that_ends(site: Flo
     victim = site.start(wait=False, concurrency=1)
     victim.was_ended = True
     site.wait_killed(victim)
-    site.clock.move(AFTER_LEASES)
+    site.move(AFTER_LEASES)
     with working(site.app, concurrency=1):
         eventually(lambda: len(site.effects("end", 50)) == 2, what="both were run again")
         eventually(lambda: len(site.effects("end")) >= 6, what="four have joined")
@@ -191,7 +187,7 @@ def test_a_workflow_goes_on_where_it_was_when_the_server_is_killed(
             eventually(lambda: len(site.effects("start")) >= count, what=f"{count} jobs have begun")
             mortal.kill()
             mortal.start()
-        assert worker.stop(timeout=PATIENCE) == 0
+        assert worker.stop() == 0
         assert site.finish(flow) is State.DONE
         assert flow.result(PATIENCE) == RESULT
         assert {effect.n for effect in site.effects("end")} == JOBS
