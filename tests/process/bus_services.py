@@ -14,12 +14,12 @@ import msgspec
 
 from relevo import Relevo, current_job
 from relevo.bus import Service
-from tests.process.jobs import APP, EFFECTS, effect
+from tests.process.jobs import APP, CLOCK, EFFECTS, effect, ran_before
 
 #: Messages that were noted in this process.
 noted: list[dict[str, Any]] = []
 
-app = Relevo(os.environ.get(APP, "bus-tests"))
+app = Relevo(os.environ.get(APP, "bus-tests"), _clock_key=os.environ.get(CLOCK, ""))
 front, back, apart = app.service("front"), app.service("back"), app.service("apart")
 
 
@@ -71,10 +71,30 @@ def plain_work(n: int, seconds: float = 0.0) -> int:
     return n
 
 
-@back.action("fail")
-async def fail(n: int) -> None:
+@back.action("hold")
+async def hold(n: int) -> int:
+    """The first time, wait until the test lets go."""
+    again = ran_before(n)
     say("start", n)
-    raise ValueError(f"number {n} never works")
+    while not (again or os.path.exists(gate())):
+        await asyncio.sleep(0.01)
+    say("end", n)
+    return n
+
+
+@back.action("hold_thread")
+def hold_thread(n: int) -> int:
+    again = ran_before(n)
+    say("start", n)
+    while not (again or os.path.exists(gate())):
+        time.sleep(0.01)
+    say("end", n)
+    return n
+
+
+def gate() -> str:
+    """A file: once it is there, what was held goes on."""
+    return f"{os.environ[EFFECTS]}-gate"
 
 
 @back.action("vanish")
@@ -138,9 +158,16 @@ def order_in_process(order: Order) -> str:
 
 
 @front.action("ask_to_work")
-async def ask_to_work(n: int, seconds: float) -> int:
+async def ask_to_work(n: int) -> int:
     say("asked", n)
-    found: int = await front.arequest("back.work", {"n": n, "seconds": seconds})
+    found: int = await front.arequest("back.work", {"n": n}, timeout=600)
+    return found
+
+
+@front.action("ask_to_hold")
+async def ask_to_hold(n: int) -> int:
+    say("asked", n)
+    found: int = await front.arequest("back.hold", {"n": n}, timeout=600)
     return found
 
 
@@ -156,13 +183,11 @@ def _serve(service: Service) -> None:
 _serve(apart)
 
 
-def ask_many(count: int, seconds: float, timeout: float) -> None:
-    """Ask so many times at once, and wait for the answers: a process to kill meanwhile."""
+def ask_many(count: int, timeout: float) -> None:
+    """Send requests that are held, and wait for the answers: a process to kill."""
 
     async def ask() -> None:
-        asked = (
-            app.service("me").arequest("back.work", {"n": n, "seconds": seconds}, timeout=timeout) for n in range(count)
-        )
+        asked = (app.service("me").arequest("back.hold", {"n": n}, timeout=timeout) for n in range(count))
         await asyncio.gather(*asked)
 
     asyncio.run(ask())

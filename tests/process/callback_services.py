@@ -6,19 +6,17 @@ As in `jobs`, every run is a line in the file of effects.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
-import sys
+from functools import partial
 from typing import Any
 
 from relevo import Relevo, current_job
 from relevo.bus.callbacks import sending
 from relevo.model.message import Reply
-from relevo.store.plan import Call
-from tests.process.jobs import APP, effect, ran_before
-
-#: Calls after which a sender kills itself.
-CALLS = "RELEVO_TEST_CALLS"
+from tests.process.dying import carry_out, fork_each
+from tests.process.jobs import APP, CLOCK, effect, ran_before
 
 
 def crunch(n: int, dies: bool = False) -> int:
@@ -85,36 +83,26 @@ def build(name: str, *services: str, **settings: Any) -> Relevo:
     return made
 
 
-_NAME = os.environ.get(APP, "callback-tests")
-both, embedding, ingestion = build(_NAME), build(_NAME, "embedding"), build(_NAME, "ingestion")
+_NAME, _CLOCK = os.environ.get(APP, "callback-tests"), os.environ.get(CLOCK, "")
+embedding, ingestion = (build(_NAME, service, _clock_key=_CLOCK) for service in ("embedding", "ingestion"))
 
 
-def plan_of(made: Relevo, n: int, **options: Any) -> Any:
-    """The calls of a sender, one by one."""
-    data = {"n": n, "text": "x" * 100_000}  # so large that it travels beside the message
-    limit = options.get("timeout", "1h")
-    message, wanted = made.service("ingestion")._message(
-        "embedding.generate", data, "ready", "gave_up", None, limit, n, False, None, {}
-    )
-    return sending(made, message, wanted)
+def die_sending(first: int, last: int) -> None:
+    """Send messages with callbacks, each from a process of its own that dies after so many calls as its number."""
 
+    def send(n: int) -> None:
+        data = {"n": n, "text": "x" * 100_000}  # so large that it travels beside the message
+        message, wanted = ingestion.service("ingestion")._message(
+            "embedding.generate", data, "ready", "gave_up", None, "1h", n, False, None, {}
+        )
+        carry_out(ingestion, sending(ingestion, message, wanted), n)
 
-def die_sending() -> None:
-    """Send a message with a callback, and die after some of the calls, as the variable says."""
-    plan = plan_of(ingestion, 1, timeout="1s")
-    made: Call[Any] = next(plan)
-    for _ in range(int(os.environ[CALLS]) - 1):
-        made = plan.send(ingestion.run(made))
-    ingestion.run(made)
-    os.kill(os.getpid(), signal.SIGKILL)
+    fork_each(partial(send, n) for n in range(first, last + 1))
 
 
 def send_for_ever() -> None:
-    """Send one message after the other and tell of each that the server has it, until somebody kills us."""
+    """Send one message after the other, and print the number of each that the server acknowledged."""
     service = ingestion.service("ingestion")
-    n = 0
-    while True:
-        n += 1
-        service.send("embedding.generate", {"n": n}, on_reply="ready", on_timeout="gave_up", timeout="3s", context=n)
-        sys.stdout.write(f"{n}\n")
-        sys.stdout.flush()
+    for n in itertools.count(1):
+        service.send("embedding.generate", {"n": n}, on_reply="ready", on_timeout="gave_up", timeout="1h", context=n)
+        print(n, flush=True)

@@ -10,8 +10,8 @@ import asyncio
 import itertools
 import os
 import signal
-import sys
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from relevo.bus.events import delivering, publishing
 from relevo.bus.outgoing import Sending
 from relevo.store.history import NO_LOG
 from relevo.store.plan import Call
-from tests.process.jobs import APP, EFFECTS, effect
+from tests.process.dying import carry_out, fork_each
+from tests.process.jobs import APP, CLOCK, EFFECTS, effect
 
 #: Services of this process, such as `mail,audit`.
 SERVICES = "EVENT_TEST_SERVICES"
-#: Events from this number on take some seconds when they are heard for the first time.
+#: Events from this number on take `mail` ten minutes when it hears them for the first time.
 SLOW = 100_000
 
 
@@ -39,10 +40,10 @@ def build(name: str, services: str, **settings: Any) -> Relevo:
 def _hear(made: Relevo, service: str) -> None:
     @made.service(service).on("shop.sold", broadcast=service.endswith("s"))
     async def heard(n: int) -> None:
-        is_slow = n >= SLOW and not _was_begun(service, n)
+        is_slow = service == "mail" and n >= SLOW and not _was_begun(service, n)
         effect(f"{service}-began", n)
         if is_slow:
-            await asyncio.sleep(5)
+            await asyncio.sleep(600)
         effect(service, n)
 
 
@@ -51,7 +52,7 @@ def _was_begun(service: str, n: int) -> bool:
     return file.exists() and any(line.split()[2:] == [f"{service}-began", str(n)] for line in file.open())
 
 
-app = build(os.environ.get(APP, "event-tests"), os.environ.get(SERVICES, ""))
+app = build(os.environ.get(APP, "event-tests"), os.environ.get(SERVICES, ""), _clock_key=os.environ.get(CLOCK, ""))
 
 
 # publishers
@@ -65,27 +66,15 @@ def publish_from(first: int) -> None:
         effect("published", n)
 
 
-def _all_of_it(n: int) -> Generator[Call[Any], Any, None]:
+def publish_and_signal(number: int, last: int) -> None:
+    """Publish events, each in a process of its own that gets this signal after so many calls as the event's number."""
+
+    def publish(n: int) -> None:
+        carry_out(app, _published_and_delivered(n), n, signal.Signals(number))
+
+    fork_each(partial(publish, n) for n in range(1, last + 1))
+
+
+def _published_and_delivered(n: int) -> Generator[Call[Any], Any, None]:
     event = yield from publishing(app, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
     yield from delivering(app, event)
-
-
-def publish_and_end(n: int, calls: int, number: int) -> None:
-    """Publish an event, and send oneself this signal after so many calls."""
-    plan, answer = _all_of_it(n), None
-    for call in itertools.count(1):
-        try:
-            step = plan.send(answer)
-        except StopIteration:
-            return
-        answer = app.run(step)
-        if call == calls:
-            os.kill(os.getpid(), number)
-
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["from", first]:
-            publish_from(int(first))
-        case ["once", n, calls, number]:
-            publish_and_end(int(n), int(calls), signal.Signals(int(number)))

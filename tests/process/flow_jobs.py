@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from relevo import Relevo
@@ -15,10 +16,9 @@ from relevo.flow import Flow, group
 from relevo.flow.joining import join
 from relevo.flow.storing import Rows, stored
 from relevo.store.push import CHUNK
-from tests.process.jobs import APP, effect, ran_before
+from tests.process.dying import carry_out, fork_each
+from tests.process.jobs import APP, CLOCK, effect, ran_before
 
-#: Calls after which a maker kills itself.
-CALLS = "RELEVO_TEST_CALLS"
 #: Members of a group that takes two calls in each of two queues.
 CROWD = CHUNK * 5 // 2
 
@@ -47,23 +47,21 @@ async def call(n: int) -> None:
     effect("end", n)
 
 
-async def grow(before: Any, n: int, calls: int) -> int:
-    """Add two members; the first time, die after so many calls."""
-    again = ran_before(n)
-    effect("start", n)
-    flow = await app.aworkflow()
-    steps = [app.tasks["right"].s(None, n + 1), app.tasks["right"].s(None, n + 2)]
-    if again:
-        await flow.aadd(*steps)
-    else:
-        plan = join(app, flow.id, steps)
-        made = next(plan)
-        for _ in range(calls - 1):
-            made = plan.send(await app.arun(made))
-        await app.arun(made)
-        os.kill(os.getpid(), signal.SIGKILL)
-    effect("end", n)
-    return n
+def growing(made: Relevo) -> Callable[[Any, int, int], Awaitable[int]]:
+    async def grow(before: Any, n: int, calls: int) -> int:
+        """Add two members; the first time, die after so many calls."""
+        again = ran_before(n)
+        effect("start", n)
+        flow = await made.aworkflow()
+        steps = [made.tasks["right"].s(None, n + 1), made.tasks["right"].s(None, n + 2)]
+        if again:
+            await flow.aadd(*steps)
+        else:
+            await asyncio.to_thread(carry_out, made, join(made, flow.id, steps), calls)
+        effect("end", n)
+        return n
+
+    return grow
 
 
 def build(name: str, **settings: Any) -> Relevo:
@@ -74,11 +72,11 @@ def build(name: str, **settings: Any) -> Relevo:
     made.task(name="total", queue="right", result_ttl=0)(total)
     made.task(name="echo", queue="left", result_ttl=0)(echo)
     made.task(name="call", queue="left")(call)
-    made.task(name="grow", queue="left")(grow)
+    made.task(name="grow", queue="left")(growing(made))
     return made
 
 
-app = build(os.environ.get(APP, "flow-tests"))
+app = build(os.environ.get(APP, "flow-tests"), _clock_key=os.environ.get(CLOCK, ""))
 
 
 def relay_race(made: Relevo, seconds: float = 0.0) -> Flow[Any, int]:
@@ -96,11 +94,6 @@ def crowd(made: Relevo) -> Flow[Any, int]:
     return (group(members) | made.tasks["total"].s(9000)).on_complete(made.tasks["call"].s(9001))
 
 
-def die_making_a_crowd() -> None:
-    """Store the large flow, and die after some of the calls, as the variable says."""
-    plan = stored(Rows(app, crowd(app)))
-    made = next(plan)
-    for _ in range(int(os.environ[CALLS]) - 1):
-        made = plan.send(app.run(made))
-    app.run(made)
-    os.kill(os.getpid(), signal.SIGKILL)
+def die_making_crowds(*calls: int) -> None:
+    """Store large flows, each in a process of its own that dies after so many calls."""
+    fork_each(partial(carry_out, app, stored(Rows(app, crowd(app))), count) for count in calls)

@@ -46,6 +46,8 @@ from tests.working import drained, working
 TARGET = "tests.process.jobs:app"
 #: Seconds for a Python process to start and to ask for jobs.
 START = PATIENCE
+#: For `Site.move`: longer than a lease by default, and than anything that a dead process may have reserved.
+AFTER_LEASES = "2m"
 _COMMAND = "import sys; from relevo.cli.main import main; {prelude}; sys.exit(main())"
 #: Shifts the clock of a process: Python imports a module of this name before anything else.
 _WRONG_CLOCK = """\
@@ -186,24 +188,14 @@ class Site:
         `fault`: where it kills itself; `clock`: seconds its clock is wrong; `prelude`: Python that a supervisor runs
         first; `order`: concurrency, threads, processes.
         """
-        path = sys.path
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("RELEVO_", "REDIS_"))}
-        env |= {f"RELEVO_{name.upper()}": value for name, value in self._settings.items()}
-        env |= {
-            "RELEVO_URL": url or self.server.url,
-            "RELEVO_ENV": "test",
-            jobs.APP: self.name,
-            jobs.EFFECTS: str(self._effects),
-            jobs.CLOCK: self.clock,
-        }
+        env = self.environment(**({"RELEVO_URL": url} if url else {}))
         if fault:
             env["RELEVO_FAULT"] = fault
         if clock:
             (self._directory / "clock").mkdir(exist_ok=True)
             (self._directory / "clock" / "sitecustomize.py").write_text(_WRONG_CLOCK)
-            path = [str(self._directory / "clock"), *path]
+            env["PYTHONPATH"] = os.pathsep.join([str(self._directory / "clock"), *sys.path])
             env["RELEVO_TEST_CLOCK"] = str(clock)
-        env["PYTHONPATH"] = os.pathsep.join(path)
         if supervised:
             options = [text for name, value in order.items() for text in (f"--{name}", str(value))]
             options += ["--alive-file", str(alive_file)] if alive_file else []
@@ -217,6 +209,13 @@ class Site:
         if wait:
             self.wait_begun(worker, fault=bool(fault))
         return worker
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """For a process of this site."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("RELEVO_", "REDIS_"))}
+        env |= {f"RELEVO_{name.upper()}": value for name, value in self._settings.items()}
+        env |= {"RELEVO_URL": self.server.url, "RELEVO_ENV": "test", "PYTHONPATH": os.pathsep.join(sys.path)}
+        return env | {jobs.APP: self.name, jobs.EFFECTS: str(self._effects), jobs.CLOCK: self.clock} | variables
 
     def wait_begun(self, *workers: WorkerProcess, fault: bool = False) -> None:
         """Until these workers ask for jobs."""
@@ -258,6 +257,11 @@ class Site:
             return all(worker.ids and worker.ids[-1].encode() in waiting for worker in workers)
 
         eventually(idle, timeout=timeout, what="the workers wait for jobs")
+
+    def wait_killed(self, worker: WorkerProcess) -> None:
+        """Until a worker has died at its fault."""
+        eventually(lambda: not worker.is_running, what="the worker dies")
+        assert worker.process.returncode == -signal.SIGKILL, worker.log
 
     # jobs
     def enqueue(self, task: str, n: int, *args: Any, **options: Any) -> Job[Any]:

@@ -1,4 +1,4 @@
-"""What the demonstration of an example prints, run as its page says, on the embedded server."""
+"""What the demonstration of an example prints, run as its page shows, on the embedded server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Shown(NamedTuple):
     data: Path
 
     def at(self, pattern: str, after: int = -1) -> int:
-        """The number of the first line that says this."""
+        """The number of the first line like this."""
         found = [n for n, line in enumerate(self.lines) if n > after and re.fullmatch(pattern, line)]
-        assert found, f"nobody said {pattern!r} after line {after} of:\n" + "\n".join(self.lines)
+        assert found, f"no line like {pattern!r} after line {after} of:\n" + "\n".join(self.lines)
         return found[0]
 
 
@@ -43,7 +43,7 @@ def demonstrated(folder: Path, place: Path, **variables: str) -> Iterator[Shown]
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
     yield Shown(done.returncode, done.stderr, [without_time(line) for line in done.stdout.splitlines()], data)
     stop(data)

@@ -28,7 +28,8 @@ from relevo.store.subscriptions import subscriptions
 from relevo.web.serving import GRACE
 from relevo.worker import Worker
 from relevo.worker.supervisor import KILL_AFTER
-from tests.eventually import aeventually, eventually
+from tests.conftest import PATIENT
+from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import available, free_port
 from tests.system.shell import relevo
 from tests.working import drain
@@ -155,7 +156,7 @@ class Shipped:
 
     def start(self) -> None:
         self._process = subprocess.Popen([self._binary, str(self._conf)])
-        eventually(self._answers, timeout=20, what="the server answers", errors=(redis.RedisError,))
+        eventually(self._answers, what="the server answers", errors=(redis.RedisError,))
 
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, "the server ended"
@@ -165,7 +166,7 @@ class Shipped:
     def end(self, how: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(how)
-        self._process.wait(30)
+        self._process.wait(PATIENCE)
 
     def url(self, user: str) -> str:
         return f"redis://{user}:{quote(f'CHANGE-ME-{user}')}@127.0.0.1:{self.port}/0"
@@ -181,7 +182,7 @@ def shipped(engine: str, tmp_path: Path) -> Iterator[Shipped]:
 
 def shop(url: str) -> Relevo:
     """The app that the rights are for."""
-    app = Relevo("shop", env="prod", url=url, health=True, health_every="1s")
+    app = Relevo("shop", env="prod", url=url, health=True, health_every="1s", **PATIENT)
 
     @app.task(name="charge", retries=1, backoff="10ms", on_failure="tell")
     def charge(invoice: int) -> str:
@@ -203,10 +204,10 @@ def shop(url: str) -> Relevo:
 
 def test_doctor_finds_nothing_wrong_with_the_shipped_configuration(shipped: Shipped) -> None:
     """Also no warning, although the machine of a test is no server."""
-    told = relevo("doctor", "--json", url=shipped.url("operator"))
-    levels = {check["name"]: check["level"] for check in told.json["checks"]}
+    printed = relevo("doctor", "--json", url=shipped.url("operator"))
+    levels = {check["name"]: check["level"] for check in printed.json["checks"]}
     assert levels.pop("latency") in ("ok", "warning")  # not the configuration's doing
-    assert set(levels.values()) == {"ok"}, told.out
+    assert set(levels.values()) == {"ok"}, printed.out
 
 
 async def _is_empty(app: Relevo) -> bool:
@@ -221,9 +222,9 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     runner = Worker(worker)
     running = asyncio.create_task(runner.run())
     try:
-        assert await good.aresult(timeout=10) == "invoice 7"
+        assert await good.aresult(timeout=PATIENCE) == "invoice 7"
         with pytest.raises(Exception, match="no such invoice"):
-            await bad.aresult(timeout=10)
+            await bad.aresult(timeout=PATIENCE)
         await aeventually(lambda: _is_empty(worker), what="its failure handler has run, too")
     finally:
         runner.stop()
@@ -242,7 +243,7 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     with redis.Redis.from_url(shipped.url("operator")) as client:
         writes = {name.decode() for name in client.execute_command("ACL", "CAT", "write")}
     line = next(line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith("user monitor "))
-    assert not set(re.findall(r"\+(\w+)", line)) & writes, "who only looks can change nothing, also without our scripts"
+    assert not set(re.findall(r"\+(\w+)", line)) & writes, "a monitor can change nothing, also without our scripts"
 
     for app in (worker, monitor):
         assert b'relevo_up{app="shop"} 1' in await metrics.aexposition(app)
@@ -256,7 +257,8 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
 
 
 async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> None:
-    ingestion, embedding = (Relevo(name, env="prod", url=shipped.url("service")) for name in ("ingestion", "embedding"))
+    url = shipped.url("service")
+    ingestion, embedding = (Relevo(name, env="prod", url=url, **PATIENT) for name in ("ingestion", "embedding"))
     got: list[str] = []
     svc, me = embedding.service("embedding", keep_events="1h"), ingestion.service("ingestion")
 
@@ -279,19 +281,19 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
     try:
         known = subscriptions(ingestion.bus_keys)
         await aeventually(lambda: ingestion.arun(known), what="ingestion listens to events")
-        asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=10, task="t")
+        asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=600, task="t")
         assert await asked == "A"
         large = "x" * 100_000
-        await me.asend("embedding.generate", {"text": large}, on_reply="ready", on_progress="ready", timeout="10s")
+        await me.asend("embedding.generate", {"text": large}, on_reply="ready", on_progress="ready", timeout="10m")
         await me.asend("embedding.generate", {"text": "b"}, on_reply="ready", task="t", tenant="acme", tier="free")
         await aeventually(lambda: len(got) >= 6, what="callbacks, a report and events have come")
         assert await me.areplay("embedding.*", since="1h") == 3
         assert (await ingestion.acleanup("t")).dry_run is False
-        await aeventually(lambda: ingestion.atrace("t"), what="its way is written down")
+        await aeventually(lambda: ingestion.atrace("t"), what="its trace is stored")
         assert (await ingestion.asweep(dry_run=False)).removed == 0
         for app in (ingestion, embedding):
 
-            async def is_listed(app: Relevo = app) -> bool:  # a worker says where it works beside its work
+            async def is_listed(app: Relevo = app) -> bool:  # a worker lists itself beside its work
                 line = f'relevo_queue_workers{{queue="{app.name}:actions",kind="actions"}} 1'
                 return line.encode() in await metrics.aexposition(app)
 
@@ -338,13 +340,13 @@ async def test_an_app_is_not_kept_from_its_own_by_services_of_others(shipped: Sh
     mine.close()
 
 
-def test_nobody_is_let_in_without_a_name(shipped: Shipped) -> None:
+def test_clients_without_a_user_name_are_refused(shipped: Shipped) -> None:
     with pytest.raises(ServerRefused, match="password"):
         shop(f"redis://127.0.0.1:{shipped.port}/0").tasks["charge"].enqueue(7)
 
 
 def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
-    """Redis 7.0 also lost them all at a restart when the default user, who is off, had no rights."""
+    """Redis 7.0 also lost them all at a restart when the default user, which is off, had no rights."""
     app = shop(shipped.url("producer"))
     operator = redis.Redis.from_url(shipped.url("operator"))
     for kill in range(1, 4):

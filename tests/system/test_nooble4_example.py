@@ -1,4 +1,4 @@
-"""The services of examples/nooble4: run as their page says, with one process killed, on the embedded server."""
+"""The services of examples/nooble4: run as their page shows, with one process killed, on the embedded server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_answer_comes_through_all_services_and_the_session_has_it_before_the
     shown.at("left task_1: nothing")
 
 
-def test_a_fault_is_told_to_the_session_of_the_process_that_asked(shown: Shown) -> None:
+def test_a_fault_reaches_the_session_of_the_process_that_sent_the_request(shown: Shown) -> None:
     """With its cause; the message stays as a dead letter."""
     fault = r"embedding\.model\.UnreadableText: the text was broken before it came here"
     failed = shown.at(rf"session session_2 <- scan\.pdf failed: {fault}", shown.at(rf"ingestion scan\.pdf: .*{fault}"))
@@ -68,9 +68,9 @@ def test_the_page_shows_what_is_printed(shown: Shown) -> None:
 
     def plain(lines: list[str]) -> list[str]:
         # Which text was the last before the kill, and which news came too late, is another thing in every run.
-        told = [line for line in lines if not line.startswith("embedding ") and " progress: " not in line]
+        kept = [line for line in lines if not line.startswith("embedding ") and " progress: " not in line]
         numbers = r"process_\w+|kill -9 \d+|\d+ ms|\d+ removed from \d+ queues; \d+ in use"
-        return sorted(re.sub(numbers, "…", line) for line in told)
+        return sorted(re.sub(numbers, "…", line) for line in kept)
 
     page = (FOLDER / "README.md").read_text("utf-8")
     printed = page.partition("$ python examples/nooble4/demo.py\n")[2].partition("```")[0].splitlines()

@@ -1,4 +1,4 @@
-"""The pipeline of examples/pipeline: runs as its page says, and says what to do when a page is missing."""
+"""The pipeline of examples/pipeline: runs as its page shows, and prints what to do when a page is missing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.eventually import PATIENCE
 from tests.leaks import leaks, remove
 from tests.servers import Server
 from tests.system.shell import environment
@@ -20,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline" / "pipeline.py"
 def run(server: Server, prefix: str, *sources: Path) -> subprocess.CompletedProcess[str]:
     variables = environment(server.url, RELEVO_PREFIX=prefix)
     call = [sys.executable, str(EXAMPLE), *map(str, sources)]
-    return subprocess.run(call, env=variables, capture_output=True, text=True, timeout=60)
+    return subprocess.run(call, env=variables, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_pages_are_fetched_parsed_and_summed_up(server: Server, prefix: str, tmp
     remove(server, prefix)
 
 
-def test_a_missing_page_is_told_once_with_what_to_do(server: Server, prefix: str, tmp_path: Path) -> None:
+def test_a_missing_page_is_reported_once_with_what_to_do(server: Server, prefix: str, tmp_path: Path) -> None:
     there = tmp_path / "there.txt"
     there.write_text("some words", "utf-8")
     done = run(server, prefix, there, tmp_path / "missing.txt")

@@ -1,4 +1,4 @@
-"""The pooler of examples/vmpooler: run as its page says, with its provider killed; and its configuration file."""
+"""The pooler of examples/vmpooler: run as its page shows, with its provider killed; and its configuration file."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_machine_that_does_not_come_up_is_given_up_by_its_check(shown: Shown) 
     shown.at(r"dead pending: vm-centos-7-\w+, failed: TimeoutError: not up within 4 s")
 
 
-def test_the_dry_run_tells_exactly_what_the_purge_then_does(shown: Shown) -> None:
+def test_the_dry_run_lists_exactly_what_the_purge_then_does(shown: Shown) -> None:
     """What the provider still has is stale, what it does not have is gone."""
     purged = [line for line in shown.lines if line.startswith("purge ")]
     dry = [re.sub(r"for \d+ s", "", line).replace("would be", "is") for line in purged if "would be" in line]
@@ -137,7 +137,7 @@ def test_a_purged_machine_is_discovered_and_a_failed_destruction_is_a_dead_lette
     shown.at(rf"destroy {stuck}: destroyed", shown.at(rf"demo the destruction of {stuck} is retried"))
 
 
-def test_health_says_why_and_in_the_end_only_that_workers_were_killed(shown: Shown) -> None:
+def test_health_has_reasons_and_in_the_end_only_that_workers_were_killed(shown: Shown) -> None:
     first = shown.at("health healthy")
     then = shown.at(r"health degraded; .*clone: 1 dead letters?, its limit is 1.*", first)
     shown.at("health degraded; 2 workers fell silent without a goodbye in the last 15 minutes", then)
@@ -156,11 +156,11 @@ def test_the_page_shows_what_is_printed(shown: Shown) -> None:
     def plain(lines: list[str]) -> list[str]:
         # how often depends on the time
         often = ("the provider does not answer", "the provider answers again", "run again")
-        told = [line for line in lines if not any(words in line for words in often)]
+        kept = [line for line in lines if not any(words in line for words in often)]
         names = r"(?<=vm-centos-7-)\w+|(?<=vm-debian-12-)\w{8}|req-\w+(-\d)?|kill -9 \d+( \d+)?|10\.0\.0\.\d+|for \d+ s"
         names += r"|(?<=worker process )\d+ died after [\d.]+ s"
         names += r"|(?<=health degraded; ).*"  # for what else it is: another test
-        return sorted(re.sub(names, "…", line) for line in told)
+        return sorted(re.sub(names, "…", line) for line in kept)
 
     page = (FOLDER / "README.md").read_text("utf-8")
     printed = page.partition("$ python examples/vmpooler/demo.py\n")[2].partition("```")[0].splitlines()
@@ -203,8 +203,8 @@ def test_the_complete_example_of_the_seed_is_accepted_as_it_stands(config: Any) 
 def test_ages_of_the_file_are_the_rules_of_the_purge(config: Any) -> None:
     """Limits, and what becomes of what is older."""
     rules = ages_of(settings_of(config, SEED).purge_ages).of_pool("centos-7")
-    told = {state: (rule.age_ms, rule.then) for state, rule in rules.items()}
-    assert told == {
+    found = {state: (rule.age_ms, rule.then) for state, rule in rules.items()}
+    assert found == {
         "pending": (DAY // 12, "dead"),
         "ready": (DAY, "completed"),
         "completed": (DAY // 24, "removed"),
@@ -220,7 +220,7 @@ def test_ages_of_the_file_are_the_rules_of_the_purge(config: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "---\n", ":config:\n:redis:\n:pools:\n", ":config: {}\n"])
-def test_all_features_are_off_unless_the_file_says_otherwise(config: Any, text: str) -> None:
+def test_all_features_are_off_unless_the_file_switches_them_on(config: Any, text: str) -> None:
     """What fails leaves its state and is gone, as before there were dead letters."""
     settings = settings_of(config, text)
     assert (settings.failure_ttl, settings.purge, settings.health) == (1, "off", False)
@@ -232,7 +232,7 @@ def test_all_features_are_off_unless_the_file_says_otherwise(config: Any, text: 
 def test_what_fails_without_dead_letters_leaves_its_state_and_is_gone(
     config: Any, app_factory: AppFactory, server: Server
 ) -> None:
-    """As before; what is known of it can still be asked for."""
+    """As before; its data can still be read."""
     file = config.read(":redis:\n  data_ttl: 24\n")
     app = app_factory(**file.settings)
     pool = app.pool("vms", data_ttl=file.data_ttl)
@@ -318,7 +318,7 @@ def test_each_key_is_the_setting_of_relevo_that_means_the_same(config: Any, keys
         (":config: [\n", "not valid YAML"),
     ],
 )
-def test_what_would_not_count_is_refused_with_what_would(config: Any, text: str, words: str) -> None:
+def test_settings_without_effect_are_refused_with_the_right_ones(config: Any, text: str, words: str) -> None:
     with pytest.raises(SettingsError) as refused:
         config.read(text)
     assert words in str(refused.value)

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "vmpooler"
 CONFIG = """\
 :config:
   dlq_enabled: true
-  vm_checktime: "30d"   # a test says when
+  vm_checktime: "30d"   # tests run the checks themselves
   vm_lifetime: "12h"
 :pools:
   - {name: centos-7, template: templates/centos-7, size: 0}
@@ -40,7 +40,7 @@ class Example(NamedTuple):
     checks: Any
 
     def tell(self, do: str, **given: Any) -> Any:
-        """Say something to the provider."""
+        """Send a command to the provider."""
         return asyncio.run(self.estate.provider.ask(do, **given))
 
 
@@ -85,7 +85,7 @@ def example(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
             patch.setattr(module, "SOON", 0.4)
         yield example
     for name in [name for name in sys.modules if name.partition(".")[0] in ("pooler", "provider", "config")]:
-        del sys.modules[name]  # they are names that anybody may use
+        del sys.modules[name]  # other code may use these names
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def places(pool: Pool) -> dict[str, int]:
 
 
 def test_a_lost_machine_of_a_request_is_replaced_and_the_request_is_filled(example: Example, kit: TestKit) -> None:
-    """The dead letter says for whom it was."""
+    """The dead letter names the request."""
     request = example.desk.ask_for("centos-7", 1)
     kit.drain()
     first = f"vm-{request}-1"
@@ -176,7 +176,7 @@ def test_an_unplugged_machine_is_not_handed_out(example: Example, kit: TestKit) 
     assert [dead.error_message for dead in pool_of(example).dead()] == ["it does not answer"]
 
 
-def test_a_missing_template_of_the_stock_is_one_dead_letter_until_somebody_sees_to_it(
+def test_a_missing_template_of_the_stock_is_one_dead_letter_until_it_is_discarded(
     example: Example, kit: TestKit
 ) -> None:
     example.desk.resize("windows-2012", 1)
@@ -193,7 +193,7 @@ def test_a_missing_template_of_the_stock_is_one_dead_letter_until_somebody_sees_
 async def test_a_stock_of_many_pages_is_kept_as_large_as_it_is_to_be(
     example: Example, kit: TestKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where machines that somebody asked for stand in front of it."""
+    """Also where machines of requests stand in front of it."""
     monkeypatch.setattr(example.checks, "MANY", 3)
     pool, kind = pool_of(example), example.estate.kinds["centos-7"]
     for number in range(4):
@@ -238,7 +238,7 @@ def test_what_a_crash_left_of_a_request_is_ordered_by_the_next_check(example: Ex
     assert sorted(example.desk.collect("req-cut")) == ["vm-req-cut-1", "vm-req-cut-2"]
 
 
-def test_a_machine_that_nobody_knows_of_is_discovered_and_destroyed(example: Example, kit: TestKit) -> None:
+def test_an_unknown_machine_at_the_provider_is_discovered_and_destroyed(example: Example, kit: TestKit) -> None:
     example.tell("clone", vm="vm-stray", template="templates/centos-7", pool="centos-7")
     check(example, kit)
     assert places(pool_of(example)) == {"discovered": 1}
@@ -250,7 +250,7 @@ def test_a_machine_that_nobody_knows_of_is_discovered_and_destroyed(example: Exa
 def test_a_machine_that_is_destroyed_while_the_inventory_is_taken_is_not_discovered(
     example: Example, kit: TestKit
 ) -> None:
-    """There would be nothing to destroy, and for ten minutes nobody would try."""
+    """There would be nothing to destroy, and the next try would come after ten minutes."""
     vm, pool, ask = "vm-1", pool_of(example), example.estate.provider.ask
     example.tell("clone", vm=vm, template="templates/centos-7", pool="centos-7")
     pool.add(vm, "completed")
@@ -268,7 +268,7 @@ def test_a_machine_that_is_destroyed_while_the_inventory_is_taken_is_not_discove
     assert places(pool) == {}
 
 
-def test_somebody_keeps_a_machine_for_no_longer_than_its_lifetime(example: Example, kit: TestKit) -> None:
+def test_a_machine_is_handed_out_for_no_longer_than_its_lifetime(example: Example, kit: TestKit) -> None:
     example.desk.resize("centos-7", 1)
     check(example, kit)
     check(example, kit)
@@ -294,7 +294,7 @@ def test_the_purge_leaves_alone_what_the_provider_does_not_answer_for(
     assert [(one.id, one.what, one.reason) for one in report.purged] == [("vm-stuck", "dead", "gone_pending")]
 
 
-def test_requests_and_ready_machines_that_nobody_fetches_end(example: Example, kit: TestKit) -> None:
+def test_requests_and_ready_machines_that_are_not_collected_end(example: Example, kit: TestKit) -> None:
     """24 hours on demand, 48 in stock."""
     example.desk.resize("centos-7", 1)
     request = example.desk.ask_for("centos-7", 1)
