@@ -96,7 +96,8 @@ class Copy:
 
     def failing(self, tests: list[str], left_out: list[str]) -> str | None:
         """The first test that fails; "": none does, None: there was no time to say."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider"]
+        processes = "0" if "::" in tests[0] else "2"
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", processes, "-p", "no:cacheprovider"]
         command += [f"--timeout={TEST_LIMIT}", *(f"--deselect={test}" for test in left_out), *tests]
         pipe = subprocess.PIPE
         with subprocess.Popen(
