@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from relevo.store.plan import Call
+from relevo.store.replies import ConnectionLost
+from relevo.store.source import Source, Tries
 from relevo.store.turns import rest
 from tests.store.desk import Desk
 
@@ -16,3 +21,14 @@ def test_a_resting_worker_takes_over_when_the_call_went_to_a_worker_that_died(de
     assert not may_wait, "it must ask for jobs"
     assert desk.members("idle") == []
     assert desk.claim(worker="living") == [id]
+
+
+def test_a_call_whose_reply_was_lost_stays_a_repeated_one_when_the_next_connection_fails() -> None:
+    """The server may have carried it out. Sent again as a new one, a push would store its job twice."""
+    source = Source("redis://localhost", data_dir=Path(), connect_timeout=1, call_timeout=1)
+    tries = Tries(Call([b"PING"]), source, patience=60)
+    tries.pause_after(ConnectionLost("refused", sent=False))
+    assert not tries.repeated, "it never left"
+    tries.pause_after(ConnectionLost("reset", sent=True))
+    tries.pause_after(ConnectionLost("refused", sent=False))
+    assert tries.repeated
