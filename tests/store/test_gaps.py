@@ -7,7 +7,11 @@ from pathlib import Path
 from relevo.store.plan import Call
 from relevo.store.replies import ConnectionLost
 from relevo.store.source import Source, Tries
+from relevo.store.subscriptions import sweep
 from relevo.store.turns import rest
+from tests.conftest import AppFactory
+from tests.servers import Server
+from tests.store.bus import make_bus
 from tests.store.desk import Desk
 
 
@@ -32,3 +36,18 @@ def test_a_call_whose_reply_was_lost_stays_a_repeated_one_when_the_next_connecti
     tries.pause_after(ConnectionLost("reset", sent=True))
     tries.pause_after(ConnectionLost("refused", sent=False))
     assert tries.repeated
+
+
+def test_a_subscription_is_not_removed_before_a_warning_however_long_all_were_away(
+    app_factory: AppFactory, server: Server
+) -> None:
+    """While nothing sweeps, nothing can warn: the half of its time that follows a warning begins with the warning."""
+    bus = make_bus(app_factory, server)
+    bus.subscribe("a", inactive_ms=100_000)
+    bus.advance(1_000_000)
+    found = bus.run(sweep(bus.keys))
+    assert (len(found.warned), len(found.removed)) == (1, 0)
+    bus.advance(40_000)
+    assert not bus.run(sweep(bus.keys)).removed
+    bus.advance(10_000)
+    assert len(bus.run(sweep(bus.keys)).removed) == 1
