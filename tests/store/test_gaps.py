@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from relevo.store.jobs import discard
 from relevo.store.plan import Call
+from relevo.store.purging import Act, Ending, lock, purge
 from relevo.store.replies import ConnectionLost
 from relevo.store.source import Source, Tries
 from relevo.store.subscriptions import sweep
@@ -12,7 +14,7 @@ from relevo.store.turns import rest
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
-from tests.store.desk import Desk
+from tests.store.desk import Desk, kept
 
 
 def test_a_resting_worker_takes_over_when_the_call_went_to_a_worker_that_died(desk: Desk) -> None:
@@ -51,3 +53,20 @@ def test_a_subscription_is_not_removed_before_a_warning_however_long_all_were_aw
     assert not bus.run(sweep(bus.keys)).removed
     bus.advance(10_000)
     assert len(bus.run(sweep(bus.keys)).removed) == 1
+
+
+def test_the_purge_leaves_a_job_alone_that_is_there_anew_since_it_was_looked_at(late_desk: Desk) -> None:
+    """An event that is delivered again has its old id: what the purge saw of the first delivery is not this one."""
+    desk = late_desk
+    id = desk.push_one()
+    desk.turn(0, kept(desk.claim()))
+    seen = int(desk.score("done", id) or 0)
+    desk.run(discard(desk.keys, [id]))
+    desk.advance(60_000)
+    desk.push_one(id=id)
+    desk.turn(0, kept(desk.claim()))
+    assert desk.run(lock(desk.keys, "me"))
+    for score, is_removed in ((seen, False), (int(desk.score("done", id) or 0), True)):
+        act = Act(id, "done", score, "", seen, 1000, Ending("removed"))
+        assert desk.run(purge(desk.keys, "me", [act], 1000))[0] == [is_removed]
+        assert (desk.record(id) is None) is is_removed
