@@ -120,16 +120,17 @@ def main() -> int:
     parser.add_argument("--suite", type=Path, default=ROOT, help="checkout whose tests run (default: this one)")
     parser.add_argument("--only", default="", metavar="ID,ID", help="only these breaks")
     parser.add_argument("--tests", default="", metavar="PATHS", help="only these tests, separated by spaces")
+    parser.add_argument("--near", action="store_true", help="only the tests that should notice, of each break")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.add_argument("--limit", type=float, default=900, help="seconds of one run of pytest (default: 900)")
     args = parser.parse_args()
     breaks = read_breaks(set(filter(None, args.only.split(","))))
-    stages = (args.tests,) if args.tests else STAGES
+    others = () if args.near else STAGES
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="relevo-breaks-", ignore_cleanup_errors=True) as folder:
         copy = Copy(Path(folder).resolve() / "copy", args.suite.resolve(), args.limit)
         for one in breaks:
-            results.append(attempt(copy, one, stages if args.tests else (one.near, *stages)))
+            results.append(attempt(copy, one, (args.tests,) if args.tests else (one.near, *others)))
             print(row(results[-1]), flush=True)
             if args.json is not None:
                 args.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
