@@ -6,7 +6,8 @@
     ./dev breaks --tests "tests/unit tests/store"    only these tests
 
 The project is copied once, and one file of the copy changed for each break. The tests that should notice run first,
-then the others from cheap to expensive, until one fails. It counts only if the same test passes without the break.
+then the others from cheap to expensive, until one fails. It counts only if that test, run alone, fails again
+with the break and passes without it.
 """
 
 from __future__ import annotations
@@ -164,11 +165,19 @@ def attempt(copy: Copy, one: Break, stages: tuple[str, ...]) -> Result:
                 notes.append(f"no end within the time limit: {' '.join(tests)}")
             if not failed:
                 break
-            if copy.failing([failed], []) == "":
+            if is_sound(copy, one, failed):
                 return Result(one.id, True, failed, stage, time.monotonic() - began, notes)
             unsound.append(failed)
-            notes.append(f"fails without the break, too: {failed}")
+            notes.append(f"fails without the break, or not again with it: {failed}")
     return Result(one.id, False, "", -1, time.monotonic() - began, notes)
+
+
+def is_sound(copy: Copy, one: Break, test: str) -> bool:
+    """Whether a test fails because of the break: alone, it passes without and fails with it."""
+    if copy.failing([test], []) != "":
+        return False
+    with copy.broken(one):
+        return bool(copy.failing([test], []))
 
 
 def row(result: Result) -> str:
