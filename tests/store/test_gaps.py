@@ -55,9 +55,9 @@ def test_a_subscription_is_not_removed_before_a_warning_however_long_all_were_aw
     assert len(bus.run(sweep(bus.keys)).removed) == 1
 
 
-def test_the_purge_leaves_a_job_alone_that_is_there_anew_since_it_was_looked_at(late_desk: Desk) -> None:
+def test_the_purge_leaves_a_job_alone_that_is_there_anew_since_it_was_looked_at(desk: Desk) -> None:
     """An event that is delivered again has its old id: what the purge saw of the first delivery is not this one."""
-    desk = late_desk
+    desk = desk
     id = desk.push_one()
     desk.turn(0, kept(desk.claim()))
     seen = int(desk.score("done", id) or 0)
