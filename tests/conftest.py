@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from uuid import uuid4
 import hypothesis
 import pytest
 
+import relevo
 from relevo import Relevo
 from relevo.store.keys import QueueKeys
 from tests.leaks import leaks, remove
@@ -34,6 +37,12 @@ hypothesis.settings.register_profile(
     "relevo", deadline=None, max_examples=2_000 if os.environ.get("RELEVO_CHAOS") else 50
 )
 hypothesis.settings.load_profile("relevo")
+
+# All of relevo is imported before any thread starts: pytest rewrites its modules, because relevo brings a plugin, and
+# in Python 3.11 parsing in two threads at once (the other one formats a traceback) raises SystemError.
+for _module in pkgutil.walk_packages(relevo.__path__, "relevo."):
+    if not _module.name.endswith("__main__"):
+        importlib.import_module(_module.name)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores Ctrl-C for what it runs in the background, and everything started from here would inherit that.

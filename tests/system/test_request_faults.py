@@ -699,9 +699,8 @@ async def test_requests_with_tiny_timeouts_leave_nothing_behind(bus: Relevo) -> 
 def test_requests_whose_answers_were_lost_because_the_loop_did_not_read_them_end_at_once(
     engine: str, tmp_path: Path
 ) -> None:
-    """The server disconnects a listener that does not read; the requests then do not wait for their timeouts."""
-    config = {"client-output-buffer-limit": "pubsub 2mb 1mb 1"}
-    with Server(engine, directory=tmp_path / "impatient", config=config) as server:
+    """The listener is disconnected with answers on their way; the requests then do not wait for their timeouts."""
+    with Server(engine, directory=tmp_path / "impatient") as server:
         app, asker = (Relevo(name, url=server.url, env="test", prefix="b", **PATIENT) for name in ("app", "asker"))
 
         runs: list[int] = []
@@ -721,6 +720,7 @@ def test_requests_whose_answers_were_lost_because_the_loop_did_not_read_them_end
             eventually(
                 lambda: app.queue("a:actions").stats().living == 0, what="all are answered; this loop stands still"
             )
+            assert server.command("CLIENT", "KILL", "TYPE", "pubsub") >= 1
             found = await asyncio.wait_for(asyncio.gather(*asked), PATIENCE)
             assert len(await me.arequest("a.b", timeout=PATIENCE)) == 500_000, "the next one is answered"
             return kinds(found)
@@ -728,7 +728,6 @@ def test_requests_whose_answers_were_lost_because_the_loop_did_not_read_them_end
         with answering(app, concurrency=60):
             found = asyncio.run(ask())
         assert set(found) <= {"answer", "RequestTimeout"}
-        assert found["RequestTimeout"], "the server did not disconnect the listener"
         asker.close()
         app.close()
 
