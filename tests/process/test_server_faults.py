@@ -31,7 +31,10 @@ def mortal(engine: str, tmp_path: Path) -> Iterator[Server]:
 
 
 def drain_rest(site: Site) -> None:
-    """Run what the server handed out with a reply that was lost: no worker knows of it, so its lease has to end."""
+    """Run what the server handed out with a reply that was lost: no worker knows of it, so its lease has to end.
+
+    Workers are stopped before: a job that was handed over may still be on its way to one.
+    """
 
     def is_settled() -> bool:
         started, ended = ({effect.n for effect in site.effects(what)} for what in ("start", "end"))
@@ -39,6 +42,8 @@ def drain_rest(site: Site) -> None:
         return started == ended and site.queue.stats().ready == 0 and all(job.status().has_ended for job in handles)
 
     eventually(is_settled, what="the worker has settled all that it started")
+    for worker in site.workers:
+        worker.stop()
     site.move("61s")
     site.drain()
 
