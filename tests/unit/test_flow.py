@@ -385,7 +385,7 @@ def test_arguments_are_checked_before_anything_is_sent() -> None:
 
 def test_missing_and_surplus_arguments_are_refused_and_the_first_is_explained() -> None:
     """The rules themselves are shown in test_codec."""
-    message = refusal(inc.s(1) | add.s(1, 2))
+    message = refusal(inc.s(1) | add.s(1, 2))  # type: ignore[operator]
     assert "too many positional arguments" in message
     assert "the first of which is the result of what comes before" in message
     assert "argument 'x' is given, and is the result of what comes before" in refusal(inc.s(1) | add.s(x=1, y=2))  # type: ignore[operator]
@@ -494,12 +494,12 @@ def test_the_arguments_of_callbacks_are_checked() -> None:
 
 def test_a_second_callback_of_a_kind_and_a_part_with_callbacks_are_refused() -> None:
     flow_with_callbacks = inc.s(1).on_success(tell.si())
-    assert flow_with_callbacks.parts == (inc.s(1),)
+    assert isinstance(flow_with_callbacks, Chain) and flow_with_callbacks.parts == (inc.s(1),)
     already, whole = "on_success is tell.si() already", "put .on_success(tell.si()) on the whole flow"
     ways: list[tuple[Callable[[], Any], str]] = [
         (lambda: flow_with_callbacks.on_success(tell.si()), already),
         (lambda: flow_with_callbacks | inc.s(), whole),
-        (lambda: inc.s(1) | flow_with_callbacks, whole),  # type: ignore[operator]
+        (lambda: inc.s(1) | flow_with_callbacks, whole),
         (lambda: group(flow_with_callbacks), whole),
         (lambda: chain(flow_with_callbacks, inc.s()), whole),
     ]
