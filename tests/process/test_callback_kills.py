@@ -293,18 +293,14 @@ def test_an_action_in_a_process_of_its_own_reports_and_calls_back_also_if_that_p
 
 
 def test_callbacks_are_settled_once_when_the_server_is_killed(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mortal: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
-    with (
-        Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
-        BusSite(mortal, tmp_path, monkeypatch) as site,
-    ):
+    with BusSite(mortal, tmp_path, monkeypatch) as site:
         site.send(range(MESSAGES), seconds=0.1)
         for n in range(100, 105):
             site.sender.send("nowhere.at_all", on_reply="ready", on_timeout="gave_up", timeout="1h", context=n)
         workers = [site.serve(service, concurrency=2) for service in ("embedding", "ingestion")]
-        for count in (1, 4, 7):  # of what a dying server handed out and nobody received the rest waits for the lease
+        for count in (1, 4, 7):  # what a dying server handed out and no worker received waits for the lease
             eventually(lambda: len(site.effects("start")) >= count, what=f"{count} have begun")
             mortal.kill()
             mortal.start()

@@ -287,14 +287,9 @@ def test_server_survives_the_ctrl_c_of_its_starter(data: Path) -> None:
     assert run_id(url) == before
 
 
-def test_starts_in_an_empty_environment(data: Path) -> None:
-    process = starter("print(ensure(data))", data, env={})
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert run_id(out.strip())
-
-
-def test_starts_in_a_locale_that_is_not_installed(data: Path) -> None:
-    process = starter("print(ensure(data))", data, env={**os.environ, "LC_ALL": "xx_XX.UTF-8"})
+@pytest.mark.parametrize("env", [{}, {**os.environ, "LC_ALL": "xx_XX.UTF-8"}], ids=["empty", "locale not installed"])
+def test_starts_in_any_environment(data: Path, env: dict[str, str]) -> None:
+    process = starter("print(ensure(data))", data, env=env)
     out, _ = process.communicate(timeout=PATIENCE)
     assert run_id(out.strip())
 

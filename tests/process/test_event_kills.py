@@ -234,13 +234,9 @@ def test_nothing_is_left_of_a_broadcast_to_a_killed_process(site: BusSite) -> No
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_no_acknowledged_event_is_lost_when_the_server_ends_under_load(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    mortal: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
-    with (
-        Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
-        BusSite(mortal, tmp_path, monkeypatch) as site,
-    ):
+    with BusSite(mortal, tmp_path, monkeypatch) as site:
         worker = site.serve("mail,audit")
         acknowledged: set[int] = set()
         over = threading.Event()

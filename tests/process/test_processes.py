@@ -118,14 +118,8 @@ async def two() -> AsyncIterator[Pool]:
 # what jobs do
 async def test_function_runs_in_another_process_with_its_arguments(pool: Pool) -> None:
     assert await pool.result(tasks.add, 2, 3, factor=10) == 50
-    assert await pool.result(tasks.pid) != os.getpid()
-
-
-async def test_async_function_runs_to_its_end(pool: Pool) -> None:
     assert await pool.result(tasks.add_slowly, 2, 3) == 5
-
-
-async def test_plain_function_of_a_module_runs(pool: Pool) -> None:
+    assert await pool.result(tasks.pid) != os.getpid()
     allowing = Relevo("plain", url="redis://127.0.0.1:1", allow=["tests.process.process_tasks"])
     assert await pool.result(allowing.function(tasks.plain), 4) == 8
 
@@ -164,15 +158,11 @@ async def test_two_children_run_at_the_same_time(two: Pool, tmp_path: Path) -> N
 
 
 # results
-async def test_result_that_is_too_large_is_reported_and_not_kept(pool: Pool) -> None:
+async def test_result_that_is_too_large_or_not_wanted_is_not_kept(pool: Pool) -> None:
     _, encoded, error = await pool(run_of(tasks.large))
-    assert error is None
-    assert encoded.result == b""
+    assert (error, encoded.result) == (None, b"")
     assert "the limit is 10,000" in encoded.not_kept
-
-
-async def test_result_that_is_not_kept_is_not_encoded(pool: Pool) -> None:
-    _, encoded, error = await pool(run_of(tasks.unwanted))
+    _, encoded, error = await pool(run_of(tasks.unwanted))  # which cannot be encoded
     assert (encoded, error) == (Encoded(b""), None)
 
 
@@ -188,28 +178,24 @@ async def test_error_comes_with_its_type_message_and_traceback(pool: Pool) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "error"),
+    ("task", "kind", "error"),
     [
-        ("system_exit", "SystemExit"),
-        ("interrupt", "KeyboardInterrupt"),
-        ("memory", "MemoryError"),
-        ("recursion", "RecursionError"),
-        ("cancelled", "asyncio.exceptions.CancelledError"),
-        ("grumpy", "tests.process.process_tasks.Grumpy"),
-        ("surrogate", "ValueError"),
+        (tasks.fail, "system_exit", "SystemExit"),
+        (tasks.fail, "interrupt", "KeyboardInterrupt"),
+        (tasks.fail, "memory", "MemoryError"),
+        (tasks.fail, "recursion", "RecursionError"),
+        (tasks.fail, "cancelled", "asyncio.exceptions.CancelledError"),
+        (tasks.fail, "grumpy", "tests.process.process_tasks.Grumpy"),
+        (tasks.fail, "surrogate", "ValueError"),
+        (tasks.fail_async, "system_exit", "SystemExit"),
+        (tasks.fail_async, "interrupt", "KeyboardInterrupt"),
     ],
 )
-async def test_any_exception_of_a_task_is_a_failure_and_its_child_goes_on(pool: Pool, kind: str, error: str) -> None:
+async def test_any_exception_of_a_task_is_a_failure_and_its_child_goes_on(
+    pool: Pool, task: Task[..., Any], kind: str, error: str
+) -> None:
     before = await pool.result(tasks.pid)
-    failure = await pool.failure(tasks.fail, kind)
-    assert failure.error == error
-    assert await pool.result(tasks.pid) == before
-
-
-@pytest.mark.parametrize(("kind", "error"), [("system_exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
-async def test_async_task_cannot_end_its_child_either(pool: Pool, kind: str, error: str) -> None:
-    before = await pool.result(tasks.pid)
-    assert (await pool.failure(tasks.fail_async, kind)).error == error
+    assert (await pool.failure(task, kind)).error == error
     assert await pool.result(tasks.pid) == before
 
 
@@ -218,10 +204,7 @@ async def test_filters_of_the_task_are_applied_in_the_child(pool: Pool) -> None:
     assert not (await pool.failure(tasks.sell, False)).permanent
     assert not (await pool.failure(tasks.restock, True)).permanent
     assert (await pool.failure(tasks.restock, False)).permanent
-
-
-async def test_filters_are_found_when_the_task_has_another_name_than_its_function(pool: Pool) -> None:
-    assert (await pool.failure(tasks.hidden_in_a_call, True)).permanent
+    assert (await pool.failure(tasks.hidden_in_a_call, True)).permanent, "its task has another name than its function"
 
 
 async def test_verdicts_arrive_as_what_they_are(pool: Pool) -> None:
@@ -233,29 +216,23 @@ async def test_verdicts_arrive_as_what_they_are(pool: Pool) -> None:
     assert isinstance(cancel, Cancel) and cancel.reason == "not needed"
 
 
-async def test_module_that_cannot_be_imported_is_named(pool: Pool) -> None:
+async def test_function_that_cannot_be_imported_is_refused_with_its_name(pool: Pool) -> None:
     def lonely() -> None: ...
-
-    lonely.__module__, lonely.__qualname__ = "no_such_module", "lonely"
-    failure = await pool.failure(Task(tasks.app, lonely, "lonely", tasks.add.options))
-    assert failure.error == "ModuleNotFoundError"
-    assert "no_such_module.lonely was not found" in failure.message
-    assert await pool.result(tasks.add, 1) == 2
-
-
-async def test_function_inside_a_function_is_refused_with_its_name(pool: Pool) -> None:
     def inner() -> None: ...
 
-    failure = await pool.failure(Task(tasks.app, inner, "inner", tasks.add.options))
-    assert failure.error == "AttributeError"
-    assert "<locals>.inner was not found" in failure.message
-
-
-async def test_task_of_the_main_script_is_refused_with_what_to_do(pool: Pool) -> None:
-    func = types.FunctionType(tasks.plain.__code__, {"__name__": "__main__"}, "plain")
-    assert func.__module__ == "__main__"
-    failure = await pool.failure(Task(tasks.app, func, "script.plain", tasks.add.options), 1)
-    assert "move it to a module" in failure.message
+    lonely.__module__, lonely.__qualname__ = "no_such_module", "lonely"
+    script = types.FunctionType(tasks.plain.__code__, {"__name__": "__main__"}, "plain")
+    for func, error, message in (
+        (lonely, "ModuleNotFoundError", "no_such_module.lonely was not found"),
+        (inner, "AttributeError", "<locals>.inner was not found"),
+        (script, "", "move it to a module"),
+    ):
+        failure = await pool.failure(
+            Task(tasks.app, func, "lonely", tasks.add.options), *([1] if func is script else [])
+        )
+        assert message in failure.message
+        assert failure.error == error or not error
+    assert await pool.result(tasks.add, 1) == 2
 
 
 # output and progress

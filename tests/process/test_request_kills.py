@@ -304,13 +304,9 @@ def test_nothing_is_left_of_the_requests_of_a_killed_sender(
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_every_request_ends_when_the_server_does_under_traffic(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    mortal: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
-    with (
-        Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
-        BusSite(mortal, tmp_path, monkeypatch) as site,
-    ):
+    with BusSite(mortal, tmp_path, monkeypatch) as site:
         worker = site.start(supervised=True, wait=False)
         site.wait_served(worker)
         over = threading.Event()

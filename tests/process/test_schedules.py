@@ -138,9 +138,8 @@ def test_worker_killed_while_it_fires_neither_loses_nor_repeats_the_tick(
         beat.check()
 
 
-def test_each_second_fires_once_over_restarts_of_the_server(engine: str, tmp_path: Path) -> None:
-    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
-    with Server(engine, directory=tmp_path / "mortal", config=config) as mortal, Site(mortal, tmp_path) as site:
+def test_each_second_fires_once_over_restarts_of_the_server(mortal: Server, tmp_path: Path) -> None:
+    with Site(mortal, tmp_path) as site:
         workers = [site.start(wait=False) for _ in range(2)]
         site.wait_begun(*workers)
         beat = Beat(site)

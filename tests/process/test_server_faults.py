@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,14 +19,6 @@ from tests.process.harness import Site, let_pass
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.working import working
-
-
-@pytest.fixture
-def mortal(engine: str, tmp_path: Path) -> Iterator[Server]:
-    """A server of the test's own, that keeps its data when it dies."""
-    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
-    with Server(engine, directory=tmp_path / "mortal", config=config) as server:
-        yield server
 
 
 def drain_rest(site: Site) -> None:

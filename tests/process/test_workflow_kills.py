@@ -174,13 +174,9 @@ def test_a_worker_killed_while_others_join_leaves_a_workflow_that_ends(site: Flo
 
 
 def test_a_workflow_goes_on_where_it_was_when_the_server_is_killed(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mortal: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = {"appendonly": "yes", "appendfsync": "always"}  # else a busy disk may hold a write back for two seconds
-    with (
-        Server(engine, directory=tmp_path / "mortal", config=config) as mortal,
-        FlowSite(mortal, tmp_path, monkeypatch) as site,
-    ):
+    with FlowSite(mortal, tmp_path, monkeypatch) as site:
         flow = flow_jobs.relay_race(site.app, 0.1).enqueue()
         worker = site.start(concurrency=2, wait=False)
         for count in (2, 5):  # what a dying server handed out and the worker did not receive waits for the lease

@@ -47,10 +47,7 @@ def test_a_worker_without_a_file_is_not_alive(tmp_path: Path, capsys: pytest.Cap
         ["a", "b"],
         ["a", "--age=3"],
         ["a", "--max-age"],
-        ["a", "--max-age=0"],
-        ["a", "--max-age=-3"],
-        ["a", "--max-age=x"],
-        ["a", "--max-age=s"],
+        *(["a", f"--max-age={age}"] for age in ("0", "-3", "x", "s")),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ def test_the_series_is_exact_in_the_middle_of_the_jitter(backoff: Backoff, delay
 def test_without_jitter_chance_changes_nothing(chance: float) -> None:
     backoff = Backoff.exponential("2s", jitter=0)
     assert [backoff.delay(retry, chance) for retry in range(1, 13)] == [2.0**n for n in range(1, 12)] + [CAP]
+    assert CAP == 3600
 
 
 @given(retry=st.integers(1, 10_000), chance=st.floats(0, 1), jitter=st.floats(0, 1))
@@ -59,24 +60,17 @@ def test_jitter_spreads_over_its_whole_share() -> None:
     assert [backoff.delay(1, chance) for chance in (0.0, 0.5, 1.0)] == pytest.approx([8, 10, 12])
 
 
-def test_the_hours_of_a_long_outage_are_capped() -> None:
-    assert series(Backoff(), 30)[-1] == CAP == 3600
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         ([], "empty list"),
-        ((), "empty list"),
         ("10", "no unit"),
         ("soon", "not a duration"),
         (-1, "zero or more"),
         (["1s", "later"], "not a duration"),
-        ([1, -1], "zero or more"),
         (None, "not a duration"),
         (True, "not a duration"),
         (b"1s", "not a Backoff"),
-        (range(3), "not a Backoff"),
         ({"base": 1}, "not a duration"),
         (float("nan"), "zero or more"),
         (float("inf"), "100 years"),
@@ -88,13 +82,10 @@ def test_nonsense_is_refused_by_name(wrong: Any, says: str) -> None:
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.1, float("nan")])
-def test_a_jitter_that_is_no_share_is_refused(jitter: float) -> None:
+def test_a_jitter_that_is_no_share_and_a_cap_that_is_no_duration_are_refused(jitter: float) -> None:
     for make in (Backoff.fixed, Backoff.linear, Backoff.exponential):
         with pytest.raises(OptionError, match="jitter is a share"):
             make("1s", jitter=jitter)
-
-
-def test_a_cap_that_is_no_duration_is_refused() -> None:
     with pytest.raises(OptionError, match="backoff cap"):
         Backoff.exponential("1s", cap="high")
 

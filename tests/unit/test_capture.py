@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,47 +90,33 @@ def test_text_over_the_limit_is_its_beginning_and_its_end(parts: list[str], limi
     assert limit - limit // 4 - 4 < len(tail.encode()) <= limit - limit // 4
 
 
-def test_the_line_between_says_how_many_bytes_were_left_out() -> None:
-    capture = Capture(8)
-    capture.write("ab" + "-" * 12_345 + "uvwxyz")
-    assert capture.text() == "ab\n… 12,345 bytes left out …\nuvwxyz"
-
-
-def test_the_line_between_adds_no_empty_line_after_a_whole_line() -> None:
-    capture = Capture(8)
-    capture.write("a\n" + "-" * 10 + "uvwxyz")
-    assert capture.text() == "a\n… 10 bytes left out …\nuvwxyz"
-
-
-def test_a_character_on_the_cut_is_left_out_whole() -> None:
-    """🦊 has four bytes, the head has room for two, the tail for six."""
-    capture = Capture(8)
-    capture.write("🦊" * 100)
-    assert capture.text() == "… 396 bytes left out …\n🦊"
-
-
-def test_a_limit_of_nothing_keeps_only_the_count() -> None:
-    capture = Capture(0)
-    assert capture.text() == ""
-    capture.write("abc")
-    assert capture.text() == "… 3 bytes left out …\n"
-
-
-def test_ten_megabytes_of_lines_stay_within_the_limit() -> None:
-    limit = 64 * 1024
+@pytest.mark.parametrize(
+    ("limit", "written", "kept"),
+    [
+        (8, "ab" + "-" * 12_345 + "uvwxyz", "ab\n… 12,345 bytes left out …\nuvwxyz"),
+        (8, "a\n" + "-" * 10 + "uvwxyz", "a\n… 10 bytes left out …\nuvwxyz"),  # no empty line after a whole line
+        (8, "🦊" * 100, "… 396 bytes left out …\n🦊"),  # four bytes each: the head has room for two, the tail for six
+        (0, "", ""),
+        (0, "abc", "… 3 bytes left out …\n"),
+        (BIG, "a\udc80b", "a\\udc80b"),  # a lone surrogate
+    ],
+)
+def test_the_line_between_says_how_many_bytes_were_left_out(limit: int, written: str, kept: str) -> None:
     capture = Capture(limit)
+    capture.write(written)
+    assert capture.text() == kept
+
+
+def test_megabytes_stay_within_the_limit_in_small_writes_and_in_one() -> None:
+    limit = 64 * 1024
+    lines, at_once = Capture(limit), Capture(limit)
     for _ in range(100_000):
-        capture.write("é" * 49 + "\n")
-    text = LEFT_OUT.sub("", capture.text())
+        lines.write("é" * 49 + "\n")
+    text = LEFT_OUT.sub("", lines.text())
     assert len(text.encode()) <= limit
     assert set(text) == {"é", "\n"}
-
-
-def test_one_huge_write_keeps_its_two_ends() -> None:
-    limit = 64 * 1024
-    capture = Capture(limit)
-    capture.write("x" * 5_000_000 + "€" * 5_000_000)
-    text = capture.text()
+    at_once.write("x" * 5_000_000 + "€" * 5_000_000)
+    text = at_once.text()
     assert len(LEFT_OUT.sub("", text).encode()) <= limit
     assert text.startswith("x" * (limit // 4) + "\n…")
     assert text.endswith("€" * 1000)
@@ -139,54 +124,38 @@ def test_one_huge_write_keeps_its_two_ends() -> None:
 
 def test_changed_is_true_after_a_write_until_the_text_is_read() -> None:
     capture = Capture(BIG)
-    assert not capture.changed
     capture.write("")
     assert not capture.changed
-    capture.write("a")
-    assert capture.changed
-    assert capture.text() == "a"
-    assert not capture.changed
-    capture.write("b")
-    assert capture.changed
-    assert capture.text() == "ab"
+    for letter, text in (("a", "a"), ("b", "ab")):
+        capture.write(letter)
+        assert capture.changed
+        assert capture.text() == text
+        assert not capture.changed
 
 
-def test_a_lone_surrogate_is_escaped() -> None:
-    capture = Capture(BIG)
-    capture.write("a\udc80b")
-    assert capture.text() == "a\\udc80b"
-
-
-def test_threads_of_one_job_lose_no_line() -> None:
-    capture = Capture(16 * BIG)
-    start = threading.Barrier(8)
-
-    def write(thread: int) -> None:
-        start.wait(PATIENCE)
-        for number in range(1000):
-            capture.write(f"{thread} {number}\n")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(8)))
-    lines = capture.text().splitlines()
-    assert sorted(lines) == sorted(f"{thread} {number}" for thread in range(8) for number in range(1000))
-
-
-def test_a_huge_write_of_one_thread_is_not_torn_by_another(request: pytest.FixtureRequest) -> None:
-    request.addfinalizer(_restore_switch_interval())
+@pytest.fixture
+def threads_interrupt_each_other() -> Iterator[None]:
+    before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize(("count", "width"), [(1000, 1), (20, 300_000)], ids=["many writes", "huge writes"])
+@pytest.mark.usefixtures("threads_interrupt_each_other")
+def test_writes_of_threads_are_neither_lost_nor_torn(count: int, width: int) -> None:
     capture = Capture(64 * BIG)
     start = threading.Barrier(4)
 
-    def say(letter: str) -> None:
+    def write(letter: str) -> None:
         start.wait(PATIENCE)
-        for _ in range(20):
-            capture.write(letter * 300_000 + "\n")
+        for number in range(count):
+            capture.write(letter * width + f"{number}\n")
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(say, "abcd"))
-    lines = capture.text().splitlines()
-    assert sorted(lines) == sorted(letter * 300_000 for letter in "abcd" for _ in range(20))
+        list(pool.map(write, "abcd"))
+    expected = [letter * width + str(number) for letter in "abcd" for number in range(count)]
+    assert sorted(capture.text().splitlines()) == sorted(expected)
 
 
 def test_a_write_in_the_middle_of_a_write_does_not_block() -> None:
@@ -210,15 +179,18 @@ def test_a_write_in_the_middle_of_a_write_does_not_block() -> None:
 # --- jobs side by side --------------------------------------------------------------------------
 
 
+def say(job_number: int, number: int) -> None:
+    print("job", job_number, "line", number)
+    print("job", job_number, "error", number, file=sys.stderr)
+    logging.getLogger("shop").warning("job %d log %d", job_number, number)
+
+
 async def test_a_hundred_parallel_async_jobs_keep_their_own_lines() -> None:
 
     async def run(job_number: int) -> str:
         with job() as capture:
             for number in range(20):
-                print("job", job_number, "line", number)
-                await asyncio.sleep(0)
-                print("job", job_number, "error", number, file=sys.stderr)
-                logging.getLogger("shop").warning("job %d log %d", job_number, number)
+                say(job_number, number)
                 await asyncio.sleep(0)
             return capture.text()
 
@@ -228,9 +200,8 @@ async def test_a_hundred_parallel_async_jobs_keep_their_own_lines() -> None:
         assert_only_own_lines(job_number, text)
 
 
-def test_a_hundred_jobs_on_sixteen_threads_keep_their_own_lines(request: pytest.FixtureRequest) -> None:
-    request.addfinalizer(_restore_switch_interval())
-    sys.setswitchinterval(1e-5)  # let the threads interrupt each other as often as they can
+@pytest.mark.usefixtures("threads_interrupt_each_other")
+def test_a_hundred_jobs_on_sixteen_threads_keep_their_own_lines() -> None:
     together = threading.Barrier(16)
 
     def run(job_number: int) -> str:
@@ -238,20 +209,13 @@ def test_a_hundred_jobs_on_sixteen_threads_keep_their_own_lines(request: pytest.
             together.wait(PATIENCE)
         with job() as capture:
             for number in range(20):
-                print("job", job_number, "line", number)
-                print("job", job_number, "error", number, file=sys.stderr)
-                logging.getLogger("shop").warning("job %d log %d", job_number, number)
+                say(job_number, number)
         return capture.text()
 
     with Installed(forward=False), ThreadPoolExecutor(16) as pool:
         texts = list(pool.map(run, range(100)))
     for job_number, text in enumerate(texts):
         assert_only_own_lines(job_number, text)
-
-
-def _restore_switch_interval() -> Callable[[], None]:
-    before = sys.getswitchinterval()
-    return lambda: sys.setswitchinterval(before)
 
 
 def assert_only_own_lines(job_number: int, text: str) -> None:
@@ -333,15 +297,11 @@ def test_everything_else_is_asked_of_the_real_stream(monkeypatch: pytest.MonkeyP
     with open(tmp_path / "out", "w", encoding="latin-1") as real:
         monkeypatch.setattr(sys, "stdout", real)
         with Installed(), job() as capture:
-            assert sys.stdout.fileno() == real.fileno()
-            assert sys.stdout.buffer.fileno() == real.fileno()
-            assert sys.stdout.isatty() is False
+            assert sys.stdout.fileno() == sys.stdout.buffer.fileno() == real.fileno()
+            assert (sys.stdout.isatty(), sys.stdout.writable(), sys.stdout.name) == (False, True, real.name)
             assert sys.stdout.encoding == "latin-1"
-            assert sys.stdout.writable() is True
-            assert sys.stdout.name == real.name
             cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
             assert sys.stdout.encoding == real.encoding == "utf-8"
-            os.write(sys.stdout.fileno(), b"")
             with pytest.raises(AttributeError, match="no_such_thing"):
                 sys.stdout.no_such_thing  # type: ignore[union-attr]
             with pytest.raises(TypeError, match="must be str, not int"):
@@ -416,10 +376,16 @@ def test_without_a_console_printing_outside_a_job_is_silent(monkeypatch: pytest.
 # --- logging ------------------------------------------------------------------------------------
 
 
-def test_log_records_are_captured_with_time_level_and_logger() -> None:
-    with Installed(), job() as capture:
-        logging.getLogger("shop.cart").error("no %s left", "tea")
+def test_log_records_are_captured_with_time_level_and_logger_and_not_forwarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stdout, stderr = real_stream(monkeypatch, "stdout"), real_stream(monkeypatch, "stderr")
+    with Installed():
+        with job() as capture:
+            logging.getLogger("shop.cart").error("no %s left", "tea")
+        logging.getLogger("relevo.worker").error("outside a job")
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} ERROR shop\.cart: no tea left\n", capture.text())
+    assert printed(stdout) == printed(stderr) == ""
 
 
 def test_a_logged_exception_is_captured_with_its_traceback() -> None:
@@ -431,23 +397,6 @@ def test_a_logged_exception_is_captured_with_its_traceback() -> None:
     text = capture.text()
     assert "ERROR shop: sum failed\nTraceback (most recent call last):\n" in text
     assert text.endswith("ZeroDivisionError: division by zero\n")
-
-
-def test_log_records_are_not_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdout = real_stream(monkeypatch, "stdout")
-    stderr = real_stream(monkeypatch, "stderr")
-    with Installed(), job() as capture:
-        logging.getLogger("shop").error("logged once")
-    assert "logged once" in capture.text()
-    assert printed(stdout) == printed(stderr) == ""
-
-
-def test_records_outside_a_job_are_not_captured() -> None:
-    with Installed():
-        with job() as capture:
-            pass
-        logging.getLogger("relevo.worker").error("claimed nothing")
-    assert capture.text() == ""
 
 
 def test_a_log_call_that_cannot_be_formatted_does_not_break_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

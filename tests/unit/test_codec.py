@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import decimal
@@ -133,30 +134,10 @@ def nested(levels: int) -> Any:
 # -- what comes back ---------------------------------------------------------------------------------
 
 PLAIN = [
-    None,
-    True,
-    False,
-    0,
-    -1,
-    2**53 + 1,
-    2**63,
-    2**64,
-    -(2**63) - 1,
-    10**40,
-    0.1,
-    -0.0,
-    1e308,
-    5e-324,
-    "",
-    "NUL \x00 inside",
-    "emoji \U0001f680 and \u2028 and \x7f",
-    'quotes " and \\ and [ { ] }',
-    [],
-    {},
-    [1, "a", None, [2.5, {"k": [True]}]],
-    {"": 0, "a.b": {"c": []}},
-    OrderedDict(a=1),
-]
+    None, True, False, 0, -1, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**40, 0.1, -0.0, 1e308, 5e-324,
+    "", "NUL \x00 inside", "emoji \U0001f680 and \u2028 and \x7f", 'quotes " and \\ and [ { ] }',
+    [], {}, [1, "a", None, [2.5, {"k": [True]}]], {"": 0, "a.b": {"c": []}}, OrderedDict(a=1),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=label)
@@ -183,13 +164,11 @@ TYPED: list[tuple[Any, Any]] = [
     (tuple, (1, "a")),
     (tuple[int, str], (1, "a")),
     (tuple[int, ...], (1, 2, 3)),
-    (set[int], {1, 2}),
     (frozenset[str], frozenset("ab")),
     (dict[int, str], {1: "a", -2: "b"}),
     (dict[uuid.UUID, dt.date], {uuid.UUID(int=1): dt.date(2026, 1, 1)}),
     (Color, Color.RED),
     (Level, Level.LOW),
-    (list[Color], [Color.RED, Color.BLUE]),
     (Line, Line("a", 2, AWARE)),
     (dict[str, list[Line]], {"x": [Line("a", 1), Line("b", 2)]}),
     (Point, Point(1, 2)),
@@ -197,14 +176,12 @@ TYPED: list[tuple[Any, Any]] = [
     (Options, {"deep": True}),
     (Pair, Pair(1, "x")),
     (int | None, None),
-    (int | None, 5),
     (int | str | list[int], [1]),
     (Literal["a", 1], "a"),
     (Annotated[int, msgspec.Meta(ge=0)], 3),
     (typing.Optional[dt.datetime], AWARE),  # noqa: UP045 - users write it both ways
     (float, 3),
     (object, {"a": [1]}),
-    (dict[str, object], {"a": [1]}),
     (TypeVar("T"), [1]),
     ("dt.date", dt.date(2026, 5, 1)),
     ("list['Line']", [Line("a", 1)]),
@@ -227,11 +204,9 @@ def test_annotated_values_come_back_equal_and_of_their_type(annotation: Any, val
 REFUSED_BARE: list[tuple[Any, str]] = [
     ((1, 2), "a tuple would come back as a list; annotate the parameter (tuple[int, ...]) or pass a list"),
     ({1}, "a set would come back as a list; annotate the parameter (set[str])"),
-    (frozenset({1}), "a frozenset would come back as a list"),
     (b"x", "bytes would come back as a str; annotate the parameter (bytes)"),
     (decimal.Decimal(1), "a Decimal would come back as a str"),
     (AWARE, "a datetime would come back as a str; annotate the parameter (datetime)"),
-    (dt.date(2026, 5, 1), "a date would come back as a str"),
     (uuid.UUID(int=1), "a UUID would come back as a str"),
     ({1: "a"}, "the key 1 would not come back as an int; annotate the parameter (dict[int, str]) or use text"),
     (Color.RED, "a Color would come back as a str"),
@@ -239,11 +214,9 @@ REFUSED_BARE: list[tuple[Any, str]] = [
     (Point(1, 2), "a Point would come back as a dict"),
     (math.nan, "nan has no JSON form"),
     (math.inf, "inf has no JSON form"),
-    (-math.inf, "-inf has no JSON form"),
     ("a\ud800", "holds a lone surrogate (U+D800 at index 1)"),
     ({"\udfff": 1}, "a key holds a lone surrogate (U+DFFF at index 0)"),
     (Foreign(), "a Foreign cannot be sent as JSON. Supported: None, bool, int"),
-    (1j, "a complex cannot be sent as JSON"),
     ({(1, 2): 3}, "cannot be sent as JSON"),
     ({10**5000: 1}, "cannot be sent as JSON"),
     ([10**5000], "[0]: cannot be sent as JSON: Exceeds the limit"),
@@ -267,12 +240,9 @@ def test_what_would_come_back_changed_is_refused_when_enqueued(value: Any, why: 
 REFUSED_TYPED: list[tuple[Any, Any, str]] = [
     (int, True, "'value': expected `int`, got `bool`"),
     (int, "7", "'value': expected `int`, got `str`"),
-    (int, 1.5, "'value': expected `int`, got `float`"),
     (float, math.nan, "'value': nan has no JSON form"),
-    (float | None, math.nan, "'value': nan has no JSON form"),
     (float, 2**53 + 1, "'value': an int would come back as a float"),
     (decimal.Decimal, decimal.Decimal("NaN"), "'value': Decimal('NaN') would come back as Decimal('NaN')"),
-    (decimal.Decimal, decimal.Decimal("sNaN"), "'value': Decimal('sNaN')"),
     (tuple[int, ...], [1], "a list would come back as a tuple; the parameter is annotated `tuple[int, ...]`"),
     (dict, {"a": (1,)}, "'value'['a']: a tuple would come back as a list; the parameter is annotated `dict`"),
     (dict[int, str], {"x": "a"}, "'value': a key does not fit: expected `int`, got `str`"),
@@ -303,10 +273,7 @@ def test_what_does_not_fit_its_annotation_is_refused_with_the_path(annotation: A
 
 def test_the_path_leads_to_the_part_at_fault() -> None:
     message = refusal(Signature(bare), {"items": [1, [{"at": (2,)}]]})
-    assert message == (
-        "bare(): argument 'value'['items'][1][0]['at']: a tuple would come back as a list; "
-        "annotate the parameter (tuple[int, ...]) or pass a list"
-    )
+    assert message.startswith("bare(): argument 'value'['items'][1][0]['at']: a tuple would come back as a list; ")
     assert "argument 'value'[0]['b'].x: nan" in refusal(Signature(bare), [{"a": 1, "b": Faceless(math.nan)}])  # type: ignore[arg-type]
 
 
@@ -386,53 +353,45 @@ def test_functions_that_take_anything_get_it() -> None:
     def task(*args, **kwargs): ...  # type: ignore[no-untyped-def]
 
     signature = Signature(task)
-    assert through(signature, 1, "a", *range(500), x=[1], args=2, kwargs=3) == (
-        (1, "a", *range(500)),
-        {"x": [1], "args": 2, "kwargs": 3},
-    )
+    args, kwargs = (1, "a", *range(500)), {"x": [1], "args": 2, "kwargs": 3}
+    assert through(signature, *args, **kwargs) == (args, kwargs)
     assert through(signature) == ((), {})
     assert "argument '*args'[2]" in refusal(signature, 1, 2, (3,))
 
 
-def test_a_typed_rest_is_read_by_its_type() -> None:
-    def task(*days: dt.date, **amounts: decimal.Decimal) -> None: ...
-
-    day, amount = dt.date(2026, 1, 1), decimal.Decimal("1.5")
-    assert through(Signature(task), day, day, a=amount) == ((day, day), {"a": amount})
-
-
 def test_names_of_options_belong_to_the_task_when_it_has_them() -> None:
-    words = ["name", "priority", "cron", "retries", "func", "self", "cls", "limit", "args", "kwargs", "a", "k"]
-    source = f"def task({', '.join(words)}, __init__, __struct_fields__, f0, ñ): ..."
+    names = ["name", "priority", "cron", "retries", "func", "self", "cls", "limit", "args", "kwargs", "a", "k"]
+    names += ["__init__", "__struct_fields__", "f0", "ñ"]
     space: dict[str, Any] = {}
-    exec(source, space)
-    names = [*words, "__init__", "__struct_fields__", "f0", "ñ"]
+    exec(f"def task({', '.join(names)}): ...\ndef anything(**kwargs: int): ...", space)
     kwargs = {name: i for i, name in enumerate(names)}
-    assert through(Signature(space["task"]), **kwargs) == ((), kwargs)
+    assert (
+        through(Signature(space["task"]), **kwargs) == through(Signature(space["anything"]), **kwargs) == ((), kwargs)
+    )
     assert through(Signature(space["task"]), *kwargs.values()) == (tuple(kwargs.values()), {})
-
-    def anything(**kwargs: int) -> None: ...
-
-    assert through(Signature(anything), **kwargs) == ((), kwargs)
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "named"),
     [
-        ((), {}, "'invoice'"),
+        ((), {"cents": 1}, "missing a required argument: 'invoice'"),
         ((7,), {}, "'cents'"),
         ((7, 8), {"cents": 1}, "too many positional arguments"),
         ((7,), {"cents": 1, "tip": 2}, "'tip'"),
         ((7,), {"cents": 1, "invoice": 2}, "'invoice'"),
     ],
 )
-def test_arguments_that_do_not_fit_the_signature_are_refused_when_enqueued(
+def test_arguments_that_do_not_fit_the_signature_are_refused_when_enqueued_and_when_read(
     args: tuple[Any, ...], kwargs: dict[str, Any], named: str
 ) -> None:
     message = refusal(Signature(charge), *args, **kwargs)
-    assert message.startswith("charge(): ")
-    assert named in message
+    assert message.startswith("charge(): ") and named in message
     assert "it takes (invoice: 'int', *, cents: 'int')" in message
+    stored = [msgspec.json.encode(args) if args else None, msgspec.json.encode(kwargs)]
+    for stored_kwargs in (stored[1], *([] if kwargs else [None])):
+        with pytest.raises(PayloadError, match=r"^charge\(\): the stored arguments do not fit: ") as refused:
+            Signature(charge).decode(stored[0], stored_kwargs)
+        assert named in str(refused.value) and "enqueued for another version" in str(refused.value)
 
 
 def test_wrapped_partial_and_callable_objects_are_typed_too() -> None:
@@ -476,17 +435,13 @@ def refusal_of_rest(signature: Signature, *args: Any, **kwargs: Any) -> str:
 
 
 def test_the_first_argument_can_be_left_out_for_the_result_of_another_job() -> None:
-    signature = Signature(charge)
-    assert rest(signature, cents=990) == b'"k":{"cents":990}'
-    assert behind(signature, b"7", cents=990) == ((7,), {"cents": 990})
+    assert rest(Signature(charge), cents=990) == b'"k":{"cents":990}'
+    assert behind(Signature(charge), b"7", cents=990) == ((7,), {"cents": 990})
 
     def task(a: int = 1, b: int = 2, *, c: int = 3) -> None: ...
 
     assert rest(Signature(task)) == b""
-    assert rest(Signature(task), 5) == b'"a":[5]'
     assert rest(Signature(task), 5, c=6) == b'"a":[5],"k":{"c":6}'
-    assert behind(Signature(task), b"4", 5, c=6) == ((4, 5), {"c": 6})
-    assert behind(Signature(task), b"4", b=5) == ((4,), {"b": 5})
 
 
 def test_the_others_are_typed_by_their_own_parameters() -> None:
@@ -499,9 +454,7 @@ def test_the_others_are_typed_by_their_own_parameters() -> None:
     assert "argument 'b': expected `bytes`, got `int`" in refusal_of_rest(signature, 5, c={1})
     assert "argument '*rest'[1]: invalid enum value" in refusal_of_rest(signature, b"", Color.RED, "green", c={1})
     assert "argument 'more': expected `array`" in refusal_of_rest(signature, b"", c={1}, more=5)
-    assert "argument 'value'[0]: nan has no JSON form" in refusal_of_rest(
-        Signature(lambda first, value: None), [math.nan]
-    )
+    assert "argument 'value'[0]: nan has" in refusal_of_rest(Signature(lambda first, value: None), [math.nan])
 
 
 def test_a_rest_of_arguments_takes_the_first_as_well() -> None:
@@ -513,22 +466,17 @@ def test_a_rest_of_arguments_takes_the_first_as_well() -> None:
     assert "argument '*days'[0]: expected `date`" in refusal_of_rest(Signature(task), 5)
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "named"),
-    [
+def test_missing_and_surplus_arguments_are_refused_and_the_first_is_explained() -> None:
+    rows: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ((), {}, "'cents'"),
         ((8,), {"cents": 1}, "too many positional arguments"),
         ((), {"cents": 1, "tip": 2}, "'tip'"),
-    ],
-)
-def test_missing_and_surplus_arguments_are_refused_with_a_word_on_the_first(
-    args: tuple[Any, ...], kwargs: dict[str, Any], named: str
-) -> None:
-    message = refusal_of_rest(Signature(charge), *args, **kwargs)
-    assert message.startswith("charge(): ")
-    assert named in message
-    assert "(invoice: 'int', *, cents: 'int')" in message
-    assert "the first of which is the result of what comes before" in message
+    ]
+    for args, kwargs, named in rows:
+        message = refusal_of_rest(Signature(charge), *args, **kwargs)
+        assert message.startswith("charge(): ") and named in message
+        assert "(invoice: 'int', *, cents: 'int')" in message
+        assert "the first of which is the result of what comes before" in message
 
 
 def test_the_argument_that_is_left_out_cannot_be_given_by_name() -> None:
@@ -554,9 +502,7 @@ def test_a_first_argument_that_is_known_is_put_in_front_and_checked() -> None:
 
     signature = Signature(task)
     assert signature.encode_rest((), {}, limit=ROOMY, first=b"[]") == b'"a":[[]]'
-    assert signature.encode_rest((2, 3), {}, limit=ROOMY, first=b"[]") == b'"a":[[],2,3]'
     assert signature.encode_rest((2,), {"unit": "m"}, limit=ROOMY, first=b"[]") == b'"a":[[],2],"k":{"unit":"m"}'
-    assert signature.encode_rest((), {"unit": "m"}, limit=ROOMY, first=b"[]") == b'"a":[[]],"k":{"unit":"m"}'
     with pytest.raises(PayloadError, match=r"^task\(\): argument 'days'\[0\]: invalid RFC3339"):
         signature.encode_rest((), {}, limit=ROOMY, first=b'["yesterday"]')
 
@@ -569,37 +515,16 @@ def test_the_limit_holds_without_the_first_argument_too() -> None:
 # -- at the worker -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "named"),
-    [
-        (None, b'{"cents":1}', "missing a required argument: 'invoice'"),
-        (b"[7]", None, "'cents'"),
-        (b"[7]", b"{}", "'cents'"),
-        (b"[7,8]", b'{"cents":1}', "too many positional arguments"),
-        (b"[7]", b'{"cents":1,"tip":2}', "'tip'"),
-        (b"[7]", b'{"cents":1,"invoice":7}', "'invoice'"),
-    ],
-)
-def test_a_job_of_another_version_of_the_function_is_refused_by_name(
-    args: bytes | None, kwargs: bytes | None, named: str
-) -> None:
-    with pytest.raises(PayloadError) as refused:
-        Signature(charge).decode(args, kwargs)
-    assert str(refused.value).startswith("charge(): the stored arguments do not fit: ")
-    assert named in str(refused.value)
-    assert "enqueued for another version" in str(refused.value)
-
-
 def test_a_changed_type_is_refused_with_the_path() -> None:
     def task(lines: list[Line], *, days: dict[str, dt.date] | None = None) -> None: ...
 
-    signature = Signature(task)
-    with pytest.raises(PayloadError, match=r"^task\(\): argument 'lines'\[1\].count: expected `int`, got `str`$"):
-        signature.decode(b'[[{"sku":"a","count":1},{"sku":"a","count":"1"}]]', None)
-    with pytest.raises(PayloadError, match=r"^task\(\): argument 'lines'\[0\]: .* missing required field `count`"):
-        signature.decode(b'[[{"sku":"a"}]]', None)
-    with pytest.raises(PayloadError, match=r"^task\(\): argument 'days'\[...\]: invalid RFC3339"):
-        signature.decode(b"[[]]", b'{"days":{"a":"yesterday"}}')
+    for args, kwargs, why in (
+        (b'[[{"sku":"a","count":1},{"sku":"a","count":"1"}]]', None, r"'lines'\[1\].count: expected `int`, got `str`$"),
+        (b'[[{"sku":"a"}]]', None, r"'lines'\[0\]: .* missing required field `count`"),
+        (b"[[]]", b'{"days":{"a":"yesterday"}}', r"'days'\[...\]: invalid RFC3339"),
+    ):
+        with pytest.raises(PayloadError, match=rf"^task\(\): argument {why}"):
+            Signature(task).decode(args, kwargs)
     with pytest.raises(PayloadError, match=r"^task\(\): result: "):
         taking(int).decode_result(b'"x"')
 
@@ -621,12 +546,9 @@ HOSTILE = [
 @pytest.mark.parametrize("raw", HOSTILE, ids=lambda raw: repr(raw[:12]))
 def test_hostile_bytes_are_refused_and_nothing_else(raw: bytes) -> None:
     for signature in (Signature(bare), Signature(charge), taking(Line), taking(dict[int, set[int]])):
-        with pytest.raises(PayloadError):
-            signature.decode(raw, None)
-        with pytest.raises(PayloadError):
-            signature.decode(None, raw)
-        with pytest.raises(PayloadError):
-            signature.decode(msgspec.Raw(raw), msgspec.Raw(raw))
+        for args, kwargs in ((raw, None), (None, raw), (msgspec.Raw(raw), msgspec.Raw(raw))):
+            with pytest.raises(PayloadError):
+                signature.decode(args, kwargs)
         with pytest.raises(PayloadError):
             signature.decode_result(raw)
 
@@ -685,14 +607,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY_TEXT, inner, max_size=4),
     max_leaves=20,
 )
-ODD = (
-    JSON
-    | st.binary()
-    | st.dates()
-    | st.tuples(st.integers())
-    | st.dictionaries(st.integers(), st.none())
-    | st.decimals()
-)
+NUMBERED = st.dictionaries(st.integers(), st.none())
+ODD = JSON | st.binary() | st.dates() | st.tuples(st.integers()) | NUMBERED | st.decimals()
 
 
 def is_carried_by_json(value: Any) -> bool:
@@ -776,17 +692,11 @@ SCRAPS = st.lists(
 def test_reading_any_bytes_gives_arguments_or_a_refusal(
     signature: Signature, args: bytes | None, kwargs: bytes | None
 ) -> None:
-    try:
+    with contextlib.suppress(PayloadError):
         values, named = signature.decode(args, kwargs)
-    except PayloadError:
-        pass
-    else:
-        assert type(values) is tuple
-        assert type(named) is dict
-    try:
+        assert (type(values), type(named)) == (tuple, dict)
+    with contextlib.suppress(PayloadError):
         signature.decode_result(args or b"")
-    except PayloadError:
-        pass
 
 
 @given(SCRAPS | JSON.filter(is_carried_by_json).map(msgspec.json.encode), st.integers(0, 6))

@@ -107,9 +107,7 @@ def test_every_bad_verdict_says_what_to_do() -> None:
     ("info", "level"),
     [
         (redis_of("6.2.0"), OK),
-        (redis_of("6.2"), OK),
         (redis_of("6.0.16"), CRITICAL),
-        (redis_of("5.0.14"), CRITICAL),
         (redis_of("10.0.1"), OK),
         ({"valkey_version": "7.2.0"}, OK),
         ({"valkey_version": "7.2.0-rc1"}, OK),
@@ -126,18 +124,8 @@ def test_valkey_is_known_although_it_also_gives_a_redis_version() -> None:
     assert str(engine({"redis_version": "7.0.15"})) == "redis 7.0.15"
 
 
-@pytest.mark.parametrize(
-    ("policy", "level"),
-    [
-        ("noeviction", OK),
-        ("allkeys-lru", CRITICAL),
-        ("volatile-ttl", CRITICAL),
-        ("volatile-lru", CRITICAL),
-        (None, UNKNOWN),
-    ],
-)
+@pytest.mark.parametrize(("policy", "level"), [("noeviction", OK), ("volatile-ttl", CRITICAL), (None, UNKNOWN)])
 def test_a_server_that_may_evict_jobs_is_critical(policy: str | None, level: Level) -> None:
-    """Maxmemory-policy other than noeviction."""
     assert checks.eviction(facts({"maxmemory_policy": policy})).level is level
 
 
@@ -152,18 +140,19 @@ def test_evicted_keys_are_critical() -> None:
     [("1", "everysec", OK), ("1", "always", OK), ("1", "no", WARNING), ("0", "everysec", WARNING), (None, "", UNKNOWN)],
 )
 def test_a_server_that_forgets_is_a_warning(enabled: str | None, fsync: str, level: Level) -> None:
-    """No append-only file."""
     found = facts({"aof_enabled": enabled}, config={**CONFIG, "appendfsync": fsync})
     assert checks.persistence(found).level is level
 
 
-def test_persistence_is_judged_also_where_config_is_forbidden() -> None:
+def test_a_forbidden_configuration_leaves_what_it_would_tell_unknown() -> None:
     assert checks.persistence(facts(config=None)).level is OK
+    verdict = checks.access(facts(config=None, default_user=None))
+    assert verdict.level is UNKNOWN
+    assert "could not check" in verdict.found
 
 
 @pytest.mark.parametrize("field", ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"])
 def test_a_failed_write_to_disk_is_critical(field: str) -> None:
-    """MISCONF."""
     assert checks.disk(facts({field: "err"})).level is CRITICAL
 
 
@@ -198,7 +187,6 @@ def test_the_limit_of_connections_may_come_from_the_configuration() -> None:
     ("config", "user", "level"),
     [
         ({"bind": "127.0.0.1 -::1"}, OPEN, OK),
-        ({"bind": "127.0.0.1"}, OPEN, OK),
         ({"bind": "localhost"}, OPEN, OK),
         ({"bind": "0.0.0.0", "port": "0"}, OPEN, OK),  # a unix socket only
         ({"bind": "0.0.0.0", "port": "0", "tls-port": "6380", "protected-mode": "no"}, OPEN, CRITICAL),
@@ -216,7 +204,6 @@ def test_the_limit_of_connections_may_come_from_the_configuration() -> None:
 def test_a_public_server_without_a_password_is_critical(
     config: dict[str, str], user: tuple[str, ...] | None, level: Level
 ) -> None:
-    """No auth on non-loopback."""
     assert checks.access(facts(config={**CONFIG, **config}, default_user=user)).level is level
 
 
@@ -225,12 +212,6 @@ def test_protected_mode_of_redis_6_looks_away_once_an_address_is_given() -> None
     assert checks.access(given).level is CRITICAL
     none = facts(redis_of("6.2.14"), config={**CONFIG, "bind": "", "protected-mode": "yes"})
     assert checks.access(none).level is WARNING
-
-
-def test_access_is_unknown_where_the_configuration_is_secret() -> None:
-    verdict = checks.access(facts(config=None, default_user=None))
-    assert verdict.level is UNKNOWN
-    assert "could not check" in verdict.found
 
 
 @pytest.mark.parametrize(

@@ -20,32 +20,15 @@ CENTURY = 100 * 365.25 * 86_400
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (0, 0.0),
-        (90, 90.0),
-        (0.25, 0.25),
-        (timedelta(minutes=5), 300.0),
-        ("90s", 90.0),
-        ("5m", 300.0),
-        ("1.5h", 5400.0),
-        ("7d", 604_800.0),
-        ("2w", 1_209_600.0),
-        ("250ms", 0.25),
-        ("1h30m", 5400.0),
-        ("1m500ms", 60.5),
-        ("1w2d3h4m5s6ms", 788_645.006),
-        (" 1h 30m ", 5400.0),
-        ("0s", 0.0),
+        *((0, 0.0), (90, 90.0), (0.25, 0.25), (timedelta(minutes=5), 300.0), ("0s", 0.0), ("90s", 90.0), ("5m", 300.0)),
+        *(("1.5h", 5400.0), ("7d", 604_800.0), ("168h", 604_800.0), ("2w", 1_209_600.0), ("250ms", 0.25)),
+        *(("1h30m", 5400.0), (" 1h 30m ", 5400.0), ("1m500ms", 60.5), ("1w2d3h4m5s6ms", 788_645.006)),
     ],
 )
 def test_a_duration_is_read_as_it_is_written(written: Any, expected: float) -> None:
     read = seconds(written)
     assert read == pytest.approx(expected)
     assert isinstance(read, float)
-
-
-def test_a_week_in_days_hours_and_seconds_is_the_same() -> None:
-    """Text carries its unit, so no one has to know the unit of an option."""
-    assert seconds("7d") == seconds("168h") == seconds(604_800) == seconds(timedelta(days=7))
 
 
 @pytest.mark.parametrize("text", ["90", "1.5", " 24 "])
@@ -61,14 +44,8 @@ def test_a_number_in_text_without_unit_is_refused_and_the_unit_shown(text: str) 
         *(-1, -0.5, timedelta(seconds=-1), math.nan, math.inf, -math.inf, True, False, None, Decimal(3), b"5m"),
         *("", "  ", "-5m", "5", "5 m", "m", "5M", "5min", "1h30", "30m1h", "5m5m", "1e3s", "nan", "inf", ".5s"),
         *("1.s", "٣s", "5m\n,", "5x", "9" * 400 + "s"),
-        *(
-            10**400,
-            pytest.param(10**5000, id="huge"),
-            pytest.param(-(10**5000), id="low"),
-            CENTURY * 1.01,
-            timedelta.max,
-            1_700_000_000_000,
-        ),
+        *(10**400, pytest.param(10**5000, id="huge"), pytest.param(-(10**5000), id="low")),
+        *(CENTURY * 1.01, timedelta.max, 1_700_000_000_000),
     ],
 )
 def test_an_ambiguous_duration_is_refused_with_its_name_and_an_example(wrong: Any) -> None:

@@ -92,13 +92,16 @@ def test_network_disk_is_recognized_by_the_nearest_mount(path: str, kind: str | 
     assert network_disk(Path(path), MOUNTS) == kind
 
 
-def test_disk_that_is_mounted_over_another_counts() -> None:
-    assert network_disk(Path("/srv/x"), "a / ext4 rw 0 0\nb /srv nfs rw 0 0\nc /srv ext4 rw 0 0\n") is None
-
-
-def test_own_disk_of_a_sandbox_is_no_network_disk() -> None:
-    assert network_disk(Path("/work"), "none / 9p rw 0 0\n") is None
-    assert network_disk(Path("/work"), "none / fuse.fuse-overlayfs rw 0 0\n") is None
+@pytest.mark.parametrize(
+    "mounts",
+    [
+        "a / ext4 rw 0 0\nb /srv nfs rw 0 0\nc /srv ext4 rw 0 0\n",  # one is mounted over another
+        "none / 9p rw 0 0\n",  # the own disk of a sandbox
+        "none / fuse.fuse-overlayfs rw 0 0\n",
+    ],
+)
+def test_own_disk_is_no_network_disk(mounts: str) -> None:
+    assert network_disk(Path("/srv/x"), mounts) is None
 
 
 def test_socket_of_a_long_path_is_short_private_and_always_the_same(

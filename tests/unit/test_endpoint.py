@@ -54,20 +54,14 @@ def test_a_url_of_one_server_is_read(url: str, endpoint: Endpoint) -> None:
     assert found == endpoint
 
 
-@pytest.mark.parametrize("scheme", ["redis+sentinel", "valkey+sentinel", "rediss+sentinel", "valkeys+sentinel"])
-def test_a_url_of_sentinels_names_the_primary(scheme: str) -> None:
-    found = read_url(f"{scheme}://u:p@a,b:7000/mymaster/2?sentinel_username=su&sentinel_password=sp")
-    tls = Tls() if scheme.startswith(("rediss", "valkeys")) else None
+@pytest.mark.parametrize(("scheme", "tls"), [("redis", None), ("valkey", None), ("rediss", Tls()), ("valkeys", Tls())])
+def test_a_url_of_sentinels_names_the_primary_and_one_of_a_cluster_lists_nodes(scheme: str, tls: Tls | None) -> None:
+    found = read_url(f"{scheme}+sentinel://u:p@a,b:7000/mymaster/2?sentinel_username=su&sentinel_password=sp")
     seeds = tuple(
         Endpoint(host, port, db=2, username="u", password="p", tls=tls) for host, port in (("a", 26379), ("b", 7000))
     )
     assert found == Location("sentinel", seeds, "mymaster", "su", "sp")
-
-
-@pytest.mark.parametrize("scheme", ["redis+cluster", "valkey+cluster", "rediss+cluster", "valkeys+cluster"])
-def test_a_url_of_a_cluster_lists_nodes(scheme: str) -> None:
-    found = read_url(f"{scheme}://a:1,b,[::1]:3")
-    tls = Tls() if scheme.startswith(("rediss", "valkeys")) else None
+    found = read_url(f"{scheme}+cluster://a:1,b,[::1]:3")
     assert found.kind == "cluster"
     assert found.seeds == (Endpoint("a", 1, tls=tls), Endpoint("b", 6379, tls=tls), Endpoint("::1", 3, tls=tls))
 
@@ -125,18 +119,15 @@ def test_an_endpoint_is_shown_without_its_password() -> None:
     assert str(only("unix://:secret@/run/redis.sock")) == "/run/redis.sock"
 
 
-@pytest.mark.parametrize(
-    ("url", "commands"),
-    [
+def test_a_connection_is_greeted_as_the_url_says() -> None:
+    for url, commands in (
         ("redis://db", []),
         ("redis://db/2", [("SELECT", "2")]),
         ("redis://:pw@db", [("AUTH", "pw")]),
         ("redis://shop:pw@db/2", [("AUTH", "shop", "pw"), ("SELECT", "2")]),
         ("redis://shop@db", []),
-    ],
-)
-def test_a_connection_is_greeted_as_the_url_says(url: str, commands: list[tuple[str, ...]]) -> None:
-    assert only(url).greeting() == commands
+    ):
+        assert only(url).greeting() == commands
 
 
 def test_the_way_in_is_the_same_at_another_address() -> None:

@@ -38,66 +38,27 @@ def judged(vitals: Vitals, *, workers: int = 1, **limits: Any) -> Status:
 
 
 @pytest.mark.parametrize(
-    ("dead", "status"),
+    ("measure", "limits", "degraded", "unhealthy"),
     [
-        (0, HEALTHY),
-        (1, HEALTHY),
-        (99, HEALTHY),
-        (100, DEGRADED),
-        (101, DEGRADED),
-        (999, DEGRADED),
-        (1000, UNHEALTHY),
-        (1001, UNHEALTHY),
+        ("dead", {}, 100, 1000),
+        ("stuck", {}, 10, 50),
+        ("ready", {}, 500, 1000),
+        ("waiting", {}, 100, 200),
+        ("oldest_s", {"slo": 30.0}, 30, 120),
+        ("oldest_s", {"slo": 30.0, "slo_critical": 300.0}, 30, 300),
     ],
 )
-def test_thresholds_of_dead_letters(dead: int, status: Status) -> None:
-    assert judged(queue(dead=dead)) is status
-
-
-@pytest.mark.parametrize(
-    ("stuck", "status"),
-    [
+def test_a_threshold_includes_its_border(measure: str, limits: dict[str, Any], degraded: int, unhealthy: int) -> None:
+    for value, status in (
         (0, HEALTHY),
-        (1, HEALTHY),
-        (9, HEALTHY),
-        (10, DEGRADED),
-        (11, DEGRADED),
-        (49, DEGRADED),
-        (50, UNHEALTHY),
-        (51, UNHEALTHY),
-    ],
-)
-def test_borders_of_stuck_jobs(stuck: int, status: Status) -> None:
-    assert judged(queue(stuck=stuck)) is status
-
-
-@pytest.mark.parametrize(
-    ("ready", "status"),
-    [(0, HEALTHY), (499, HEALTHY), (500, DEGRADED), (999, DEGRADED), (1000, UNHEALTHY), (1001, UNHEALTHY)],
-)
-def test_borders_of_what_is_ready(ready: int, status: Status) -> None:
-    assert judged(queue(ready=ready)) is status
-
-
-@pytest.mark.parametrize(
-    ("waiting", "status"),
-    [(0, HEALTHY), (99, HEALTHY), (100, DEGRADED), (199, DEGRADED), (200, UNHEALTHY), (201, UNHEALTHY)],
-)
-def test_borders_of_what_waits(waiting: int, status: Status) -> None:
-    assert judged(queue(waiting=waiting)) is status
-
-
-@pytest.mark.parametrize(
-    ("seconds", "status"),
-    [(0, HEALTHY), (29.999, HEALTHY), (30, DEGRADED), (119, DEGRADED), (120, UNHEALTHY), (4000, UNHEALTHY)],
-)
-def test_borders_of_a_target(seconds: float, status: Status) -> None:
-    assert judged(queue(ready=1, oldest_s=seconds), slo=30.0) is status
-
-
-def test_a_target_can_have_an_upper_threshold_of_its_own() -> None:
-    assert judged(queue(ready=1, oldest_s=120), slo=30.0, slo_critical=300.0) is DEGRADED
-    assert judged(queue(ready=1, oldest_s=300), slo=30.0, slo_critical=300.0) is UNHEALTHY
+        (degraded - 1, HEALTHY),
+        (degraded, DEGRADED),
+        (unhealthy - 1, DEGRADED),
+        (unhealthy, UNHEALTHY),
+        (unhealthy + 1, UNHEALTHY),
+    ):
+        vitals: dict[str, Any] = {"ready": 1} if measure == "oldest_s" else {}
+        assert judged(queue(**{**vitals, measure: value}), **limits) is status, value
 
 
 def test_scheduled_jobs_that_are_overdue_miss_a_target_too() -> None:
@@ -110,46 +71,18 @@ def test_nothing_is_judged_that_has_no_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "before", "status"),
+    ("before", "expected"),
     [
-        # from well: the border itself
-        (99, HEALTHY, HEALTHY),
-        (100, HEALTHY, DEGRADED),
-        (1000, HEALTHY, UNHEALTHY),
-        # from degraded: well again below 80
-        (100, DEGRADED, DEGRADED),
-        (99, DEGRADED, DEGRADED),
-        (80, DEGRADED, DEGRADED),
-        (79, DEGRADED, HEALTHY),
-        (0, DEGRADED, HEALTHY),
-        # and worse at once
-        (999, DEGRADED, DEGRADED),
-        (1000, DEGRADED, UNHEALTHY),
-        # from unhealthy: degraded below 800, and then as above
-        (999, UNHEALTHY, UNHEALTHY),
-        (800, UNHEALTHY, UNHEALTHY),
-        (799, UNHEALTHY, DEGRADED),
-        (80, UNHEALTHY, DEGRADED),
-        (79, UNHEALTHY, HEALTHY),
-        # the status before is not known
-        (99, UNKNOWN, HEALTHY),
-        (100, UNKNOWN, DEGRADED),
+        (HEALTHY, {99: HEALTHY, 100: DEGRADED, 1000: UNHEALTHY}),
+        (DEGRADED, {0: HEALTHY, 79: HEALTHY, 80: DEGRADED, 100: DEGRADED, 999: DEGRADED, 1000: UNHEALTHY}),
+        (UNHEALTHY, {79: HEALTHY, 80: DEGRADED, 799: DEGRADED, 800: UNHEALTHY, 999: UNHEALTHY}),
+        (UNKNOWN, {99: HEALTHY, 100: DEGRADED}),
     ],
 )
 def test_a_status_gets_worse_at_once_and_better_below_eighty_percent(
-    value: int, before: Status, status: Status
+    before: Status, expected: dict[int, Status]
 ) -> None:
-    assert graded(value, 100, 1000, before) is status
-
-
-def test_a_queue_that_hovers_around_its_border_does_not_flap() -> None:
-    before: dict[str, Status] = {}
-    seen = []
-    for dead in (99, 100, 99, 101, 85, 100, 79, 99):
-        reasons = judge(queue(dead=dead), Limits(), workers=1, before=before)
-        before = {reason.measure: reason.status for reason in reasons}
-        seen.append(worst(before.values()))
-    assert seen == [HEALTHY, *[DEGRADED] * 5, HEALTHY, HEALTHY]
+    assert {value: graded(value, 100, 1000, before) for value in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -159,11 +92,7 @@ def test_a_queue_that_hovers_around_its_border_does_not_flap() -> None:
         (queue(ready=1, oldest_s=400), {"slo_critical": 300.0}, "mail: oldest 6m40s over its 5m target"),
         (queue(ready=1204), {}, "mail: 1,204 ready, its limit is 1,000"),
         (queue(waiting=150), {}, "mail: 150 waiting for others, its limit is 100"),
-        (
-            queue(dead=120, dead_recently=41),
-            {},
-            "mail: 120 dead letters, its limit is 100 (+41 in 15 minutes)",
-        ),
+        (queue(dead=120, dead_recently=41), {}, "mail: 120 dead letters, its limit is 100 (+41 in 15 minutes)"),
         (queue(stuck=12), {}, "mail: 12 stuck, its limit is 10 (12 ready, for 2h or longer)"),
         (queue(silent=3), {}, "mail: 3 jobs of workers that fell silent, and nobody takes them over"),
         (queue(ready=1, paused=True), {}, "mail: paused, and 1 job due"),
@@ -177,7 +106,9 @@ def test_reasons_are_sentences(vitals: Vitals, limits: dict[str, Any], text: str
 
 
 def test_a_reason_that_holds_on_says_until_when() -> None:
+    """The statuses of the look before are what keeps a queue near its border from flapping."""
     (reason,) = judge(queue(dead=90), Limits(), workers=1, before={"dead": DEGRADED})
+    assert (reason.measure, reason.status) == ("dead", DEGRADED)
     assert reason.text == "mail: 90 dead letters, its limit is 100; well again below 80"
     (reason,) = judge(queue(ready=1, oldest_s=26), Limits(slo=30.0), workers=1, before={"slo": DEGRADED})
     assert reason.text == "mail: oldest 26s, its target is 30s; well again below 24s"
@@ -291,17 +222,12 @@ def test_a_queue_can_have_limits_of_its_own() -> None:
     [
         ({"ready_mx": 5}, "health_limits: unknown limit 'ready_mx', did you mean 'ready_max'?"),
         ({"dlq_max_warning": 5}, "health_limits: unknown limit 'dlq_max_warning', did you mean 'dead_warning'?"),
-        ({"zzz": 5}, "unknown limit 'zzz'. There are: ready_max, "),
         ({"mail": {"slow": "3s"}}, "health_limits.mail: unknown limit 'slow', did you mean 'slo'?"),
-        ({"mail": {"mail": {}}}, "health_limits.mail: unknown limit 'mail'"),
         ({"slo": {"mail": 3}}, "health_limits.slo: not a duration: {'mail': 3}"),
         ({"mail": {"lost_workers": 3}}, "that is for the whole app; write it under [health_limits]"),
-        ({"mail": {"memory_warning": 80}}, "that is for the whole app; write it under [health_limits]"),
         ({"memory_critical": 50}, "health_limits: memory_critical (50) is below memory_warning (90)"),
         ({"slo": "30"}, "health_limits.slo: '30' has no unit"),
-        ({"stuck_age": -1}, "health_limits.stuck_age: a duration is zero or more"),
         ({"ready_max": "many"}, "health_limits.ready_max: a whole number is needed, 0 for no limit, found 'many'"),
-        ({"ready_max": -1}, "health_limits.ready_max: a whole number is needed"),
         ({"ready_max": True}, "health_limits.ready_max: a whole number is needed"),
         ({"dead_warning": 2000}, "health_limits: dead_critical (1,000) is below dead_warning (2,000)"),
         ({"mail": {"slo": "30s", "slo_critical": "20s"}}, "health_limits.mail: slo_critical (20s) is below slo (30s)"),

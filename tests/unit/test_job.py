@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec import Raw
@@ -26,24 +28,13 @@ def test_a_plain_body_holds_the_target_and_nothing_else() -> None:
 
 
 def test_a_body_is_read_back() -> None:
-    envelope = Envelope(
-        "shop.charge",
-        Raw(b"[7]"),
-        Raw(b'{"cents":990}'),
-        priority=3,
-        group="tenant",
-        weight=2.5,
-        name="charge-7",
-        tags=("a", "b"),
-        expires_ms=5,
-        retries=0,
-        backoff=Backoff.linear("5s"),
-        timeout=0.0,
-        result_ttl=0.0,
-        failure_ttl=60.0,
-        on_failure="shop.broken",
-    )
+    where = {"priority": 3, "group": "tenant", "weight": 2.5, "name": "charge-7", "tags": ("a", "b")}
+    times = {"later_ms": 7, "expires_ms": 5, "timeout": 0.0, "result_ttl": 0.0, "failure_ttl": 60.0}
+    retrying = {"retries": 0, "backoff": Backoff.linear("5s"), "on_failure": "shop.broken"}
+    fields: dict[str, Any] = {**where, **times, **retrying}
+    envelope = Envelope("shop.charge", Raw(b"[7]"), Raw(b'{"cents":990}'), **fields)
     assert read_envelope(write(envelope)) == envelope
+    assert b'"d":7' in write(envelope), "the server reads it too"
 
 
 def test_fields_of_a_newer_version_are_ignored() -> None:
@@ -55,21 +46,9 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"null",
-        b"[]",
-        b"{}",
-        b'{"t":1}',
-        b'{"t":"x","p":-1}',
-        b'{"t":"x","p":1024}',
-        b'{"t":"x","p":"high"}',
-        b'{"t":"x","w":0}',
-        b'{"t":"x","r":-1}',
-        b'{"t":"x","o":-1}',
-        b'{"t":"x","ft":1e99}',
-        b'{"t":"x","b":{"jitter":2}}',
-        b'{"t":"x"',
-        b"\xff",
+        *(b"", b"null", b"[]", b"{}", b"\xff", b'{"t":"x"', b'{"t":1}', b'{"t":"x","p":-1}', b'{"t":"x","p":1024}'),
+        *(b'{"t":"x","p":"high"}', b'{"t":"x","w":0}', b'{"t":"x","r":-1}', b'{"t":"x","o":-1}'),
+        *(b'{"t":"x","ft":1e99}', b'{"t":"x","b":{"jitter":2}}'),
     ],
 )
 def test_a_malformed_body_is_refused(body: bytes) -> None:
@@ -80,21 +59,10 @@ def test_a_malformed_body_is_refused(body: bytes) -> None:
 
 def test_a_record_is_read_back() -> None:
     record = Record(
-        State.DEAD,
-        "shop.charge",
-        "0123456789abcdef",
-        "running",
-        "poison",
-        "ValueError: no stock",
-        "acme",
-        "0.1.0",
-        "00000000000000000007",
-        1,
-        2,
-        "w1",
-        3,
+        *(State.DEAD, "shop.charge", "0123456789abcdef", "running", "poison", "ValueError: no stock", "acme", "0.1.0"),
+        *("00000000000000000007", 1, 2, "w1", 3),
         story=Story((Attempt("lost", "w1", 1, 2),), 1, 2, 3),
-        body=Raw(b'{"t":"x"}'),
+        body=Raw(b'{"t":"x",\n"a":[1]}'),  # of several lines, as another program may write it
         unreadable=b"\x00\xff",
     )
     assert read_record(write(record)) == record
@@ -112,15 +80,8 @@ def test_a_body_behind_a_record_is_read_with_it(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"\n",
-        b"not json",
-        b'{"t":"x","a":[NaN]}',
-        b'{"t":"x"}\x1e{"t":"y"}',
-        b"\xff",
-        b'{"t":1}',
-        b"[" * 100_000,
-        b"\0",
+        *(b"", b"\n", b"not json", b'{"t":"x","a":[NaN]}', b'{"t":"x"}\x1e{"t":"y"}', b"\xff", b'{"t":1}'),
+        *(b"[" * 100_000, b"\0"),
     ],
 )
 def test_bytes_after_a_record_that_are_no_body_are_kept(body: bytes) -> None:
@@ -128,15 +89,8 @@ def test_bytes_after_a_record_that_are_no_body_are_kept(body: bytes) -> None:
     assert (record.state, record.unreadable, bytes(record.body)) == (State.CANCELLED, body, b"")
 
 
-def test_a_body_of_several_lines_comes_back_from_a_record_that_a_worker_wrote() -> None:
-    """Written by another program, and valid as an envelope."""
-    record = Record(State.DEAD, body=Raw(b'{"t":"x",\n"a":[1]}'), reason="retries")
-    assert read_record(write(record)) == record
-
-
-@pytest.mark.parametrize("state", list(State))
-def test_four_states_are_ends(state: State) -> None:
-    assert state.has_ended == (state in ("done", "dead", "cancelled", "expired"))
+def test_four_states_are_ends() -> None:
+    assert {state for state in State if state.has_ended} == {"done", "dead", "cancelled", "expired"}
 
 
 def test_a_history_keeps_the_newest_attempts_and_counts_all() -> None:
@@ -145,10 +99,3 @@ def test_a_history_keeps_the_newest_attempts_and_counts_all() -> None:
         story = story.told(Attempt("failed", started_ms=n), spent=1, crashes=n % 2)
     assert [attempt.started_ms for attempt in story.attempts] == list(range(100 - ATTEMPTS_TOLD, 100))
     assert (story.spent, story.crashes) == (100, 50)
-
-
-def test_a_history_is_never_changed_in_place() -> None:
-    before = Story()
-    after = before.told(Attempt("failed"), spent=1)
-    assert before == Story()
-    assert after != before

@@ -63,13 +63,9 @@ def test_without_a_burst_one_seconds_worth_may_start_at_once(rate: Any, burst: i
         ({"burst": 3}, "concurrency=, rate= or both"),
         ({"concurrency": 2, "burst": 3}, "give rate= as well"),
         ({"concurrency": 0}, r"from 1 to 1,000,000 is needed, found 0; pause\(...\)"),
-        ({"concurrency": -1}, "concurrency: a whole number"),
-        ({"concurrency": 1.5}, "concurrency: a whole number"),
         ({"concurrency": True}, "concurrency: a whole number"),
-        ({"concurrency": "2"}, "concurrency: a whole number"),
         ({"concurrency": 1_000_001}, "concurrency: a whole number"),
         ({"rate": "1/s", "burst": 0}, "burst: a whole number"),
-        ({"rate": "1/s", "burst": 2.5}, "burst: a whole number"),
         ({"rate": "1/s", "burst": LARGEST_BURST + 1}, "burst: a whole number"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -29,20 +30,10 @@ PLAIN = """
 """
 
 
-@pytest.mark.parametrize("name", SECRET.split())
-def test_names_of_secrets_are_recognized(name: str) -> None:
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize("name", [*PLAIN.split(), "", "***"])
-def test_other_names_are_not_masked(name: str) -> None:
-    assert not is_secret(name)
-
-
-@pytest.mark.parametrize("name", ["card", "Card", "CARD", "c-a-r-d"])
-def test_marked_names_are_hidden_however_they_are_written(name: str) -> None:
-    assert is_secret(name, ["card"])
-    assert not is_secret("cards", ["card"])
+def test_names_of_secrets_are_recognized_and_others_not_masked() -> None:
+    names = [*SECRET.split(), *PLAIN.split(), "", "***"]
+    assert [name for name in names if is_secret(name)] == SECRET.split()
+    assert [name for name in ("card", "Card", "CARD", "c-a-r-d", "cards") if not is_secret(name, ["card"])] == ["cards"]
 
 
 @pytest.mark.parametrize(
@@ -59,13 +50,9 @@ def test_marked_names_are_hidden_however_they_are_written(name: str) -> None:
     ],
 )
 def test_values_under_such_names_are_hidden_however_deep(value: Any, shown: Any) -> None:
+    before = copy.deepcopy(value)
     assert masked(value) == shown
-
-
-def test_the_given_value_is_not_changed() -> None:
-    value = {"password": "x", "list": [{"token": "y"}]}
-    masked(value)
-    assert value == {"password": "x", "list": [{"token": "y"}]}
+    assert value == before, "the given value is not changed"
 
 
 def test_what_is_too_deep_to_look_through_is_hidden() -> None:

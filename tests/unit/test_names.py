@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import unicodedata
 from typing import Any, get_args
@@ -52,25 +51,6 @@ def test_every_address_is_read_back_from_its_name(address: Address) -> None:
     assert read(address) == address
     assert read(address.dead_letter) == address.dead_letter
     assert not any(mark in str(address) for mark in "{} \t\n\u00a0\u2028\x00")
-
-
-@given(st.integers(min_value=0))
-def test_random_names_of_all_planes_of_unicode_are_read_back(seed: int) -> None:
-    dice = random.Random(seed)
-    marks = ":{}%* \t\u2028aZ_.-"
-    for _ in range(20):
-        parts = tuple(
-            "".join(
-                dice.choice(marks)
-                if dice.random() < 0.5
-                else chr(dice.choice((0x20, 0x4E00, 0x1F300)) + dice.randrange(9000))
-                for _ in range(dice.randint(1, 12))
-            )
-            for _ in range(4)
-        )
-        assert parse_legacy(legacy_name(*parts)) == parts
-        address = Address(parts[0], parts[1], parts[2], parts[:2], "callbacks", parts[2:])
-        assert read(address) == address
 
 
 @given(st.text(st.sampled_from("actionsdead_letter:%{}41 é"), max_size=40))
@@ -169,11 +149,6 @@ def test_a_reserved_word_is_refused_before_the_kind(word: str) -> None:
             Address(**{"prefix": "p", "env": "e", **parts})  # type: ignore[arg-type]
 
 
-def test_a_reserved_word_hidden_in_escapes_is_refused_too() -> None:
-    with pytest.raises(OptionError, match="reserved word"):
-        parse("p:e:s:%61ctions:actions")
-
-
 def test_the_name_of_a_dead_letter_queue_is_not_taken_by_accident() -> None:
     with pytest.raises(OptionError, match="queue: 'dead_letter' is a reserved word"):
         task_queue("relevo", "dev", "shop", "dead_letter")
@@ -192,7 +167,7 @@ def test_the_name_of_a_dead_letter_queue_is_not_taken_by_accident() -> None:
         *("relevo:dev:shop:actions:", "relevo:dev:shop:actions::x", "relevo:dev:my shop:actions"),
         *("{relevo:dev:shop:actions}", "relevo:dev:shop:actions:%", "relevo:dev:shop:actions:%4"),
         *("relevo:dev:shop:actions:%zz", "relevo:dev:shop:actions:%FF", "relevo:dev:shop:actions:%ED%A0%80"),
-        *("relevo:dev:shop:actions:x\n", "relevo:dev:shop:actions:\ud800"),
+        *("relevo:dev:shop:actions:x\n", "relevo:dev:shop:actions:\ud800", "p:e:s:%61ctions:actions"),
     ],
 )
 def test_a_text_that_is_no_name_is_refused(text: str) -> None:
@@ -224,11 +199,6 @@ def test_a_wrong_kind_and_a_bare_text_as_context_are_refused() -> None:
         Address("p", "e", "s", "tenant")  # type: ignore[arg-type]
 
 
-def test_an_address_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        Address("p", "e", "s").service = "other"  # type: ignore[misc]
-
-
 def test_all_white_space_and_control_characters_are_encoded() -> None:
     """The set is spelt out in the source; it must cover what this Python calls space or control."""
     for number in range(sys.maxunicode + 1):
@@ -237,18 +207,10 @@ def test_all_white_space_and_control_characters_are_encoded() -> None:
             assert char not in names.encode(char, what="x"), hex(number)
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("execution:agent_run:professional:12345", ("execution", "agent_run", "professional", "12345")),
-        ("embedding:generate:enterprise:67890", ("embedding", "generate", "enterprise", "67890")),
-        ("query:search:advance:24680", ("query", "search", "advance", "24680")),
-        ("execution:callback:free:13579", ("execution", "callback", "free", "13579")),
-    ],
-)
-def test_names_of_the_older_scheme_are_written_and_read(text: str, parts: tuple[str, str, str, str]) -> None:
-    assert legacy_name(*parts) == text
-    assert parse_legacy(text) == parts
+def test_names_of_the_older_scheme_are_written_and_read() -> None:
+    parts = ("execution", "agent_run", "professional", "12345")
+    assert legacy_name(*parts) == "execution:agent_run:professional:12345"
+    assert parse_legacy("execution:agent_run:professional:12345") == parts
 
 
 @given(st.tuples(_DETAIL, _DETAIL, _DETAIL, _DETAIL))

@@ -59,7 +59,6 @@ def one(option: str, value: Any) -> Options:
         ("result_ttl", 0, 0.0),
         ("failure_ttl", timedelta(days=7), 604_800.0),
         ("expires", "10s", 10.0),
-        ("expires", None, None),
         ("max_crashes", 1, 1),
         ("on_failure", "shop.broken", "shop.broken"),
         ("on_failure", Named(), "shop.broken"),
@@ -67,23 +66,19 @@ def one(option: str, value: Any) -> Options:
         ("executor", "process", "process"),
         ("secret", ["card"], ("card",)),
         ("tags", ["a", "b"], ("a", "b")),
-        ("tags", [], ()),
         ("group", "tenant 7", "tenant 7"),
         ("weight", 0.01, 0.01),
         ("weight", 64, 64),
         ("delay", "5m", 300.0),
         ("delay", 0, 0.0),
-        ("delay", None, None),
         ("name", "charge-7", "charge-7"),
         ("unique", True, "until_done"),
         ("unique", False, "no"),
         ("unique", None, ""),
         ("unique", "queued", "queued"),
-        ("unique", "until_done", "until_done"),
         ("unique", "10m", 600.0),
         ("unique", 0.001, 0.001),
         ("depends_on", None, ()),
-        ("depends_on", [], ()),
         ("depends_on", Dependable(), (Parent("a", "q", "shop"),)),
         ("depends_on", (Dependable(), "wait"), (Parent("a", "q", "shop", "wait"),)),
         ("depends_on", (Dependable(), Dependable("b")), (Parent("a", "q", "shop"), Parent("b", "q", "shop"))),
@@ -128,19 +123,9 @@ WRONG: dict[str, list[Any]] = {
     "name": [None, 7, "a\nb", "x" * 256, b"n"],
     "unique": ["", "always", "10", 0, 0.0001, -1, NAN, [], b"queued"],
     "depends_on": [
-        "0123456789abcdefghij",
-        7,
-        True,
-        {"a": 1},
-        object(),
-        [None],
-        [Dependable(), "id"],
-        [(Dependable(), "stop")],
-        (Dependable(), "stop"),
-        [(Dependable(), None)],
+        *("0123456789abcdefghij", 7, True, {"a": 1}, object(), [None], [Dependable(id=None)], [Dependable(queue=7)]),
+        *([Dependable(), "id"], [(Dependable(), "stop")], (Dependable(), "stop"), [(Dependable(), None)]),
         [(Dependable(), "cancel", "run")],
-        [Dependable(id=None)],
-        [Dependable(queue=7)],
     ],
 }
 
@@ -167,38 +152,27 @@ def test_an_alias_is_another_name_of_an_option(alias: str, option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "meant"),
+    ("wrong", "hint"),
     [
-        ("retrys", "retries"),
-        ("time_out", "timeout"),
-        ("prioritty", "priority"),
-        ("count_down", "countdown"),
-        ("onfailure", "on_failure"),
-        ("resultttl", "result_ttl"),
+        *(("retrys", ", did you mean 'retries'\\?"), ("time_out", ", did you mean 'timeout'\\?")),
+        *(("count_down", ", did you mean 'countdown'\\?"), ("resultttl", ", did you mean 'result_ttl'\\?")),
+        *(("zzz", "$"), ("eta_ms", "")),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_nearest_one(wrong: str, meant: str) -> None:
-    with pytest.raises(OptionError, match=rf"unknown option '{wrong}', did you mean '{meant}'\?"):
+def test_an_unknown_option_is_refused_with_the_nearest_one(wrong: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=rf"^unknown option '{wrong}'{hint}"):
         one(wrong, 1)
 
 
-def test_an_option_near_nothing_is_refused_without_a_guess() -> None:
-    with pytest.raises(OptionError, match=r"^unknown option 'zzz'$"):
-        one("zzz", 1)
-    with pytest.raises(OptionError, match="unknown option 'eta_ms'"):
-        one("eta_ms", 1)
-
-
-@pytest.mark.parametrize("option", sorted(TASK_ONLY))
-def test_an_option_of_tasks_is_refused_for_one_job(option: str) -> None:
-    with pytest.raises(OptionError, match=re.escape(f"{option!r} is an option of @app.task(...)")):
-        changed(Options(), {option: ()}, refuse=TASK_ONLY)
-
-
-@pytest.mark.parametrize("option", sorted(ONE_JOB_ONLY | {"countdown"}))
-def test_an_option_of_one_job_is_refused_for_a_task(option: str) -> None:
-    with pytest.raises(OptionError, match=re.escape(f"{option!r} is an option of .using(...)")):
-        changed(Options(), {option: 1}, refuse=ONE_JOB_ONLY)
+@pytest.mark.parametrize(
+    ("options", "refuse", "of"),
+    [(TASK_ONLY, TASK_ONLY, "@app.task(...)"), (ONE_JOB_ONLY | {"countdown"}, ONE_JOB_ONLY, ".using(...)")],
+    ids=["of tasks", "of one job"],
+)
+def test_an_option_in_the_wrong_place_is_refused(options: frozenset[str], refuse: frozenset[str], of: str) -> None:
+    for option in options:
+        with pytest.raises(OptionError, match=re.escape(f"{option!r} is an option of {of}")):
+            changed(Options(), {option: ()}, refuse=refuse)
 
 
 def test_delay_and_eta_together_are_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from relevo import Relevo
 from relevo.errors import OptionError, SettingsError
@@ -26,7 +25,7 @@ from relevo.model.purging import (
     judge_job,
     ready_since_ms,
 )
-from relevo.settings import Settings, load
+from relevo.settings import Settings
 
 HOUR = 3_600_000
 ID = "01k9q4w2zhq3mf7d0a2f"
@@ -35,41 +34,22 @@ NOW = MADE + 100 * HOUR
 
 
 def test_defaults_are_those_of_the_seed() -> None:
-    """7200, 86400 (48 h for the pool's own), 3600, 86400, 86400 seconds."""
-    rules = ages_of({}).of_pool("vms")
-    assert rules["pending"].age_ms == 7_200_000
-    assert rules["ready"].of("on_demand").age_ms == 86_400_000
-    assert rules["ready"].of("pool").age_ms == 172_800_000
-    assert rules["completed"].age_ms == 3_600_000
-    assert rules["orphaned"].age_ms == 86_400_000
-    assert rules["requested"].age_ms == 86_400_000
-    queue = ages_of({}).of_queue("mails")
-    assert [queue[state].age_ms for state in ("scheduled", "ready", "done", "orphaned", "request")] == [
-        7_200_000,
-        86_400_000,
-        3_600_000,
-        86_400_000,
-        86_400_000,
-    ]
+    """In seconds: 7200, 86400 (48 h for the pool's own), 3600, 86400, 86400."""
+    pool, queue = ages_of({}).of_pool("vms"), ages_of({}).of_queue("mails")
+    assert (pool["ready"].of("on_demand").age_ms, pool["ready"].of("pool").age_ms) == (24 * HOUR, 48 * HOUR)
+    of_pool = {"pending": 2, "completed": 1, "orphaned": 24, "requested": 24}
+    assert {state: pool[state].age_ms for state in of_pool} == {state: age * HOUR for state, age in of_pool.items()}
+    of_queue = {"scheduled": 2, "ready": 24, "done": 1, "orphaned": 24, "request": 24}
+    assert {state: queue[state].age_ms for state in of_queue} == {state: age * HOUR for state, age in of_queue.items()}
 
 
 def test_each_state_has_one_action() -> None:
-    assert {state: rule.then for state, rule in POOL_RULES.items()} == {
-        "pending": "dead",
-        "ready": "completed",
-        "completed": "removed",
-        "requested": "expired",
-        "orphaned": "expired",
-    }
-    assert {state: rule.then for state, rule in QUEUE_RULES.items()} == {
-        "scheduled": "dead",
-        "waiting": "dead",
-        "ready": "cancelled",
-        "request": "expired",
-        "running": "recovered",
-        "done": "removed",
-        "orphaned": "removed",
-    }
+    pool = "pending:dead ready:completed completed:removed requested:expired orphaned:expired"
+    queue = (
+        "scheduled:dead waiting:dead ready:cancelled request:expired running:recovered done:removed orphaned:removed"
+    )
+    for rules, expected in ((POOL_RULES, pool), (QUEUE_RULES, queue)):
+        assert " ".join(f"{state}:{rule.then}" for state, rule in rules.items()) == expected
     assert all(QUEUE_RULES[state].then == actions[0] for state, actions in QUEUE_ACTIONS.items())
 
 
@@ -102,13 +82,9 @@ def test_class_has_a_limit_and_an_action_of_its_own() -> None:
     assert rules["ready"].earliest_ms == 24 * HOUR
 
 
-def test_unknown_age_is_no_age() -> None:
-    """Never purged, but counted."""
-    assert judge(QUEUE_RULES, "ready", "", None, NOW) == Unknown()
+def test_without_an_age_or_a_limit_nothing_is_purged() -> None:
+    assert judge(QUEUE_RULES, "ready", "", None, NOW) == Unknown(), "counted"
     assert judge({"ready": Rule(None, "dead")}, "ready", "", None, NOW) is None
-
-
-def test_what_has_no_limit_stays_for_ever() -> None:
     assert judge({"ready": Rule(None, "dead")}, "ready", "", 0, NOW) is None
     assert judge(POOL_RULES, "running", "", 0, NOW) is None
 
@@ -216,9 +192,7 @@ def test_class_inherits_missing_settings_from_its_state() -> None:
     [
         ([], "a table of states and ages"),
         ({"redy": "1h"}, "no state 'redy', did you mean 'ready'"),
-        ({"max_ready_age": 1}, "no state 'max_ready_age', did you mean 'ready'"),
         ({"pools": {"vms": {"max_ready_age": 1}}}, "vms.max_ready_age: there is no such state, did you mean 'ready'"),
-        ({"pools": {"vms": {"max_request_age": 1}}}, "there is no such state, did you mean 'requested'"),
         ({"ready": "24"}, 'has no unit. Write "24s"'),
         ({"ready": {"age": "1h"}}, 'an age such as "24h" is needed; a table may stand under queues'),
         ({"ready": 0}, 'everything is that old; "never" is no limit'),
@@ -228,16 +202,13 @@ def test_class_inherits_missing_settings_from_its_state() -> None:
         ({"queues": []}, "a table for each name"),
         ({"queues": {"mails": "1h"}}, "purge_ages.queues.mails: a table of states"),
         ({"queues": {"mails": {"pending": "1h"}}}, "purge_ages.queues.mails.pending: there is no such state"),
-        ({"queues": {"mails": {"schedule": "1h"}}}, "did you mean 'scheduled'"),
         ({"queues": {"mails": {"ready": {"ages": "1h"}}}}, "unknown name 'ages', did you mean 'age'"),
         ({"queues": {"mails": {"ready": {"then": "done"}}}}, "then: 'done' cannot be. There is: cancelled, dead."),
-        ({"queues": {"mails": {"ready": {"classes": {"a": {"then": "x"}}}}}}, "then: 'x' cannot be"),
         ({"queues": {"mails": {"ready": {"classes": 7}}}}, "classes: a table of ages"),
         ({"queues": {"*": {"ready": {"classes": {"a": {"classes": {"b": "1h"}}}}}}}, "a: unknown name 'classes'"),
         ({"queues": {"mails": {"orphaned": {"classes": {"a": "1h"}}}}}, "orphaned.classes: nobody knows the class"),
         ({"pools": {"vms": {"orphaned": {"classes": {"a": "1h"}}}}}, "orphaned.classes: nobody knows the class"),
         ({"pools": {"vms": {"ready": {"then": "ready"}}}}, "vms.ready.then: it is in that state already"),
-        ({"pools": {"vms": {"ready": {"classes": {"a": {"then": "ready"}}}}}}, "it is in that state already"),
         ({"pools": {"vms": {"ready": {"then": 7}}}}, "what becomes of it is a word"),
         ({"pools": {"vms": {"orphaned": {"then": "dead"}}}}, "then: 'dead' cannot be. There is: expired."),
     ],
@@ -266,25 +237,9 @@ def test_ages_of_a_pool_with_declared_states_are_for_these(table: dict[str, Any]
         app.pool("vms", states=states)
 
 
-def test_purge_is_off_by_default() -> None:
-    settings = Settings()
-    assert (settings.purge, settings.purge_every, settings.purge_ages) == ("off", 3600.0, {})
-
-
-def test_table_stands_in_settings_and_in_a_variable() -> None:
-    assert Settings(purge_ages={"ready": "6h"}).purge_ages == {"ready": "6h"}
-    found = load(environ={"RELEVO_PURGE_AGES": '{"ready": "6h"}', "RELEVO_PURGE": "observe"})
-    assert (found.purge_ages, found.purge) == ({"ready": "6h"}, "observe")
+def test_settings_of_the_purge_are_checked_and_it_is_off_by_default() -> None:
+    assert (Settings().purge, Settings().purge_every, Settings().purge_ages) == ("off", 3600.0, {})
     with pytest.raises(SettingsError, match="did you mean 'ready'"):
         Settings(purge_ages={"redy": "6h"})
-    with pytest.raises(SettingsError, match="JSON is needed in a variable"):
-        load(environ={"RELEVO_PURGE_AGES": "ready=6h"})
     with pytest.raises(SettingsError, match="'on', 'observe' or 'off'"):
         Settings(purge="yes")
-
-
-def test_body_says_when_a_job_was_to_be_ready_only_if_that_was_later() -> None:
-    from relevo.model.job import read_envelope, write
-
-    assert b'"d"' not in write(Envelope("x", Raw(b"[1]")))
-    assert read_envelope(b'{"t":"x","d":7}').later_ms == 7

@@ -39,14 +39,8 @@ def stored(signer: Signer, *, deadline: bytes = b"", beside: bytes = b"", **of: 
 def test_a_signed_message_is_accepted_with_and_without_the_deadline_that_the_server_writes(deadline: bytes) -> None:
     body = stored(Signer([OLD]), deadline=deadline)
     assert is_good(Signer([OLD]), body)
-    assert read_envelope(body).headers == HEADERS
-    assert bytes(read_envelope(body).kwargs) == b'{"cents":990}'
-
-
-def test_a_body_that_is_closed_by_its_writer_is_accepted() -> None:
-    """Callbacks and reports are closed before the server sees them."""
-    signer = Signer([OLD])
-    assert is_good(signer, signer.signed(ID, TYPE, body_of()) + b"}")
+    plain = read_envelope(body_of() + deadline + b"}")
+    assert msgspec.structs.replace(read_envelope(body), signature="") == plain
 
 
 @pytest.mark.parametrize("type", ["billing.charge", 'a."b', "\\", "ñandú.é", "a.b\n"])
@@ -109,16 +103,11 @@ SIGNATURES = [
     "\\u0000",
     "old.\\n",
 ]
+SIGNATURES += ["old.é", "old.日本語", "old.\\u00e9"]
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
 def test_a_malformed_signature_is_refused(signature: str) -> None:
-    body = body_of().replace(b'"t":"billing.charge"', f'"t":"billing.charge","s":"{signature}"'.encode()) + b"}"
-    assert not is_good(Signer([OLD]), body)
-
-
-@pytest.mark.parametrize("signature", ["old.é", "old.日本語", "old.\\u00e9"])
-def test_a_signature_that_is_not_ascii_is_refused(signature: str) -> None:
     body = body_of().replace(b'"t":"billing.charge"', f'"t":"billing.charge","s":"{signature}"'.encode()) + b"}"
     assert not is_good(Signer([OLD]), body)
 
@@ -148,10 +137,6 @@ def test_the_first_key_signs_and_all_are_accepted() -> None:
         assert not any(is_good(one, stored(sender)) for one in doubters)
 
 
-def test_a_key_of_the_same_name_and_another_secret_is_refused() -> None:
-    assert not is_good(Signer(["old:another-secret-0"]), stored(Signer([OLD])))
-
-
 def test_the_name_of_the_key_cannot_be_changed() -> None:
     """Two keys may share a secret by mistake; a signature is still of one of them. Here they do not."""
     body = stored(Signer([OLD])).replace(b'"old.', b'"new.')
@@ -178,8 +163,8 @@ def test_without_keys_nothing_is_signed_and_everything_is_accepted() -> None:
     assert is_good(signer, stored(Signer([OLD]))), "also one that was signed"
 
 
-def test_a_secret_may_hold_colons_and_any_text() -> None:
-    key = "k1:a:b:c:ñ:0123456789"
+@pytest.mark.parametrize("key", [OLD, "k1:a:b:c:ñ:0123456789"])
+def test_a_key_of_the_same_name_and_another_secret_is_refused(key: str) -> None:
     assert is_good(Signer([key]), stored(Signer([key])))
     assert not is_good(Signer([key + "x"]), stored(Signer([key])))
 
@@ -195,17 +180,6 @@ def test_keys_that_cannot_be_are_refused_without_showing_them(keys: Any) -> None
     assert "short" not in str(refused.value) and "0123456789abcdef" not in str(refused.value)
 
 
-def test_keys_come_from_the_environment_in_their_order() -> None:
-    found = load(environ={"RELEVO_SIGNING_KEYS": f"{NEW}, {OLD}"})
-    assert found.signing_keys == (NEW, OLD)
-    assert "fedcba" not in repr(found) and "fedcba" not in str(found)
-
-
 def test_two_keys_of_one_name_are_refused() -> None:
     with pytest.raises(SettingsError):
         load(arguments={"signing_keys": ["k1:0123456789abcdef", "k1:fedcba9876543210"]}, environ={})
-
-
-def test_a_signed_body_is_read_as_the_unsigned_one() -> None:
-    plain, signed = read_envelope(body_of() + b"}"), read_envelope(stored(Signer([OLD])))
-    assert msgspec.structs.replace(signed, signature="") == plain

@@ -28,15 +28,9 @@ def rows_of(*spans: Span) -> list[tuple[int, str]]:
 
 def test_a_span_belongs_to_its_operation_its_task_and_its_message() -> None:
     one = Span("message", "a.b", "a:actions", "send", task="task", correlation="operation", causation="cause")
-    assert [id for id in ("message", "task", "operation", "cause", "a.b", "other") if one.belongs_to(id)] == [
-        "message",
-        "task",
-        "operation",
-    ]
-
-
-def test_a_span_without_a_task_belongs_to_no_task() -> None:
-    assert not Span("message", "a.b", "a:actions", "send", correlation="operation").belongs_to("task")
+    ids = ("message", "task", "operation", "cause", "a.b", "other")
+    assert [id for id in ids if one.belongs_to(id)] == ["message", "task", "operation"]
+    assert not msgspec.structs.replace(one, task="").belongs_to("task")
 
 
 def test_what_is_written_is_what_is_read() -> None:
@@ -50,21 +44,6 @@ def test_what_is_written_is_what_is_read() -> None:
 # --- order and depth
 
 
-def test_the_timeline_of_no_spans_is_empty() -> None:
-    assert timeline([]) == []
-
-
-def test_messages_are_in_the_order_they_were_sent_below_their_cause() -> None:
-    first, second, third = (
-        span("1", sent_ms=1000),
-        span("2", "1", sent_ms=1005),
-        span("3", "2", sent_ms=1010),
-    )
-    last = span("4", "1", sent_ms=1020)
-    for order in ([first, second, third, last], [last, third, second, first], [third, first, last, second]):
-        assert rows_of(*order) == [(0, "1"), (1, "2"), (2, "3"), (1, "4")]
-
-
 def test_attempts_of_a_message_follow_each_other_at_one_depth() -> None:
     attempts = [span("2", "1", sent_ms=1005, attempt=n) for n in (3, 1, 2)]
     rows = timeline([*attempts, span("1")])
@@ -73,11 +52,7 @@ def test_attempts_of_a_message_follow_each_other_at_one_depth() -> None:
 
 def test_an_event_has_one_row_for_each_subscriber() -> None:
     rows = timeline([span("1"), *(span("2", "1", sent_ms=1001, queue=f"{name}:notifications:a.b") for name in "xyz")])
-    assert sorted((depth, one.queue) for depth, one in rows[1:]) == [
-        (1, "x:notifications:a.b"),
-        (1, "y:notifications:a.b"),
-        (1, "z:notifications:a.b"),
-    ]
+    assert sorted((depth, one.queue[0]) for depth, one in rows[1:]) == [(1, "x"), (1, "y"), (1, "z")]
 
 
 def test_a_message_of_an_unknown_cause_is_at_the_top() -> None:
@@ -98,11 +73,9 @@ def test_the_longest_chain_is_shown_whole() -> None:
     assert rows_of(*random.sample(many, len(many))) == [(n, f"{n:05}") for n in range(1000)]
 
 
-def test_a_cause_comes_first_also_in_the_same_millisecond() -> None:
+def test_a_cause_comes_first_also_in_the_same_millisecond_and_when_clocks_differ() -> None:
+    assert timeline([]) == []
     assert rows_of(span("a", "z"), span("z")) == [(0, "z"), (1, "a")]
-
-
-def test_a_cause_comes_first_also_when_clocks_differ() -> None:
     rows = rows_of(span("1", sent_ms=5000), span("2", "1", sent_ms=4990), span("3", "2", sent_ms=5010))
     assert rows == [(0, "1"), (1, "2"), (2, "3")]
 

@@ -27,12 +27,13 @@ class Ended:
         self.started = started
 
 
-def kept(timings: Timings) -> dict[str, list[float]]:
-    return timings._tasks
-
-
-def timings() -> Timings:
-    return Timings(QueueKeys("shop"))
+def sums_of(ended: Ended, *, ahead: float | None = None, is_failure: bool = False) -> list[float] | None:
+    """What is counted for the task of one run."""
+    measured = Timings(QueueKeys("shop"))
+    if ahead is not None:
+        measured.ahead = ahead
+    measured.note(ended, is_failure=is_failure)  # type: ignore[arg-type]
+    return measured._tasks.get("shop.charge")
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=len(SLOTS), max_size=len(SLOTS)))
@@ -48,10 +49,6 @@ def test_what_is_written_is_read_back(counts: list[int]) -> None:
     assert found.failed == counts[FAILED]
 
 
-def test_nothing_is_written_of_what_is_zero() -> None:
-    assert written(no_sums()) == ""
-
-
 def test_counts_of_other_bounds_go_to_the_next_higher_one() -> None:
     """A newer version may have other bounds while sums of the old one are kept."""
     found = read({"r3": 1, "r5": 1, "r99999999": 2, "rinf": 3, "w7000": 4, "later": 9})
@@ -63,60 +60,43 @@ def test_counts_of_other_bounds_go_to_the_next_higher_one() -> None:
 
 def test_a_value_on_a_bound_counts_for_that_bound(monkeypatch: Any) -> None:
     """Prometheus: `le` is less or equal."""
-    measured = timings()
     monkeypatch.setattr("relevo.worker.timings.monotonic", lambda: 1.5)
-    measured.note(Ended(started=1.0))  # type: ignore[arg-type]
-    assert kept(measured)["shop.charge"][BOUNDS.index(0.5)] == 1
+    sums = sums_of(Ended(started=1.0))
+    assert sums is not None and sums[BOUNDS.index(0.5)] == 1
 
 
-def test_only_a_first_delivery_counts_as_waiting() -> None:
-    """The second one waited for a pause between attempts, or for a worker that died."""
-    measured = timings()
-    measured.note(Ended(token=2))  # type: ignore[arg-type]
-    sums = kept(measured)["shop.charge"]
-    assert (sum(sums[:WAITS]), sum(sums[WAITS:RAN])) == (1, 0)
+def test_a_job_that_never_started_is_not_measured_and_one_with_a_strange_id_is() -> None:
+    assert sums_of(Ended(started=0.0)) is None
+    strange = sums_of(Ended(id="ünfug"))
+    assert strange is not None and sum(strange[:WAITS]) == 1
+    assert written(no_sums()) == ""
 
 
-def test_a_job_of_a_client_whose_clock_is_ahead_waited_for_nothing() -> None:
-    """Clocks of clients differ."""
-    measured = timings()
-    measured.ahead = 0.0
-    measured.note(Ended())  # type: ignore[arg-type]
-    sums = kept(measured)["shop.charge"]
-    assert (sums[WAITS], sums[WAITED]) == (1, 0)
-
-
-def test_a_job_with_a_strange_id_is_measured_all_the_same() -> None:
-    measured = timings()
-    measured.note(Ended(id="ünfug"))  # type: ignore[arg-type]
-    assert sum(kept(measured)["shop.charge"][:WAITS]) == 1
-
-
-def test_a_job_that_never_started_is_not_measured() -> None:
-    measured = timings()
-    measured.note(Ended(started=0.0))  # type: ignore[arg-type]
-    assert not kept(measured)
+@pytest.mark.parametrize(
+    ("of", "ahead", "waits"),
+    [
+        ({"token": 2}, None, 0),  # it waited for a pause between attempts, or for a worker that died
+        ({"later_ms": 0}, None, 0),  # these waited for other jobs
+        ({"flow": "x"}, None, 0),
+        ({"takes": "taken"}, None, 0),
+        ({}, 0.0, 1),  # the clock of its client is ahead: it waited for nothing
+    ],
+)
+def test_only_waiting_for_a_worker_is_counted_as_such(of: dict[str, Any], ahead: float | None, waits: int) -> None:
+    sums = sums_of(Ended(**of), ahead=ahead, is_failure=True)
+    assert sums is not None
+    assert (sum(sums[:WAITS]), sum(sums[WAITS:RAN]), sums[WAITED], sums[FAILED]) == (1, waits, 0, 1)
 
 
 def test_tasks_beyond_the_limit_count_together() -> None:
-    measured = timings()
-    for n in range(MOST_TASKS + 50):
-        measured.note(Ended(f"task{n}"))  # type: ignore[arg-type]
-    measured.note(Ended("x" * (NAME_MOST + 1)))  # type: ignore[arg-type]
-    assert len(kept(measured)) == MOST_TASKS + 1
-    assert sum(kept(measured)[OTHER][:WAITS]) == 51
+    measured = Timings(QueueKeys("shop"))
+    for target in (*(f"task{n}" for n in range(MOST_TASKS + 50)), "x" * (NAME_MOST + 1)):
+        measured.note(Ended(target))  # type: ignore[arg-type]
+    assert len(measured._tasks) == MOST_TASKS + 1
+    assert sum(measured._tasks[OTHER][:WAITS]) == 51
 
 
 def test_a_delay_that_was_asked_for_is_no_waiting() -> None:
-    measured, ended = timings(), Ended(started=1.0, later_ms=98_000)
-    measured.ahead = made_ms(ended.held.id) / 1000 - ended.started + 100
-    measured.note(ended)  # type: ignore[arg-type]
-    assert kept(measured)["shop.charge"][WAITED] == pytest.approx(2.0, abs=0.001)
-
-
-@pytest.mark.parametrize("envelope", [{"later_ms": 0}, {"flow": "x"}, {"takes": "taken"}])
-def test_waiting_for_other_jobs_does_not_count_as_waiting_for_a_worker(envelope: dict[str, Any]) -> None:
-    measured = timings()
-    measured.note(Ended(**envelope), is_failure=True)  # type: ignore[arg-type]
-    sums = kept(measured)["shop.charge"]
-    assert (sum(sums[:WAITS]), sum(sums[WAITS:RAN]), sums[FAILED]) == (1, 0, 1)
+    ended = Ended(started=1.0, later_ms=98_000)
+    sums = sums_of(ended, ahead=made_ms(ended.held.id) / 1000 - ended.started + 100)
+    assert sums is not None and sums[WAITED] == pytest.approx(2.0, abs=0.001)

@@ -41,14 +41,6 @@ def test_a_pattern_matches_by_its_definition(pattern: str, topic: str) -> None:
     assert matches(pattern, topic) is naive(pattern, topic)
 
 
-@given(TOPICS)
-def test_a_topic_is_a_pattern_for_itself_alone(topic: str) -> None:
-    assert check_pattern(topic) == topic
-    assert matches(topic, topic)
-    assert not matches(topic, topic + ".x")
-    assert not matches(topic + ".x", topic)
-
-
 @pytest.mark.parametrize(
     ("pattern", "yes", "no"),
     [
@@ -97,20 +89,19 @@ def test_a_wildcard_in_a_wrong_place_is_refused_with_the_right_one(pattern: str,
         check_pattern(pattern)
 
 
-def test_a_name_at_the_limit_is_taken_and_one_above_is_not() -> None:
-    longest = "a" * LONGEST
-    assert check_topic(longest) == check_pattern(longest) == longest
+@pytest.mark.parametrize(
+    ("longest", "more", "why"),
+    [
+        ("a" * LONGEST, "a", f"{LONGEST + 1} characters, the limit is {LONGEST}"),
+        (".".join("a" * DEEPEST), ".a", f"{DEEPEST + 1} segments, the limit is {DEEPEST}"),
+    ],
+    ids=["characters", "segments"],
+)
+def test_a_name_at_the_limit_is_taken_and_one_above_is_not(longest: str, more: str, why: str) -> None:
     for check in (check_topic, check_pattern):
-        with pytest.raises(OptionError, match=f"{LONGEST + 1} characters, the limit is {LONGEST}"):
-            check(longest + "a")
-
-
-def test_a_name_of_the_most_segments_is_taken_and_one_of_more_is_not() -> None:
-    deepest = ".".join("a" * DEEPEST)
-    assert check_topic(deepest) == check_pattern(deepest) == deepest
-    for check in (check_topic, check_pattern):
-        with pytest.raises(OptionError, match=f"{DEEPEST + 1} segments, the limit is {DEEPEST}"):
-            check(deepest + ".a")
+        assert check(longest) == longest
+        with pytest.raises(OptionError, match=why):
+            check(longest + more)
 
 
 @given(PATTERNS)

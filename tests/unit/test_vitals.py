@@ -15,21 +15,11 @@ def entry(ago_ms: int, *, task: str = "t", **more: int) -> Entry:
     return Entry(NOW - ago_ms, task=task, is_late=bool(more), **more)
 
 
-def test_ages_of_a_whole_state_are_exact() -> None:
+def test_ages_of_a_whole_state_are_exact_and_those_of_a_sample_an_estimate() -> None:
     assert vitals.aged(3, [10, 20, 60], stuck_ms=20) == StateVitals(3, 60, 30, 2, exact=True)
-
-
-def test_ages_of_a_sample_are_an_estimate() -> None:
     assert vitals.aged(1000, [0] * 90 + [100] * 10, stuck_ms=100) == StateVitals(1000, 100, 10, 100, exact=False)
-
-
-@pytest.mark.parametrize(("age", "stuck"), [(99, 0), (100, 1), (101, 1)])
-def test_the_border_of_being_stuck_belongs_to_it(age: int, stuck: int) -> None:
-    assert vitals.aged(1, [age], stuck_ms=100).stuck == stuck
-
-
-def test_a_stuck_job_counts_although_its_share_is_zero() -> None:
-    assert vitals.aged(1000, [0] * 100, stuck_ms=100, oldest_ms=500).stuck == 1
+    assert vitals.aged(1000, [0] * 100, stuck_ms=100, oldest_ms=500).stuck == 1, "although its share is zero"
+    assert [vitals.aged(1, [age], stuck_ms=100).stuck for age in (99, 100, 101)] == [0, 1, 1]
 
 
 def test_a_clock_that_runs_ahead_makes_no_age_negative() -> None:
@@ -46,17 +36,12 @@ def test_only_what_is_known_counts_where_something_is() -> None:
     assert vitals.ready(3, sample, [], NOW, 10 * MINUTE) == StateVitals(3, 4 * MINUTE, 3 * MINUTE, 0, exact=False)
 
 
-def test_shares_of_tasks_are_exact_for_a_whole_state() -> None:
+def test_shares_of_tasks_are_exact_for_a_whole_state_and_scaled_from_a_sample() -> None:
     running = [entry(1, task="a"), entry(1, task="b"), entry(1, task="a")]
     assert vitals.loads((3, running), (1, [entry(1, task="b")])) == (TaskLoad("a", 2, 0), TaskLoad("b", 1, 1))
-
-
-def test_shares_of_tasks_are_scaled_from_a_sample() -> None:
     sample = [entry(1, task="a")] * 75 + [entry(1, task="b")] * 25
-    assert vitals.loads((0, []), (1000, sample)) == (
-        TaskLoad("a", 0, 750, exact=False),
-        TaskLoad("b", 0, 250, exact=False),
-    )
+    scaled = TaskLoad("a", 0, 750, exact=False), TaskLoad("b", 0, 250, exact=False)
+    assert vitals.loads((0, []), (1000, sample)) == scaled
 
 
 def samples(*rows: tuple[int, int, int]) -> list[Sample]:
