@@ -94,8 +94,8 @@ class Pair:
         return found
 
     def report(self, callback: str, *, id: str = "", value: bytes = b"0.5") -> bool:
-        told: bool = self.run(report(self.callbacks.keys, callback, id or new_id(), INTERIM + value + b"}]}"))
-        return told
+        is_added: bool = self.run(report(self.callbacks.keys, callback, id or new_id(), INTERIM + value + b"}]}"))
+        return is_added
 
     def lives(self, worker: str) -> None:
         """A worker says that it serves the callbacks."""
@@ -422,10 +422,10 @@ def test_no_progress_is_added_after_the_outcome_while_the_callback_waits_for_its
     pair.run(limits.pause(pair.callbacks.keys, "g:acme"))
     pair.tell(callback, "done")
     assert pair.callbacks.claim() == []
-    told = pair.report(callback)
+    is_added = pair.report(callback)
     pair.run(limits.resume(pair.callbacks.keys, "g:acme"))
     handled = pair.handle_all()
-    assert (told, handled) == (False, [callback])
+    assert (is_added, handled) == (False, [callback])
 
 
 # --- letters on their way

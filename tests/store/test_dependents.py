@@ -437,7 +437,7 @@ def test_a_result_that_is_lacking_is_marked_with_the_reason(desk: Desk, record: 
 # --- in any order
 
 
-# What may become of a parent, told in this order: (state, number). The last one counts.
+# What may become of a parent, reported in this order: (state, number). The last one counts.
 LIVES: list[list[tuple[str, int]]] = [
     [("done", 2)],
     [("dead", 2)],
@@ -461,12 +461,12 @@ def test_outbox_messages_in_any_order_and_number_lead_to_the_same_state(desk: De
     for parent, life, policy in zip(parents, lives, policies, strict=True):
         edges = f">{policy}:{child}default >n:{flow}default"
         written += [(f"{parent}.{n}", f"{state} {n} {parent}\n{edges}\n".encode()) for state, n in life]
-    told_now = written * chance.randint(1, 3)
-    chance.shuffle(told_now)
-    while told_now:
-        some = chance.randint(1, len(told_now))
-        desk.run(deliver(lambda _: desk.keys, told_now[:some], 1000))
-        told_now = told_now[some:]
+    left = written * chance.randint(1, 3)
+    chance.shuffle(left)
+    while left:
+        some = chance.randint(1, len(left))
+        desk.run(deliver(lambda _: desk.keys, left[:some], 1000))
+        left = left[some:]
 
     last = [life[-1][0] for life in lives]
     failed = [p for p, state in zip(policies, last, strict=True) if state not in ("done", "revived")]

@@ -97,13 +97,13 @@ def test_jobs_that_wait_for_a_workflow_before_its_founding_are_kept(desk: Desk) 
     callback, other = waiting(desk), waiting(desk)
     flow = founded(desk, 1, Edge(callback, "default"), gated=True)
     state, _ = desk.run(follow(desk.keys, flow, [Edge(other, "default")]))
-    is_told = desk.run(attach(desk.keys, flow, b"in"))
+    found = desk.run(attach(desk.keys, flow, b"in"))
     founding(desk, flow)
     relayed(desk)
     noted = desk.ask("HGET", "waiters", flow).decode().split()
     assert str(Edge(callback, "default")) in noted
     assert state == "unknown" or str(Edge(other, "default")) in noted
-    assert is_told is None or "in" in noted
+    assert found is None or "in" in noted
     report(desk, flow, "done", policy="n")
     relayed(desk)
 

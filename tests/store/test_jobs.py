@@ -240,14 +240,14 @@ def test_a_cancel_frees_only_the_name_that_the_job_holds(desk: Desk) -> None:
 
 def test_a_cancel_is_published_to_the_waiters(desk: Desk, server: Server) -> None:
     (id,) = desk.push()
-    desk.run(attach(desk.keys, id, b"told"))
+    desk.run(attach(desk.keys, id, b"inbox-of-cancelled"))
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
-        sub.subscribe("told")
+        sub.subscribe("inbox-of-cancelled")
         sub.parse_response()
         cancelling(desk, id)
-        told = sub.parse_response()[2]
-        assert told[:20] == id.encode()
-        assert read_record(told[20:]).state is State.CANCELLED
+        heard = sub.parse_response()[2]
+        assert heard[:20] == id.encode()
+        assert read_record(heard[20:]).state is State.CANCELLED
     assert desk.ask("EXISTS", "waiters") == 0
 
 

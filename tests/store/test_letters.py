@@ -74,7 +74,7 @@ def test_a_turn_that_ends_a_job_writes_one_outbox_message_with_all_its_edges(des
     assert desk.ask("EXISTS", "waiters") == 0
     before = everything(desk)
     assert desk.turn(0, moved(parent, "dead", 1)).refused == [parent.encode()]
-    assert everything(desk) == before, "told again it is refused, and nothing is written"
+    assert everything(desk) == before, "repeated, it is refused, and nothing is written"
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -493,9 +493,9 @@ def test_callbacks_run_by_how_a_workflow_ends(desk: Desk, state: str) -> None:
 
 def test_the_end_of_a_workflow_is_published_to_its_waiters(desk: Desk, server: Server) -> None:
     flow = workflow(desk, 1)
-    assert desk.run(attach(desk.keys, flow, b"told-of-flow")) is True
+    assert desk.run(attach(desk.keys, flow, b"inbox-of-flow")) is True
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
-        sub.subscribe("told-of-flow")
+        sub.subscribe("inbox-of-flow")
         sub.parse_response()
         report(desk, flow, "dead", policy="n")
         message = sub.parse_response()[2]

@@ -98,7 +98,7 @@ def test_no_more_jobs_of_a_group_run_than_its_limit_allows(desk: Desk) -> None:
         lambda ids: moved(ids[0], "expired", text=b'{"state":"expired"}'),
         lambda ids: moved(ids[0], "retry", group="a"),
     ],
-    ids=["plain", "kept", "told", "done", "dead", "cancelled", "expired", "retry"],
+    ids=["plain", "kept", "published", "done", "dead", "cancelled", "expired", "retry"],
 )
 @pytest.mark.parametrize("want", [0, 5])
 def test_whatever_becomes_of_a_job_it_gives_its_place_up(

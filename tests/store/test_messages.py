@@ -427,7 +427,7 @@ def test_data_beside_a_message_has_an_end_until_it_is_sent_and_ends_with_it(desk
     id = new_id()
 
     def has_an_end() -> bool:
-        return 0 < desk.ask("PTTL", f"carried:{id}") <= UNSENT_MS
+        return bool(0 < desk.ask("PTTL", f"carried:{id}") <= UNSENT_MS)
 
     desk.run(next(lay_beside(desk.keys, id, b"{}")))  # and now its sender is killed
     assert has_an_end(), "from birth"

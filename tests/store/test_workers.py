@@ -123,7 +123,7 @@ def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk
     now_ms = app.run(app.now_ms())
     for _ in range(2):
         app.run(forget_lost(app.keys, now_ms))
-        assert desk.server.command("ZCARD", app.keys.workers) == 2, "not before others were told"
+        assert desk.server.command("ZCARD", app.keys.workers) == 2, "not before they were listed as lost"
     for _ in range(2):
         app.run(forget_lost(app.keys, now_ms + LOST_MS + 1_000))
         assert desk.server.command("ZRANGE", app.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
