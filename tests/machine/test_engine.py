@@ -184,9 +184,17 @@ def test_a_queue_keeps_its_promises_whatever_happens(client: Client, monkeypatch
 
 
 # Stories the machine found, told again each time.
-def test_the_same_retry_settled_twice_counts_once(client: Client) -> None:
-    """The first telling was carried out, only its reply was lost."""
+@pytest.fixture
+def engine(client: Client) -> Iterator[Engine]:
+    """An engine whose server and model agree after the story."""
     engine = Engine(client, 0)
+    yield engine
+    engine.agree()
+    engine.end()
+
+
+def test_the_same_retry_settled_twice_counts_once(engine: Engine) -> None:
+    """The first settlement was carried out, only its reply was lost."""
     engine.enqueue([Spec(100)])
     engine.claim(0, 1)
     engine.finish(0, ["fail"], True, lost=True)
@@ -194,38 +202,29 @@ def test_the_same_retry_settled_twice_counts_once(client: Client) -> None:
     engine.enqueue([Spec(0)])
     engine.claim(1, 1)  # the retry is ready now, behind another job
     engine.tell_again(0, 0)
-    engine.agree()
-    engine.end()
 
 
-def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(client: Client) -> None:
+def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(engine: Engine) -> None:
     """No worker may sleep for ever beside a ready job."""
-    engine = Engine(client, 0)
     engine.claim(0, 1)
     engine.claim(1, 1)
     engine.worker(1, "die")
     engine.enqueue([Spec(100, group="a")])
     engine.pass_time(2)
-    engine.agree()
-    engine.end()
 
 
-def test_a_token_of_a_former_life_does_not_count(client: Client) -> None:
+def test_a_token_of_a_former_life_does_not_count(engine: Engine) -> None:
     """A dead job is revived while its first worker still waits for a reply."""
-    engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(0, 1)
     engine.finish(0, ["broken"], True, lost=True)
     engine.person(0, "revive")
     engine.claim(1, 1)
     engine.tell_again(0, 0)
-    engine.agree()
-    engine.end()
 
 
-def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_one(client: Client) -> None:
+def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_one(engine: Engine) -> None:
     """A job whose worker was seen dying does not wait for its lease to end."""
-    engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)
     engine.claim(0, 1)
@@ -233,16 +232,11 @@ def test_an_idle_worker_finds_an_abandoned_job_although_the_call_went_to_a_dead_
     engine.worker(1, "die")
     engine.worker(2, "die in sight")
     engine.pass_time(2)
-    engine.agree()
-    engine.end()
 
 
-def test_an_idle_worker_is_called_for_what_another_gives_back(client: Client) -> None:
+def test_an_idle_worker_is_called_for_what_another_gives_back(engine: Engine) -> None:
     """A worker without room that hands a job back does not ask for it again."""
-    engine = Engine(client, 0)
     engine.enqueue([Spec(100)])
     engine.claim(2, 1)
     engine.claim(0, 1)
     engine.finish(0, ["back"], True)
-    engine.agree()
-    engine.end()

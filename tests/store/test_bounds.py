@@ -66,15 +66,15 @@ def test_reports_are_sent_in_calls_bounded_in_rows_and_bytes(app: Relevo, seed: 
     sizes = [chance.randint(0, largest) for _ in range(chance.randint(1, 30 if largest > 10 else 3 * REPORTS))]
     reports = [Report(new_id(), "p" * 20, 2, "done", input=bytes(size)) for size in sizes]
     calls = cut_into(app, reports, ["a.gate"])
-    told = [heard_by(call) for call in calls]
-    assert [row for rows in told for row in rows] == [(one.child, len(one.input)) for one in reports]
-    for rows, following in zip(told, [*told[1:], []], strict=True):
+    heard = [heard_by(call) for call in calls]
+    assert [row for rows in heard for row in rows] == [(one.child, len(one.input)) for one in reports]
+    for rows, following in zip(heard, [*heard[1:], []], strict=True):
         assert 1 <= len(rows) <= REPORTS
         assert len(rows) == 1 or sum(size for _, size in rows) <= CHUNK_BYTES
         if following:
             is_full = len(rows) == REPORTS or sum(size for _, size in rows) + following[0][1] > CHUNK_BYTES
             assert is_full, "and in no more calls than that takes"
-    assert ["a.gate" in call.args for call in calls] == [False] * (len(calls) - 1) + [True], "when all is told"
+    assert ["a.gate" in call.args for call in calls] == [False] * (len(calls) - 1) + [True], "in the last call"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_reports_are_sent_in_calls_bounded_in_rows_and_bytes(app: Relevo, seed: 
 def test_reports_at_the_bounds(app: Relevo, sizes: list[int], calls: int) -> None:
     reports = [Report(new_id(), "p" * 20, 2, "done", input=bytes(size)) for size in sizes]
     assert len(cut_into(app, reports, [])) == calls
-    assert len(cut_into(app, reports, ["a.gate"])) == max(1, calls), "gates are always told"
+    assert len(cut_into(app, reports, ["a.gate"])) == max(1, calls), "gates are always opened"
 
 
 def test_large_results_reach_a_job_in_calls_of_bounded_size(desk: Desk) -> None:

@@ -94,8 +94,8 @@ class Pair:
         return found
 
     def report(self, callback: str, *, id: str = "", value: bytes = b"0.5") -> bool:
-        told: bool = self.run(report(self.callbacks.keys, callback, id or new_id(), INTERIM + value + b"}]}"))
-        return told
+        is_added: bool = self.run(report(self.callbacks.keys, callback, id or new_id(), INTERIM + value + b"}]}"))
+        return is_added
 
     def lives(self, worker: str) -> None:
         """A worker says that it serves the callbacks."""
@@ -166,31 +166,18 @@ def test_a_promise_that_is_repeated_after_it_was_settled_is_not_made_anew(pair: 
     before = everything(pair.callbacks)
     assert pair.run(repeated(call)) == 1, "nor while its record is there"
     assert everything(pair.callbacks) == before
-
-
-def test_a_promise_that_is_repeated_after_its_callback_ran_is_not_made_anew(pair: Pair) -> None:
-    id = new_id()
-    call = pair.promising(id, timeout_ms=1_000)
+    call = pair.promising(new_id(), timeout_ms=1_000)
     pair.run(call)
     pair.advance(1_001)
     pair.relay()
-    assert pair.handle_all() == [id]
-    assert pair.run(repeated(call)) == 1
-    assert state_of(pair.callbacks, id) == "unknown"
-
-
-def test_what_is_made_on_behalf_of_a_task_is_noted_for_a_time(pair: Pair) -> None:
-    callback = pair.promise(tracked=Tracked("task-7", 60_000))
-    assert pair.callbacks.members("made:task-7") == [callback]
-    assert 0 < pair.callbacks.ask("PTTL", "made:task-7") <= 60_000
+    assert len(pair.handle_all()) == 1
+    assert pair.run(repeated(call)) == 1, "nor after it ran, when nothing is kept"
+    assert pair.callbacks.stats().living == 0
 
 
 # --- settled
 
-ENDS = {
-    "plain": "done",
-    "kept": "done",
-    "done": "done",
+ENDS = dict.fromkeys(("plain", "kept", "done"), "done") | {
     "dead": "failed",
     "cancelled": "cancelled",
     "expired": "timeout",
@@ -216,22 +203,18 @@ def test_every_end_of_the_message_settles_its_callback_and_removes_the_deadline(
     assert pair.relay() == 0
 
 
-def test_a_message_cancelled_in_its_queue_settles_its_callback(pair: Pair) -> None:
+@pytest.mark.parametrize("how", ["cancelled", "cleared"])
+def test_a_message_cancelled_in_or_cleared_from_its_queue_settles_its_callback(pair: Pair, how: str) -> None:
     callback = pair.promise()
     message = pair.send(callback)
-    assert pair.run(cancel(pair.actions.keys, [(message, FAIL_MS, "")], 1000)) == (["cancelled"], True)
-    pair.relay()
-    assert (state_of(pair.callbacks, callback), pair.reply(callback).status) == ("ready", "cancelled")
-
-
-def test_a_message_cleared_from_its_queue_settles_its_callback(pair: Pair) -> None:
-    callback = pair.promise()
-    pair.send(callback)
-    assert pair.run(clear(pair.actions.keys)) == (1, True)
+    if how == "cancelled":
+        assert pair.run(cancel(pair.actions.keys, [(message, FAIL_MS, "")], 1000)) == (["cancelled"], True)
+    else:
+        assert pair.run(clear(pair.actions.keys)) == (1, True)
     pair.relay()
     reply = pair.reply(callback)
     assert (state_of(pair.callbacks, callback), reply.status) == ("ready", "cancelled")
-    assert reply.error and reply.error.reason == "cleared"
+    assert reply.error and reply.error.reason == how
 
 
 def test_the_deadline_settles_a_callback_at_its_time_and_not_before(pair: Pair) -> None:
@@ -290,7 +273,7 @@ def test_outcomes_after_a_callback_was_settled_change_nothing(pair: Pair, state:
     def deaf() -> None:
         before = everything(pair.callbacks)
         for word, number in WORDS:
-            assert pair.tell(callback, word, number + 10) == 0
+            assert pair.tell(callback, word, number + 10) == pair.tell(new_id(), word, number) == 0
         assert everything(pair.callbacks) == before
 
     deaf()
@@ -303,22 +286,6 @@ def test_outcomes_after_a_callback_was_settled_change_nothing(pair: Pair, state:
     pair.handled(callback, token=2)
     deaf()
     assert state_of(pair.callbacks, callback) == "unknown"
-
-
-def test_that_its_message_is_retried_by_hand_settles_nothing(pair: Pair) -> None:
-    callback = pair.promise()
-    before = everything(pair.callbacks)
-    assert pair.tell(callback, "revived", 5) == 0
-    assert everything(pair.callbacks) == before
-    assert pair.tell(callback, "done", 2) == 1, "whatever the numbers say"
-
-
-def test_an_outcome_for_an_unknown_callback_changes_nothing(pair: Pair) -> None:
-    pair.callbacks.push()
-    before = everything(pair.callbacks)
-    for state, number in WORDS:
-        assert pair.tell(new_id(), state, number) == 0
-    assert everything(pair.callbacks) == before
 
 
 def test_a_callback_stands_where_its_message_stood(pair: Pair) -> None:
@@ -345,24 +312,17 @@ def test_cleared_callbacks_leave_an_outbox_message_that_ends(pair: Pair) -> None
     assert state_of(pair.callbacks, callback) == "unknown"
 
 
-@pytest.mark.parametrize("late", [b"", LATE], ids=["on_reply only", "on_timeout"])
-def test_a_callback_that_was_cancelled_does_not_come_back_at_its_deadline(pair: Pair, late: bytes) -> None:
-    callback = pair.promise(late=late)
+@pytest.mark.parametrize("then", ["deadline", "deadline with on_timeout", "done", "dead"])
+def test_a_callback_that_was_cancelled_does_not_come_back(pair: Pair, then: str) -> None:
+    callback = pair.promise(late=LATE if then.endswith("on_timeout") else b"", interim=INTERIM)
     assert pair.run(cancel(pair.callbacks.keys, [(callback, FAIL_MS, "")], 1000))[0] == ["cancelled"]
+    assert pair.report(callback) is False, "no progress is added to it"
+    if then in ("done", "dead"):
+        pair.tell(callback, then)
     pair.advance(TIMEOUT_MS + 1)
     pair.relay()
     assert state_of(pair.callbacks, callback) == "cancelled"
-    assert pair.callbacks.ask("HLEN", "jobs") == 0
-    assert outbox(pair.callbacks) == {}
-
-
-@pytest.mark.parametrize("state", ["done", "dead"])
-def test_a_callback_that_was_cancelled_does_not_come_back_with_the_reply(pair: Pair, state: str) -> None:
-    callback = pair.promise()
-    pair.run(cancel(pair.callbacks.keys, [(callback, FAIL_MS, "")], 1000))
-    pair.tell(callback, state)
-    assert state_of(pair.callbacks, callback) == "cancelled"
-    assert (pair.callbacks.ask("HLEN", "jobs"), pair.callbacks.stats().living) == (0, 0)
+    assert (pair.callbacks.ask("HLEN", "jobs"), pair.callbacks.stats().living, outbox(pair.callbacks)) == (0, 0, {})
 
 
 # --- sticky
@@ -392,8 +352,8 @@ def test_a_sticky_callback_that_its_worker_never_began_goes_to_another_after_a_l
     assert pair.callbacks.finish([callback]) == [callback.encode()], "the word of the first holder counts no more"
 
 
-@pytest.mark.parametrize("how", ["never there", "went", "silent"])
-def test_a_sticky_callback_goes_to_any_worker_when_its_own_is_gone(pair: Pair, how: str) -> None:
+@pytest.mark.parametrize("how", ["never there", "went", "silent", "paused"])
+def test_a_sticky_callback_goes_to_any_worker_when_its_own_is_gone_or_its_queue_paused(pair: Pair, how: str) -> None:
     if how != "never there":
         pair.lives("w1")
     if how == "went":
@@ -402,49 +362,30 @@ def test_a_sticky_callback_goes_to_any_worker_when_its_own_is_gone(pair: Pair, h
         pair.advance(SERVE_MS + 1)
     pair.lives("w2")
     callback = pair.promise(prefer=f"w1 {LEASE_MS}")
+    pair.run(pause(pair.callbacks.keys, how == "paused"))
     pair.tell(callback, "done")
     assert (state_of(pair.callbacks, callback), pair.callbacks.bell("w1")) == ("ready", [])
-    assert pair.callbacks.claim(worker="w2") == [callback]
-
-
-def test_a_sticky_callback_waits_while_its_queue_is_paused(pair: Pair) -> None:
-    pair.lives("w1")
-    callback = pair.promise(prefer=f"w1 {LEASE_MS}")
-    pair.run(pause(pair.callbacks.keys, True))
-    pair.tell(callback, "done")
-    where = (state_of(pair.callbacks, callback), pair.callbacks.bell("w1"))
     pair.run(pause(pair.callbacks.keys, False))
-    assert where == ("ready", [])
+    assert pair.callbacks.claim(worker="w2") == [callback]
 
 
 # --- reports
 
 
-def test_reports_are_queued_in_order_before_the_reply(pair: Pair) -> None:
-    callback = pair.promise(interim=INTERIM)
-    reports = [new_id() for _ in range(5)]
-    for id in reports:
-        assert pair.report(callback, id=id) is True
-    pair.tell(callback, "done")
-    assert pair.callbacks.members("ready") == [*reports, callback]
-
-
-def test_a_report_is_a_job_with_the_text_that_was_left_for_it(pair: Pair) -> None:
+def test_reports_are_queued_once_and_in_order_before_the_reply(pair: Pair) -> None:
     callback = pair.promise(interim=INTERIM)
     assert pair.run(interim_body(pair.callbacks.keys, callback)) == INTERIM
-    id = new_id()
-    pair.report(callback, id=id, value=b'{"pages":3}')
-    body: bytes = pair.callbacks.ask("HGET", "jobs", id)
+    reports = [new_id() for _ in range(5)]
+    for id in reports:
+        assert pair.report(callback, id=id, value=b'{"pages":3}') is True
+        before = everything(pair.callbacks)
+        assert pair.report(callback, id=id) is False
+        assert everything(pair.callbacks) == before
+    pair.tell(callback, "done")
+    assert pair.callbacks.members("ready") == [*reports, callback]
+    body: bytes = pair.callbacks.ask("HGET", "jobs", reports[0])
     assert msgspec.json.decode(body)["a"] == [{"status": "progress", "result": {"pages": 3}}]
-    assert pair.callbacks.stats().totals["enqueued"] == 2
-
-
-def test_the_same_report_twice_is_one(pair: Pair) -> None:
-    callback, id = pair.promise(interim=INTERIM), new_id()
-    assert pair.report(callback, id=id) is True
-    before = everything(pair.callbacks)
-    assert pair.report(callback, id=id) is False
-    assert everything(pair.callbacks) == before
+    assert pair.callbacks.stats().totals["enqueued"] == 6
 
 
 @pytest.mark.parametrize("state", ["done", "timeout", "dead", "removed"])
@@ -466,20 +407,9 @@ def test_no_progress_is_added_to_a_callback_that_is_gone_or_wants_none(pair: Pai
         assert pair.report(callback) is False
 
 
-def test_a_report_of_a_cancelled_callback_is_not_queued(pair: Pair) -> None:
-    callback = pair.promise(interim=INTERIM)
-    pair.run(cancel(pair.callbacks.keys, [(callback, FAIL_MS, "")], 1000))
-    assert pair.report(callback) is False
-    assert pair.callbacks.stats().living == 0
-
-
 def test_a_report_stands_in_the_line_of_its_tenant_and_wakes_a_worker(pair: Pair) -> None:
-    pair.callbacks.wait("w1")
-    other = pair.promise(place=Place(100, "other"))
     callback = pair.promise(place=Place(50, "acme", 8.0), interim=INTERIM)
-    pair.tell(other, "done")
-    pair.callbacks.ask("DEL", "bell:w1")
-    pair.callbacks.wait("w1") if pair.callbacks.claim() else None
+    pair.callbacks.wait("w1")
     id = new_id()
     pair.report(callback, id=id)
     assert pair.callbacks.bell("w1") == [b""]
@@ -492,10 +422,10 @@ def test_no_progress_is_added_after_the_outcome_while_the_callback_waits_for_its
     pair.run(limits.pause(pair.callbacks.keys, "g:acme"))
     pair.tell(callback, "done")
     assert pair.callbacks.claim() == []
-    told = pair.report(callback)
+    is_added = pair.report(callback)
     pair.run(limits.resume(pair.callbacks.keys, "g:acme"))
     handled = pair.handle_all()
-    assert (told, handled) == (False, [callback])
+    assert (is_added, handled) == (False, [callback])
 
 
 # --- letters on their way
@@ -541,27 +471,25 @@ def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pai
     assert (everything(pair.callbacks), outbox(pair.actions)) == (before, {})
 
 
-def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair: Pair) -> None:
-    callback = pair.promise()
-    pair.advance(TIMEOUT_MS + 1)
-    taken = pair.run(take_errands(pair.callbacks.keys))
-    assert taken.ids == [f"{callback}.late"]
-    assert pair.relay() == 0
-    pair.advance(ERRAND_MS + 1)
-    assert (pair.relay(), pair.reply(callback).status) == (1, "timeout")
-
-
-def test_a_reply_counts_while_a_relay_holds_the_deadline(pair: Pair) -> None:
+@pytest.mark.parametrize("has_reply", [False, True])
+def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair: Pair, has_reply: bool) -> None:
+    """A reply that comes while it is held counts."""
     callback = pair.promise(late=LATE)
     message = pair.send(callback)
     pair.advance(TIMEOUT_MS + 1)
     taken = pair.run(take_errands(pair.callbacks.keys))
-    end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
-    pair.relay()
-    pair.run(deliver(pair.app.keys_of, list(zip(taken.ids, taken.texts, strict=True)), 1000))
-    assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
-    assert pair.reply(callback).status == "done"
-    assert pair.body(callback) == BODY
+    assert taken.ids == [f"{callback}.late"]
+    assert pair.relay() == 0
+    if has_reply:
+        end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
+        pair.relay()
+        pair.run(deliver(pair.app.keys_of, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+        assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
+    else:
+        pair.advance(ERRAND_MS + 1)
+        assert pair.relay() == 1
+    assert pair.reply(callback).status == ("done" if has_reply else "timeout")
+    assert pair.body(callback) == (BODY if has_reply else LATE)
     assert outbox(pair.callbacks) == {}
 
 

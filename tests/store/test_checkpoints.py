@@ -9,7 +9,7 @@ from relevo.store.checkpoints import Kind, keep, kept
 from relevo.store.jobs import cancel, discard, revive
 from relevo.store.queues import clear
 from relevo.store.turns import abandon
-from tests.store.desk import Desk, moved, new_id, plain
+from tests.store.desk import Desk, moved, new_id
 
 BODY = '{"t":"shop.charge"}'
 RECORD = b'{"state":"dead","reason":"permanent","target":"shop.charge","body":' + BODY.encode() + b"}"
@@ -59,25 +59,12 @@ def test_steps_and_loops_of_one_name_are_two_things(desk: Desk, held: str) -> No
     desk.turn(0, moved(held, "done"))
 
 
-@pytest.mark.parametrize("token", [0, 2, 11])
-def test_another_token_is_refused(desk: Desk, held: str, token: int) -> None:
-    assert not write(desk, held, token)
-    assert not is_there(desk, held)
+def test_another_token_is_refused_and_a_job_that_does_not_run(desk: Desk, held: str) -> None:
+    (ready,) = desk.push(BODY)
+    for id, token in ((held, 0), (held, 2), (held, 11), (ready, 0), (ready, 1), (new_id(), 1)):
+        assert not write(desk, id, token)
+        assert not is_there(desk, id)
     desk.finish([held])
-
-
-def test_a_checkpoint_of_an_unknown_job_is_refused(desk: Desk) -> None:
-    strange = new_id()
-    assert not write(desk, strange)
-    assert not is_there(desk, strange)
-
-
-def test_a_job_that_waits_is_refused(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    assert not write(desk, id)
-    assert not write(desk, id, token=0)
-    assert not is_there(desk, id)
-    desk.drain()
 
 
 @pytest.mark.parametrize("verb", ["back", "retry"])
@@ -110,27 +97,27 @@ def test_nothing_can_be_written_after_the_end(desk: Desk, held: str, verb: str) 
 # --- what ends it
 
 
-def test_checkpoints_are_there_when_the_job_runs_again(desk: Desk, held: str) -> None:
+@pytest.mark.parametrize("how", ["done", "dead", "cancelled", "expired", "discarded", "cleared", "cancelled before"])
+def test_checkpoints_live_as_long_as_the_job_or_its_record(desk: Desk, held: str, how: str) -> None:
     write(desk, held)
     desk.turn(0, moved(held, "back"))
-    found = desk.turn(1)
-    assert found.ids == [held.encode()]
     assert read(desk, held) == b"7"
-    assert write(desk, held, 2, b"8")
-    desk.turn(0, plain([held], 2))
-
-
-def test_checkpoints_end_with_a_job_that_is_done(desk: Desk, held: str) -> None:
-    write(desk, held)
-    desk.turn(0, moved(held, "done"))
-    assert not is_there(desk, held)
-
-
-@pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
-def test_checkpoints_of_a_job_that_failed_live_as_long_as_its_record(desk: Desk, held: str, verb: str) -> None:
-    write(desk, held)
-    desk.turn(0, moved(held, verb, text=RECORD, ms=500_000))
-    assert 400_000 < desk.ask("PTTL", f"carried:{held}") <= 500_000
+    match how:
+        case "cleared":
+            desk.run(clear(desk.keys))
+        case "cancelled before":
+            desk.run(cancel(desk.keys, [(held, 500_000, "")], 10))
+        case _:
+            assert desk.claim() == [held]
+            assert write(desk, held, 2, b"8")
+            verb = "dead" if how == "discarded" else how
+            desk.turn(0, moved(held, verb, 2, text=RECORD, ms=500_000))
+            if how == "discarded":
+                desk.run(discard(desk.keys, [held]))
+    if how in ("done", "discarded", "cleared"):
+        assert not is_there(desk, held)
+    else:
+        assert 400_000 < desk.ask("PTTL", f"carried:{held}") <= 500_000
 
 
 def test_a_job_that_is_brought_back_has_its_checkpoints_without_a_time_limit(desk: Desk, held: str) -> None:
@@ -144,27 +131,6 @@ def test_a_job_that_is_brought_back_has_its_checkpoints_without_a_time_limit(des
     assert write(desk, held, token, b"8")
     desk.turn(0, moved(held, "done", token))
     assert not is_there(desk, held)
-
-
-def test_checkpoints_go_with_a_job_that_is_discarded(desk: Desk, held: str) -> None:
-    write(desk, held)
-    desk.turn(0, moved(held, "dead", text=RECORD))
-    desk.run(discard(desk.keys, [held]))
-    assert not is_there(desk, held)
-
-
-def test_checkpoints_go_with_a_job_that_is_cleared(desk: Desk, held: str) -> None:
-    write(desk, held)
-    desk.turn(0, moved(held, "back"))
-    desk.run(clear(desk.keys))
-    assert not is_there(desk, held)
-
-
-def test_checkpoints_of_a_job_that_is_cancelled_while_it_waits_get_a_time_limit(desk: Desk, held: str) -> None:
-    write(desk, held)
-    desk.turn(0, moved(held, "back"))
-    desk.run(cancel(desk.keys, [(held, 500_000, "")], 10))
-    assert 400_000 < desk.ask("PTTL", f"carried:{held}") <= 500_000
 
 
 # --- a full server

@@ -82,19 +82,6 @@ def test_no_more_jobs_of_a_task_run_than_its_limit_allows_and_other_tasks_are_no
     assert_nothing_is_left(desk)
 
 
-def test_plain_jobs_of_a_task_keep_their_order_also_if_they_had_to_wait(desk: Desk) -> None:
-    limit(desk, "t:charge", concurrency=1)
-    ids: list[str] = []
-    order: list[str] = []
-    for _ in range(6):
-        ids += enqueue(desk, "charge", 3)
-        order += (got := desk.claim(2))
-        assert got and not desk.finish(got)
-    while left := desk.drain(1):
-        order += left
-    assert order == ids
-
-
 def test_a_tenant_that_floods_a_limited_task_does_not_make_others_wait_behind_it(desk: Desk) -> None:
     """The line of a task is shared like a queue."""
     limit(desk, "t:charge", concurrency=1)
@@ -126,18 +113,13 @@ def test_a_plain_job_of_a_limited_task_is_not_handed_over_to_an_idle_worker(desk
     assert standing(desk, "t:charge").running == 1
 
 
-@pytest.mark.parametrize("body", ['{ "t" : "charge" }', '{"g":"","t":"charge"}', '{"t":"ch\\u0061rge"}'])
-def test_the_task_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
+def test_the_task_of_a_job_is_read_from_its_body(desk: Desk) -> None:
     desk.run(limits.pause(desk.keys, "t:charge"))
-    (id,) = desk.push(body)
-    assert desk.claim() == []
-    assert line(desk, "t:charge") == [id]
-
-
-@pytest.mark.parametrize("body", ["{}", "", "no json", '["t","charge"]', '{"t":7}', '{"t":""}', body_of("charge2")])
-def test_what_is_not_of_the_task_is_not_held_up(desk: Desk, body: str) -> None:
-    desk.run(limits.pause(desk.keys, "t:charge"))
-    assert desk.push(body) == desk.claim()
+    for body in ("{}", "", "no json", '["t","charge"]', '{"t":7}', '{"t":""}', body_of("charge2")):
+        assert desk.push(body) == desk.claim(), body
+    ids = desk.push('{ "t" : "charge" }', '{"g":"","t":"charge"}', '{"t":"ch\\u0061rge"}')
+    assert desk.claim(5) == []
+    assert line(desk, "t:charge") == ids
 
 
 # of the queue
@@ -189,13 +171,20 @@ def test_a_queue_at_its_limit_keeps_priorities_and_shares(desk: Desk) -> None:
 
 def test_an_idle_worker_is_called_when_a_place_of_the_queue_is_free(desk: Desk) -> None:
     limit(desk, "q:", concurrency=1)
-    first, second = enqueue(desk, "charge", 2)
+    first, *others = enqueue(desk, "charge", 4)
     assert desk.claim(1, worker="busy") == [first]
-    desk.wait("idle")
-    found = desk.turn(0, plain([first]), worker="busy")
-    assert desk.bell("idle") == [b""]
-    assert found.wake_ms == found.now_ms, "the worker that settled asks again at once"
-    assert desk.claim(1, worker="idle") == [second]
+    changes: dict[str, Callable[[], Any]] = {
+        "ended": lambda: desk.turn(0, plain([first]), worker="busy"),
+        "higher": lambda: limit(desk, "q:", concurrency=2),
+        "none": lambda: desk.run(limits.unlimit(desk.keys, "q:")),
+    }
+    for how, change in changes.items():
+        desk.wait("idle")
+        found = change()
+        assert desk.bell("idle") == [b""], how
+        assert how != "ended" or found.wake_ms == found.now_ms, "the worker that settled asks again at once"
+        desk.ask("DEL", "bell:idle")
+        assert desk.claim(1, worker="idle") == [others.pop(0)]
 
 
 def test_the_rate_of_a_queue_gives_the_time_of_the_next_start(desk: Desk) -> None:
@@ -213,19 +202,6 @@ def test_the_rate_of_a_queue_gives_the_time_of_the_next_start(desk: Desk) -> Non
     desk.advance(20_000)
     desk.turn(1)
     assert desk.ask("EXISTS", "parking") == 0
-
-
-@pytest.mark.parametrize("change", [{"concurrency": 2}, None])
-def test_an_idle_worker_is_called_when_more_of_the_queue_may_start(desk: Desk, change: dict[str, Any] | None) -> None:
-    limit(desk, "q:", concurrency=1)
-    enqueue(desk, "charge", 2)
-    desk.claim(1)
-    desk.wait("idle")
-    if change:
-        limit(desk, "q:", **change)
-    else:
-        desk.run(limits.unlimit(desk.keys, "q:"))
-    assert desk.bell("idle") == [b""]
 
 
 # several at once
@@ -267,19 +243,19 @@ def test_one_that_waits_for_its_group_waits_for_its_task_next_and_keeps_its_rank
     assert started(desk.turn(5, plain([first]))) == []
     assert line(desk, "t:charge") == [waiter, *later], "it came first"
     assert line(desk, "g:a") == []
-    assert started(desk.turn(5, plain([holder]))) == [waiter]
-
-
-def test_a_paused_task_takes_no_place_of_its_group(desk: Desk) -> None:
-    """What cannot start anyway keeps no other job of its tenant from starting."""
-    limit(desk, "g:a", concurrency=1)
     desk.run(limits.pause(desk.keys, "t:charge"))
-    charges = enqueue(desk, "charge", 3, group="a")
     mails = enqueue(desk, "mail", 2, group="a")
-    assert desk.claim(5) == mails[:1]
+    assert desk.claim(5) == mails[:1], "what a pause holds up takes no place of its group"
     assert started(desk.turn(5, plain(mails[:1]))) == mails[1:]
+    desk.finish(mails[1:])
     desk.run(limits.resume(desk.keys, "t:charge"))
-    assert started(desk.turn(5, plain(mails[1:]))) == charges[:1]
+    desk.run(store_jobs.cancel(desk.keys, [(later[0], 60_000, "")], 1000))
+    assert line(desk, "t:charge") == [waiter, later[1]], "one that waits can be cancelled"
+    assert started(desk.turn(5, plain([holder]))) == [waiter]
+    assert desk.run(queues.clear(desk.keys)) == (1, False)
+    desk.finish([waiter])
+    desk.run(store_jobs.discard(desk.keys, later[:1]))
+    assert_nothing_is_left(desk)
 
 
 def test_a_flood_under_two_limits_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
@@ -302,17 +278,6 @@ def test_a_flood_under_two_limits_costs_each_turn_a_bounded_number_of_commands(d
     assert desk.stats().running == 2
     desk.run(queues.clear(desk.keys))
     assert (line(desk, "g:a"), line(desk, "t:charge")) == ([], [])
-
-
-def test_a_job_in_the_line_of_its_task_can_be_cancelled_and_cleared(desk: Desk) -> None:
-    desk.run(limits.pause(desk.keys, "t:charge"))
-    first, second = enqueue(desk, "charge", 2, group="a")
-    desk.claim(5)
-    desk.run(store_jobs.cancel(desk.keys, [(first, 60_000, "")], 1000))
-    assert line(desk, "t:charge") == [second]
-    assert desk.run(queues.clear(desk.keys)) == (1, False)
-    desk.run(store_jobs.discard(desk.keys, [first]))
-    assert_nothing_is_left(desk)
 
 
 # pauses that end
@@ -352,6 +317,11 @@ def test_a_worker_that_waits_for_the_end_of_a_pause_is_called_when_it_ends_soone
 
 @pytest.mark.parametrize("name", ["t:charge", "g:a"])
 def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: Desk, name: str) -> None:
+    desk.run(limits.pause(desk.keys, name, desk.now_ms + 60_000))
+    desk.advance(60_001)
+    desk.turn(1)
+    kept = [desk.ask("EXISTS", key) for key in ("limits", "parking", "pauses", "lines")]
+    assert kept == [0, 0, 0, 0], "without jobs it is removed by the next turn"
     ends_ms = desk.now_ms + 30_000
     assert desk.run(limits.pause(desk.keys, name, ends_ms)) is True
     ids = enqueue(desk, "charge", 3, group="a")
@@ -364,23 +334,13 @@ def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: D
     assert desk.claim(5) == ids
     assert desk.ask("EXISTS", "limits") == 0, "and it is forgotten"
     assert desk.ask("EXISTS", "pauses") == 0
-
-
-def test_an_ended_pause_without_jobs_is_removed_by_the_next_turn(desk: Desk) -> None:
-    """So that the queue costs what it cost before."""
-    desk.run(limits.pause(desk.keys, "g:a", desk.now_ms + 60_000))
-    desk.advance(60_001)
-    desk.turn(1)
-    assert [desk.ask("EXISTS", key) for key in ("limits", "parking", "pauses", "lines")] == [0, 0, 0, 0]
-
-
-def test_a_limit_outlives_the_pause(desk: Desk) -> None:
-    limit(desk, "t:charge", concurrency=1)
-    desk.run(limits.pause(desk.keys, "t:charge", desk.now_ms + 60_000))
-    ids = enqueue(desk, "charge", 2)
+    desk.finish(ids)
+    limit(desk, name, concurrency=1)
+    desk.run(limits.pause(desk.keys, name, desk.now_ms + 60_000))
+    ids = enqueue(desk, "charge", 2, group="a")
     assert desk.claim(5) == []
     desk.advance(60_001)
-    assert desk.claim(5) == ids[:1]
+    assert desk.claim(5) == ids[:1], "a limit outlives the pause"
 
 
 def test_pauses_are_listed_with_their_times_and_reasons(desk: Desk) -> None:
@@ -411,7 +371,7 @@ def test_pauses_are_listed_with_their_times_and_reasons(desk: Desk) -> None:
 
 
 def test_a_breaker_opens_after_so_many_failures_in_its_window(desk: Desk) -> None:
-    desk, breaker = desk, Breaker.after(3, "1m")
+    breaker = Breaker.after(3, "1m")
 
     def fails(count: int = 1) -> int:
         found: int = desk.run(limits.trip(desk.keys, "charge", count, breaker))
@@ -436,7 +396,7 @@ def test_a_breaker_opens_after_so_many_failures_in_its_window(desk: Desk) -> Non
 
 
 def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(desk: Desk) -> None:
-    desk, breaker = desk, Breaker.after(1, "1m")
+    breaker = Breaker.after(1, "1m")
     ids = enqueue(desk, "charge", 6)
     assert desk.claim(2) == ids[:2]
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
@@ -455,7 +415,7 @@ def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(desk: D
     assert started(desk.turn(5, plain(ids[3:4]))) == ids[4:], "all go on"
     assert desk.run(limits.limits(desk.keys)) == []
     desk.finish(ids[4:])
-    assert desk.ask("EXISTS", "pauses") == 0
+    assert [desk.ask("EXISTS", key) for key in ("limits", "pauses", "parking", "holding")] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("how", [lambda one: plain([one], 2), lambda one: moved(one, "done", 2)])
@@ -511,7 +471,7 @@ def test_a_probe_whose_worker_fell_silent_is_followed_by_another_one(desk: Desk)
 
 def test_a_breaker_with_nothing_to_probe_closes_by_itself(desk: Desk) -> None:
     """Else it would be open for ever, and so would be the alarm."""
-    desk, breaker = desk, Breaker.after(1, "1m", rest="30s", longest="5m")
+    breaker = Breaker.after(1, "1m", rest="30s", longest="5m")
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     found = desk.wait("w")
     assert found.wake_ms - found.now_ms <= 30_000
@@ -552,7 +512,7 @@ def test_a_breaker_whose_line_is_empty_closes_by_itself(desk: Desk, then: str) -
 
 
 def test_a_breaker_waits_for_its_probe_however_long_that_takes(desk: Desk) -> None:
-    desk, breaker = desk, Breaker.after(1, "1m", longest="5m")
+    breaker = Breaker.after(1, "1m", longest="5m")
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     first, second = enqueue(desk, "charge", 2)
     assert desk.claim(5) == []
@@ -571,15 +531,6 @@ def test_a_breaker_waits_for_its_probe_however_long_that_takes(desk: Desk) -> No
     desk.advance(300_000)
     desk.claim()
     assert desk.run(limits.limits(desk.keys)) == []
-
-
-def test_a_probe_that_goes_well_leaves_nothing_to_look_at(desk: Desk) -> None:
-    (id,) = enqueue(desk, "charge")
-    desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
-    desk.advance(30_001)
-    assert desk.claim() == [id]
-    desk.finish([id])
-    assert [desk.ask("EXISTS", key) for key in ("limits", "pauses", "parking", "holding")] == [0, 0, 0, 0]
 
 
 # the cost for queues that do not use it

@@ -104,6 +104,10 @@ def test_dead_letters_are_listed_newest_first_or_oldest_first_from_any_cursor(de
     assert ids_of(desk, since_ms=1002, until_ms=1004) == ids[2:5][::-1]
     assert ids_of(desk, since_ms=1002, until_ms=1004, place=Place(1004, ids[4])) == ids[2:4][::-1]
     assert ids_of(desk, since_ms=2000) == []
+    desk.run(discard(desk.keys, [ids[2]]))
+    place = Place(1002, ids[2])
+    assert ids_of(desk, place=place) == ids_of(desk, place=Place(1002, ids[2], with_it=True)) == ids[:2][::-1]
+    assert ids_of(desk, place=place, oldest=True) == ids[3:], "a cursor stays valid after its dead letter is gone"
 
 
 def test_many_deaths_of_one_moment_are_paged_through_without_a_gap(desk: Desk) -> None:
@@ -119,15 +123,6 @@ def test_many_deaths_of_one_moment_are_paged_through_without_a_gap(desk: Desk) -
         assert seen == expected
 
 
-def test_a_cursor_stays_valid_after_its_dead_letter_is_gone(desk: Desk) -> None:
-    ids = sorted(new_id() for _ in range(5))
-    bury(desk, *((id, 1000, record_of()) for id in ids))
-    desk.run(discard(desk.keys, [ids[2]]))
-    assert ids_of(desk, place=Place(1000, ids[2])) == ids[:2][::-1]
-    assert ids_of(desk, place=Place(1000, ids[2]), oldest=True) == ids[3:]
-    assert ids_of(desk, place=Place(1000, ids[2], with_it=True)) == ids[:2][::-1]
-
-
 def test_a_part_holds_no_more_bytes_than_a_call_should(desk: Desk) -> None:
     large = record_of(body=b'{"t":"x","a":["' + b"y" * 400_000 + b'"]}')
     bury(desk, *((new_id(), 1000, large) for _ in range(6)))
@@ -135,19 +130,15 @@ def test_a_part_holds_no_more_bytes_than_a_call_should(desk: Desk) -> None:
     assert (len(part.ids), part.behind) == (3, 3)
 
 
-def test_dead_letters_whose_record_has_expired_are_skipped(desk: Desk) -> None:
+def test_dead_letters_whose_record_has_expired_are_skipped_and_malformed_ones_shown(desk: Desk) -> None:
     first, second, third = die(desk, "ValueError", "ValueError", "KeyError")
     desk.ask("DEL", f"ended:{first}")
     assert ids_of(desk, kind=VALUE) == [second]
     assert ids_of(desk) == [third, second]
     assert desk.members("dead") == [first, second, third], "a look changes nothing"
-
-
-def test_a_malformed_record_hides_no_other(desk: Desk) -> None:
-    first, second = die(desk, "ValueError", "ValueError")
-    desk.ask("SET", f"ended:{first}", "nonsense", "PX", 60_000)
+    desk.ask("SET", f"ended:{second}", "nonsense", "PX", 60_000)
     part: letters.Part = desk.run(letters.part(desk.keys))
-    assert part.ids == [second, first]
+    assert part.ids == [third, second]
     assert (part.records[1].reason, part.records[1].unreadable) == ("unreadable", b"nonsense")
 
 
@@ -203,15 +194,6 @@ def test_dead_letters_dropped_for_newer_ones_leave_their_error_group(desk: Desk)
     assert desk.stats().totals["dropped"] == 4
 
 
-def test_expired_dead_letters_do_not_count_in_their_error_group_and_leave_it_with_the_next(desk: Desk) -> None:
-    ids = die(desk, *["ValueError"] * 3)
-    for id in ids[:2]:
-        desk.ask("DEL", f"ended:{id}")
-    assert alike(desk, VALUE).count == 1
-    die(desk, "ValueError")
-    assert in_group(desk, VALUE)[0] == ids[2], "those that come take them off"
-
-
 def test_a_kind_that_comes_back_after_a_retry_is_not_new(desk: Desk) -> None:
     (id,) = die(desk, "ValueError")
     first = alike(desk, VALUE).first_ms
@@ -222,14 +204,20 @@ def test_a_kind_that_comes_back_after_a_retry_is_not_new(desk: Desk) -> None:
     assert (alike(desk, VALUE).first_ms, alike(desk, VALUE).count) == (first, 1)
 
 
-def test_an_error_group_does_not_outgrow_the_dead_letters_that_exist(desk: Desk) -> None:
+def test_expired_dead_letters_do_not_count_in_their_error_group_and_leave_it_with_the_next(desk: Desk) -> None:
     """An error that never stops, of dead letters that are kept for a moment."""
+    ids = die(desk, *["ValueError"] * 3)
+    for id in ids[:2]:
+        desk.ask("DEL", f"ended:{id}")
+    assert alike(desk, VALUE).count == 1
+    ids += die(desk, "ValueError")
+    assert in_group(desk, VALUE)[0] == ids[2], "those that come take them off"
     for n in range(6):
-        ids = die(desk, *["ValueError"] * 10)
-        assert len(desk.members(f"alike:{VALUE}")) <= 10 + 9, n
         for id in ids:
             desk.ask("DEL", f"ended:{id}")
-    assert alike(desk, VALUE).count == 0
+        assert alike(desk, VALUE).count == 0
+        ids = die(desk, *["ValueError"] * 10)
+        assert len(in_group(desk, VALUE)) <= 10 + 9, n
 
 
 def test_there_are_500_kinds_at_the_most_and_the_newest_stay(desk: Desk) -> None:
@@ -279,20 +267,26 @@ def test_a_discarded_dead_letter_can_be_restored_once_and_unchanged(desk: Desk) 
     assert desk.run(revive(desk.keys, first, ENVELOPE, BODY, 0))[0] == 1
 
 
-def test_without_undo_nothing_stays(desk: Desk) -> None:
-    (id,) = die(desk, "ValueError")
-    assert desk.run(discard(desk.keys, [id])) == (1, False)
-    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False, 0)
+def test_a_dead_letter_that_expired_in_the_bin_or_whose_id_is_in_use_is_not_restored(desk: Desk) -> None:
+    gone, expired, used = die(desk, *["ValueError"] * 3, ttl_ms=30_000)
+    assert desk.run(discard(desk.keys, [gone])) == (1, False)
+    assert desk.run(letters.restore(desk.keys, [gone], 1000)) == (0, False, 0), "without undo nothing stays"
     assert desk.ask("EXISTS", "bin") == 0
-
-
-def test_a_dead_letter_that_expired_in_the_bin_is_not_restored(desk: Desk) -> None:
-    (id,) = die(desk, "ValueError", ttl_ms=30_000)
-    desk.run(discard(desk.keys, [id], undo_ms=600_000))
-    assert desk.ask("PTTL", f"binned:{id}") <= 30_000
+    desk.run(discard(desk.keys, [expired], undo_ms=600_000))
+    desk.run(discard(desk.keys, [used], undo_ms=20_000))
+    assert desk.ask("PTTL", f"binned:{expired}") <= 30_000
+    assert bury(desk, (used, 1, record_of())) == [False], "nor is it imported again"
+    desk.push_one(id=used)
+    assert desk.run(letters.restore(desk.keys, [used], 1000)) == (0, False, 0)
+    assert desk.run(look(desk.keys, used)).state is State.READY
+    assert desk.claim() == [used]
     desk.advance(40_000)
-    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False, 0)
+    assert desk.run(letters.restore(desk.keys, [expired], 1000)) == (0, False, 0)
     assert desk.members("dead") == []
+    desk.finish([used])
+    (new,) = die(desk, "ValueError")
+    desk.run(discard(desk.keys, [new], undo_ms=60_000))
+    assert desk.run(letters.discarded(desk.keys)) == [new], "what was discarded long ago leaves the bin"
 
 
 def test_a_dead_letter_for_which_there_is_no_room_stays_in_the_bin(desk: Desk) -> None:
@@ -306,22 +300,6 @@ def test_a_dead_letter_for_which_there_is_no_room_stays_in_the_bin(desk: Desk) -
     assert desk.run(letters.restore(desk.keys, [old], 4)) == (1, False, 0)
     assert desk.members("dead")[0] == old
     assert "dropped" not in desk.stats().totals
-
-
-def test_a_dead_letter_whose_id_is_in_use_again_is_not_restored(desk: Desk) -> None:
-    (id,) = die(desk, "ValueError")
-    desk.run(discard(desk.keys, [id], undo_ms=60_000))
-    desk.push_one(id=id)
-    assert desk.run(letters.restore(desk.keys, [id], 1000)) == (0, False, 0)
-    assert desk.run(look(desk.keys, id)).state is State.READY
-
-
-def test_what_was_discarded_long_ago_leaves_the_bin(desk: Desk) -> None:
-    old, new = die(desk, "ValueError", "ValueError")
-    desk.run(discard(desk.keys, [old], undo_ms=60_000))
-    desk.advance(61_000)
-    desk.run(discard(desk.keys, [new], undo_ms=60_000))
-    assert desk.run(letters.discarded(desk.keys)) == [new]
 
 
 @pytest.mark.parametrize("policy", ["w", "c"])
@@ -393,9 +371,9 @@ def test_a_dead_letter_that_jobs_wait_for_is_not_replaced(desk: Desk) -> None:
 # --- bury
 
 
-def test_imported_dead_letters_are_filed_each_once(desk: Desk) -> None:
+def test_imported_dead_letters_are_filed_each_once_up_to_the_limit(desk: Desk) -> None:
+    (dead,) = die(desk, "ValueError")
     (living,) = desk.push("{}")
-    (dead,) = die_behind(desk, living)
     rows = [(new_id(), 5000 + n, record_of()) for n in range(3)]
     assert bury(desk, *rows, (living, 1, record_of()), (dead, 1, record_of())) == [True] * 3 + [False] * 2
     assert bury(desk, *rows) == [False] * 3
@@ -403,20 +381,9 @@ def test_imported_dead_letters_are_filed_each_once(desk: Desk) -> None:
     assert set(in_group(desk, VALUE)) == {dead, *(row[0] for row in rows)}
     assert desk.stats().totals["imported"] == 3
     assert 0 < desk.ask("PTTL", f"ended:{rows[0][0]}") <= DAY
-
-
-def die_behind(desk: Desk, other: str) -> list[str]:
-    (id,) = desk.push(BODY.decode())
-    assert desk.claim(2) == [other, id]
-    desk.turn(0, moved(id, "dead", text=record_of(), ms=7 * DAY))
-    desk.turn(0, moved(other, "back"))
-    return [id]
-
-
-def test_dead_letters_in_the_bin_are_not_imported_again(desk: Desk) -> None:
-    (id,) = die(desk, "ValueError")
-    desk.run(discard(desk.keys, [id], undo_ms=60_000))
-    assert bury(desk, (id, 1, record_of())) == [False]
+    more = [(new_id(), 6000 + n, record_of()) for n in range(3)]
+    bury(desk, *more, dead_max=5)
+    assert desk.members("dead") == [*(row[0] for row in (*rows[2:], *more)), dead] == in_group(desk, VALUE)
 
 
 def test_data_carried_by_an_imported_dead_letter_expires_with_it(desk: Desk) -> None:
@@ -437,12 +404,6 @@ def test_data_carried_by_an_imported_dead_letter_expires_with_it(desk: Desk) -> 
         assert desk.ask("HGET", f"carried:{living}", "claim") == b"its own"
 
 
-def test_what_is_filed_keeps_to_the_limit(desk: Desk) -> None:
-    rows = [(new_id(), 5000 + n, record_of()) for n in range(8)]
-    bury(desk, *rows, dead_max=5)
-    assert desk.members("dead") == [row[0] for row in rows[3:]] == in_group(desk, VALUE)
-
-
 # --- lead
 
 
@@ -455,24 +416,19 @@ def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
     run = Replay(Ids()(), total=9)
     assert lead(desk, "note", run) == (False, False, None), "it was not taken"
     assert lead(desk, "take", run) == (True, False, None)
-    assert lead(desk, "take", run)[0], "told again"
+    assert lead(desk, "take", run)[0], "again"
     assert lead(desk, "take", run, "other") == (False, False, run)
     assert lead(desk, "note", Replay(run.id, total=9, retried=1))[0]
     assert not lead(desk, "note", run, "other")[0]
     desk.advance(SILENT_MS)
     said, _, before = lead(desk, "take", run, "other")
-    assert said and before is not None and before.retried == 1, "the silent one's last word counts"
+    assert said and before is not None and before.retried == 1, "the last note of the silent one counts"
     assert not lead(desk, "note", run)[0], "a worker taken for dead leads no more"
     found = desk.run(replays.one(desk.keys, run.id))
     assert (found.retried, found.is_led) == (1, True)
-
-
-def test_a_replay_that_ended_has_no_leader_and_can_be_taken_at_once(desk: Desk) -> None:
-    run = Replay(Ids()())
-    lead(desk, "take", run)
-    assert lead(desk, "end", Replay(run.id, state="stopped"))[0]
+    assert lead(desk, "end", Replay(run.id, state="stopped"), "other")[0]
     assert not desk.run(replays.one(desk.keys, run.id)).is_led
-    assert lead(desk, "take", run, "other")[0]
+    assert lead(desk, "take", run)[0], "one that ended can be taken at once"
 
 
 def test_a_request_to_stop_a_replay_reaches_its_leader_once(desk: Desk) -> None:
@@ -498,9 +454,6 @@ def test_replays_are_remembered_for_a_week_the_newest_hundred(desk: Desk) -> Non
         assert 6 * DAY < desk.ask("PTTL", key) <= 7 * DAY
     newest = desk.run(replays.newest(desk.keys, 5))
     assert len(newest) == 5 and {run.id for run in newest} <= set(ids)
-
-
-def test_a_malformed_entry_is_not_listed_as_a_replay(desk: Desk) -> None:
     desk.ask("HSET", f"replay:{UNKNOWN}", "text", json.dumps({"id": 5}))
     desk.ask("PEXPIRE", f"replay:{UNKNOWN}", 60_000)
-    assert desk.run(replays.one(desk.keys, UNKNOWN)) is None
+    assert desk.run(replays.one(desk.keys, UNKNOWN)) is None, "a malformed entry is none"

@@ -74,60 +74,40 @@ def test_an_edge_that_is_added_twice_is_reported_once(desk: Desk) -> None:
     assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
 
 
-def test_adding_an_edge_to_a_done_parent_answers_done_and_keeps_no_edge(desk: Desk) -> None:
-    (parent,) = desk.push()
-    end(desk, parent, "kept")
-    before = everything(desk)
-    for _ in range(2):
-        assert desk.run(follow(desk.keys, parent, [Edge(new_id(), "default")])) == ("done", 2)
-    assert everything(desk) == before
-
-
-@pytest.mark.parametrize("how", ["dead", "expired", "cancelled"])
-def test_a_parent_that_failed_keeps_the_edge_in_its_record_and_brings_it_back(desk: Desk, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "number"), [("dead", 2), ("expired", 2), ("cancelled", 2), ("cancelled before it started", 0)]
+)
+def test_a_parent_that_failed_keeps_the_edge_in_its_record_and_brings_it_back(
+    desk: Desk, how: str, number: int
+) -> None:
     (parent,) = desk.push(BODY)
-    end(desk, parent, how)
-    ttl = desk.ask("PTTL", f"ended:{parent}")
+    if number:
+        end(desk, parent, how)
+    else:
+        cancelling(desk, parent)
+    ttl, state = desk.ask("PTTL", f"ended:{parent}"), how.split()[0]
     edges = [Edge(new_id(), "default"), Edge(new_id(), ODD, "r", 3)]
     for edge in edges:
-        assert desk.run(follow(desk.keys, parent, [edge])) == (how, 2)
+        assert desk.run(follow(desk.keys, parent, [edge])) == (state, number)
     assert 0 < desk.ask("PTTL", f"ended:{parent}") <= ttl
     seen = desk.run(look(desk.keys, parent))
-    assert (seen.state, seen.body) == (State(how), BODY.encode()), "the record is as readable as before"
+    assert (seen.state, seen.body) == (State(state), BODY.encode()), "the record is as readable as before"
     assert reviving(desk, parent) == 2, "there is something to relay"
     assert desk.ask("HGET", "waiters", parent).decode() == " ".join(map(str, edges))
-    assert outbox(desk) == {f"{parent}.3": f"revived 3 {parent}\n{' '.join(map(str, edges))}\n"}
+    revived = f"revived {number + 1} {parent}\n{' '.join(map(str, edges))}\n"
+    assert outbox(desk) == {f"{parent}.{number + 1}": revived}, "the number grows with each life"
 
 
-def test_a_parent_that_was_cancelled_before_it_started_has_the_number_of_no_token(desk: Desk) -> None:
-    (parent,) = desk.push(BODY)
-    cancelling(desk, parent)
-    edge = Edge(new_id(), "default")
-    assert desk.run(follow(desk.keys, parent, [edge])) == ("cancelled", 0)
-    assert reviving(desk, parent) == 2
-    assert list(outbox(desk)) == [f"{parent}.1"]
-
-
-def test_numbers_grow_over_the_lives_of_a_parent(desk: Desk) -> None:
-    (parent,) = desk.push(BODY)
-    desk.run(follow(desk.keys, parent, [Edge(new_id(), "default")]))
-    numbers = []
-    for _ in range(3):
-        end(desk, parent, "dead")
-        reviving(desk, parent)
-        numbers += sorted(int(id.partition(".")[2]) for id in outbox(desk))
-        relayed(desk)
-    assert numbers == sorted(set(numbers))
-
-
-def test_adding_an_edge_to_an_unknown_parent_answers_unknown_and_keeps_nothing(desk: Desk) -> None:
-    (gone,) = desk.push()
+def test_adding_an_edge_to_an_unknown_or_done_parent_keeps_nothing(desk: Desk) -> None:
+    gone, done, known = desk.push("{}", "{}", "{}")
     end(desk, gone, "plain")
-    (known,) = desk.push()
+    end(desk, done, "kept")
     edge = Edge(new_id(), "default")
-    found = [desk.run(follow(desk.keys, parent, [edge])) for parent in (new_id(), known, gone)]
-    assert found == [("unknown", 0), ("", 0), ("unknown", 0)]
-    assert desk.ask("HKEYS", "waiters") == [known.encode()]
+    for _ in range(2):
+        found = [desk.run(follow(desk.keys, parent, [edge])) for parent in (new_id(), known, gone, done)]
+        assert found == [("unknown", 0), ("", 0), ("unknown", 0), ("done", 2)]
+        assert desk.ask("HKEYS", "waiters") == [known.encode()]
+    assert desk.record(done) == b'{"state":"done"}'
 
 
 def test_an_open_workflow_is_followed_like_a_job_and_a_closed_one_keeps_the_edge(desk: Desk) -> None:
@@ -157,6 +137,13 @@ BECOMES = {
 @pytest.mark.parametrize("state", ENDS)
 @pytest.mark.parametrize("policy", BECOMES)
 def test_a_child_is_released_cancelled_or_kept_waiting_by_its_policy(desk: Desk, policy: str, state: str) -> None:
+    """One of two parents decides only where it forbids."""
+    both = waiting(desk, 2)
+    report(desk, both, state, policy=policy)
+    assert state_of(desk, both) == ("cancelled" if BECOMES[policy][state] == "cancelled" else "waiting")
+    report(desk, both, "done", parent=OTHER)
+    assert state_of(desk, both) == BECOMES[policy][state]
+    desk.run(clear(desk.keys))
     child = waiting(desk)
     report(desk, child, state, policy=policy)
     assert state_of(desk, child) == BECOMES[policy][state]
@@ -166,16 +153,6 @@ def test_a_child_is_released_cancelled_or_kept_waiting_by_its_policy(desk: Desk,
     assert everything(desk) == before, "heard again it changes nothing"
     stats = desk.stats()
     assert stats.living == (0 if BECOMES[policy][state] == "cancelled" else 1)
-
-
-@pytest.mark.parametrize("state", ENDS)
-@pytest.mark.parametrize("policy", BECOMES)
-def test_one_of_two_parents_decides_only_where_it_forbids(desk: Desk, policy: str, state: str) -> None:
-    child = waiting(desk, 2)
-    report(desk, child, state, policy=policy)
-    assert state_of(desk, child) == ("cancelled" if BECOMES[policy][state] == "cancelled" else "waiting")
-    report(desk, child, "done", parent=OTHER)
-    assert state_of(desk, child) == BECOMES[policy][state]
 
 
 @pytest.mark.parametrize(("policy", "small"), [("C", "c"), ("N", "n")])
@@ -219,28 +196,13 @@ def test_a_child_cancelled_by_one_parent_still_receives_reports_of_the_other(des
     report(desk, child, "revived", 3)
     assert (state_of(desk, child), bag(desk, child)["open"]) == ("waiting", "1")
     assert desk.ask("PTTL", f"carried:{child}") == -1
-    report(desk, child, "done", 6)
-    assert state_of(desk, child) == "ready"
-    end(desk, child, "plain")
-
-
-def test_a_child_that_was_cut_by_two_parents_needs_both_of_them_back(desk: Desk) -> None:
-    child = waiting(desk, 2)
-    report(desk, child, "dead", 2)
-    report(desk, child, "expired", 2, parent=OTHER)
-    report(desk, child, "revived", 3)
+    report(desk, child, "dead", 4)
     assert state_of(desk, child) == "cancelled"
-    report(desk, child, "revived", 3, parent=OTHER)
-    assert state_of(desk, child) == "waiting"
-
-
-def test_a_cancelled_child_runs_when_done_arrives_before_the_revival_of_its_parent(desk: Desk) -> None:
-    child = waiting(desk)
-    report(desk, child, "dead", 2)
     report(desk, child, "done", 6)
     assert state_of(desk, child) == "ready"
-    report(desk, child, "revived", 3)
-    assert state_of(desk, child) == "ready"
+    report(desk, child, "revived", 5)
+    assert state_of(desk, child) == "ready", "it was done before its revival was reported"
+    end(desk, child, "plain")
 
 
 def test_the_record_of_a_cancelled_child_names_the_parent(desk: Desk) -> None:
@@ -271,9 +233,6 @@ def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
     record = desk.run(look(desk.keys, child)).record
     assert [attempt.message for attempt in record.story.attempts] == [f"it depends on {PARENT}, which is expired"]
     assert (record.reason, record.runs) == ("dependency_failed", 0)
-
-
-def test_a_report_that_cancels_nothing_is_not_named_as_the_cause_of_another_cancellation(desk: Desk) -> None:
     one, other = waiting(desk), waiting(desk)
     desk.run(hear(desk.keys, [Report(one, PARENT, 2, "dead"), Report(other, OTHER, 2, "cancelled")], 1000))
     for child, parent, state in ((one, PARENT, "dead"), (other, OTHER, "cancelled")):
@@ -326,22 +285,17 @@ def test_what_depends_on_a_cut_child_is_cut_and_comes_back_with_it(desk: Desk) -
     assert desk.stats().living == 0
 
 
-def test_a_named_child_gives_its_name_free_when_it_is_cut_and_takes_it_again(desk: Desk) -> None:
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_named_child_gives_its_name_free_when_it_is_cut_and_takes_it_again(desk: Desk, taken: bool) -> None:
+    """Unless it is in use."""
     child = waiting(desk, name="only", scope="until_done")
     assert desk.push_one(name="only", scope="until_done") == child
     report(desk, child, "dead", 2)
     assert desk.ask("EXISTS", "names") == 0
+    owner = desk.push_one(name="only", scope="until_done") if taken else child
+    assert (owner != child) is taken
     report(desk, child, "revived", 3)
-    assert desk.ask("HGET", "names", "only") == child.encode()
-
-
-def test_a_revived_child_does_not_take_back_a_name_that_is_in_use(desk: Desk) -> None:
-    child = waiting(desk, name="only", scope="until_done")
-    report(desk, child, "dead", 2)
-    other = desk.push_one(name="only", scope="until_done")
-    assert other != child
-    report(desk, child, "revived", 3)
-    assert desk.ask("HGET", "names", "only") == other.encode()
+    assert desk.ask("HGET", "names", "only") == owner.encode()
 
 
 def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(desk: Desk) -> None:
@@ -353,22 +307,19 @@ def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(des
     assert desk.claim() == [urgent]
 
 
-def test_a_delay_counts_from_the_moment_the_child_is_let_go(desk: Desk) -> None:
+def test_a_delay_counts_from_the_moment_the_child_is_let_go_and_a_chosen_time_is_kept(desk: Desk) -> None:
+    now = desk.now_ms
     child = waiting(desk, priority=3, when="+60000", group="g", weight=0.5)
+    later, past = waiting(desk, when=str(now + 900_000)), waiting(desk, when=str(now + 60_000))
     desk.advance(120_000)
-    report(desk, child, "done")
+    for one in (child, later, past):
+        report(desk, one, "done")
     assert desk.score("scheduled", child) == (desk.now_ms + 60_000) * 1024 + 3
+    assert desk.score("scheduled", later) == (now + 900_000) * 1024 + 100
     assert desk.ask("HGET", "groups", child) == b"0.5 g"
-    assert desk.claim() == []
+    assert desk.claim(5) == [past]
     desk.advance(60_001)
-    assert desk.claim() == [child]
-
-
-@pytest.mark.parametrize(("ahead_ms", "state"), [(60_000, "scheduled"), (-60_000, "ready")])
-def test_a_time_that_was_chosen_is_kept(desk: Desk, ahead_ms: int, state: str) -> None:
-    child = waiting(desk, when=str(desk.turn(0).now_ms + ahead_ms))
-    report(desk, child, "done")
-    assert state_of(desk, child) == state
+    assert desk.claim(5) == [child]
 
 
 @pytest.mark.parametrize("when", ["", "+60000"])
@@ -408,11 +359,14 @@ def test_a_child_that_was_cut_cannot_be_revived_as_long_as_a_parent_forbids_it_t
     child = waiting(desk, 2)
     report(desk, child, "dead", 2)
     report(desk, child, "expired", 2, parent=OTHER)
+    before = everything(desk)
+    desk.advance(5000)
     for _ in range(2):
         assert reviving(desk, child) == -1
-        assert (state_of(desk, child), child in desk.members("cancelled")) == ("cancelled", True)
+        assert everything(desk) == before, "also its place in the list"
     report(desk, child, "revived", 3)
     assert reviving(desk, child) == -1, "the other one forbids it still"
+    assert state_of(desk, child) == "cancelled"
     report(desk, child, "revived", 3, parent=OTHER)
     assert (state_of(desk, child), reviving(desk, child)) == ("waiting", 0)
 
@@ -428,16 +382,6 @@ def test_a_child_cancelled_by_hand_cannot_be_revived_after_a_parent_failed(desk:
     assert state_of(desk, child) == "waiting"
     report(desk, child, "done", 6)
     assert state_of(desk, child) == "ready"
-
-
-def test_a_revival_that_is_refused_changes_nothing(desk: Desk) -> None:
-    child = waiting(desk)
-    report(desk, child, "dead", 2)
-    before = everything(desk)
-    desk.advance(5000)
-    assert reviving(desk, child) == -1
-    assert everything(desk) == before, "also its place in the list"
-    assert desk.ask("PTTL", "cancelled") > 0
 
 
 def test_a_waiting_job_is_counted_looked_at_and_cleared(desk: Desk) -> None:
@@ -493,7 +437,7 @@ def test_a_result_that_is_lacking_is_marked_with_the_reason(desk: Desk, record: 
 # --- in any order
 
 
-# What may become of a parent, told in this order: (state, number). The last one counts.
+# What may become of a parent, reported in this order: (state, number). The last one counts.
 LIVES: list[list[tuple[str, int]]] = [
     [("done", 2)],
     [("dead", 2)],
@@ -517,12 +461,12 @@ def test_outbox_messages_in_any_order_and_number_lead_to_the_same_state(desk: De
     for parent, life, policy in zip(parents, lives, policies, strict=True):
         edges = f">{policy}:{child}default >n:{flow}default"
         written += [(f"{parent}.{n}", f"{state} {n} {parent}\n{edges}\n".encode()) for state, n in life]
-    told_now = written * chance.randint(1, 3)
-    chance.shuffle(told_now)
-    while told_now:
-        some = chance.randint(1, len(told_now))
-        desk.run(deliver(lambda _: desk.keys, told_now[:some], 1000))
-        told_now = told_now[some:]
+    left = written * chance.randint(1, 3)
+    chance.shuffle(left)
+    while left:
+        some = chance.randint(1, len(left))
+        desk.run(deliver(lambda _: desk.keys, left[:some], 1000))
+        left = left[some:]
 
     last = [life[-1][0] for life in lives]
     failed = [p for p, state in zip(policies, last, strict=True) if state not in ("done", "revived")]

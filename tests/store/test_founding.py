@@ -49,16 +49,11 @@ def founding(desk: Desk, flow: str, *gates: str) -> tuple[int, bool]:
 # --- the scripts
 
 
-def test_a_workflow_that_is_not_founded_yet_expires(desk: Desk) -> None:
-    flow = founded(desk, 2, gated=True)
-    assert stands(desk, flow) == ("draft", "", "3"), "its members and its gate"
-    assert GATE_MS < desk.ask("PTTL", f"carried:{flow}") <= 2 * GATE_MS
-    assert outbox(desk) == {}, "a workflow that is not founded needs no outbox message to end"
-    assert desk.ask("PTTL", f"carried:{founded(desk, 1)}") == -1
-
-
 def test_a_workflow_that_is_founded_has_no_end_and_its_start_is_written_in_the_same_step(desk: Desk) -> None:
     flow = founded(desk, 1, gated=True)
+    assert stands(desk, flow) == ("draft", "", "2"), "its member and its gate"
+    assert GATE_MS < desk.ask("PTTL", f"carried:{flow}") <= 2 * GATE_MS
+    assert outbox(desk) == {}, "a workflow that is not founded needs no outbox message to end"
     (member,) = member_of(desk, flow)
     assert founding(desk, flow, gate_of(member)) == (1, True)
     assert desk.ask("PTTL", f"carried:{flow}") == -1
@@ -71,18 +66,15 @@ def test_a_workflow_that_is_founded_has_no_end_and_its_start_is_written_in_the_s
     assert (state_of(desk, member), outbox(desk)) == ("ready", {})
 
 
-def test_a_late_founding_changes_nothing_and_starts_nothing(desk: Desk) -> None:
-    flow = new_id()
+def test_only_a_report_that_changes_something_counts_and_asks_for_the_start(desk: Desk) -> None:
     before = everything(desk)
-    assert founding(desk, flow, gate_of(new_id())) == (0, False)
-    assert everything(desk) == before
-
-
-def test_only_a_report_that_changes_something_asks_for_the_start(desk: Desk) -> None:
-    child = waiting(desk, 2)
-    report(desk, child, "done")
+    assert founding(desk, new_id(), gate_of(new_id())) == (0, False)
+    assert everything(desk) == before, "a late founding changes nothing"
+    first, second = waiting(desk, 2), waiting(desk, 2)
+    reports = opened([first, second, new_id(), first])
+    assert desk.run(hear(desk.keys, reports, 1000)) == (2, False)
+    assert desk.run(hear(desk.keys, reports, 1000, start="start\n")) == (0, False)
     assert desk.run(hear(desk.keys, [], 1000, start="start\n")) == (0, False)
-    assert report(desk, child, "done") is False
     assert outbox(desk) == {}
 
 
@@ -105,13 +97,13 @@ def test_jobs_that_wait_for_a_workflow_before_its_founding_are_kept(desk: Desk) 
     callback, other = waiting(desk), waiting(desk)
     flow = founded(desk, 1, Edge(callback, "default"), gated=True)
     state, _ = desk.run(follow(desk.keys, flow, [Edge(other, "default")]))
-    is_told = desk.run(attach(desk.keys, flow, b"in"))
+    found = desk.run(attach(desk.keys, flow, b"in"))
     founding(desk, flow)
     relayed(desk)
     noted = desk.ask("HGET", "waiters", flow).decode().split()
     assert str(Edge(callback, "default")) in noted
     assert state == "unknown" or str(Edge(other, "default")) in noted
-    assert is_told is None or "in" in noted
+    assert found is None or "in" in noted
     report(desk, flow, "done", policy="n")
     relayed(desk)
 
@@ -126,13 +118,6 @@ def test_jobs_that_wait_for_a_workflow_that_is_never_founded_leave_nothing(
     found = leaks(server, app.name)
     desk.ask("DEL", "waiters")
     assert found == []
-
-
-def test_hear_returns_how_many_reports_changed_something(desk: Desk) -> None:
-    first, second = waiting(desk, 2), waiting(desk, 2)
-    reports = opened([first, second, new_id(), first])
-    assert desk.run(hear(desk.keys, reports, 1000)) == (2, False)
-    assert desk.run(hear(desk.keys, reports, 1000)) == (0, False)
 
 
 def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancelled(desk: Desk) -> None:
@@ -261,11 +246,11 @@ def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Re
 @pytest.mark.parametrize("before", ["push_rich", "hear"])
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow_runs(
-    late_app: Relevo, desks: list[Desk], before: str, is_gone: bool
+    late_app: Relevo, desks: list[Desk], server: Server, before: str, is_gone: bool
 ) -> None:
     """Never is a workflow open for ever, wherever its maker stood."""
     with pytest.raises(ServerUnavailable, match="storing the workflow took too long: its parts were given up"):
-        made_slowly(late_app, desks, before, GATE_MS + 1, is_gone=is_gone)
+        made_slowly(late_app, desks, before, GATE_MS + 1, is_gone=is_gone, is_watched=True)
     desks[0].advance(GATE_MS + 1)
     late_app.run(late_app.relay("default", "other"))
     for desk in desks:
@@ -273,13 +258,6 @@ def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow
         assert (stats.living, outbox(desk)) == (0, {})
         assert stats.totals.get("done") is None, "no callback ran either"
     remove_flows(desks[0])
-
-
-def test_a_workflow_that_was_never_founded_leaves_nothing_behind(
-    late_app: Relevo, desks: list[Desk], server: Server
-) -> None:
-    with pytest.raises(ServerUnavailable):
-        made_slowly(late_app, desks, "hear", GATE_MS + 1, is_gone=True, is_watched=True)
     assert leaks(server, late_app.name) == []
 
 

@@ -305,6 +305,8 @@ def test_a_workflow_keeps_a_list_of_members_that_joined_late(desk: Desk) -> None
     assert bag(desk, flow)["life"] == "open"
     report(desk, flow, "dead", policy="N", parent=id)
     assert bag(desk, flow)["state"] == "dead"
+    report(desk, flow, "revived", 3, policy="N", parent=id)
+    assert desk.run(expect(desk.keys, flow, id, [(new_id(), "default", "task")])) is True, "it may bring others"
 
 
 @pytest.mark.parametrize("late", ["freed", "closed", "unknown", "heard"])
@@ -338,13 +340,6 @@ def test_a_revived_job_waits_for_members_that_joined_since(desk: Desk) -> None:
     assert state_of(desk, child) == "ready"
 
 
-def test_a_member_that_lives_again_may_bring_others(desk: Desk) -> None:
-    flow = workflow(desk, 1)
-    report(desk, flow, "dead", 2, policy="n")
-    report(desk, flow, "revived", 3, policy="n")
-    assert desk.run(expect(desk.keys, flow, PARENT, [(new_id(), "default", "task")])) is True
-
-
 def test_a_late_member_that_never_came_to_be_is_not_missed(desk: Desk) -> None:
     flow, id = workflow(desk, 1), new_id()
     desk.run(expect(desk.keys, flow, PARENT, [(id, "default", "task")]))
@@ -354,10 +349,7 @@ def test_a_late_member_that_never_came_to_be_is_not_missed(desk: Desk) -> None:
     assert (known["state"], known["n:done"], known["bad"]) == ("done", "1", "0")
     assert known[f"h:{id}"].startswith("0 0 0 excused ")
     assert "n:cancelled" not in known, "it is not counted"
-
-
-def test_a_job_does_not_miss_a_late_member_that_never_came_to_be(desk: Desk) -> None:
-    child, id = waiting(desk, 1, takes="1"), new_id()
+    child = waiting(desk, 1, takes="1")
     desk.run(expect(desk.keys, child, PARENT, [(id, "default", "task")]))
     report(desk, child, "lapsed", 0, policy="C", parent=id)
     assert (state_of(desk, child), bag(desk, child)["open"], bag(desk, child)["bad"]) == ("waiting", "1", "0")

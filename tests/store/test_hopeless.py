@@ -18,8 +18,6 @@ from tests.store.desk import Desk, new_id
 from tests.store.kin import (
     BODY,
     KEEP_MS,
-    PARENT,
-    bag,
     cancelling,
     child_of,
     end,
@@ -137,7 +135,7 @@ def test_dependents_of_a_cleared_job_are_cancelled(
 
 
 @pytest.mark.parametrize("how", ["turn", "cancel", "hear"])
-@pytest.mark.parametrize("children", [1, 3])
+@pytest.mark.parametrize("children", [1, 150])  # more than a glance at the beginning of the record would show
 def test_what_waits_for_a_record_that_is_dropped_to_make_room_ends_at_once(desk: Desk, how: str, children: int) -> None:
     parent = desk.push_one(BODY)
     ids = [child_of(desk, parent, policy="w") for _ in range(children)]
@@ -164,19 +162,6 @@ def test_what_waits_for_a_record_that_is_dropped_to_make_room_ends_at_once(desk:
     relayed(desk)
     assert [state_of(desk, child) for child in ids] == ["cancelled"] * children
     assert outbox(desk) == {}
-
-
-def test_many_wait_for_a_record_that_is_dropped_to_make_room(desk: Desk) -> None:
-    """More than a glance at the beginning of the record would show."""
-    parent = desk.push_one(BODY)
-    ids = [waiting(desk) for _ in range(150)]
-    desk.run(follow(desk.keys, parent, [Edge(child, "default", "w") for child in ids]))
-    cancelling(desk, parent)
-    relayed(desk)
-    cancelling(desk, desk.push_one(BODY), dead_max=1)
-    assert desk.record(parent) is None
-    assert relayed(desk) == 1
-    assert {state_of(desk, child) for child in ids} == {"cancelled"}
 
 
 @pytest.mark.parametrize("joins", ["before", "after"])
@@ -208,15 +193,7 @@ def test_a_workflow_that_opens_again_in_time_is_waited_for_without_a_limit(desk:
     relayed(desk)
     assert (state_of(desk, child), outbox(desk)) == ("waiting", {})
     report(desk, flow, "done", 6, policy="n")
-    relayed(desk)
-    assert state_of(desk, child) == "ready"
-
-
-def test_a_workflow_that_went_well_sets_no_limit(desk: Desk) -> None:
-    child = waiting(desk)
-    flow = workflow(desk, 1, Edge(child, "default", "w"))
-    report(desk, flow, "done", policy="n")
-    assert list(outbox(desk)) == [f"{flow}.1"]
+    assert list(outbox(desk)) == [f"{flow}.3"], "one that went well sets no limit"
     relayed(desk)
     assert state_of(desk, child) == "ready"
 
@@ -236,15 +213,6 @@ def test_no_job_waits_for_data_without_its_job(desk: Desk, life: str) -> None:
     assert everything(desk) == before
 
 
-def test_no_job_waits_for_a_cancelled_one_whose_record_was_dropped(desk: Desk) -> None:
-    child = waiting(desk)
-    report(desk, child, "dead")
-    cancelling(desk, desk.push_one(BODY), dead_max=1)
-    assert bag(desk, child)["life"] == "cut"
-    assert desk.run(follow(desk.keys, child, [Edge(PARENT, "default")])) == ("unknown", 0)
-    assert desk.run(attach(desk.keys, child, b"in")) is None
-
-
 # --- as people meet it
 
 
@@ -253,18 +221,14 @@ def test_retrying_a_job_whose_parent_failed_names_the_parent(desk: Desk, app: Re
     child = child_of(desk, parent)
     end(desk, parent, "dead")
     relayed(desk)
-    with pytest.raises(JobError, match=f"job {child} cannot run again by itself: a job that it depends on has failed"):
+    refused = f"job {child} cannot run again by itself: a job that it depends on has failed"
+    with pytest.raises(JobError, match=refused):
         Job(app, child, "default").retry()
     assert state_of(desk, child) == "cancelled"
     assert Job(app, parent, "default").retry() is True
     assert state_of(desk, child) == "waiting"
-
-
-def test_a_cut_job_can_be_retried_no_more_after_its_parent_was_forgotten(desk: Desk, app: Relevo) -> None:
-    parent = desk.push_one(BODY)
-    child = child_of(desk, parent)
     end(desk, parent, "dead")
     relayed(desk)
     desk.run(discard(desk.keys, [parent]))
-    with pytest.raises(JobError, match="cannot run again by itself"):
+    with pytest.raises(JobError, match=refused):
         Job(app, child, "default").retry()

@@ -14,9 +14,9 @@ from relevo.store.edges import Edge, Report
 from relevo.store.jobs import Claim, attach, cancel, discard, look, readable, revive
 from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_plain, push_rich
-from relevo.store.queues import page
+from relevo.store.queues import clear, page
 from relevo.store.relay import hear, relay
-from relevo.store.turns import Settled, note
+from relevo.store.turns import note
 from relevo.store.whereabouts import of_ended
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
@@ -41,34 +41,22 @@ def test_a_job_that_was_never_stored_is_unknown(desk: Desk) -> None:
     assert (seen.id, seen.state, seen.body, seen.record) == (UNKNOWN, State.UNKNOWN, b"", None)
 
 
-def test_a_look_at_a_ready_job(desk: Desk) -> None:
+def test_a_look_at_a_living_job_shows_its_state_times_claim_and_story(desk: Desk) -> None:
+    def seen(id: str) -> Any:
+        found = desk.run(look(desk.keys, id))
+        return found.state, found.due_ms, found.claim
+
     (id,) = desk.push(BODY)
-    seen = desk.run(look(desk.keys, id))
-    assert (seen.state, seen.envelope.target, seen.due_ms, seen.claim) == (State.READY, "shop.charge", None, None)
-
-
-def test_a_look_at_a_scheduled_job(desk: Desk) -> None:
-    due = desk.turn(0).now_ms + 60_000
-    id = desk.push_one(BODY, when=str(due), priority=1023)
-    seen = desk.run(look(desk.keys, id))
-    assert (seen.state, seen.due_ms) == (State.SCHEDULED, due)
-
-
-def test_a_look_at_a_running_job(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    found = desk.turn(1, worker="w1", lease_ms=20_000)
-    seen = desk.run(look(desk.keys, id))
-    assert (seen.state, seen.due_ms) == (State.RUNNING, found.now_ms + 20_000)
-    assert seen.claim == Claim(1, "w1", found.now_ms)
-
-
-def test_a_look_at_a_job_that_failed_before_shows_its_story(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    desk.claim()
+    assert seen(id) == (State.READY, None, None)
+    assert desk.run(look(desk.keys, id)).envelope.target == "shop.charge"
+    due = desk.now_ms + 60_000
+    assert seen(desk.push_one(BODY, when=str(due), priority=1023)) == (State.SCHEDULED, due, None)
+    now = desk.turn(1, worker="w1", lease_ms=20_000).now_ms
+    assert seen(id) == (State.RUNNING, now + 20_000, Claim(1, "w1", now))
     desk.turn(0, moved(id, "retry", ms=60_000, text=b'{"attempts":[{"how":"failed"}],"spent":1}'))
-    seen = desk.run(look(desk.keys, id))
-    assert (seen.state, seen.story.spent, seen.story.attempts[0].how) == (State.SCHEDULED, 1, "failed")
-    assert seen.claim is not None
+    assert seen(id) == (State.SCHEDULED, due, Claim(1, "w1", now))
+    story = desk.run(look(desk.keys, id)).story
+    assert (story.spent, story.attempts[0].how) == (1, "failed")
 
 
 @pytest.mark.parametrize("verb", ["done", "dead", "cancelled", "expired"])
@@ -97,19 +85,14 @@ def test_waiting_for_a_job_notes_each_inbox_once(desk: Desk) -> None:
     assert desk.ask("HGET", "waiters", id) == b"in1 in2 in"
 
 
-def test_waiting_for_a_job_that_has_ended_gives_its_record(desk: Desk) -> None:
-    (id,) = desk.push()
-    end(desk, id)
-    record = desk.run(attach(desk.keys, id, b"in"))
+def test_waiting_for_an_ended_job_gives_its_record_and_for_an_unknown_one_leaves_nothing(desk: Desk) -> None:
+    ended, gone = desk.push("{}", "{}")
+    end(desk, ended)
+    desk.finish([gone])
+    record = desk.run(attach(desk.keys, ended, b"in"))
     assert (record.state, record.reason) == (State.DEAD, "permanent")
-    assert desk.ask("EXISTS", "waiters") == 0
-
-
-def test_waiting_for_an_unknown_job_leaves_nothing(desk: Desk) -> None:
-    assert desk.run(attach(desk.keys, UNKNOWN, b"in")) is None
-    (id,) = desk.push()
-    desk.drain()
-    assert desk.run(attach(desk.keys, id, b"in")) is None
+    for id in (gone, UNKNOWN):
+        assert desk.run(attach(desk.keys, id, b"in")) is None
     assert desk.ask("EXISTS", "waiters") == 0
 
 
@@ -141,13 +124,6 @@ def test_a_job_that_has_not_started_is_cancelled_at_once(desk: Desk, when: str) 
         assert desk.ask("EXISTS", key) == 0, key
 
 
-def test_a_second_cancel_finds_nothing(desk: Desk) -> None:
-    (id,) = desk.push()
-    assert cancelling(desk, id) == "cancelled"
-    assert cancelling(desk, id) == "unknown"
-    assert desk.stats().totals["cancelled"] == 1
-
-
 def test_many_jobs_are_cancelled_in_one_call_and_each_is_answered(desk: Desk) -> None:
     running, ready = desk.push("{}", "{}")
     desk.claim(1)
@@ -156,45 +132,24 @@ def test_many_jobs_are_cancelled_in_one_call_and_each_is_answered(desk: Desk) ->
     assert desk.run(cancel(desk.keys, rows, 1000)) == (["asked", "unknown", "cancelled", "cancelled", "unknown"], False)
     stats = desk.stats()
     assert (stats.living, stats.cancelled, stats.totals["cancelled"]) == (1, 2, 2)
+    assert desk.record(UNKNOWN) is None
     assert desk.run(cancel(desk.keys, [], 1000)) == ([], False)
 
 
-BODIES = [
-    BODY.encode(),
-    b'{"t":"shop.charge"}',
-    b'{"t":"sh\xc3\xb3p","a":["\xe2\x82\xac","\xf0\x9f\x8e\x89"],"k":{"x":"\\"}"}}',
-    b'{"a":[1],"t":"late"}',
-    b'{"t":"q\\"uote"}',
-    b'{"t":""}',
-]
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_the_record_of_a_cancelled_job_holds_its_body_to_the_byte(desk: Desk, body: bytes) -> None:
-    """The server writes it, so no reader between could have changed it."""
-    id = new_id()
-    desk.run(push_plain(desk.keys, [(id, body)], 100, LEASE_MS))
-    assert cancelling(desk, id) == "cancelled"
-    seen = desk.run(look(desk.keys, id))
-    assert (seen.state, seen.body) == (State.CANCELLED, body)
-    assert seen.record.unreadable == b""
-    assert seen.record.target == json.loads(body)["t"]
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"n", b"no", b"not", b"not json", b'{"t":"x"', b"\xff\xfe", b'{"t":"\xc3"}', bytes(range(256))]
-)
-def test_a_body_that_cannot_be_read_is_kept_as_bytes_when_its_job_is_cancelled(desk: Desk, body: bytes) -> None:
-    id = new_id()
-    desk.run(push_plain(desk.keys, [(id, body)], 100, LEASE_MS))
-    assert cancelling(desk, id) == "cancelled"
-    seen = desk.run(look(desk.keys, id))
-    assert (seen.state, seen.record.unreadable, seen.body) == (State.CANCELLED, body, b"")
-    assert seen.record.target == ("x" if body.startswith(b'{"t":"x"') else "")
-
-
 STRANGE = {
-    # bodies of other programs: whether they are envelopes
+    # bodies, also of other programs: whether they are envelopes
+    "arguments": (BODY.encode(), True),
+    "none": (b'{"t":"shop.charge"}', True),
+    "characters": (b'{"t":"sh\xc3\xb3p","a":["\xe2\x82\xac","\xf0\x9f\x8e\x89"],"k":{"x":"\\"}"}}', True),
+    "another order": (b'{"a":[1],"t":"late"}', True),
+    "a quote": (b'{"t":"q\\"uote"}', True),
+    "no name": (b'{"t":""}', True),
+    "nothing": (b"", False),
+    "one byte": (b"n", False),
+    "text": (b"not json", False),
+    "cut off": (b'{"t":"x"', False),
+    "no utf-8": (b"\xff\xfe", False),
+    "a name that is no utf-8": (b'{"t":"\xc3"}', False),
     "not a number": (b'{"t":"x","a":[NaN]}', False),
     "control characters": (b'{"t":"x","a":["\x01\x1f"]}', False),
     "a control character in the name": (b'{"t":"x\x02y"}', False),
@@ -234,6 +189,9 @@ def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to
         assert seen.state is State.CANCELLED
         assert seen.record.unreadable == listed.record.unreadable == (b"" if is_envelope else body)
         assert seen.body == listed.body == (body if is_envelope else b"")
+        if is_envelope or strange == "cut off":
+            envelope = readable(body)
+            assert seen.record.target == (envelope.target if envelope else "x")
         assert desk.run(of_ended(desk.keys, [id]))[id].state is State.CANCELLED
         assert seen.record.runs == 0
         # dependents are kept in the record, before the body
@@ -244,29 +202,18 @@ def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to
         desk.run(relay(lambda _: desk.keys, ["default"], 1000))
 
 
-def test_cancelling_an_unknown_job_changes_nothing(desk: Desk) -> None:
-    assert cancelling(desk, UNKNOWN) == "unknown"
-    assert desk.record(UNKNOWN) is None
-
-
 def test_the_worker_of_a_running_job_is_called_to_cancel_it(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim(worker="w1")
     assert cancelling(desk, id) == "asked"
     assert desk.bell("w1") == [b"c" + id.encode()]
     assert 0 < desk.ask("TTL", "bell:w1") <= 60
-    assert desk.ask("HGET", "claims", id).endswith(b" c")
+    claim = desk.ask("HGET", "claims", id)
+    assert claim.endswith(b" c")
     seen = desk.run(look(desk.keys, id))
     assert (seen.state, seen.claim.cancel_asked) == (State.RUNNING, True)
-
-
-def test_asking_twice_flags_once(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim(worker="w1")
-    cancelling(desk, id)
-    claim = desk.ask("HGET", "claims", id)
     assert cancelling(desk, id) == "asked"
-    assert desk.ask("HGET", "claims", id) == claim
+    assert desk.ask("HGET", "claims", id) == claim, "asking twice flags once"
     assert desk.finish([id]) == [], "a job that finished before it was stopped is done"
 
 
@@ -293,14 +240,14 @@ def test_a_cancel_frees_only_the_name_that_the_job_holds(desk: Desk) -> None:
 
 def test_a_cancel_is_published_to_the_waiters(desk: Desk, server: Server) -> None:
     (id,) = desk.push()
-    desk.run(attach(desk.keys, id, b"told"))
+    desk.run(attach(desk.keys, id, b"inbox-of-cancelled"))
     with redis.Redis.from_url(server.url, protocol=2) as client, client.pubsub() as sub:
-        sub.subscribe("told")
+        sub.subscribe("inbox-of-cancelled")
         sub.parse_response()
         cancelling(desk, id)
-        told = sub.parse_response()[2]
-        assert told[:20] == id.encode()
-        assert read_record(told[20:]).state is State.CANCELLED
+        heard = sub.parse_response()[2]
+        assert heard[:20] == id.encode()
+        assert read_record(heard[20:]).state is State.CANCELLED
     assert desk.ask("EXISTS", "waiters") == 0
 
 
@@ -311,13 +258,6 @@ def test_only_so_many_cancelled_jobs_are_kept(desk: Desk) -> None:
     stats = desk.stats()
     assert (stats.cancelled, stats.totals["dropped"]) == (2, 2)
     assert sum(desk.record(id) is not None for id in ids) == 2
-
-
-def test_counters_that_were_born_in_a_cancel_have_an_end(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.ask("DEL", "stats")
-    cancelling(desk, id)
-    assert desk.ask("PTTL", "stats") > 0
 
 
 # --- revive
@@ -352,13 +292,6 @@ def test_a_revival_whose_reply_was_lost_counts_when_it_is_asked_again(desk: Desk
     assert desk.stats().totals["revived"] == 1
 
 
-def test_a_revival_that_did_not_come_through_is_made_when_it_is_asked_again(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    end(desk, id, "dead")
-    assert reviving_again(desk, id, 0)[0] == 1
-    assert (desk.stats().ready, desk.stats().totals["revived"]) == (1, 1)
-
-
 def test_what_died_again_since_its_revival_stays_dead_when_that_is_asked_again(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id, "dead")
@@ -369,11 +302,15 @@ def test_what_died_again_since_its_revival_stays_dead_when_that_is_asked_again(d
     assert (desk.members("dead"), desk.stats().totals["revived"]) == ([id], 1)
 
 
-def test_a_repeated_revival_of_a_discarded_job_answers_no(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    end(desk, id, "dead")
-    desk.run(discard(desk.keys, [id]))
-    assert reviving_again(desk, id, 0) == (0, 0)
+def test_a_revival_that_did_not_come_through_is_made_when_it_is_asked_again(desk: Desk) -> None:
+    there, discarded = desk.push(BODY, BODY)
+    desk.claim(2)
+    for id in (there, discarded):
+        desk.turn(0, moved(id, "dead", text=RECORD))
+    desk.run(discard(desk.keys, [discarded]))
+    assert reviving_again(desk, discarded, 0) == (0, 0)
+    assert reviving_again(desk, there, 0)[0] == 1
+    assert (desk.stats().ready, desk.stats().totals["revived"]) == (1, 1)
 
 
 @pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
@@ -390,45 +327,28 @@ def test_an_ended_job_is_revived_once_however_often_it_is_asked(desk: Desk, verb
     assert (found.ids, found.bodies) == ([id.encode()], [BODY.encode()])
 
 
-def test_a_revived_job_keeps_priority_and_group(desk: Desk) -> None:
+def test_a_revived_job_keeps_priority_and_group_and_calls_an_idle_worker(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id)
     for _ in range(3):
         desk.push_one(group="g", priority=7)
+    desk.ask("ZADD", "idle", 10**15, "w1")
     reviving(desk, id, priority=7, group="other")
+    assert desk.bell("w1") == [b""]
     assert id in desk.claim(2)
 
 
-def test_a_job_that_is_done_is_not_revived_and_keeps_its_result(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    desk.claim()
-    desk.turn(0, kept([id]))
-    assert reviving(desk, id) == 0
-    assert desk.record(id) == b'{"state":"done"}'
-    assert desk.stats().done == 1
-
-
-def test_a_living_or_unknown_job_is_not_revived(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    assert reviving(desk, id) == 0
-    assert reviving(desk, UNKNOWN) == 0
-    assert desk.stats().living == 1
-
-
-def test_an_entry_whose_record_has_ended_is_not_revived(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    end(desk, id)
-    desk.ask("DEL", f"ended:{id}")
-    assert reviving(desk, id) == 0
-    assert desk.stats().living == 0
-
-
-def test_a_revived_job_calls_an_idle_worker(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    end(desk, id)
-    desk.wait("w1")
-    reviving(desk, id)
-    assert desk.bell("w1") == [b""]
+def test_a_job_that_is_done_lives_or_has_no_record_is_not_revived(desk: Desk) -> None:
+    done, forgotten = desk.push(BODY, BODY)
+    desk.claim(2)
+    desk.turn(0, kept([done]))
+    desk.turn(0, moved(forgotten, "dead", text=RECORD))
+    desk.ask("DEL", f"ended:{forgotten}")
+    (living,) = desk.push(BODY)
+    for id in (done, forgotten, living, UNKNOWN):
+        assert reviving(desk, id) == 0
+    assert desk.record(done) == b'{"state":"done"}'
+    assert (desk.stats().done, desk.stats().living) == (1, 1)
 
 
 def test_a_worker_that_held_a_job_before_its_death_cannot_settle_its_second_life(desk: Desk) -> None:
@@ -491,14 +411,6 @@ def test_the_token_in_a_record_is_not_taken_from_what_a_task_was_given(desk: Des
     assert desk.turn(1).again[0][0].startswith(b"3 ")
 
 
-def test_counters_that_were_born_in_a_revival_have_an_end(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    end(desk, id)
-    desk.ask("DEL", "stats")
-    reviving(desk, id)
-    assert desk.ask("PTTL", "stats") > 0
-
-
 # --- discard
 
 
@@ -515,63 +427,53 @@ def test_a_discarded_job_is_forgotten(desk: Desk, verb: str) -> None:
     assert desk.stats().totals["discarded"] == 1
 
 
-def test_a_living_job_is_not_discarded(desk: Desk) -> None:
-    ids = desk.push("{}", "{}")
-    desk.claim(1)
-    assert desk.run(discard(desk.keys, ids)) == (0, False)
-    assert desk.stats().living == 2
-
-
-def test_a_job_that_was_brought_back_before_it_was_discarded_keeps_its_notes(desk: Desk) -> None:
+def test_a_living_job_is_not_discarded_and_keeps_its_notes(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id)
     reviving(desk, id)
+    ready = desk.push_one(priority=900)
     desk.claim(1)
     desk.run(note(desk.keys, [(id, "", "progress", "0.5")], 60_000))
-    assert desk.run(discard(desk.keys, [id])) == (0, False)
+    assert desk.run(discard(desk.keys, [id, ready])) == (0, False)
     assert desk.run(look(desk.keys, id)).notes == {"progress": "0.5"}
+    assert desk.stats().living == 2
 
 
-def test_counters_that_were_born_in_a_discard_have_an_end(desk: Desk) -> None:
-    (id,) = desk.push()
-    end(desk, id)
+@pytest.mark.parametrize("how", ["cancel", "revive", "discard", "clear"])
+def test_counters_that_were_born_in_any_call_have_an_end(desk: Desk, how: str) -> None:
+    (id,) = desk.push(BODY)
+    if how in ("revive", "discard"):
+        end(desk, id)
     desk.ask("DEL", "stats")  # dead letters may be kept for longer than the counters
-    desk.run(discard(desk.keys, [id]))
+    match how:
+        case "cancel":
+            cancelling(desk, id)
+        case "revive":
+            reviving(desk, id)
+        case "discard":
+            desk.run(discard(desk.keys, [id]))
+        case _:
+            desk.run(clear(desk.keys))
     assert desk.ask("PTTL", "stats") > 0
 
 
 # --- note
 
 
-def test_a_note_is_written_for_its_time(desk: Desk) -> None:
-    (id,) = desk.push(BODY)
-    desk.claim()
+def test_a_note_is_written_for_its_time_by_the_holder_of_the_lease(desk: Desk) -> None:
+    id, gone = desk.push(BODY, BODY)
+    desk.claim(2)
     notes = [(id, 1, "progress", json.dumps({"done": 1})), (id, 1, "log:1", "hello")]
-    assert desk.run(note(desk.keys, notes, 60_000)) == 2
-    assert desk.run(note(desk.keys, notes, 60_000)) == 2
-    assert desk.run(look(desk.keys, id)).notes == {"progress": '{"done": 1}', "log:1": "hello"}
+    for _ in range(2):
+        assert desk.run(note(desk.keys, notes, 60_000)) == 2
     assert 0 < desk.ask("PTTL", f"notes:{id}") <= 60_000
-
-
-def test_a_note_of_a_lost_lease_is_dropped(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    assert desk.run(note(desk.keys, [(id, 2, "log:1", "x"), (id, 0, "log:1", "x")], 60_000)) == 0
-    desk.finish([id])
-    assert desk.run(note(desk.keys, [(id, 1, "log:1", "x")], 60_000)) == 0
-    assert desk.ask("EXISTS", f"notes:{id}") == 0
-
-
-def test_the_last_note_may_come_after_the_end(desk: Desk) -> None:
-    (id,) = desk.push()
-    end(desk, id)
-    assert desk.run(note(desk.keys, [(id, "", "log:1", "last words")], 60_000)) == 1
-    assert desk.run(look(desk.keys, id)).notes == {"log:1": "last words"}
-
-
-def test_nothing_to_note_is_fine(desk: Desk) -> None:
-    assert desk.run(note(desk.keys, [], 60_000)) == 0
-    assert desk.turn(0, Settled()).refused == []
+    desk.finish([gone])
+    lost = [(id, 2, "log:1", "x"), (id, 0, "log:1", "x"), (gone, 1, "log:1", "x")]
+    assert desk.run(note(desk.keys, lost, 60_000)) == desk.run(note(desk.keys, [], 60_000)) == 0
+    assert desk.ask("EXISTS", f"notes:{gone}") == 0
+    desk.turn(0, moved(id, "dead", text=RECORD))
+    assert desk.run(note(desk.keys, [(id, "", "log:2", "last words")], 60_000)) == 1, "also after the end"
+    assert desk.run(look(desk.keys, id)).notes == {"progress": '{"done": 1}', "log:1": "hello", "log:2": "last words"}
 
 
 @pytest.mark.parametrize("taken", [False, True])

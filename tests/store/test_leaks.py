@@ -14,13 +14,19 @@ from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id
 
 
-def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
+def test_living_jobs_schedules_pauses_and_what_belongs_to_them_are_no_leak(
+    desk: Desk, app: Relevo, server: Server
+) -> None:
     desk.push("{}", "{}")
     desk.push_one(when="+60000", group="g")
     desk.push_one(name="n", scope="until_done")
     first = desk.claim()[0]
     desk.turn(0, moved(first, "retry", ms=60_000, text=b"{}"))
     desk.claim()
+    desk.ask("HSET", "schedules", "nightly", "{}")
+    desk.ask("ZADD", "errands", 1, "@nightly")
+    desk.ask("HSET", "ticks", "due:nightly", 1)
+    app.queue().pause()
     assert leaks(server, app.name) == []
 
 
@@ -57,7 +63,7 @@ def test_living_jobs_and_what_belongs_to_them_are_no_leak(desk: Desk, app: Relev
         ("ZADD", "strays", (1, "x")),
         ("SET", "walk", (1,)),
         ("SET", "walk:held", ("{}",)),
-        ("SET", "sweeping", ("somebody",)),
+        ("SET", "sweeping", ("w",)),
     ],
 )
 def test_what_belongs_to_no_living_job_is_a_leak(
@@ -116,20 +122,8 @@ def test_a_closed_gate_is_a_leak_once_nothing_is_behind_it(desk: Desk, app: Rele
     assert leaks(server, app.name) == []
 
 
-def test_a_schedule_is_no_leak_nor_is_its_errand(desk: Desk, app: Relevo, server: Server) -> None:
-    desk.ask("HSET", "schedules", "nightly", "{}")
-    desk.ask("ZADD", "errands", 1, "@nightly")
-    desk.ask("HSET", "ticks", "due:nightly", 1)
-    assert leaks(server, app.name) == []
-
-
 def test_a_key_of_the_app_outside_its_queues_needs_an_end(app: Relevo, server: Server) -> None:
     server.command("SET", app.keys.worker("w1"), "{}")
     assert len(leaks(server, app.name)) == 1
     server.command("EXPIRE", app.keys.worker("w1"), 10)
-    assert leaks(server, app.name) == []
-
-
-def test_a_paused_queue_is_no_leak(desk: Desk, app: Relevo, server: Server) -> None:
-    app.queue().pause()
     assert leaks(server, app.name) == []

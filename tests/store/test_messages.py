@@ -13,7 +13,7 @@ import redis
 from relevo import Relevo, State
 from relevo.errors import OutOfMemory
 from relevo.model.job import Record, read_envelope
-from relevo.store.jobs import attach, cancel, look
+from relevo.store.jobs import attach, cancel
 from relevo.store.messages import UNSENT_MS, Asked, Name, Place, Tracked, ask, lay_beside, send
 from relevo.store.plan import Call
 from relevo.store.presence import KNOWN_MS, SERVE_MS, Served, offers, present_at, retire, serve, served
@@ -102,7 +102,7 @@ def listening(server: Server, *channels: str) -> Iterator[list[tuple[str, bytes]
 
 def test_a_message_is_stored_counted_and_handed_out(desk: Desk) -> None:
     id = sent(desk)
-    assert body_of(desk, id) == BODY + b"}"
+    assert body_of(desk, id) == BODY + b"}", "and it has no deadline"
     assert desk.members("ready") == [id]
     assert desk.stats().totals == {"enqueued": 1}
     assert 0 < desk.ask("TTL", "stats") <= 7 * 86_400
@@ -110,31 +110,13 @@ def test_a_message_is_stored_counted_and_handed_out(desk: Desk) -> None:
     assert desk.drain() == [id]
 
 
-def test_a_message_without_a_deadline_has_none(desk: Desk) -> None:
-    id = sent(desk)
-    assert read_envelope(body_of(desk, id)).expires_ms is None
-    desk.drain()
-
-
+@pytest.mark.parametrize("timeout_ms", [1, 5_000, 2**31, 2**32 + 1, 3_155_760_000_000])  # up to a hundred years
 @pytest.mark.parametrize("ahead", [0, 3_600_000, -3_600_000])
-def test_the_deadline_is_of_the_servers_clock(desk: Desk, ahead: int) -> None:
+def test_the_deadline_is_of_the_servers_clock(desk: Desk, ahead: int, timeout_ms: int) -> None:
     desk.advance(ahead)
-    before = desk.now_ms
-    id = sent(desk, timeout_ms=5_000)
-    envelope = read_envelope(body_of(desk, id))
-    assert envelope.expires_ms is not None
-    assert before + 5_000 <= envelope.expires_ms <= desk.now_ms + 5_000
+    envelope = read_envelope(body_of(desk, sent(desk, timeout_ms=timeout_ms)))
+    assert envelope.expires_ms == desk.now_ms + timeout_ms
     assert bytes(envelope.kwargs) == b'{"cents":990}'
-    desk.drain()
-
-
-@pytest.mark.parametrize("timeout_ms", [1, 2**31, 2**32 + 1, 3_155_760_000_000])
-def test_a_deadline_is_a_whole_number_however_far_it_is(desk: Desk, timeout_ms: int) -> None:
-    """A hundred years is the longest time that can be said."""
-    before = desk.now_ms
-    expires = read_envelope(body_of(desk, sent(desk, timeout_ms=timeout_ms))).expires_ms
-    assert expires is not None
-    assert 0 <= expires - before - timeout_ms < 5_000
     desk.drain()
 
 
@@ -147,45 +129,26 @@ def test_a_waiter_is_stored_in_the_same_step(desk: Desk) -> None:
     assert desk.ask("EXISTS", "waiters") == 0
 
 
-def test_tenants_share_by_their_weights(desk: Desk) -> None:
-    big, small = Place(100, "big", 2.0), Place(100, "small", 1.0)
+def test_tenants_share_by_their_weights_behind_higher_priorities_and_tiers_are_counted(desk: Desk) -> None:
+    big, small = Place(100, "big", 2.0, "free"), Place(100, "small", 1.0, "enterprise")
+    last = sent(desk, place=Place(150, "a", 64.0))
     bigs = [sent(desk, place=big) for _ in range(4)]
     smalls = [sent(desk, place=small) for _ in range(2)]
-    assert desk.drain() == [bigs[0], bigs[1], smalls[0], bigs[2], bigs[3], smalls[1]]
-
-
-def test_priority_goes_before_shares(desk: Desk) -> None:
-    last, first = sent(desk, place=Place(150, "a", 64.0)), sent(desk, place=Place(0, "b", 0.01))
-    assert desk.drain() == [first, last]
-
-
-def test_tiers_are_counted(desk: Desk) -> None:
-    sent(desk, place=Place(100, "t", 1.0, "free"))
-    sent(desk, place=Place(100, "t", 1.0, "free"))
-    sent(desk, place=Place(100, "u", 8.0, "enterprise"))
-    sent(desk)
+    first = sent(desk, place=Place(0, "b", 0.01))
     totals = desk.stats().totals
-    assert (totals["tier:free"], totals["tier:enterprise"], totals["enqueued"]) == (2, 1, 4)
-    desk.drain()
+    assert (totals["tier:free"], totals["tier:enterprise"], totals["enqueued"]) == (4, 2, 8)
+    assert desk.drain() == [first, bigs[0], bigs[1], smalls[0], bigs[2], bigs[3], smalls[1], last]
 
 
 def test_a_delayed_message_waits_and_keeps_its_tenant(desk: Desk) -> None:
+    desk.wait("w1")
     id = sent(desk, delay_ms=60_000, place=Place(100, "acme", 2.0))
-    assert desk.members("ready") == []
+    assert desk.bell("w1") == [b""], "the idle worker asks, and gets the time"
+    assert (desk.members("ready"), desk.members("scheduled")) == ([], [id])
     assert desk.ask("HGET", "groups", id) == b"2.0 acme"
     assert desk.claim() == []
     desk.advance(60_001)
     assert desk.drain() == [id]
-
-
-def test_what_is_made_for_a_task_is_noted_and_the_note_has_an_end(desk: Desk) -> None:
-    first = sent(desk, tracked=Tracked("chat-7", 60_000))
-    desk.advance(1000)
-    second = sent(desk, tracked=Tracked("chat-7", 60_000))
-    sent(desk)
-    assert desk.members("made:chat-7") == [first, second]
-    assert 0 < desk.ask("PTTL", "made:chat-7") <= 60_000
-    desk.drain()
 
 
 # --- handed over
@@ -214,14 +177,6 @@ def test_a_message_behind_others_calls_a_worker_and_waits_for_its_turn(desk: Des
     assert desk.bell("w1") == [b""]
     assert desk.members("ready") == [other, id]
     desk.drain()
-
-
-def test_a_delayed_message_calls_an_idle_worker_so_that_it_learns_the_time(desk: Desk) -> None:
-    desk.wait("w1")
-    id = sent(desk, delay_ms=60_000)
-    assert desk.bell("w1") == [b""]
-    assert desk.members("scheduled") == [id]
-    desk.run(cancel(desk.keys, [(id, 0, "")], 1000))
 
 
 def test_a_worker_that_died_waiting_is_not_handed_anything(desk: Desk) -> None:
@@ -254,55 +209,33 @@ def test_without_workers_a_message_is_unserved_and_nothing_is_written(desk: Desk
     assert everything(desk) == before == {}
 
 
-def test_an_action_that_is_served_is_stored(desk: Desk) -> None:
-    serving(desk, "w1", "charge")
-    id = sent(desk, must_be_served="charge")
+def test_only_actions_that_a_worker_serves_are_stored(desk: Desk) -> None:
+    assert desk.run(serve(desk.keys, worker("w0"), {})) == 1, "a queue of callbacks has workers and no offers"
+    serving(desk, "w1", "refund")
+    for odd in ("charge", "@w1", "refund ", "REFUND", "refund.x"):
+        assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
+    id = sent(desk, must_be_served="refund")
     assert desk.drain() == [id]
 
 
-def test_an_action_that_no_worker_has_is_unserved(desk: Desk) -> None:
-    serving(desk, "w1", "refund")
-    assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
-    for odd in ("@w1", "refund ", "REFUND", "refund.x"):
-        assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
-
-
-def test_a_worker_that_leaves_serves_no_more_at_once(desk: Desk) -> None:
-    serving(desk, "w1", "charge")
-    assert leaving(desk, "w1") == 0
-    assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
-
-
-def test_a_worker_silent_for_its_lease_serves_no_more(desk: Desk) -> None:
-    serving(desk, "w1", "charge")
-    desk.advance(SERVE_MS // 2)
-    sent(desk, must_be_served="charge")
-    desk.advance(SERVE_MS // 2 + 1)
-    assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
-    serving(desk, "w1", "charge")
-    sent(desk, must_be_served="charge")
-    desk.drain()
-
-
-def test_an_action_is_unserved_after_the_lease_of_its_last_worker(desk: Desk) -> None:
-    """A deploy: the new worker no longer has the action that the old one, which was killed, had."""
+@pytest.mark.parametrize("how", ["leaves", "silent"])
+def test_an_action_is_unserved_when_its_last_worker_left_or_its_lease_is_over(desk: Desk, how: str) -> None:
+    """A deploy: the new worker no longer has the action that the old one had."""
     serving(desk, "old", "charge", "refund")
     serving(desk, "new", "charge")
-    desk.advance(SERVE_MS // 2)
-    serving(desk, "new", "charge")
-    desk.advance(SERVE_MS // 2 + 1)
+    sent(desk, must_be_served="refund")
+    if how == "leaves":
+        assert leaving(desk, "old") == 1
+    else:
+        desk.advance(SERVE_MS // 2)
+        serving(desk, "new", "charge")
+        sent(desk, must_be_served="refund")
+        desk.advance(SERVE_MS // 2 + 1)
     assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", "")
     sent(desk, must_be_served="charge")
+    serving(desk, "old", "refund")
+    sent(desk, must_be_served="refund")
     desk.drain()
-
-
-def test_an_action_is_unserved_after_its_only_worker_left(desk: Desk) -> None:
-    serving(desk, "old", "charge", "refund")
-    serving(desk, "new", "charge")
-    leaving(desk, "old")
-    assert desk.run(sending(desk, must_be_served="charge"))[0] == "stored"
-    desk.drain()
-    assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", "")
 
 
 @pytest.mark.parametrize("garbage", [b"", b"soon", b"-1 {}", b"\xff\xfe", b'{"takes":{}}'])
@@ -315,80 +248,53 @@ def test_a_malformed_offer_is_ignored(desk: Desk, garbage: bytes) -> None:
 # --- again: the reply was lost and the call is repeated
 
 
-def test_a_repeated_call_stores_nothing_twice(desk: Desk) -> None:
-    call = sending(
-        desk,
-        new_id(),
-        waiter=INBOX,
-        timeout_ms=9_000,
-        name=NAME,
-        tracked=Tracked("t", 60_000),
-        place=Place(100, "a", 2.0),
-    )
-    assert desk.run(call) == ("stored", "")
+@pytest.mark.parametrize("since", ["lost", "waits", "handed over", "ended", "worker left"])
+def test_a_repeated_call_stores_its_message_once_whatever_became_of_the_first(desk: Desk, since: str) -> None:
+    more: dict[str, Any] = {"waiter": INBOX, "timeout_ms": 9_000, "tracked": Tracked("t", 60_000)}
+    if since == "waits":
+        more |= {"place": Place(100, "a", 2.0)}
+    if since in ("waits", "ended"):
+        more |= {"name": NAME}
+    if since == "handed over":
+        desk.wait("w1")
+    if since == "worker left":
+        serving(desk, "w1", "charge")
+        more |= {"must_be_served": "charge"}
+    call = sending(desk, id := new_id(), **more)
+    if since != "lost":
+        assert desk.run(call) == ("stored", "")
+    match since:
+        case "handed over":
+            desk.wait("w2")
+        case "ended":
+            desk.turn(0, kept(desk.claim()))
+        case "worker left":
+            leaving(desk, "w1")
     before = everything(desk)
     for _ in range(2):
         assert desk.run(repeated(call)) == ("stored", "")
-    assert everything(desk) == before
-    desk.drain()
-
-
-def test_a_repeated_call_whose_first_was_lost_stores_it(desk: Desk) -> None:
-    call = sending(desk, id := new_id(), waiter=INBOX)
-    assert desk.run(repeated(call)) == ("stored", "")
-    assert desk.drain() == [id]
-
-
-def test_a_repeated_call_leaves_a_message_alone_that_was_handed_over(desk: Desk) -> None:
-    desk.wait("w1")
-    call = sending(desk, id := new_id())
-    desk.run(call)
-    desk.wait("w2")
-    before = everything(desk)
-    assert desk.run(repeated(call)) == ("stored", "")
-    assert everything(desk) == before, "w2 is not handed what w1 has"
-    assert desk.finish([id]) == []
-
-
-def test_a_repeated_call_leaves_a_message_alone_that_has_ended_with_a_record(desk: Desk) -> None:
-    call = sending(desk, id := new_id(), name=NAME)
-    desk.run(call)
-    assert desk.claim() == [id]
-    desk.turn(0, kept([id]))
-    before = everything(desk)
-    assert desk.run(repeated(call)) == ("stored", "")
-    assert everything(desk) == before
-
-
-def test_a_repeated_call_is_stored_although_its_last_worker_has_left(desk: Desk) -> None:
-    serving(desk, "w1", "charge")
-    call = sending(desk, id := new_id(), must_be_served="charge")
-    desk.run(call)
-    leaving(desk, "w1")
-    assert desk.run(repeated(call)) == ("stored", ""), "it is stored, served or not"
-    assert desk.drain() == [id]
+    assert since == "lost" or everything(desk) == before
+    assert desk.stats().totals["enqueued"] == 1
+    assert desk.drain() == [id] * (since in ("lost", "waits", "worker left"))
 
 
 # --- names
 
 
-def test_the_same_name_is_the_same_message(desk: Desk) -> None:
+def test_the_same_name_is_the_same_message_while_that_waits_runs_or_has_a_record(desk: Desk) -> None:
     first = sent(desk, name=NAME)
-    before = everything(desk)
-    assert desk.run(sending(desk, name=NAME)) == ("taken", first)
-    assert desk.run(sending(desk, name=NAME)) == ("taken", first)
-    assert everything(desk) == before
     assert 300_000 < desk.ask("PTTL", f"unique:{NAME.name}") <= 600_000
-    assert desk.drain() == [first]
 
+    def is_taken() -> None:
+        before = everything(desk)
+        assert desk.run(sending(desk, name=NAME)) == ("taken", first)
+        assert everything(desk) == before
 
-def test_a_name_is_taken_while_its_message_waits_runs_or_has_a_record(desk: Desk) -> None:
-    first = sent(desk, name=NAME)
-    assert desk.run(sending(desk, name=NAME)) == ("taken", first)
+    is_taken()
     assert desk.claim() == [first]
-    assert desk.run(sending(desk, name=NAME)) == ("taken", first)
+    is_taken()
     desk.turn(0, kept([first]))
-    assert desk.run(sending(desk, name=NAME)) == ("taken", first)
+    is_taken()
 
 
 def test_a_name_is_free_again_when_nothing_is_left_of_its_message(desk: Desk) -> None:
@@ -444,18 +350,18 @@ def test_requests_that_leave_together_are_stored_in_order_each_with_its_deadline
 
 
 def test_of_requests_in_one_call_the_unserved_ones_are_reported(desk: Desk) -> None:
+    desk.wait("w1")
+    before = everything(desk)
+    assert asking(desk, "charge")[1] == [0]
+    assert asking(desk, "charge", "refund")[1] == [0, 0]
+    assert everything(desk) == before, "unserved requests leave nothing and call no worker"
+    desk.ask("DEL", "idle")
     serving(desk, "w1", "charge")
     ids, codes = asking(desk, "refund", "charge", "", "@w1", "charge")
     assert codes == [0, 1, 1, 0, 1]
     assert desk.members("ready") == [ids[1], ids[2], ids[4]]
     assert desk.stats().totals == {"enqueued": 3}
     desk.drain()
-
-
-def test_unserved_requests_leave_nothing(desk: Desk) -> None:
-    assert asking(desk, "charge")[1] == [0]
-    assert asking(desk, "charge", "refund")[1] == [0, 0]
-    assert everything(desk) == {}
 
 
 def test_requests_to_a_worker_silent_too_long_are_reported_as_unserved(desk: Desk) -> None:
@@ -475,13 +381,6 @@ def test_a_lone_request_is_handed_to_a_worker_that_waits(desk: Desk) -> None:
     assert desk.ask("HGET", "claims", id).split()[:2] == [b"1", b"w1"]
     assert desk.members("ready") == desk.members("idle") == []
     assert desk.finish([id]) == []
-
-
-def test_a_single_unserved_request_calls_no_worker(desk: Desk) -> None:
-    desk.wait("w1")
-    assert asking(desk, "charge")[1] == [0]
-    assert desk.bell("w1") == []
-    assert desk.members("idle") == ["w1"]
 
 
 def test_a_lone_request_behind_others_waits_for_its_turn(desk: Desk) -> None:
@@ -524,10 +423,17 @@ def test_the_ends_of_a_hundred_requests_of_one_call_are_published(desk: Desk, se
 # --- data beside the message
 
 
-def test_data_beside_a_message_ends_with_it(desk: Desk) -> None:
+def test_data_beside_a_message_has_an_end_until_it_is_sent_and_ends_with_it(desk: Desk) -> None:
     id = new_id()
+
+    def has_an_end() -> bool:
+        return bool(0 < desk.ask("PTTL", f"carried:{id}") <= UNSENT_MS)
+
+    desk.run(next(lay_beside(desk.keys, id, b"{}")))  # and now its sender is killed
+    assert has_an_end(), "from birth"
     desk.run(lay_beside(desk.keys, id, b'{"cents":990}'))
-    assert 0 < desk.ask("PTTL", f"carried:{id}") <= UNSENT_MS
+    assert desk.run(sending(desk, id, must_be_served="charge", is_claimed=True)) == ("nobody", "")
+    assert has_an_end(), "it was not sent"
     sent(desk, id, is_claimed=True)
     assert desk.ask("PTTL", f"carried:{id}") == -1, "as long as it takes"
     assert desk.claim() == [id]
@@ -535,75 +441,50 @@ def test_data_beside_a_message_ends_with_it(desk: Desk) -> None:
     assert desk.ask("EXISTS", f"carried:{id}") == 0
 
 
-@pytest.mark.parametrize("verb", ["dead", "cancelled", "expired"])
+@pytest.mark.parametrize("verb", ["dead", "cancelled", "expired", "before it starts"])
 def test_data_beside_a_request_ends_with_it_however_it_ends(desk: Desk, verb: str) -> None:
     id = new_id()
     desk.run(lay_beside(desk.keys, id, b"{}"))
     sent(desk, id, is_claimed=True, waiter=INBOX)
-    desk.claim()
-    desk.turn(0, moved(id, verb, ms=-60_000, text=b'{"state":"%b"}' % verb.encode()))
+    if verb == "before it starts":
+        assert desk.run(cancel(desk.keys, [(id, 0, "")], 1000))[0] == ["cancelled"]
+    else:
+        desk.claim()
+        desk.turn(0, moved(id, verb, ms=-60_000, text=b'{"state":"%b"}' % verb.encode()))
     assert desk.ask("EXISTS", f"carried:{id}") == 0
-
-
-def test_data_beside_a_request_that_is_cancelled_before_it_starts_goes_with_it(desk: Desk) -> None:
-    id = new_id()
-    desk.run(lay_beside(desk.keys, id, b"{}"))
-    sent(desk, id, is_claimed=True, waiter=INBOX)
-    assert desk.run(cancel(desk.keys, [(id, 0, "")], 1000))[0] == ["cancelled"]
-    assert sorted(everything(desk)) == ["stats"]
-
-
-def test_data_of_a_message_that_is_not_sent_has_an_end(desk: Desk) -> None:
-    id = new_id()
-    desk.run(lay_beside(desk.keys, id, b"{}"))
-    assert desk.run(sending(desk, id, must_be_served="charge", is_claimed=True)) == ("nobody", "")
-    assert 0 < desk.ask("PTTL", f"carried:{id}") <= UNSENT_MS
-
-
-def test_data_beside_a_message_has_an_end_from_birth(desk: Desk) -> None:
-    id = new_id()
-    steps = lay_beside(desk.keys, id, b"{}")
-    desk.run(next(steps))  # and now its sender is killed
-    left = desk.ask("PTTL", f"carried:{id}")
-    desk.ask("DEL", f"carried:{id}")
-    assert 0 < left <= UNSENT_MS
 
 
 # --- ends
 
 
-def test_the_end_of_a_request_is_published_and_nothing_stays(desk: Desk, server: Server) -> None:
-    id = sent(desk, waiter=INBOX)
-    desk.claim()
-    record = b'{"state":"done","result":7}'
-    with listening(server, INBOX) as heard:
-        assert desk.turn(0, kept([id], ttl_ms=-60_000, record=record)).refused == []
-    assert heard == [(INBOX, id.encode() + record)]
-    assert sorted(everything(desk)) == ["stats"]
-    assert desk.stats().totals == {"enqueued": 1, "done": 1}
+def ended(id: str, verb: str, record: bytes) -> Settled:
+    """How a request ends; `first`: done in its first attempt."""
+    return kept([id], ttl_ms=-300_000, record=record) if verb == "first" else moved(id, verb, ms=-300_000, text=record)
 
 
-@pytest.mark.parametrize("verb", ["done", "dead", "cancelled", "expired"])
+every_end = pytest.mark.parametrize("verb", ["first", "done", "dead", "cancelled", "expired"])
+
+
+@every_end
 def test_every_kind_of_end_of_a_request_is_published_and_not_kept(desk: Desk, server: Server, verb: str) -> None:
-    id = sent(desk, waiter=INBOX)
-    desk.claim()
+    id, unheard = sent(desk, waiter=INBOX), sent(desk)
+    desk.claim(2)
     record = b'{"state":"%b"}' % verb.encode()
     with listening(server, INBOX) as heard:
-        assert desk.turn(0, moved(id, verb, ms=-60_000, text=record)).refused == []
+        for one in (id, unheard):
+            assert desk.turn(0, ended(one, verb, record)).refused == []
     assert heard == [(INBOX, id.encode() + record)]
     assert sorted(everything(desk)) == ["stats"]
+    assert desk.stats().totals == {"enqueued": 2, "done" if verb == "first" else verb: 2}
 
 
-@pytest.mark.parametrize("verb", ["first", "done", "dead", "cancelled", "expired"])
+@every_end
 def test_an_end_without_listeners_is_kept_for_a_moment_and_counted(desk: Desk, verb: str) -> None:
     id = sent(desk, waiter=INBOX)
     desk.claim()
     state = "done" if verb == "first" else verb
     record = b'{"state":"%b"}' % state.encode()
-    settled = (
-        kept([id], ttl_ms=-300_000, record=record) if verb == "first" else moved(id, verb, ms=-300_000, text=record)
-    )
-    assert desk.turn(0, settled).refused == []
+    assert desk.turn(0, ended(id, verb, record)).refused == []
     assert desk.record(id) == record
     assert 0 < desk.ask("PTTL", f"ended:{id}") <= 300_000
     assert desk.stats().totals["unheard"] == 1
@@ -611,14 +492,6 @@ def test_an_end_without_listeners_is_kept_for_a_moment_and_counted(desk: Desk, v
     found = desk.run(attach(desk.keys, id, INBOX.encode()))
     assert isinstance(found, Record)
     assert found.state is State(state)
-
-
-def test_an_end_without_waiters_and_listeners_is_not_kept(desk: Desk) -> None:
-    id = sent(desk)
-    desk.claim()
-    desk.turn(0, kept([id], ttl_ms=-300_000))
-    assert desk.record(id) is None
-    assert "unheard" not in desk.stats().totals
 
 
 def test_the_end_of_a_message_is_published_to_all_waiters(desk: Desk, server: Server) -> None:
@@ -664,15 +537,6 @@ def test_a_cancel_before_the_start_is_published_to_the_waiters(desk: Desk, serve
     assert sorted(everything(desk)) == ["stats"]
 
 
-def test_a_running_message_is_cancelled_by_its_worker(desk: Desk) -> None:
-    id = sent(desk, waiter=INBOX)
-    desk.claim(worker="w1")
-    assert desk.run(cancel(desk.keys, [(id, 0, "")], 1000))[0] == ["asked"]
-    assert desk.bell("w1") == [b"c" + id.encode()]
-    assert desk.run(look(desk.keys, id)).state is State.RUNNING
-    desk.turn(0, moved(id, "cancelled", ms=-300_000, text=b'{"state":"cancelled"}'))
-
-
 def test_a_request_that_is_handed_back_keeps_its_waiters(desk: Desk, server: Server) -> None:
     id = sent(desk, waiter=INBOX)
     for token in (1, 2, 3):
@@ -707,60 +571,29 @@ def test_serving_again_renews_the_lease_and_changes_nothing_else(desk: Desk) -> 
     assert sorted(desk.ask("HKEYS", "offers")) == [b"#w1", b"@w1", b"charge"]
 
 
-def test_several_workers_serve_a_queue_and_each_may_serve_other_actions(desk: Desk) -> None:
+def test_a_worker_that_leaves_counts_no_more_and_what_it_offered_can_be_seen(desk: Desk) -> None:
+    assert leaving(desk, "unknown") == 0
+    assert everything(desk) == {}
     assert serving(desk, "w1", "charge") == 1
     assert serving(desk, "w2", "charge", "refund") == 2
-    found = seen(desk)
-    assert [one.id for one in found.instances] == ["w1", "w2"]
-    assert sorted(found.actions) == ["charge", "refund"]
-
-
-def test_a_goodbye_counts_once_and_leaves_what_was_offered_to_be_seen(desk: Desk) -> None:
-    serving(desk, "w1", "charge")
-    assert leaving(desk, "w1") == 0
-    before = everything(desk)
-    assert leaving(desk, "w1") == 0
-    assert everything(desk) == before
-    assert seen(desk) == Served((), {}, {"charge": {"takes": {}}})
+    assert [one.id for one in seen(desk).instances] == ["w1", "w2"]
+    assert sorted(seen(desk).actions) == ["charge", "refund"]
+    for _ in range(2):
+        assert leaving(desk, "w1") == 1
+        assert [one.id for one in seen(desk).instances] == ["w2"]
+    assert leaving(desk, "w2") == 0
+    assert seen(desk) == Served((), {}, {"charge": {"takes": {}}, "refund": {"takes": {}}})
     assert 0 < desk.ask("PTTL", "offers") <= KNOWN_MS
 
 
-def test_leaving_without_having_served_writes_nothing(desk: Desk) -> None:
-    assert leaving(desk, "unknown") == 0
-    assert everything(desk) == {}
-
-
-def test_a_goodbye_leaves_the_others(desk: Desk) -> None:
-    serving(desk, "w1")
-    serving(desk, "w2")
-    assert leaving(desk, "w1") == 1
-    assert [one.id for one in seen(desk).instances] == ["w2"]
-    sent(desk, must_be_served="charge")
-    desk.drain()
-
-
-def test_a_silent_worker_is_removed_when_another_renews(desk: Desk) -> None:
-    serving(desk, "silent")
-    desk.advance(SERVE_MS + 1)
-    assert seen(desk).instances == ()
-    assert serving(desk, "w2") == 1
-    assert desk.members("instances") == ["w2"]
-    assert desk.ask("HEXISTS", "offers", "@silent") == 0
-
-
-def test_many_silent_workers_are_removed_some_at_a_time(desk: Desk) -> None:
+def test_silent_workers_are_removed_some_at_a_time_when_another_renews(desk: Desk) -> None:
     for n in range(25):
         desk.run(serve(desk.keys, worker(f"w{n}"), {}))
     desk.advance(SERVE_MS + 1)
+    assert seen(desk).instances == ()
     assert [serving(desk, "new") for _ in range(4)] == [16, 6, 1, 1]
+    assert desk.members("instances") == ["new"]
     assert sorted(desk.ask("HKEYS", "offers")) == [b"#new", b"@new", b"charge"]
-
-
-def test_a_worker_may_serve_a_queue_without_actions(desk: Desk) -> None:
-    """A queue of callbacks has workers and no offers."""
-    assert desk.run(serve(desk.keys, worker("w1"), {})) == 1
-    assert seen(desk) == Served((worker("w1"),), {}, {})
-    assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
 
 
 # --- a server without memory

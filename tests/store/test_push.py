@@ -13,6 +13,7 @@ import pytest
 
 from relevo.store.plan import Ahead, Call
 from relevo.store.push import CHUNK, NewJob, push, push_plain, push_rich
+from relevo.store.queues import clear
 from tests.eventually import eventually
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 
@@ -37,16 +38,13 @@ def test_a_plain_job_is_stored_and_counted(desk: Desk) -> None:
     assert desk.drain() == [id]
 
 
-def test_2500_plain_jobs_of_one_call_come_out_in_order(desk: Desk) -> None:
+def test_thousands_of_plain_jobs_of_one_call_come_out_in_order(desk: Desk) -> None:
     ids = desk.push(*[str(n) for n in range(2500)])
     found = desk.turn(1000)
     assert found.bodies == [str(n).encode() for n in range(1000)]
     assert not desk.finish([id.decode() for id in found.ids])
     assert desk.drain(777) == ids[1000:]
     assert desk.stats().totals["enqueued"] == 2500
-
-
-def test_10000_jobs_in_one_go_come_out_in_order(desk: Desk) -> None:
     jobs = [NewJob(new_id(), 100, b"{}") for _ in range(10_000)]
     assert desk.run(push(desk.keys, jobs, LEASE_MS)) == [job.id for job in jobs]
     assert desk.drain(1000) == [job.id for job in jobs]
@@ -86,31 +84,19 @@ def calls_of(desk: Desk, jobs: Sequence[NewJob]) -> list[str]:
         return shapes
 
 
-def test_a_repeated_push_stores_nothing_twice(desk: Desk) -> None:
+@pytest.mark.parametrize("since", ["ready", "running", "done"])
+def test_a_repeated_push_stores_nothing_twice(desk: Desk, since: str) -> None:
     call = push_plain(desk.keys, [(id := new_id(), b"{}")], 100, LEASE_MS)
     assert desk.run(call) == 1
-    assert desk.run(repeated(call)) == 0
-    assert desk.run(repeated(call)) == 0
-    assert desk.stats().totals == {"enqueued": 1}
-    assert desk.drain() == [id]
-
-
-def test_a_repeated_push_stores_nothing_while_the_job_runs(desk: Desk) -> None:
-    call = push_plain(desk.keys, [(id := new_id(), b"{}")], 100, LEASE_MS)
-    desk.run(call)
-    assert desk.claim() == [id]
-    assert desk.run(repeated(call)) == 0
-    assert (desk.stats().ready, desk.stats().running) == (0, 1)
-    desk.finish([id])
-
-
-def test_a_repeated_push_stores_nothing_after_the_job_ended(desk: Desk) -> None:
-    call = push_plain(desk.keys, [(id := new_id(), b"{}")], 100, LEASE_MS)
-    desk.run(call)
-    desk.turn(0, kept(desk.claim()))
-    assert desk.run(repeated(call)) == 0
-    assert desk.record(id) == b'{"state":"done"}'
-    assert desk.stats().living == 0
+    if since != "ready":
+        assert desk.claim() == [id]
+    if since == "done":
+        desk.turn(0, kept([id]))
+    for _ in range(2):
+        assert desk.run(repeated(call)) == 0
+    stats = desk.stats()
+    assert stats.totals["enqueued"] == 1
+    assert (stats.ready, stats.running, stats.done) == (since == "ready", since == "running", since == "done")
 
 
 def test_a_repeated_bulk_stores_only_what_is_missing(desk: Desk) -> None:
@@ -133,6 +119,13 @@ def test_a_single_job_is_handed_over_to_an_idle_worker(desk: Desk) -> None:
     assert (desk.members("ready"), desk.members("running")) == ([], [id])
     assert desk.ask("HGET", "claims", id).startswith(b"1 w1 ")
     assert desk.members("idle") == []
+    (second,) = desk.push()
+    assert desk.members("ready") == [second], "no idle worker is left"
+    assert desk.drain() == [second]
+    desk.wait("w2")
+    rich = desk.push_one(group="tenant")
+    assert (desk.bell("w2"), desk.members("ready")) == ([b""], [rich]), "a rich job rings and is not handed over"
+    desk.drain()
     assert desk.finish([id], worker="w1") == []
 
 
@@ -144,16 +137,6 @@ def test_a_job_is_not_handed_over_past_those_that_wait(desk: Desk) -> None:
     assert desk.members("ready") == [first, second]
     assert desk.members("running") == []
     assert desk.drain() == [first, second]
-
-
-def test_two_jobs_go_to_two_idle_workers(desk: Desk) -> None:
-    desk.wait("w1")
-    desk.wait("w2")
-    a, b = desk.push()[0], desk.push()[0]
-    assert sorted([desk.bell("w1")[0][1:21].decode(), desk.bell("w2")[0][1:21].decode()]) == [a, b]
-    assert desk.push() and len(desk.members("ready")) == 1  # no idle worker is left for the third
-    desk.finish([a, b])
-    desk.drain()
 
 
 def test_a_bulk_rings_one_idle_worker_per_job(desk: Desk) -> None:
@@ -175,14 +158,6 @@ def test_a_worker_that_died_while_idle_is_not_called(desk: Desk) -> None:
     desk.drain()
 
 
-def test_a_rich_job_rings_and_is_not_handed_over(desk: Desk) -> None:
-    desk.wait("w1")
-    id = desk.push_one(group="tenant")
-    assert desk.bell("w1") == [b""]
-    assert desk.members("ready") == [id]
-    desk.drain()
-
-
 def test_a_new_earliest_due_time_rings_one_idle_worker(desk: Desk) -> None:
     desk.wait("w1")
     first = desk.push_one(when="+60000")
@@ -198,21 +173,13 @@ def test_a_new_earliest_due_time_rings_one_idle_worker(desk: Desk) -> None:
 # --- times
 
 
-def test_a_delayed_job_waits_for_its_time(desk: Desk) -> None:
-    """After the server's clock, whatever the client's says."""
-    id = desk.push_one(when="+60000", priority=7)
-    assert desk.claim() == []
-    desk.advance(30_000)
-    assert desk.claim() == []
-    desk.advance(30_001)
-    assert desk.claim() == [id]
-    assert desk.finish([id]) == []
-
-
 def test_a_delayed_job_keeps_its_priority(desk: Desk) -> None:
     for priority in (1023, 0, 512):
         desk.push_one(str(priority), when="+1000", priority=priority)
-    desk.advance(1001)
+    assert desk.claim() == []
+    desk.advance(500)
+    assert desk.claim() == [], "after the server's clock, whatever the client's says"
+    desk.advance(501)
     now = desk.push("100")
     found = desk.turn(10)
     assert found.bodies == [b"0", b"100", b"512", b"1023"]
@@ -226,20 +193,12 @@ def test_a_job_for_a_time_that_has_passed_is_ready(desk: Desk) -> None:
     assert desk.drain() == ids
 
 
-def test_a_job_for_a_time_is_due_then(desk: Desk) -> None:
-    now = desk.turn(0).now_ms
-    id = desk.push_one(when=str(now + 500_000), priority=3)
-    assert desk.score("scheduled", id) == (now + 500_000) * 1024 + 3
-    assert desk.stats().next_due_ms == now + 500_000
-
-
-def test_a_job_in_a_hundred_years_keeps_time_and_priority_exactly(desk: Desk) -> None:
-    now = desk.turn(0).now_ms
-    due = now + 100 * 366 * 86_400_000
+@pytest.mark.parametrize("ahead_ms", [500_000, 100 * 366 * 86_400_000])
+def test_a_job_for_a_time_is_due_then(desk: Desk, ahead_ms: int) -> None:
+    due = desk.now_ms + ahead_ms
     id = desk.push_one(when=str(due), priority=1023)
-    score = desk.score("scheduled", id)
-    assert score is not None
-    assert divmod(int(score), 1024) == (due, 1023)
+    assert divmod(int(desk.score("scheduled", id) or 0), 1024) == (due, 1023), "to the millisecond"
+    assert desk.stats().next_due_ms == due
 
 
 def test_scheduled_jobs_remember_their_group(desk: Desk) -> None:
@@ -257,7 +216,8 @@ def test_scheduled_jobs_remember_their_group(desk: Desk) -> None:
 # --- names
 
 
-def test_a_name_gives_one_job_until_it_is_done(desk: Desk) -> None:
+@pytest.mark.parametrize("verb", ["done", "dead"])
+def test_a_name_gives_one_job_until_it_is_done(desk: Desk, verb: str) -> None:
     """Waiting, running and retrying count as living."""
     id = desk.push_one(name="n", scope="until_done")
     assert desk.push_one(name="n", scope="until_done") == id
@@ -265,20 +225,12 @@ def test_a_name_gives_one_job_until_it_is_done(desk: Desk) -> None:
     assert desk.push_one(name="n", scope="until_done") == id
     desk.turn(0, moved(id, "retry", ms=60_000, name="n"))
     assert desk.push_one(name="n", scope="until_done") == id
-    assert desk.stats().living == 1
-    assert desk.stats().totals["enqueued"] == 1
-
-
-def test_a_name_is_free_again_after_the_end(desk: Desk) -> None:
-    first = desk.push_one(name="n", scope="until_done")
-    desk.claim()
-    desk.turn(0, moved(first, "done", ms=0, name="n"))
+    assert (desk.stats().living, desk.stats().totals["enqueued"]) == (1, 1)
+    desk.advance(60_001)
+    assert desk.claim() == [id]
+    desk.turn(0, moved(id, verb, 2, name="n"))
     assert desk.ask("EXISTS", "names") == 0
-    second = desk.push_one(name="n", scope="until_done")
-    assert second != first
-    desk.claim()
-    desk.turn(0, moved(second, "dead", name="n"))
-    assert desk.ask("EXISTS", "names") == 0
+    assert desk.push_one(name="n", scope="until_done") != id
 
 
 def test_a_name_held_while_queued_is_free_once_the_job_runs(desk: Desk) -> None:
@@ -301,17 +253,11 @@ def test_a_name_held_for_a_time_outlives_its_job(desk: Desk) -> None:
     assert desk.push_one(name="n", scope="60000") == first
     assert desk.stats().living == 0
     assert 0 < desk.ask("PTTL", "unique:n") <= 60_000
-    assert desk.ask("DEL", "unique:n") == 1  # its time is over
+    desk.ask("PEXPIRE", "unique:n", 1)
+    eventually(lambda: not desk.ask("EXISTS", "unique:n"))
     second = desk.push_one(name="n", scope="60000")
     assert second != first
     assert desk.drain() == [second]
-
-
-def test_a_name_held_for_a_time_is_free_after_it(desk: Desk) -> None:
-    first = desk.push_one(name="n", scope="1")
-    eventually(lambda: not desk.ask("EXISTS", "unique:n"))
-    assert desk.push_one(name="n", scope="1") != first
-    desk.drain()
 
 
 def test_a_name_whose_job_has_gone_is_taken_over(desk: Desk) -> None:
@@ -424,12 +370,12 @@ def test_a_group_that_was_away_does_not_get_its_past_share_at_once(desk: Desk) -
         desk.push_one("new", group="new")
     window = Counter(body.decode() for body in desk.turn(20).bodies)
     assert abs(window["new"] - 10) <= 1
-
-
-def test_order_starts_anew_when_the_queue_runs_empty(desk: Desk) -> None:
-    desk.push("{}", "{}")
-    desk.drain()
-    assert desk.ask("EXISTS", "clock") == 0
+    desk.run(clear(desk.keys))
+    desk.push(*["none"] * 20)
+    for _ in range(5):
+        desk.push_one("a", group="a")
+    window = Counter(body.decode() for body in desk.turn(10).bodies)
+    assert window == {"none": 5, "a": 5}, "those without a group share as groups do"
 
 
 @pytest.mark.parametrize("want", [1, 2])
@@ -437,14 +383,6 @@ def test_no_virtual_time_is_left_when_the_last_job_was_just_wanted(desk: Desk, w
     desk.push(*["{}"] * want)
     desk.finish(desk.claim(want))
     assert desk.ask("EXISTS", "clock") == 0
-
-
-def test_plain_and_grouped_jobs_share_as_groups_do(desk: Desk) -> None:
-    desk.push(*["none"] * 20)
-    for _ in range(5):
-        desk.push_one("a", group="a")
-    window = Counter(body.decode() for body in desk.turn(10).bodies)
-    assert window == {"none": 5, "a": 5}
 
 
 def test_the_clock_forgets_groups_that_have_gone_by(desk: Desk) -> None:

@@ -23,6 +23,8 @@ def body(n: int) -> str:
 
 def test_the_numbers_of_a_queue_add_up_in_every_state(desk: Desk) -> None:
     """`Desk.stats` checks the sum each time."""
+    stats = desk.stats()
+    assert (stats.living, stats.paused, stats.next_due_ms, stats.idle_workers, stats.totals) == (0, False, None, 0, {})
     ids = desk.push(*[body(n) for n in range(10)])
     desk.push_one(when="+60000")
     assert (desk.stats().ready, desk.stats().scheduled) == (10, 1)
@@ -36,11 +38,6 @@ def test_the_numbers_of_a_queue_add_up_in_every_state(desk: Desk) -> None:
     assert (stats.done, stats.dead, stats.cancelled, stats.expired) == (1, 1, 1, 1)
     assert stats.living == 7
     assert stats.totals == {"enqueued": 11, "done": 1, "dead": 1, "cancelled": 1, "expired": 1, "retry": 1}
-
-
-def test_an_unused_queue_counts_nothing(desk: Desk) -> None:
-    stats = desk.stats()
-    assert (stats.living, stats.paused, stats.next_due_ms, stats.idle_workers, stats.totals) == (0, False, None, 0, {})
 
 
 def test_the_next_due_time_is_the_earliest(desk: Desk) -> None:
@@ -110,22 +107,17 @@ def test_a_long_list_is_swept_part_by_part(desk: Desk) -> None:
 
 
 def test_ready_jobs_are_listed_in_the_order_they_will_run(desk: Desk) -> None:
-    ids = desk.push(*[body(n) for n in range(5)])
+    ids = desk.push(*[body(n) for n in range(5)], "no json")
     urgent = desk.push('{"t":"urgent"}', priority=0)
+    desk.turn(0, moved(desk.claim()[0], "back", priority=0))
     rows = desk.run(page(desk.keys, "ready", 0, 10))
     assert [row.id for row in rows] == [*urgent, *ids]
-    assert [row.envelope.target for row in rows][:2] == ["urgent", "task0"]
+    assert [row.envelope.target for row in rows[:2]] == ["urgent", "task0"]
+    assert (rows[6].envelope, rows[6].body) == (None, b"no json")
     assert {row.state for row in rows} == {State.READY}
+    assert {row.due_ms for row in rows} == {None}, "also of one that ran before"
     assert [row.id for row in desk.run(page(desk.keys, "ready", 2, 2))] == ids[1:3]
-    assert desk.run(page(desk.keys, "ready", 6, 2)) == []
-
-
-def test_a_ready_job_that_ran_before_has_no_due_time(desk: Desk) -> None:
-    (id,) = desk.push(body(1))
-    desk.claim()
-    desk.turn(0, moved(id, "back"))
-    (row,) = desk.run(page(desk.keys, "ready", 0, 10))
-    assert row.due_ms is None
+    assert desk.run(page(desk.keys, "ready", 7, 2)) == []
 
 
 def test_scheduled_and_running_jobs_are_listed_with_their_times(desk: Desk) -> None:
@@ -157,22 +149,16 @@ def test_ended_jobs_are_listed_newest_first_without_ghosts(desk: Desk, state: st
     assert desk.members(state) == ids, "a look changes nothing"
 
 
-def test_an_unreadable_body_is_listed_as_it_is(desk: Desk) -> None:
-    desk.push("no json")
-    (row,) = desk.run(page(desk.keys, "ready", 0, 10))
-    assert (row.envelope, row.body) == (None, b"no json")
-
-
-@pytest.mark.parametrize("state", ["", "waiters", "jobs", "unknown"])
-def test_a_page_of_no_such_state_is_refused(desk: Desk, state: str) -> None:
-    with pytest.raises(OptionError, match="state: one of ready"):
-        page(desk.keys, state, 0, 10)
-
-
-@pytest.mark.parametrize(("offset", "limit"), [(-1, 10), (0, 0), (0, 1001)])
-def test_a_page_out_of_bounds_is_refused(desk: Desk, offset: int, limit: int) -> None:
-    with pytest.raises(OptionError, match="1 to 1000"):
-        page(desk.keys, "ready", offset, limit)
+@pytest.mark.parametrize(
+    ("state", "offset", "limit", "message"),
+    [
+        *((state, 0, 10, "state: one of ready") for state in ("", "waiters", "jobs", "unknown")),
+        *(("ready", offset, limit, "1 to 1000") for offset, limit in ((-1, 10), (0, 0), (0, 1001))),
+    ],
+)
+def test_a_page_that_cannot_be_is_refused(desk: Desk, state: str, offset: int, limit: int, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        page(desk.keys, state, offset, limit)
 
 
 # --- clear
@@ -186,38 +172,15 @@ def test_clearing_removes_what_has_not_started(desk: Desk) -> None:
     assert running == [named]
     desk.turn(0, moved(named, "retry", ms=60_000, text=b"{}"))
     (runs,) = desk.claim(1)
-    assert desk.run(clear(desk.keys)) == (1200, False)
+    (unreadable,) = desk.push("no json")
+    desk.run(attach(desk.keys, unreadable, b"inbox"))
+    assert desk.run(clear(desk.keys)) == (1201, False)
+    assert desk.run(clear(desk.keys)) == (0, False)
     stats = desk.stats()
-    assert (stats.living, stats.running, stats.totals["cleared"]) == (1, 1, 1200)
-    for key in ("ready", "scheduled", "groups", "story", "names", "clock"):
+    assert (stats.living, stats.running, stats.totals["cleared"]) == (1, 1, 1201)
+    for key in ("ready", "scheduled", "groups", "story", "names", "clock", "waiters"):
         assert desk.ask("EXISTS", key) == 0, key
     assert desk.finish([runs]) == []
-
-
-def test_clearing_twice_or_an_empty_queue_removes_nothing(desk: Desk) -> None:
-    desk.push()
-    assert desk.run(clear(desk.keys)) == (1, False)
-    assert desk.run(clear(desk.keys)) == (0, False)
-
-
-def test_clearing_removes_bodies_that_cannot_be_read(desk: Desk) -> None:
-    desk.push("no json", "[]")
-    assert desk.run(clear(desk.keys)) == (2, False)
-    assert desk.stats().living == 0
-
-
-def test_a_clear_is_published_to_the_waiters(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.run(attach(desk.keys, id, b"told"))
-    desk.run(clear(desk.keys))
-    assert desk.ask("EXISTS", "waiters") == 0
-
-
-def test_counters_that_were_born_in_a_clear_have_an_end(desk: Desk) -> None:
-    desk.push()
-    desk.ask("DEL", "stats")
-    desk.run(clear(desk.keys))
-    assert desk.ask("PTTL", "stats") > 0
 
 
 # --- pause

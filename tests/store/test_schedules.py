@@ -14,7 +14,6 @@ from relevo.store.jobs import cancel, look
 from relevo.store.push import NewJob
 from relevo.store.relay import ERRAND_MS, Errands, relay, take_errands
 from relevo.store.schedules import RUNS_MAX, RUNS_MS, Ran, Standing, Tick
-from relevo.store.turns import rest
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id, plain
@@ -102,20 +101,23 @@ def test_a_schedule_enrolled_many_times_is_one_and_keeps_its_tick(desk: Desk, co
     assert everything(desk) == before
 
 
-def test_other_options_leave_the_tick_that_is_waited_for(desk: Desk) -> None:
+@pytest.mark.parametrize("code", ["", "one"])
+def test_other_times_bring_another_tick_and_other_options_do_not(desk: Desk, code: str) -> None:
     enroll(desk, made(), 5000)
+    assert standing(desk).seen_ms is None, "a call does not name it for good"
+    if code:
+        assert enroll(desk, made(), 6000, code) == "same"
+        assert standing(desk).due_ms == 5000
+        assert standing(desk).seen_ms is not None
     changed = made(priority=3, overlap="allow", missed="all", jitter="5m")
     assert enroll(desk, changed, 7000) == "changed"
     assert enroll(desk, changed, 8000) == "same"
-    assert standing(desk) == Standing(changed, due_ms=5000)
-    assert desk.score("errands", "@nightly") == 5000
-
-
-def test_other_times_bring_another_tick(desk: Desk) -> None:
-    enroll(desk, made(), 5000)
+    assert standing(desk).schedule == changed
+    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 5000
     changed = made(every="10m")
     assert enroll(desk, changed, 7000) == "changed"
     assert enroll(desk, changed, 8000) == "same"
+    assert not code or enroll(desk, made(), 8000, code) == "same", "the code has not changed since"
     assert standing(desk).due_ms == desk.score("errands", "@nightly") == 7000
 
 
@@ -134,26 +136,15 @@ def test_what_was_changed_at_run_time_stands_until_the_code_changes(desk: Desk) 
     assert standing(desk).due_ms == 8000
 
 
-def test_enrolling_what_was_set_at_run_time_changes_nothing(desk: Desk) -> None:
-    enroll(desk, made(), 5000)
-    assert standing(desk).seen_ms is None, "a call does not name it for good"
-    assert enroll(desk, made(), 6000, "one") == "same"
-    assert standing(desk).due_ms == 5000
-    assert standing(desk).seen_ms is not None
-    assert enroll(desk, made(every="10m"), 7000) == "changed"
-    assert enroll(desk, made(), 8000, "one") == "same", "the code has not changed since"
-
-
 def test_a_clock_that_was_set_back_far_is_not_waited_for(desk: Desk) -> None:
     """Up to ten minutes, the ticks that come again were fired already; beyond that, the clock was wrong."""
-    hour = 3_600_000
-    assert enroll(desk, made(origin="code"), 10 * hour, "one") == "new"
-    assert enroll(desk, made(origin="code"), 10 * hour - 600_000, "one") == "same"
-    assert standing(desk).due_ms == 10 * hour
-    assert enroll(desk, made(origin="code"), 9 * hour, "one") == "same"
-    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9 * hour
+    assert enroll(desk, made(origin="code"), 10 * HOUR, "one") == "new"
+    assert enroll(desk, made(origin="code"), 10 * HOUR - 600_000, "one") == "same"
+    assert standing(desk).due_ms == 10 * HOUR
+    assert enroll(desk, made(origin="code"), 9 * HOUR, "one") == "same"
+    assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9 * HOUR
     desk.run(store.suspend(desk.keys, "nightly", pause=True))
-    enroll(desk, made(origin="code"), hour, "one")
+    enroll(desk, made(origin="code"), HOUR, "one")
     assert desk.members("errands") == []
 
 
@@ -193,42 +184,37 @@ def test_an_idle_worker_is_called_if_the_schedule_is_what_comes_next(desk: Desk)
 # --- suspend
 
 
-def test_a_paused_schedule_waits_for_nothing(desk: Desk) -> None:
-    enroll(desk, made(), 5000)
-    assert desk.run(store.suspend(desk.keys, "nightly", pause=True)) is True
-    assert standing(desk).paused_ms == desk.now_ms
-    before = everything(desk)
-    assert desk.run(store.suspend(desk.keys, "nightly", pause=True)) is False
-    assert everything(desk) == before
-    assert desk.members("errands") == []
-    assert standing(desk).due_ms is None
+def test_a_paused_schedule_waits_for_nothing_until_it_is_resumed_or_its_pause_gets_an_end(desk: Desk) -> None:
+    def suspend(pause: bool, due_ms: int = 0, ends_ms: int = 0) -> bool:
+        before = everything(desk)
+        is_changed: bool = desk.run(store.suspend(desk.keys, "nightly", pause=pause, due_ms=due_ms, ends_ms=ends_ms))
+        assert is_changed or ends_ms or everything(desk) == before
+        return is_changed
 
-
-def test_a_resumed_schedule_waits_for_the_next_tick_and_calls_a_worker(desk: Desk) -> None:
     enroll(desk, made(), 5000)
-    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    assert suspend(True)
+    assert (standing(desk).paused_ms, standing(desk).due_ms, desk.members("errands")) == (desk.now_ms, None, [])
+    assert not suspend(True)
     desk.wait("w1")
-    assert desk.run(store.suspend(desk.keys, "nightly", pause=False, due_ms=9000)) is True
+    assert suspend(False, 9000)
     assert desk.bell("w1") == [b""]
-    before = everything(desk)
-    assert desk.run(store.suspend(desk.keys, "nightly", pause=False, due_ms=9900)) is False
-    assert everything(desk) == before
+    assert not suspend(False, 9900)
     assert standing(desk).due_ms == desk.score("errands", "@nightly") == 9000
-
-
-def test_a_paused_schedule_that_gets_an_end_waits_for_its_tick_and_calls_a_worker(desk: Desk) -> None:
-    enroll(desk, made(), 5000)
-    desk.run(store.suspend(desk.keys, "nightly", pause=True))
+    assert suspend(True)
+    desk.ask("DEL", "bell:w1")
     desk.wait("w1")
     ends_ms = desk.now_ms + 60_000
-    assert desk.run(store.suspend(desk.keys, "nightly", pause=True, due_ms=ends_ms + 1, ends_ms=ends_ms)) is False
+    assert not suspend(True, ends_ms + 1, ends_ms)
     assert desk.bell("w1") == [b""]
     assert desk.score("errands", "@nightly") == ends_ms + 1
 
 
-def test_a_schedule_that_is_not_there_cannot_be_paused(desk: Desk) -> None:
+def test_a_schedule_that_is_not_there_cannot_be_paused_and_fires_nothing(desk: Desk) -> None:
     for pause in (True, False, True):
         assert desk.run(store.suspend(desk.keys, "nightly", pause=pause, due_ms=1)) is None
+    desk.ask("ZADD", "errands", 1000, "@nightly")
+    for due in (1000, None):
+        assert fire(desk, made(), 1000, due=due, next=2000) is None
     assert everything(desk) == [[], [], [], [], [], [[], [], []], []]
 
 
@@ -276,22 +262,6 @@ def test_the_tick_that_is_waited_for_fires_once_however_many_try(desk: Desk) -> 
         assert fire(desk, schedule, 5 * HOUR, due=5 * HOUR, next=6 * HOUR) is None
     assert everything(desk) == before
     assert desk.stats().totals == {"enqueued": 1}
-
-
-def test_a_schedule_that_is_gone_fires_nothing_and_is_forgotten(desk: Desk) -> None:
-    desk.ask("ZADD", "errands", 1000, "@nightly")
-    for due in (1000, None):
-        assert fire(desk, made(), 1000, due=due, next=2000) is None
-    assert everything(desk) == [[], [], [], [], [], [[], [], []], []]
-
-
-def test_a_tick_that_moves_on_without_a_job_leaves_no_history(desk: Desk) -> None:
-    schedule = made()
-    enroll(desk, schedule, 1000)
-    assert fire(desk, schedule, due=1000, next=2000) == []
-    assert standing(desk) == Standing(schedule, due_ms=2000)
-    assert history(desk) == []
-    assert desk.ask("EXISTS", "runs:nightly") == 0
 
 
 def test_a_tick_is_skipped_as_long_as_the_job_before_it_lives(desk: Desk) -> None:
@@ -348,7 +318,7 @@ def test_a_queued_tick_waits_for_the_job_before_it_however_that_ends(desk: Desk,
         assert desk.claim() == [first]
         word = ending.split()[0]
         desk.turn(0, plain([first]) if ending == "done without a trace" else moved(first, word, text=b'{"state":"x"}'))
-    assert desk.members("waiting") == [second, third], "it hears of it by a letter"
+    assert desk.members("waiting") == [second, third], "an outbox message reports it"
     for _ in range(2):
         desk.run(relay(lambda _: desk.keys, ["default"], 1000))
         assert (desk.members("ready"), desk.members("waiting")) == ([second], [third])
@@ -364,35 +334,34 @@ def test_a_queued_tick_waits_for_the_job_before_it_however_that_ends(desk: Desk,
     assert one(desk, schedule, 5 * HOUR) in desk.members("ready"), "nothing is before it"
 
 
-def test_a_queued_tick_keeps_its_place_while_it_waits(desk: Desk) -> None:
-    schedule = made(overlap="queue")
+@pytest.mark.parametrize("overlap", ["allow", "queue"])
+def test_a_job_of_a_schedule_has_its_priority_group_and_time(desk: Desk, overlap: str) -> None:
+    """Also after it waited for the job before it."""
+    schedule = made(overlap=overlap)
     enroll(desk, schedule, HOUR)
+    later_ms = desk.now_ms + 60_000
     first = one(desk, schedule, HOUR)
-    later_ms = desk.now_ms + 60_000
-    second = one(desk, schedule, 2 * HOUR, priority=3, when=str(later_ms), group="acme", weight=2.0)
-    assert desk.claim() == [first]
-    desk.finish([first])
-    desk.run(relay(lambda _: desk.keys, ["default"], 1000))
-    assert desk.score("scheduled", second) == later_ms * 1024 + 3
-    assert desk.ask("HGET", "groups", second) in (b"2 acme", b"2.0 acme")
-
-
-def test_a_job_of_a_schedule_has_its_priority_group_and_time(desk: Desk) -> None:
-    schedule = made(overlap="allow")
-    enroll(desk, schedule, HOUR)
-    normal = one(desk, schedule, HOUR)
-    urgent = one(desk, schedule, 2 * HOUR, priority=0)
-    later_ms = desk.now_ms + 60_000
-    later = one(desk, schedule, 3 * HOUR, priority=5, when=str(later_ms), group="acme")
-    overdue = one(desk, schedule, 4 * HOUR, priority=200, when="1000")
-    assert desk.members("ready") == [urgent, normal, overdue]
-    assert desk.score("scheduled", later) == later_ms * 1024 + 5
+    if overlap == "allow":
+        urgent = one(desk, schedule, 2 * HOUR, priority=0)
+        overdue = one(desk, schedule, 3 * HOUR, priority=200, when="1000")
+        assert desk.members("ready") == [urgent, first, overdue]
+    tick = standing(desk).due_ms or 0
+    later = one(desk, schedule, tick, priority=3, when=str(later_ms), group="acme", weight=2.0)
+    if overlap == "queue":
+        assert desk.claim() == [first]
+        desk.finish([first])
+        desk.run(relay(lambda _: desk.keys, ["default"], 1000))
     assert desk.members("scheduled") == [later]
+    assert desk.score("scheduled", later) == later_ms * 1024 + 3
+    assert desk.ask("HGET", "groups", later) in (b"2 acme", b"2.0 acme")
 
 
 def test_dropped_ticks_are_counted_and_listed(desk: Desk) -> None:
     schedule = made()
-    enroll(desk, schedule, 1000)
+    enroll(desk, schedule, 500)
+    assert fire(desk, schedule, due=500, next=1000) == [], "it moves on without a job"
+    assert standing(desk) == Standing(schedule, due_ms=1000)
+    assert (history(desk), desk.ask("EXISTS", "runs:nightly")) == ([], 0)
     (id,) = fire(desk, schedule, 9000, due=1000, next=9000 + HOUR, dropped=7) or [""]
     assert fire(desk, schedule, due=9000 + HOUR, next=3 * HOUR, dropped=2) == []
     assert standing(desk).dropped == 9
@@ -450,15 +419,9 @@ def test_run_now_is_not_a_tick(desk: Desk) -> None:
     assert desk.score("errands", "@nightly") == HOUR
     assert [(ran.tick_ms, ran.job, ran.what) for ran in history(desk)] == [(0, second, "fired"), (0, first, "fired")]
     assert one(desk, schedule, HOUR) == "", "but a tick heeds it"
-
-
-def test_a_paused_schedule_can_be_run_now(desk: Desk) -> None:
-    schedule = made()
-    enroll(desk, schedule, HOUR)
     desk.run(store.suspend(desk.keys, "nightly", pause=True))
-    assert len(fire(desk, schedule, 777, due=None) or []) == 1
-    assert desk.members("errands") == []
-    assert standing(desk).paused_ms is not None
+    assert len(fire(desk, schedule, 777, due=None) or []) == 1, "also of a paused schedule, which stays paused"
+    assert (desk.members("errands"), standing(desk).paused_ms) == ([], desk.now_ms)
 
 
 def test_a_worker_that_took_a_tick_before_the_pause_does_not_fire_it_and_ends_no_pause(desk: Desk) -> None:
@@ -499,8 +462,9 @@ def test_a_schedule_is_given_out_when_its_tick_has_come(desk: Desk) -> None:
     assert found.now_ms >= now + 5000
 
 
-def test_a_tick_taken_by_a_dead_worker_is_free_after_two_seconds(desk: Desk) -> None:
-    enroll(desk, made(), desk.now_ms)
+def test_a_tick_taken_by_a_dead_worker_is_free_after_a_moment_and_fired_once(desk: Desk) -> None:
+    schedule, now = made(), desk.now_ms
+    enroll(desk, schedule, now)
     first = taken(desk)
     assert first.ids == ["@nightly"]
     assert first.next_ms == first.now_ms + ERRAND_MS
@@ -508,16 +472,6 @@ def test_a_tick_taken_by_a_dead_worker_is_free_after_two_seconds(desk: Desk) -> 
     desk.advance(ERRAND_MS)
     again = taken(desk)
     assert (again.ids, again.texts) == (first.ids, first.texts)
-
-
-def test_a_fired_tick_is_not_given_out_again_before_the_next(desk: Desk) -> None:
-    schedule = made()
-    now = desk.now_ms
-    enroll(desk, schedule, now)
-    slow, other = taken(desk), None
-    desk.advance(ERRAND_MS)
-    other = taken(desk)
-    assert slow.texts == other.texts
     assert fire(desk, schedule, now, due=now, next=now + HOUR)
     assert fire(desk, schedule, now, due=now, next=now + HOUR) is None
     assert desk.score("errands", "@nightly") == now + HOUR
@@ -536,22 +490,6 @@ def test_outbox_messages_and_ticks_are_given_out_together(desk: Desk) -> None:
     left = desk.run(take_errands(desk.keys, ["x.2"], ticks=True))
     assert (left.ids, desk.members("errands")) == ([], ["@nightly"])
     assert desk.ask("EXISTS", "letters") == 0
-
-
-def test_an_errand_of_a_schedule_that_is_gone_is_dropped(desk: Desk) -> None:
-    desk.ask("ZADD", "errands", 1000, "@gone")
-    assert taken(desk).ids == []
-    assert desk.members("errands") == []
-
-
-def test_every_turn_and_rest_gives_the_time_of_the_next_tick(desk: Desk) -> None:
-    due = desk.now_ms + 60_000
-    assert desk.wait("w1").errand_ms == 0
-    enroll(desk, made(), due)
-    desk.ask("DEL", "bell:w1")
-    assert desk.wait("w1").errand_ms == due
-    assert desk.turn(0).errand_ms == due
-    assert desk.run(rest(desk.keys, "w1", 30_000))[3] == due
 
 
 # --- look, and where a schedule is kept

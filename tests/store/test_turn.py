@@ -26,6 +26,7 @@ def test_an_empty_queue_gives_nothing_and_no_time_to_ask_again(desk: Desk) -> No
     found = desk.turn(5)
     assert (found.ids, found.bodies, found.refused, found.again, found.lost) == ([], [], [], {}, [])
     assert (found.wake_ms, found.now_ms) == (0, desk.now_ms)
+    assert desk.members("idle") == [], "a taker with a loop of its own is never idle"
 
 
 def test_outside_tests_the_time_is_that_of_the_server(desk: Desk) -> None:
@@ -53,64 +54,41 @@ def test_claims_are_kept_where_one_is_found_without_walking_through_all(desk: De
     assert desk.server.command("OBJECT", "ENCODING", desk.keys.key("claims")) == b"hashtable"
 
 
-def test_no_more_than_wanted_is_handed_out(desk: Desk) -> None:
-    ids = desk.push(*["{}"] * 5)
-    assert desk.claim(2) == ids[:2]
+def test_no_more_than_wanted_is_handed_out_and_each_to_one_worker_only(desk: Desk) -> None:
+    ids = desk.push(*["{}"] * 1230)
+    assert [id for n in range(10) for id in desk.claim(3, worker=f"w{n}")] == ids[:30]
     assert desk.claim(0) == []
-    assert desk.stats().ready == 3
-
-
-def test_at_most_1000_are_handed_out_at_once(desk: Desk) -> None:
-    desk.push(*["{}"] * 1200)
     assert len(desk.turn(5000).ids) == MOST == 1000
+    assert desk.stats().ready == 200
 
 
-def test_each_job_goes_to_one_worker_only(desk: Desk) -> None:
-    ids = desk.push(*["{}"] * 30)
-    taken = [id for n in range(10) for id in desk.claim(4, worker=f"w{n}")]
-    assert taken == ids
-
-
-def test_a_job_handed_out_again_comes_with_its_claim_and_story(desk: Desk) -> None:
+def test_a_job_handed_out_again_comes_with_its_claim_story_and_wish_to_cancel(desk: Desk) -> None:
     first, second = desk.push("1", "2")
     desk.claim(1, worker="w1")
-    desk.turn(0, moved(first, "back", text=b'{"spent":1}'), worker="w1")
-    found = desk.turn(5, worker="w2")
-    assert decoded(found.ids) == [first, second]
-    claim, story = found.again[0]
-    assert list(found.again) == [0]
-    assert claim.rstrip() == f"2 w2 {found.now_ms}".encode()
-    assert story == b'{"spent":1}'
-
-
-def test_an_entry_without_a_body_is_dropped_and_counted(desk: Desk) -> None:
-    """It never stops the others."""
-    first, lost, last = desk.push("1", "2", "3")
-    desk.claim(1)
-    desk.turn(0, moved(first, "back", text=b"{}"))
+    desk.turn(0, moved(first, "retry", ms=0, text=b'{"spent":1}'), worker="w1")
+    assert desk.members("ready") == [second, first], "a retry without delay queues behind the others"
+    assert desk.claim(2, worker="w1") == [second, first]
+    desk.ask("HSET", "claims", first, desk.ask("HGET", "claims", first) + b" c")
+    desk.turn(0, moved(first, "back", token=2), worker="w1")
+    lost, last = desk.push("3", "4")
     desk.ask("HDEL", "jobs", lost)
-    found = desk.turn(10)
-    assert (decoded(found.ids), found.bodies) == ([first, last], [b"1", b"3"])
+    found = desk.turn(5, worker="w2")
+    assert (decoded(found.ids), found.bodies) == ([first, last], [b"1", b"4"]), "one without a body stops no other"
     assert list(found.again) == [0]
-    assert desk.stats().totals["orphans"] == 1
-    assert (desk.stats().ready, desk.stats().running) == (0, 2)
+    claim, story = found.again[0]
+    assert claim.split() == [b"3", b"w2", b"%d" % found.now_ms, b"c"]
+    assert story == b'{"spent":1}'
+    assert (desk.stats().totals["orphans"], desk.stats().ready, desk.stats().running) == (1, 0, 3)
 
 
 def test_a_thousand_entries_without_a_body_do_not_stop_the_next(desk: Desk) -> None:
     ids = desk.push(*["{}"] * 1000)
     desk.server.command("HDEL", desk.keys.key("jobs"), *ids)
     (good,) = desk.push()
+    desk.ask("DEL", "stats")  # a week without traffic
     assert desk.claim(1000) == []
     assert desk.claim(1000) == [good]
-    assert desk.stats().totals["orphans"] == 1000
-
-
-def test_counters_that_were_born_in_a_claim_have_an_end(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.ask("HDEL", "jobs", id)
-    desk.ask("DEL", "stats")  # a week without traffic
-    assert desk.claim() == []
-    assert desk.stats().totals == {"orphans": 1}
+    assert desk.stats().totals == {"orphans": 1000}
     assert desk.ask("PTTL", "stats") > 0
 
 
@@ -128,29 +106,26 @@ def test_a_plain_end_leaves_nothing_but_a_count(desk: Desk) -> None:
 
 
 def test_a_kept_end_leaves_its_record_for_its_time(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
+    id, short, unlisted = desk.push("{}", "{}", "{}")
+    desk.claim(3)
     found = desk.turn(0, kept([id], ttl_ms=500_000, record=b'{"state":"done","result":1}'))
     assert found.refused == []
     assert desk.record(id) == b'{"state":"done","result":1}'
     assert 0 < desk.ask("PTTL", f"ended:{id}") <= 500_000
     assert desk.score("done", id) == found.now_ms
-    assert 0 < desk.ask("PTTL", "done") <= 500_000
-    assert desk.stats().done == 1
-
-
-def test_the_index_lives_as_long_as_its_longest_record(desk: Desk) -> None:
-    a, b = desk.push("{}", "{}")
-    desk.claim(2)
-    desk.turn(0, kept([a], ttl_ms=900_000))
-    desk.turn(0, kept([b], ttl_ms=100_000))
-    assert desk.ask("PTTL", "done") > 100_000
+    desk.turn(0, kept([short], ttl_ms=100_000))
+    assert 100_000 < desk.ask("PTTL", "done") <= 500_000, "the index lives as long as its longest record"
+    assert desk.stats().done == 2
+    desk.turn(0, kept([unlisted]), done_max=0)
+    assert (desk.members("done"), desk.record(unlisted) is None) == ([], False), "an index of none is possible"
 
 
 @pytest.mark.parametrize("verb", ENDED)
-def test_a_moved_end_files_its_record(desk: Desk, verb: str) -> None:
-    (id,) = desk.push()
-    desk.claim()
+def test_a_moved_end_files_its_record_if_it_has_a_time(desk: Desk, verb: str) -> None:
+    id, traceless = desk.push("{}", "{}")
+    desk.claim(2)
+    desk.turn(0, moved(traceless, verb, ms=0, text=b"{}"))
+    assert (desk.record(traceless), desk.members(verb)) == (None, [])
     record = f'{{"state":"{verb}"}}'.encode()
     found = desk.turn(0, moved(id, verb, ms=500_000, text=record))
     assert found.refused == []
@@ -160,17 +135,7 @@ def test_a_moved_end_files_its_record(desk: Desk, verb: str) -> None:
     assert desk.members(verb) == [id]
     assert 0 < desk.ask("PTTL", verb) <= 500_000
     stats = desk.stats()
-    assert (stats.living, getattr(stats, verb), stats.totals[verb]) == (0, 1, 1)
-
-
-@pytest.mark.parametrize("verb", ENDED)
-def test_a_moved_end_without_a_time_leaves_nothing(desk: Desk, verb: str) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    desk.turn(0, moved(id, verb, ms=0, text=b"{}"))
-    assert desk.record(id) is None
-    assert desk.members(verb) == []
-    assert desk.stats().living == 0
+    assert (stats.living, getattr(stats, verb), stats.totals[verb]) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("verb", ENDED)
@@ -184,28 +149,18 @@ def test_an_end_removes_story_and_name(desk: Desk, verb: str) -> None:
         assert desk.ask("EXISTS", key) == 0, key
 
 
-def test_a_retry_is_scheduled_with_its_story(desk: Desk) -> None:
-    (id,) = desk.push(priority=42)
+def test_a_retry_is_scheduled_with_its_story_and_group(desk: Desk) -> None:
+    id = desk.push_one(priority=42, group="a", weight=2.0)
     desk.claim()
-    found = desk.turn(0, moved(id, "retry", ms=5000, text=b'{"spent":1}', priority=42))
+    retry = moved(id, "retry", ms=5000, text=b'{"spent":1}', priority=42, group="a", weight=2.0)
+    found = desk.turn(0, retry)
     assert desk.score("scheduled", id) == (found.now_ms + 5000) * 1024 + 42
     assert desk.ask("HGET", "story", id) == b'{"spent":1}'
-    assert (desk.stats().scheduled, desk.stats().running, desk.stats().totals["retry"]) == (1, 0, 1)
-
-
-def test_a_retry_without_delay_queues_behind_the_others(desk: Desk) -> None:
-    first, second = desk.push("{}", "{}")
-    desk.claim(1)
-    desk.turn(0, moved(first, "retry", ms=0))
-    assert desk.members("ready") == [second, first]
-
-
-def test_a_retry_remembers_its_group(desk: Desk) -> None:
-    id = desk.push_one(group="a", weight=2.0)
-    desk.claim()
-    desk.turn(0, moved(id, "retry", ms=1000, group="a", weight=2.0))
     assert desk.ask("HGET", "groups", id) == b"2.0 a"
-    desk.advance(1001)
+    assert (desk.stats().scheduled, desk.stats().running, desk.stats().totals["retry"]) == (1, 0, 1)
+    desk.advance(5001)
+    desk.turn(0)
+    assert desk.stats().scheduled == 1, "nothing is promoted by a worker without room"
     assert desk.claim() == [id]
     assert desk.ask("EXISTS", "groups") == 0
 
@@ -217,15 +172,6 @@ def test_what_is_handed_back_goes_before_what_came_later(desk: Desk) -> None:
     desk.turn(0, Settled(moved=[*moved(second, "back").moved, *moved(first, "back").moved]))
     assert desk.members("ready") == [first, second, third]
     assert desk.stats().totals["back"] == 2
-
-
-def test_handing_back_keeps_the_story_that_was_there(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    desk.turn(0, moved(id, "retry", ms=0, text=b'{"spent":1}'))
-    desk.claim()
-    desk.turn(0, moved(id, "back", token=2, text=b""))
-    assert desk.turn(1).again[0][1] == b'{"spent":1}'
 
 
 @pytest.mark.parametrize("verb", ["retry", "back", *ENDED])
@@ -244,21 +190,16 @@ def test_a_wrong_token_is_refused_and_changes_nothing(desk: Desk, verb: str) -> 
     assert desk.finish([id]) == []
 
 
-def test_settling_twice_is_refused_the_second_time(desk: Desk) -> None:
-    a, b, c = desk.push("{}", "{}", "{}")
-    desk.claim(3)
+def test_settling_twice_is_refused_the_second_time_and_does_not_hold_up_others(desk: Desk) -> None:
+    a, b, c, d = desk.push("{}", "{}", "{}", "{}")
+    desk.claim(4)
     settled = Settled(plain=[a], kept=[b], records=[60_000, b"{}"], moved=moved(c, "dead", text=b"{}").moved)
     assert desk.turn(0, settled).refused == []
     totals = desk.stats().totals
     assert desk.turn(0, settled).refused == [a.encode(), b.encode(), c.encode()]
     assert desk.stats().totals == totals
-
-
-def test_one_refused_does_not_hold_up_the_others(desk: Desk) -> None:
-    ids = desk.push("{}", "{}", "{}")
-    desk.claim(3)
     strange = new_id()
-    assert decoded(desk.turn(0, plain([ids[0], strange, ids[1], ids[2]])).refused) == [strange]
+    assert decoded(desk.turn(0, plain([a, strange, d])).refused) == [a, strange]
     assert desk.stats().living == 0
 
 
@@ -289,12 +230,6 @@ def test_a_thousand_retries_of_a_thousand_groups_fit_in_one_turn(desk: Desk) -> 
     assert desk.stats().ready == 1000
 
 
-def test_settling_and_claiming_are_one_round_trip(desk: Desk) -> None:
-    first, second = desk.push("{}", "{}")
-    desk.claim(1)
-    assert decoded(desk.turn(1, plain([first])).ids) == [second]
-
-
 def test_what_was_settled_as_back_can_be_claimed_in_the_same_turn(desk: Desk) -> None:
     (id,) = desk.push()
     desk.claim()
@@ -316,14 +251,6 @@ def test_the_index_of_done_jobs_is_short_but_results_live_on(desk: Desk) -> None
     assert len(desk.members("done")) == 2
     assert all(desk.record(id) is not None for id in ids)
     assert "dropped" not in desk.stats().totals
-
-
-def test_an_index_of_no_done_jobs_is_possible(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    desk.turn(0, kept([id]), done_max=0)
-    assert desk.members("done") == []
-    assert desk.record(id) is not None
 
 
 def test_the_oldest_dead_letters_go_when_there_are_too_many(desk: Desk) -> None:
@@ -356,32 +283,17 @@ def test_entries_whose_record_has_ended_leave_with_those_that_come(desk: Desk) -
 
 def test_a_follow_up_is_pushed_in_the_same_step(desk: Desk) -> None:
     (id,) = desk.push()
-    desk.claim()
-    follow = new_id()
-    desk.turn(0, moved(id, "dead", follow_id=follow, follow_priority=50, follow_body=b'{"t":"onfail"}'))
-    assert desk.members("ready") == [follow]
-    found = desk.turn(1)
-    assert (found.bodies, found.again) == ([b'{"t":"onfail"}'], {})
-    assert desk.stats().totals["enqueued"] == 2
-
-
-def test_a_refused_end_pushes_no_follow_up(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    end = moved(id, "dead", follow_id=new_id(), follow_body=b"{}")
-    desk.turn(0, end)
-    assert desk.drain() == [end.moved[0].follow_id]
-    assert desk.turn(0, end).refused == [id.encode()]
-    assert desk.stats().living == 0
-    assert desk.stats().totals["enqueued"] == 2
-
-
-def test_a_follow_up_calls_an_idle_worker(desk: Desk) -> None:
-    (id,) = desk.push()
     desk.claim(worker="busy")
     desk.wait("idle")
-    desk.turn(0, moved(id, "dead", follow_id=new_id(), follow_body=b"{}"), worker="busy")
-    assert desk.bell("idle") == [b""]
+    end = moved(id, "dead", follow_id=new_id(), follow_priority=50, follow_body=b'{"t":"onfail"}')
+    desk.turn(0, end, worker="busy")
+    assert desk.bell("idle") == [b""], "an idle worker is called"
+    follow = end.moved[0].follow_id
+    assert desk.members("ready") == [follow]
+    assert desk.turn(0, end).refused == [id.encode()], "a refused end pushes none"
+    found = desk.turn(1)
+    assert (decoded(found.ids), found.bodies, found.again) == ([follow], [b'{"t":"onfail"}'], {})
+    assert (desk.stats().living, desk.stats().totals["enqueued"]) == (1, 2)
 
 
 @pytest.mark.parametrize("how", ["plain", "kept", "dead"])
@@ -430,13 +342,6 @@ def test_at_most_250_are_promoted_per_turn_and_none_twice(desk: Desk) -> None:
     assert sorted([*decoded(found.ids), *rest]) == sorted(job.id for job in jobs)
 
 
-def test_nothing_is_promoted_by_a_worker_without_room(desk: Desk) -> None:
-    desk.push_one(when="+1000")
-    desk.advance(2000)
-    desk.turn(0)
-    assert desk.stats().scheduled == 1
-
-
 # --- lost leases
 
 
@@ -446,6 +351,7 @@ def test_a_lost_job_is_taken_back_under_a_higher_token(desk: Desk) -> None:
     desk.advance(4000)
     assert desk.turn(1, worker="w2").lost == []
     desk.advance(1001)
+    assert desk.turn(0).lost == [], "nothing is taken back by a worker without room"
     found = desk.turn(1, worker="w2", lease_ms=7000)
     assert found.ids == []
     ((lost, claim, body, story),) = found.lost
@@ -493,16 +399,6 @@ def test_a_lost_job_comes_with_its_story_and_a_wish_to_cancel(desk: Desk) -> Non
     assert story == b'{"spent":1}'
 
 
-def test_a_wish_to_cancel_survives_being_handed_back(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    desk.ask("HSET", "claims", id, desk.ask("HGET", "claims", id) + b" c")
-    desk.turn(0, moved(id, "back"))
-    claim = desk.turn(1, worker="w2").again[0][0]
-    assert claim.startswith(b"2 w2 ")
-    assert claim.endswith(b" c")
-
-
 def test_at_most_20_lost_jobs_are_taken_back_per_turn_and_the_rest_at_once_after(desk: Desk) -> None:
     ids = desk.push(*["{}"] * 50)
     desk.claim(50, lease_ms=1000)
@@ -516,36 +412,18 @@ def test_at_most_20_lost_jobs_are_taken_back_per_turn_and_the_rest_at_once_after
     assert sorted(seen) == ids
 
 
-def test_a_lost_entry_without_a_body_is_dropped_and_counted(desk: Desk) -> None:
-    gone, good = desk.push("1", "2")
+def test_a_running_job_without_a_claim_is_taken_back_and_one_without_a_body_dropped(desk: Desk) -> None:
+    gone, id = desk.push("1", "body")
     desk.claim(2, lease_ms=1000)
     desk.ask("HDEL", "jobs", gone)
-    desk.advance(1001)
-    found = desk.turn(1)
-    assert [row[0].decode() for row in found.lost] == [good]
-    assert desk.stats().totals["orphans"] == 1
-    assert desk.ask("HEXISTS", "claims", gone) == 0
-
-
-def test_a_running_job_whose_claim_has_gone_is_taken_back_all_the_same(desk: Desk) -> None:
-    """It has a body, so it must not be dropped."""
-    (id,) = desk.push("body")
-    desk.claim(1, lease_ms=1000)
     desk.ask("HDEL", "claims", id)
     desk.advance(1001)
     found = desk.turn(1)
     assert [(row[0], row[2]) for row in found.lost] == [(id.encode(), b"body")]
+    assert (desk.stats().totals["orphans"], desk.ask("HEXISTS", "claims", gone)) == (1, 0)
     token = int(found.lost[0][1].split()[0])
     assert desk.turn(0, moved(id, "back", token=token)).refused == []
     assert desk.claim() == [id]
-
-
-def test_nothing_is_taken_back_by_a_worker_without_room(desk: Desk) -> None:
-    desk.push()
-    desk.claim(lease_ms=1000)
-    desk.advance(2000)
-    assert desk.turn(0).lost == []
-    assert desk.stats().totals.get("lost") is None
 
 
 # --- idling, calling others, pausing
@@ -558,19 +436,9 @@ def test_a_worker_that_gets_less_than_it_wants_is_noted_as_idle(desk: Desk) -> N
     assert desk.score("idle", "w1") == found.now_ms + 40_000
     assert 0 < desk.ask("PTTL", "idle") <= 80_000
     assert desk.stats().idle_workers == 1
-
-
-def test_a_worker_that_gets_all_it_wants_is_not_idle(desk: Desk) -> None:
-    desk.wait("w1")
     desk.push_one(group="a")
-    desk.ask("ZADD", "idle", 10**15, "w1")
-    assert len(desk.turn(1, worker="w1", idle_ms=40_000).ids) == 1
-    assert desk.members("idle") == []
-
-
-def test_a_taker_with_a_loop_of_its_own_is_never_idle(desk: Desk) -> None:
-    desk.turn(1, worker="taker", idle_ms=0)
-    assert desk.members("idle") == []
+    desk.wait("w1")
+    assert desk.members("idle") == [], "not when it gets all it wants"
 
 
 def test_the_time_to_ask_again_is_the_next_due_or_the_next_lease(desk: Desk) -> None:
@@ -594,32 +462,17 @@ def test_a_worker_passes_the_call_on_when_more_is_waiting(desk: Desk) -> None:
     assert sorted([desk.bell("w2"), desk.bell("w3")]) == [[], [b""]], "nothing is left to call for"
 
 
-def test_what_a_full_worker_hands_back_calls_an_idle_one(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim(worker="full")
-    desk.wait("idle")
-    desk.turn(0, moved(id, "back"), worker="full")
-    assert desk.bell("idle") == [b""]
-    assert desk.claim(worker="idle") == [id]
-
-
-def test_a_retry_by_a_worker_without_room_reaches_an_idle_one(desk: Desk) -> None:
+@pytest.mark.parametrize(("verb", "want"), [("back", 0), ("retry", 0), ("retry", 1)])
+def test_what_a_full_worker_gives_back_reaches_an_idle_one(desk: Desk, verb: str, want: int) -> None:
     """Else it would sleep past the new due time: its timer was set for a later one, or for none."""
-    (id,) = desk.push()
+    id, *second = desk.push(*["{}"] * (1 + want))
     desk.claim(worker="full")
-    desk.wait("idle")
-    desk.turn(0, moved(id, "retry", ms=2000), worker="full")
+    desk.ask("ZADD", "idle", 10**15, "idle")
+    assert decoded(desk.turn(want, moved(id, verb, ms=2000), worker="full").ids) == second
     assert desk.bell("idle") == [b""]
     found = desk.wait("idle")
-    assert 0 < found.wake_ms - found.now_ms <= 2000
-
-
-def test_a_retry_by_a_worker_that_is_full_after_its_turn_reaches_an_idle_one(desk: Desk) -> None:
-    first, second = desk.push("{}", "{}")
-    desk.claim(1, worker="full")
-    desk.ask("ZADD", "idle", 10**15, "idle")
-    assert desk.turn(1, moved(first, "retry", ms=2000), worker="full").ids == [second.encode()]
-    assert desk.bell("idle") == [b""]
+    assert decoded(found.ids) == [id] * (verb == "back")
+    assert verb == "back" or 0 < found.wake_ms - found.now_ms <= 2000
 
 
 def test_a_retry_that_is_due_after_another_calls_no_worker(desk: Desk) -> None:

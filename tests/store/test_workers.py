@@ -25,22 +25,15 @@ def test_a_renewal_lengthens_the_leases_that_are_held(desk: Desk) -> None:
         assert desk.score("running", id) == desk.now_ms + 90_000
 
 
-def test_a_renewal_with_another_token_is_refused_and_changes_nothing(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim(lease_ms=50_000)
+def test_a_renewal_with_another_token_or_of_what_has_ended_is_refused(desk: Desk) -> None:
+    id, ended = desk.push("{}", "{}")
+    desk.claim(2, lease_ms=50_000)
+    desk.finish([ended])
     before = desk.score("running", id)
     strange = new_id()
-    assert desk.run(renew(desk.keys, [(id, 2), (strange, 1)], 90_000)) == ([id, strange], [])
+    assert desk.run(renew(desk.keys, [(id, 2), (strange, 1), (ended, 1)], 90_000)) == ([id, strange, ended], [])
     assert desk.score("running", id) == before
     assert desk.members("running") == [id]
-
-
-def test_a_renewal_does_not_bring_back_what_has_ended(desk: Desk) -> None:
-    (id,) = desk.push()
-    desk.claim()
-    desk.finish([id])
-    assert desk.run(renew(desk.keys, [(id, 1)], 90_000)) == ([id], [])
-    assert desk.members("running") == []
 
 
 def test_a_renewal_lists_jobs_that_should_be_cancelled(desk: Desk) -> None:
@@ -67,12 +60,8 @@ def test_a_resting_worker_stays_on_the_list(desk: Desk) -> None:
     assert (wake, waits, errand) == (0, True, 0)
     assert desk.score("idle", "w1") == now + 60_000
     assert 60_000 < desk.ask("PTTL", "idle") <= 120_000
-
-
-def test_a_worker_that_was_called_is_not_put_back_on_the_list(desk: Desk) -> None:
-    desk.wait("w1")
     desk.push()
-    assert desk.run(rest(desk.keys, "w1", 60_000))[2] is False
+    assert desk.run(rest(desk.keys, "w1", 60_000))[2] is False, "one that was called is not put back"
     assert desk.members("idle") == []
 
 
@@ -88,21 +77,14 @@ def test_a_resting_worker_learns_when_it_is_needed_next(desk: Desk) -> None:
 # --- leave
 
 
-def test_a_worker_that_leaves_is_called_no_more(desk: Desk) -> None:
-    desk.wait("w1")
-    assert desk.run(leave(desk.keys, "w1")) == []
-    (id,) = desk.push()
-    assert desk.bell("w1") == []
-    assert desk.members("ready") == [id]
-
-
 def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk: Desk) -> None:
     desk.wait("w1")
     (id,) = desk.push("body")
     assert desk.run(leave(desk.keys, "w1")) == [b"j" + id.encode() + b"body"]
     assert desk.run(leave(desk.keys, "w1")) == []
-    assert desk.ask("EXISTS", "bell:w1") == 0
     assert desk.finish([id], worker="w1") == []
+    desk.push()
+    assert desk.ask("EXISTS", "bell:w1") == 0, "it is called no more"
 
 
 # --- the list of workers
@@ -141,7 +123,7 @@ def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk
     now_ms = app.run(app.now_ms())
     for _ in range(2):
         app.run(forget_lost(app.keys, now_ms))
-        assert desk.server.command("ZCARD", app.keys.workers) == 2, "not before others were told"
+        assert desk.server.command("ZCARD", app.keys.workers) == 2, "not before they were listed as lost"
     for _ in range(2):
         app.run(forget_lost(app.keys, now_ms + LOST_MS + 1_000))
         assert desk.server.command("ZRANGE", app.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
