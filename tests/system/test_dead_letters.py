@@ -635,10 +635,11 @@ def test_entities_of_pools_go_to_another_app_and_come_back_there(app: Relevo, ap
         {**known["record"], "queue_from": "no word"},
         {**known["record"], "body": {**body, "entity": ""}},
         {**known["record"], "body": {**body, "metadata": {"@state": "x"}}},
+        {**known["record"], "body": {**body, "metadata": {f"f{n}": 1 for n in range(10_001)}}},
         {**known["record"], "body": {"t": "step"}},
     ]
     done = there.dead.load([*(msgspec.json.encode({**known, "record": record}) for record in bad), line])
-    assert (done.new, [number for number, _ in done.refused]) == (1, [1, 2, 3, 4])
+    assert (done.new, [number for number, _ in done.refused]) == (1, [1, 2, 3, 4, 5])
     assert there.dead.retry(all=True) == 1
     back = there.pool("vms").get("vm-1")
     assert back is not None and (back.state, back.metadata) == ("ready", {"ip": "10.0.0.7"})
