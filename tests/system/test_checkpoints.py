@@ -53,6 +53,26 @@ def is_there(app: Relevo, job: str) -> bool:
     return bool(app.run(Call([b"EXISTS", bag(app.keys_of("default"), job)])))
 
 
+def looping(source: Any, visit: Callable[[int], Any], holds: Callable[[int], bool], **options: Any) -> dict[str, Any]:
+    """The same loop as a coroutine and as a plain function; an item is in hand for as long as `holds` says."""
+
+    async def on_the_loop() -> None:
+        async for n in current_job().iterate(source, **options):
+            visit(n)
+            await asyncio.sleep(0.001)
+            while holds(n):
+                await asyncio.sleep(0.001)
+
+    def in_a_thread() -> None:
+        for n in current_job().iterate(source, **options):
+            visit(n)
+            time.sleep(0.001)
+            while holds(n):
+                time.sleep(0.001)
+
+    return {"async": on_the_loop, "thread": in_a_thread}
+
+
 class Stopping:
     """A worker that stops at the end of its block."""
 
@@ -522,28 +542,13 @@ async def test_a_stopping_worker_ends_a_loop_after_the_item_in_hand(app_factory:
     app = app_factory(grace="1h")
     worked_on: list[int] = []
 
-    async def on_the_loop() -> None:
-        async for n in current_job().iterate(range(1_000_000), every="1h"):
-            worked_on.append(n)
-            await asyncio.sleep(0.001)
+    async def endless(after: int | None) -> AsyncIterator[int]:
+        for n in range(after or 0, 1_000_000):
+            yield n
 
-    async def from_async_source() -> None:
-        async def source(after: int | None) -> AsyncIterator[int]:
-            for n in range(after or 0, 1_000_000):
-                yield n
-
-        async for n in current_job().iterate(source, every="1h"):
-            worked_on.append(n)
-            await asyncio.sleep(0.001)
-
-    def in_a_thread() -> None:
-        for n in current_job().iterate(range(1_000_000), every="1h"):
-            worked_on.append(n)
-            time.sleep(0.001)
-
-    func: Any = {"async": on_the_loop, "async source": from_async_source, "thread": in_a_thread}.get(kind, on_the_loop)
-    executor = "thread" if "thread" in kind else "loop"
-    task = app.task(name="work", executor=executor, retries=0)(func)
+    source = endless if kind == "async source" else range(1_000_000)
+    func = looping(source, worked_on.append, lambda n: False, every="1h")["thread" if kind == "thread" else "async"]
+    task = app.task(name="work", executor="thread" if "thread" in kind else "loop", retries=0)(func)
     job: Job[None] = await task.aenqueue()
     for _ in range(3):
         before = len(worked_on)
@@ -672,20 +677,7 @@ async def test_a_real_error_beside_an_interruption_is_a_failure(app: Relevo) -> 
 async def test_a_cancelled_job_keeps_its_position(app: Relevo, kind: str) -> None:
     worked_on: list[int] = []
     retried = False
-
-    async def on_the_loop() -> None:
-        async for n in current_job().iterate(range(20), every=0):
-            worked_on.append(n)
-            while n == 5 and not retried:
-                await asyncio.sleep(0.001)
-
-    def in_a_thread() -> None:
-        for n in current_job().iterate(range(20), every=0):
-            worked_on.append(n)
-            while n == 5 and not retried:
-                time.sleep(0.001)
-
-    func: Any = on_the_loop if kind == "async" else in_a_thread
+    func = looping(range(20), worked_on.append, lambda n: n == 5 and not retried, every=0)[kind]
     task = app.task(name="work")(func)
     job: Job[None] = await task.aenqueue()
     async with working(app):
@@ -721,29 +713,25 @@ async def test_a_loop_that_never_waits_is_cancelled(app: Relevo) -> None:
 async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint(app: Relevo, kind: str) -> None:
     """And it cannot settle the job."""
     worked_on: list[int] = []
-    ended: list[BaseException] = []
     keys = app.keys_of("default")
+    loop = looping(range(1_000_000), worked_on.append, lambda n: False, every=0)[kind]
+    ended: list[BaseException] = []
 
     async def on_the_loop() -> None:
         try:
-            async for n in current_job().iterate(range(1_000_000), every=0):
-                worked_on.append(n)
-                await asyncio.sleep(0.005)
+            await loop()
         except BaseException as error:
             ended.append(error)
             raise
 
     def in_a_thread() -> None:
         try:
-            for n in current_job().iterate(range(1_000_000), every=0):
-                worked_on.append(n)
-                time.sleep(0.005)
+            loop()
         except BaseException as error:
             ended.append(error)
             raise
 
-    func: Any = on_the_loop if kind == "async" else in_a_thread
-    task = app.task(name="work", retries=0)(func)
+    task = app.task(name="work", retries=0)(on_the_loop if kind == "async" else in_a_thread)
     async with working(app) as worker:
         job: Job[None] = await task.aenqueue()
         await aeventually(lambda: len(worked_on) > 5)
