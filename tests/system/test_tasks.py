@@ -11,19 +11,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relevo import Backoff, Cancel, Failure, Job, Priority, Relevo, State, current_job
+from relevo import Cancel, Failure, Job, Priority, Relevo, State, current_job
 from relevo.errors import JobCancelled, JobExpired, JobFailed, ResultNotKept
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
 from tests.system.shell import environment
-from tests.system.timed import HOUR, MINUTE, Times
+from tests.system.timed import HOUR, MINUTE
 from tests.working import drain, working
 
 
@@ -42,28 +41,6 @@ async def test_a_time_that_has_passed_is_now(app: Relevo) -> None:
     for eta in (datetime.now(UTC) - timedelta(days=1), datetime.min.replace(tzinfo=UTC)):
         job = await late.using(eta=eta).aenqueue()
         assert await job.astatus() is State.READY
-
-
-async def test_delayed_jobs_run_in_the_order_they_are_due_and_by_priority_when_due_together(
-    server: Server, app_factory: AppFactory
-) -> None:
-    times = Times(server, app_factory)
-    app = times.app
-    ran: list[str] = []
-
-    @app.task
-    async def step(name: str) -> None:
-        ran.append(name)
-
-    eta = datetime.fromtimestamp((times.now_ms() + HOUR) // 1000, UTC)
-    await step.using(eta=eta).aenqueue("normal")
-    await step.using(eta=eta, priority=Priority.HIGH).aenqueue("high")
-    await step.using(eta=eta, priority=Priority.LOW).aenqueue("low")
-    await step.using(eta=eta - timedelta(minutes=30), priority=Priority.LOW).aenqueue("early")
-    for expected in ([], ["early"], ["early", "high", "normal", "low"]):
-        await drain(app, concurrency=1)
-        assert ran == expected
-        times.move(HOUR // 2)
 
 
 async def test_an_expired_job_never_starts_even_if_it_is_retried(app: Relevo) -> None:
@@ -111,35 +88,6 @@ async def test_the_time_limit_of_a_job_replaces_that_of_its_task(app: Relevo) ->
         assert await unlimited.aresult(timeout=PATIENCE) == "done"
 
 
-BACKOFFS: list[tuple[Any, int, int, int]] = [  # the backoff, the attempts before, the least and the most minutes
-    (Backoff.fixed("10m", jitter=0), 1, 10, 10),
-    (Backoff.exponential("30m", cap="20m", jitter=0), 1, 20, 20),
-    (Backoff.fixed("40m", jitter=0.5), 1, 20, 60),
-    (["7m", "8m"], 1, 7, 7),
-    ([0.001, "8m"], 2, 8, 8),
-    (timedelta(minutes=10), 1, 9, 11),
-]
-
-
-async def test_the_backoff_decides_when_a_job_runs_again(app: Relevo) -> None:
-    def fail() -> None:
-        raise ValueError
-
-    before_ms = app.run(app.now_ms())
-    tasks = [app.task(name=f"fail{n}", backoff=row[0], retries=9)(fail) for n, row in enumerate(BACKOFFS)]
-    jobs = [await task.aenqueue() for task in tasks]
-    async with working(app):
-        infos = [await aeventually(partial(_tried, job, row[1])) for job, row in zip(jobs, BACKOFFS, strict=True)]
-    after_ms = app.run(app.now_ms())
-    for info, (backoff, _, low, high) in zip(infos, BACKOFFS, strict=True):
-        assert before_ms + low * MINUTE <= info.due_ms <= after_ms + 1 + high * MINUTE, backoff
-
-
-async def _tried(job: Job[Any], attempts: int = 1) -> Any:
-    info = await job.ainfo()
-    return info if len(info.attempts) == attempts and info.due_ms else None
-
-
 class Transient(Exception): ...
 
 
@@ -147,10 +95,8 @@ class VeryTransient(Transient): ...
 
 
 FILTERS: list[tuple[dict[str, Any], type[Exception], int]] = [  # options, the error, the attempts
-    ({"retry_on": Transient}, Transient, 3),
     ({"retry_on": [Transient, KeyError]}, VeryTransient, 3),
     ({"retry_on": Transient}, ValueError, 1),
-    ({"give_up_on": (ValueError,)}, ValueError, 1),
     ({"give_up_on": LookupError}, KeyError, 1),
     ({"give_up_on": LookupError}, ValueError, 3),
     ({"retry_on": Transient, "give_up_on": VeryTransient}, VeryTransient, 1),
@@ -402,23 +348,6 @@ async def _is(job: Job[Any], state: str) -> bool:
     return await job.astatus() == state
 
 
-async def test_a_name_is_held_while_its_job_waits_runs_and_is_tried_again(app: Relevo) -> None:
-    seen: list[bool] = []
-
-    @app.task(retries=1, backoff="1h")
-    async def step() -> None:
-        seen.append((await step.using(name="one").aenqueue()).created)
-        raise ValueError
-
-    job = await step.using(name="one", delay=0.01).aenqueue()
-    assert not (await step.using(name="one").aenqueue()).created
-    async with working(app):
-        await aeventually(lambda: _tried(job))
-    assert seen == [False]
-    assert await job.astatus() is State.SCHEDULED  # the retry
-    assert not (await step.using(name="one").aenqueue()).created
-
-
 def test_a_name_may_be_only_a_label(app: Relevo) -> None:
     @app.task(unique=False)
     def step() -> None: ...
@@ -443,25 +372,6 @@ def test_many_jobs_take_all_options(app: Relevo) -> None:
 
 
 # from inside jobs
-
-
-async def test_jobs_make_jobs(app: Relevo) -> None:
-    @app.task
-    async def leaf(number: int) -> int:
-        return number
-
-    @app.task
-    def from_a_thread(number: int) -> str:
-        return leaf.enqueue(number).id
-
-    @app.task
-    async def from_the_loop(number: int) -> str:
-        return (await leaf.aenqueue(number)).id
-
-    async with working(app):
-        for task, number in ((from_a_thread, 1), (from_the_loop, 2)):
-            id = await (await task.aenqueue(number)).aresult(timeout=PATIENCE)
-            assert await (await app.ajob(id)).aresult(timeout=PATIENCE) == number
 
 
 async def test_the_failure_handler_gets_the_job_its_arguments_and_its_attempts(app: Relevo) -> None:

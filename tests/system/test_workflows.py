@@ -17,7 +17,6 @@ from relevo.errors import (
     JobFailed,
     OptionError,
     ResultNotKept,
-    ResultTimeout,
     UnknownJob,
 )
 from relevo.flow import Flow
@@ -451,16 +450,6 @@ async def test_a_workflow_can_be_fetched_for_a_minute_although_nothing_is_kept(a
     assert 0 < dict(server.keys())[bag] <= 60
 
 
-async def test_all_waiters_of_a_workflow_get_its_result(app: Relevo, sums: Sums) -> None:
-    flow = await (sums.add.s(1) | sums.add.s(2)).aenqueue()
-    waiting = [asyncio.create_task(flow.aresult(PATIENCE)) for _ in range(20)]
-    await asyncio.sleep(0)
-    with pytest.raises(ResultTimeout):
-        await flow.aresult(0.01)
-    async with working(app):
-        assert await asyncio.gather(*waiting) == [3] * 20
-
-
 def test_an_id_that_is_no_workflow_is_refused(app: Relevo, sums: Sums) -> None:
     job = sums.add.enqueue(1)
     for id in (job.id, app.new_id()):
@@ -838,40 +827,6 @@ def test_a_taker_does_not_get_a_job_whose_input_is_lacking(app_factory: AppFacto
     assert app.queue("mine").take(10) == []
     assert flow.status() is State.DEAD
     assert flow.info().members[1].reason == "input_lacking"
-
-
-async def test_another_worker_goes_on_with_a_workflow_after_a_stop(app: Relevo, sums: Sums) -> None:
-    door = asyncio.Event()
-    runs: list[int] = []
-
-    @app.task(name="slow", queue="other")
-    async def slow(number: int) -> int:
-        runs.append(number)
-        await door.wait()
-        return number
-
-    flow = await sums.watched(
-        group(sums.add.s(i) | slow.s() for i in range(3)) | sums.total.s() | sums.add.s()
-    ).aenqueue()
-    async with working(app):
-        await aeventually(lambda: len(runs) == 3, what="all three are held up")
-    door.set()
-    async with working(app):
-        assert await flow.aresult(PATIENCE) == 3
-        await aeventually(lambda: is_idle(app))
-    assert sorted(runs) == [0, 0, 1, 1, 2, 2]
-    assert sorted(sums.runs) == [0, 1, 2, 3]
-    assert sorted(sums.calls) == ["complete", "success"]
-
-
-async def test_a_worker_in_burst_mode_finishes_a_flow_over_several_queues(app: Relevo, sums: Sums) -> None:
-    for _ in range(4):
-        third = sums.add.using(queue="third")
-        members = group(sums.add.s(i) | third.s() | sums.add.s() for i in range(3))
-        flow = await sums.watched(members | sums.total.s() | third.s() | sums.add.s()).aenqueue()
-        await drain(app, queues=[*QUEUES, "third"])
-        assert await flow.astatus() is State.DONE
-        assert await is_idle(app), "with its callbacks"
 
 
 def test_blocking_calls_do_the_same(app: Relevo, sums: Sums) -> None:
