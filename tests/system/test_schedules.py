@@ -456,21 +456,6 @@ async def not_stale(app: Relevo) -> bool:
 # Queues
 
 
-async def test_a_schedule_that_moves_to_another_queue_leaves_nothing_behind(times: Times) -> None:
-    ticks = noting(times.app, every="10m", queue="old")
-    await drain(times.app)
-    newer = times.another()
-    newer_ticks = noting(newer, every="10m", queue="new")
-    await drain(newer)
-    assert [(info.name, info.queue) for info in await newer.schedules.alist()] == [("note", "new")]
-    for key in ("schedules", "ticks", "errands"):
-        assert not await newer.arun(Call([b"EXISTS", newer.keys_of("old").key(key)])), key
-    tick = times.move_past(10 * MINUTE)
-    await drain(newer, queues=["old", "new"])
-    assert (ticks, newer_ticks) == ([], [tick])
-    await times.app.aclose()
-
-
 def steps_of(app: Relevo, plan: Generator[Call[Any], Any, Any]) -> Generator[None, None, None]:
     """A plan, call by call."""
     answer = None

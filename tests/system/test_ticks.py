@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import pytest
 
-from relevo import Relevo, current_job
+from relevo import Relevo
 from relevo.errors import OptionError
 from relevo.model.schedule import GRACE_MS
 from relevo.store.plan import Call
@@ -49,21 +48,6 @@ async def test_each_tick_fires_once_and_its_job_knows_it(times: Times) -> None:
         with pytest.raises(OptionError, match="1 to 50 entries"):
             await app.schedules.get("note").ahistory(limit=limit)
     await app.aclose()
-
-
-async def test_workers_fire_each_tick_once_when_its_time_comes(app: Relevo) -> None:
-    starts: list[tuple[int, float]] = []
-
-    @app.task(name="beat", every="1s", overlap="allow")
-    async def beat() -> None:
-        starts.append((current_job().tick_ms or 0, time.time() * 1000))
-
-    async with working(app), working(app), working(app):
-        await aeventually(lambda: len(starts) >= 2, what="two ticks")
-        await app.schedules.get("beat").aremove()
-    ticks = [tick for tick, _ in starts]
-    assert len(set(ticks)) == len(ticks)
-    assert all(tick % 1000 == 0 and tick <= at + 5 for tick, at in starts)
 
 
 async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(
