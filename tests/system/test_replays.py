@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -275,20 +274,6 @@ def test_a_replay_whose_process_died_goes_on_where_it_was(server: Server, app_fa
     drained(site.app)
     assert sorted(site.ran) == list(range(6)), "each of them once"
     assert site.app.dead.resume(run.id).retried == 6, "nothing is left to do"
-
-
-def test_two_replays_of_the_same_dead_letters_retry_each_once(site: Site) -> None:
-    site.bury(30)
-    site.mend()
-    runs: list[Replay] = []
-    threads = [threading.Thread(target=lambda: runs.append(site.app.dead.replay(all=True))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(run.retried for run in runs) == 30
-    drained(site.app)
-    assert sorted(site.ran) == list(range(30))
 
 
 def test_a_dead_letter_that_another_program_retried_is_not_retried_again(site: Site) -> None:
