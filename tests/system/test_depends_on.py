@@ -382,30 +382,6 @@ def _carried_out(app: Relevo, plan: Any, *, until: Callable[[Call[Any]], bool]) 
 # takers, queues, workers
 
 
-def test_a_taker_releases_children(app: Relevo, steps: Steps) -> None:
-    first = steps.using(queue="mine").enqueue(1)
-    second = steps.using(queue="mine", depends_on=[first]).enqueue(2)
-    third = steps.using(queue="mine", depends_on=[second]).enqueue(3)
-    queue = app.queue("mine")
-    (lease,) = queue.take(10)
-    assert (lease.id, lease.args) == (first.id, [1])
-    assert lease.done()
-    assert second.status() is State.READY
-    (lease,) = queue.take(10)
-    assert lease.bury("no hope")
-    assert states_of(second, third) == [State.DEAD, State.CANCELLED]
-    assert second.retry()
-    assert third.status() is State.WAITING
-    (lease,) = queue.take(10)
-    assert lease.give_back()
-    assert third.status() is State.WAITING
-    (lease,) = queue.take(10)
-    assert lease.done()
-    (lease,) = queue.take(10)
-    assert lease.id == third.id
-    assert lease.done()
-
-
 STRANGE = ("with spaces", "100%", "a%20b", "año ñandú", "{braces}:and:colons", "quote\"s'", "日本", "> c7:", "x" * 100)
 
 

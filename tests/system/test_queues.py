@@ -1,9 +1,8 @@
-"""Queues: counting, listing, pausing, clearing, and loops of one's own."""
+"""Queues: listing, clearing, and loops of one's own."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,48 +35,6 @@ def take_until(queue: Queue, n: int = 1, *, worker: str = "another") -> list[Lea
 @pytest.fixture
 def times(server: Server, app_factory: AppFactory) -> Times:
     return Times(server, app_factory)
-
-
-# counting
-async def test_counts_add_up_while_jobs_run(app: Relevo) -> None:
-
-    @app.task(backoff=0.001, retries=2)
-    async def step(number: int) -> None:
-        await asyncio.sleep(0)
-        if number % 3 == 0:
-            raise ValueError
-
-    queue = app.queue()
-    seen: list[tuple[int, int]] = []
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            stats = queue.stats()
-            ended = stats.totals.get("done", 0) + stats.totals.get("dead", 0) + stats.totals.get("cancelled", 0)
-            seen.append((stats.living, stats.ready + stats.scheduled + stats.running))
-            assert stats.living + ended == stats.totals.get("enqueued", 0)
-
-    with ThreadPoolExecutor(2) as threads:
-        watchers = [threads.submit(look) for _ in range(2)]
-        try:
-            async with working(app):
-                jobs = [await step.aenqueue(number) for number in range(100)]
-                jobs += await step.aenqueue_many([((number,), {}) for number in range(200)])
-                jobs += await step.using(delay=0.05, tenant="a").aenqueue_many([((1,), {})] * 50)
-                for job in jobs[::17]:
-                    await job.acancel()
-                await aeventually(lambda: _is_empty(queue))
-        finally:
-            stop.set()
-        for watcher in watchers:
-            watcher.result()
-    assert len(seen) > 10
-    assert all(living == parts for living, parts in seen)
-
-
-async def _is_empty(queue: Queue) -> bool:
-    return (await queue.astats()).living == 0
 
 
 def test_queues_are_listed_once_they_are_used(app: Relevo) -> None:
@@ -125,33 +82,6 @@ async def test_every_state_is_listed(app: Relevo) -> None:
 
 
 # pausing and clearing
-
-
-async def test_a_paused_queue_hands_out_nothing_and_running_jobs_go_on(app: Relevo) -> None:
-    step = add_task(app)
-    queue = app.queue()
-    running = asyncio.Event()
-    finish = asyncio.Event()
-
-    @app.task
-    async def long() -> str:
-        running.set()
-        await finish.wait()
-        return "finished"
-
-    async with working(app):
-        before = await long.aenqueue()
-        await running.wait()
-        assert await queue.apause()
-        assert not await queue.apause()  # it was paused
-        jobs = [await step.aenqueue(n) for n in range(3)]
-        assert await queue.atake(5) == []
-        finish.set()
-        assert await before.aresult(timeout=PATIENCE) == "finished"  # what runs goes on
-        assert {await job.astatus() for job in jobs} == {State.READY}
-        assert await queue.aresume()
-        assert not await queue.aresume()
-        assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [0, 1, 2]
 
 
 async def test_clear_removes_what_has_not_started(app: Relevo) -> None:

@@ -93,7 +93,6 @@ async def test_no_more_jobs_run_at_once_than_allowed(app: Relevo, kind: str) -> 
 
 
 async def test_a_worker_serves_several_queues_and_no_others(app: Relevo) -> None:
-
     @app.task
     async def step(number: int) -> int:
         return number
@@ -153,18 +152,6 @@ async def test_a_worker_with_more_room_than_a_turn_can_give_takes_all(app: Relev
     worker = await drain(app, concurrency=2_000)
     assert worker.done == 1_500
     assert (await app.queue().astats()).living == 0
-
-
-async def test_a_burst_over_a_paused_queue_ends(app: Relevo) -> None:
-    @app.task
-    async def step() -> None: ...
-
-    job = await step.aenqueue()
-    await app.queue().apause()
-    worker = await drain(app)
-    assert worker.done == 0
-    assert await job.astatus() is State.READY
-    await app.queue().aresume()
 
 
 async def test_no_job_can_write_a_line_of_its_own_into_the_log(app: Relevo, caplog: pytest.LogCaptureFixture) -> None:
@@ -341,7 +328,6 @@ FATAL = [
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 async def test_errors_that_end_programs_only_fail_the_job(app: Relevo, kind: str) -> None:
-
     def fail(number: int) -> None:
         raise FATAL[number]
 
@@ -389,25 +375,6 @@ async def test_a_hung_job_does_not_hold_up_the_others(app: Relevo) -> None:
         with pytest.raises(JobFailed, match=r"took longer than 0\.2 s"):
             await job.aresult(timeout=PATIENCE)
         release.set()
-
-
-async def test_plain_functions_do_not_block_the_loop(app: Relevo) -> None:
-    finish = threading.Event()
-
-    @app.task
-    def block() -> str:
-        assert finish.wait(PATIENCE)
-        return "blocked"
-
-    @app.task
-    async def quick() -> str:
-        return "quick"
-
-    async with working(app):
-        slow = await block.aenqueue()
-        assert await (await quick.aenqueue()).aresult(timeout=PATIENCE) == "quick"
-        finish.set()
-        assert await slow.aresult(timeout=PATIENCE) == "blocked"
 
 
 async def test_a_worker_survives_the_loss_of_its_connections(app: Relevo, server: Server) -> None:
