@@ -1,4 +1,4 @@
-"""Handles of jobs: waiting, looking, cancelling, running again."""
+"""Handles of jobs: waiting, looking, cancelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relevo import Cancel, Job, Relevo, State, current_job
+from relevo import Job, Relevo, State, current_job
 from relevo.errors import JobCancelled, JobFailed, ResultTimeout, StoreError, UnknownJob
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
@@ -47,7 +47,6 @@ async def is_running(job: Job[Any]) -> bool:
 
 
 async def test_waiters_share_their_connections(app: Relevo, server: Server) -> None:
-
     @app.task
     async def step(number: int) -> int:
         return number
@@ -63,7 +62,6 @@ async def test_waiters_share_their_connections(app: Relevo, server: Server) -> N
 
 
 def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> None:
-
     @app.task
     def step(number: int) -> int:
         return number
@@ -117,20 +115,6 @@ def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_stays(app:
     assert job.status() is State.READY
 
 
-async def test_a_result_can_be_waited_for_twice_and_after_the_end(app: Relevo) -> None:
-    @app.task
-    async def step() -> list[int]:
-        return [1, 2]
-
-    job = await step.aenqueue()
-    twice = asyncio.gather(job.aresult(timeout=PATIENCE), job.aresult(timeout=PATIENCE))
-    async with working(app):
-        assert list(await twice) == [[1, 2], [1, 2]]
-        assert await job.aresult(timeout=PATIENCE) == [1, 2]
-        found = await app.ajob(job.id)
-        assert await found.aresult(timeout=PATIENCE) == [1, 2]
-
-
 async def test_a_waiter_that_gives_up_does_not_disturb_the_others(app: Relevo) -> None:
     @app.task
     async def step() -> str:
@@ -145,6 +129,7 @@ async def test_a_waiter_that_gives_up_does_not_disturb_the_others(app: Relevo) -
     cancelled.cancel()
     async with working(app):
         assert await longer == "done"
+        assert await job.aresult(timeout=PATIENCE) == "done"
 
 
 # logs
@@ -416,32 +401,6 @@ async def test_a_cancelled_job_is_not_tried_again(app: Relevo) -> None:
         with pytest.raises(JobCancelled):
             await job.aresult(timeout=PATIENCE)
     assert runs == [1]
-
-
-# running again
-
-
-@pytest.mark.parametrize("how", ["dead", "cancelled", "cancelled by itself"])
-async def test_a_dead_or_cancelled_job_can_be_run_again(app: Relevo, how: str) -> None:
-    good = False
-
-    @app.task(retries=0)
-    async def step(number: int) -> str:
-        if good:
-            return f"attempt {current_job().attempt} with {number}"
-        raise ValueError if how == "dead" else Cancel("no")
-
-    job = await step.using(priority=3, tags=["t"]).aenqueue(7)
-    if how == "cancelled":
-        await job.acancel()
-    await drain(app)
-    assert (await job.astatus()).has_ended
-    good = True
-    assert await job.aretry()
-    info = await job.ainfo()
-    assert (info.state, info.args, info.priority, info.tags) == (State.READY, [7], 3, ("t",))
-    await drain(app)
-    assert await job.aresult(timeout=PATIENCE) == "attempt 1 with 7"
 
 
 async def test_a_waiter_whose_connection_was_cut_gets_the_result_whichever_call_opened_it_again(

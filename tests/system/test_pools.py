@@ -411,10 +411,8 @@ def test_address_of_a_pool_reads_back_and_is_no_queues(app: Relevo, pool: str) -
     assert app.keys_of(pool_name(app.name, pool)).address != app.keys_of(pool).address
 
 
-def test_unknown_fields_of_a_pool_are_shown_as_they_are(vms: Pool, server: Server) -> None:
+def test_an_entity_without_a_record_is_listed_and_moved(vms: Pool, server: Server) -> None:
     vms.add("vm-1")
-    server.command("HSET", vms.keys.own("entity", "vm-1"), "note", "not json")
-    assert vms.items("pending")[0].metadata == {"note": "not json"}
     server.command("DEL", vms.keys.own("entity", "vm-1"))
     assert vms.items("pending") == [Entity("vm-1", "vms", "pending", vms.items("pending")[0].since_ms)]
     assert vms.move("vm-1", "pending", "ready"), "the sets are what counts"
