@@ -301,7 +301,6 @@ async def test_no_more_names_than_one_job_may_have(app: Relevo, monkeypatch: pyt
 
 
 async def test_a_job_that_is_done_at_its_first_attempt_leaves_no_checkpoints(app: Relevo) -> None:
-
     @app.task(result_ttl=0)
     async def forget() -> None:
         await current_job().astep("a", abs, 1)
@@ -731,7 +730,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
             ended.append(error)
             raise
 
-    task = app.task(name="work", retries=0)(on_the_loop if kind == "async" else in_a_thread)
+    task: Any = app.task(name="work", retries=0)(on_the_loop if kind == "async" else in_a_thread)
     async with working(app) as worker:
         job: Job[None] = await task.aenqueue()
         await aeventually(lambda: len(worked_on) > 5)

@@ -41,7 +41,6 @@ def push(app: Relevo, body: bytes, queue: str = "default") -> str:
 
 
 async def test_a_dead_letter_holds_the_job_and_its_attempts(app: Relevo) -> None:
-
     @app.task(name="pay", retries=1, backoff=0)
     async def pay(invoice: int, *, cents: int) -> None:
         raise ValueError("no account")

@@ -57,7 +57,6 @@ def test_an_unused_app_is_unknown(app: Relevo) -> None:
 
 
 def test_jobs_that_ran_leave_a_healthy_app_with_its_numbers(app: Relevo) -> None:
-
     @app.task
     def work() -> None: ...
 

@@ -418,7 +418,7 @@ async def test_a_schedule_that_no_worker_named_for_five_minutes_is_stale_and_rem
 
     await newer.aschedule("called", other, every="1h")
     times.move(STALE_MS + MINUTE)
-    assert not await is_stale(newer), "without a worker nobody could have named it"
+    assert not await is_stale(newer), "without a worker it could not be named"
     async with working(newer):
         await aeventually(lambda: is_stale(newer), what="stale")
         assert not await is_stale(newer, "called"), "nothing but a call named it, ever"
@@ -470,10 +470,10 @@ def steps_of(app: Relevo, plan: Generator[Call[Any], Any, Any]) -> Generator[Non
 
 @pytest.mark.parametrize("crossing", ["moved both ways", "registered and removed", "registered twice", "moved once"])
 @pytest.mark.parametrize("seed", range(25))
-def test_however_two_hands_cross_a_schedule_fires_in_one_place_or_nowhere(
+def test_however_two_plans_cross_a_schedule_fires_in_one_place_or_nowhere(
     app: Relevo, crossing: str, seed: int
 ) -> None:
-    """As in a deploy in steps that moves it to another queue, or when somebody removes it while a worker starts."""
+    """As in a deploy in steps that moves it to another queue, or is removed while a worker starts."""
     chance = random.Random(seed)
 
     @app.task(name="note")
@@ -594,8 +594,8 @@ def test_the_guide_is_right_about_days_on_which_clocks_change() -> None:
             end = start + timedelta(days=1)
             after_ms, until_ms = (int(at.timestamp() * 1000) - 1 for at in (start, end))
             ticks = ticks_between(Cron(expression, zone.key), after_ms, until_ms, 100).times
-            told = re.match(r"(\d+) ticks?(?:: (.*))?", cell)
-            assert told is not None and int(told[1]) == len(ticks), (expression, day)
-            if told[2]:
+            said = re.match(r"(\d+) ticks?(?:: (.*))?", cell)
+            assert said is not None and int(said[1]) == len(ticks), (expression, day)
+            if said[2]:
                 at = (datetime.fromtimestamp(tick / 1000, zone) for tick in ticks)
-                assert told[2] == ", ".join(f"{one:%H:%M%z}" for one in at), (expression, day)
+                assert said[2] == ", ".join(f"{one:%H:%M%z}" for one in at), (expression, day)

@@ -247,7 +247,6 @@ async def test_objects_and_partial_functions_are_tasks_when_they_have_a_name(app
 
 
 async def test_a_function_may_have_parameters_called_like_options(app: Relevo) -> None:
-
     @app.task
     async def step(self: int, func: str, *, name: str, priority: str, delay: str, args: str, retries: str) -> list[Any]:
         return [self, func, name, priority, delay, args, retries]
@@ -312,7 +311,6 @@ SCOPES = [{"name": "one"}, {"unique": "until_done"}, {"unique": "queued"}, {"nam
 
 @pytest.mark.parametrize("options", SCOPES, ids=str)
 def test_many_threads_that_enqueue_one_name_get_one_job(app: Relevo, options: dict[str, Any]) -> None:
-
     @app.task
     def step(number: int) -> None: ...
 
@@ -326,7 +324,6 @@ def test_many_threads_that_enqueue_one_name_get_one_job(app: Relevo, options: di
 
 @pytest.mark.parametrize("how", ["done", "dead", "cancelled", "expired", "cleared"])
 async def test_a_name_is_free_when_its_job_has_ended(app: Relevo, how: str) -> None:
-
     @app.task(retries=0)
     async def step() -> None:
         if how == "dead":
@@ -514,7 +511,6 @@ def test_a_forked_child_uses_connections_of_its_own(app: Relevo, server: Server,
 
 
 def test_waiting_for_results_works_on_both_sides_of_a_fork(app: Relevo, server: Server, tmp_path: Path) -> None:
-
     @app.task(name="f")
     def f(number: int) -> int:
         return number
