@@ -53,22 +53,32 @@ def is_there(app: Relevo, job: str) -> bool:
     return bool(app.run(Call([b"EXISTS", bag(app.keys_of("default"), job)])))
 
 
-def looping(source: Any, visit: Callable[[int], Any], holds: Callable[[int], bool], **options: Any) -> dict[str, Any]:
+def looping(
+    source: Any, visit: Callable[[int], Any], *, holds: Any = lambda n: False, ended: Any = repr, **options: Any
+) -> dict[str, Any]:
     """The same loop as a coroutine and as a plain function; an item is in hand for as long as `holds` says."""
 
     async def on_the_loop() -> None:
-        async for n in current_job().iterate(source, **options):
-            visit(n)
-            await asyncio.sleep(0.001)
-            while holds(n):
+        try:
+            async for n in current_job().iterate(source, **options):
+                visit(n)
                 await asyncio.sleep(0.001)
+                while holds(n):
+                    await asyncio.sleep(0.001)
+        except BaseException as error:
+            ended(error)
+            raise
 
     def in_a_thread() -> None:
-        for n in current_job().iterate(source, **options):
-            visit(n)
-            time.sleep(0.001)
-            while holds(n):
+        try:
+            for n in current_job().iterate(source, **options):
+                visit(n)
                 time.sleep(0.001)
+                while holds(n):
+                    time.sleep(0.001)
+        except BaseException as error:
+            ended(error)
+            raise
 
     return {"async": on_the_loop, "thread": in_a_thread}
 
@@ -546,7 +556,7 @@ async def test_a_stopping_worker_ends_a_loop_after_the_item_in_hand(app_factory:
             yield n
 
     source = endless if kind == "async source" else range(1_000_000)
-    func = looping(source, worked_on.append, lambda n: False, every="1h")["thread" if kind == "thread" else "async"]
+    func = looping(source, worked_on.append, every="1h")["thread" if kind == "thread" else "async"]
     task = app.task(name="work", executor="thread" if "thread" in kind else "loop", retries=0)(func)
     job: Job[None] = await task.aenqueue()
     for _ in range(3):
@@ -676,7 +686,7 @@ async def test_a_real_error_beside_an_interruption_is_a_failure(app: Relevo) -> 
 async def test_a_cancelled_job_keeps_its_position(app: Relevo, kind: str) -> None:
     worked_on: list[int] = []
     retried = False
-    func = looping(range(20), worked_on.append, lambda n: n == 5 and not retried, every=0)[kind]
+    func = looping(range(20), worked_on.append, holds=lambda n: n == 5 and not retried, every=0)[kind]
     task = app.task(name="work")(func)
     job: Job[None] = await task.aenqueue()
     async with working(app):
@@ -713,24 +723,9 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
     """And it cannot settle the job."""
     worked_on: list[int] = []
     keys = app.keys_of("default")
-    loop = looping(range(1_000_000), worked_on.append, lambda n: False, every=0)[kind]
     ended: list[BaseException] = []
-
-    async def on_the_loop() -> None:
-        try:
-            await loop()
-        except BaseException as error:
-            ended.append(error)
-            raise
-
-    def in_a_thread() -> None:
-        try:
-            loop()
-        except BaseException as error:
-            ended.append(error)
-            raise
-
-    task: Any = app.task(name="work", retries=0)(on_the_loop if kind == "async" else in_a_thread)
+    func = looping(range(1_000_000), worked_on.append, ended=ended.append, every=0)[kind]
+    task = app.task(name="work", retries=0)(func)
     async with working(app) as worker:
         job: Job[None] = await task.aenqueue()
         await aeventually(lambda: len(worked_on) > 5)
