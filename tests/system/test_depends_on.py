@@ -18,8 +18,6 @@ from tests.servers import Server
 from tests.system.timed import HOUR, Times
 from tests.working import drain, drained, working
 
-FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
-
 
 class Steps:
     """A task whose jobs fail as long as their number is in `failing`; `runs` are those that were made."""
