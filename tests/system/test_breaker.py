@@ -182,32 +182,6 @@ async def test_a_retry_that_a_task_asks_for_and_a_time_out_count(app: Relevo) ->
         await aeventually(lambda: is_(app, "open"))
 
 
-async def test_failures_that_are_far_apart_open_nothing(times: Times) -> None:
-    app, bank = times.app, Bank(times.app, retries=0, breaker="2 in 1m")
-    for number in range(3):
-        await bank.charge.aenqueue(number)
-        await drain(app)  # the failure is counted before the worker ends
-        times.move(2 * MINUTE)
-    assert bank.calls == 3
-    assert await app.queue().alimits() == []
-
-
-WRONG = [
-    ("often", "not a breaker: 'often'. Give text such as \"5 in 1m\""),
-    ("0 in 1m", "1 to 100 failures open it, found 0"),
-    ("101 in 1m", "1 to 100 failures"),
-    ("5 in 60", "has no unit"),
-    ("5 in 0s", "at least a millisecond"),
-    (5, "not a breaker: 5"),
-]
-
-
-@pytest.mark.parametrize(("given", "wrong"), WRONG)
-def test_a_breaker_that_makes_no_sense_is_refused(given: Any, wrong: str) -> None:
-    with pytest.raises(OptionError, match=f"breaker: .*{wrong}"):
-        Relevo("shop").task(name="x", breaker=given)(lambda: None)
-
-
 def test_a_breaker_is_of_a_task_and_not_of_a_job(app: Relevo) -> None:
     @app.task(name="step", breaker="3 in 10s")
     def step() -> None: ...

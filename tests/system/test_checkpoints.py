@@ -53,6 +53,36 @@ def is_there(app: Relevo, job: str) -> bool:
     return bool(app.run(Call([b"EXISTS", bag(app.keys_of("default"), job)])))
 
 
+def looping(
+    source: Any, visit: Callable[[int], Any], *, holds: Any = lambda n: False, ended: Any = repr, **options: Any
+) -> dict[str, Any]:
+    """The same loop as a coroutine and as a plain function; an item is in hand for as long as `holds` says."""
+
+    async def on_the_loop() -> None:
+        try:
+            async for n in current_job().iterate(source, **options):
+                visit(n)
+                await asyncio.sleep(0.001)
+                while holds(n):
+                    await asyncio.sleep(0.001)
+        except BaseException as error:
+            ended(error)
+            raise
+
+    def in_a_thread() -> None:
+        try:
+            for n in current_job().iterate(source, **options):
+                visit(n)
+                time.sleep(0.001)
+                while holds(n):
+                    time.sleep(0.001)
+        except BaseException as error:
+            ended(error)
+            raise
+
+    return {"async": on_the_loop, "thread": in_a_thread}
+
+
 class Stopping:
     """A worker that stops at the end of its block."""
 
@@ -137,40 +167,28 @@ async def test_a_kept_result_is_what_the_first_run_got(app: Relevo) -> None:
     def untyped():  # type: ignore[no-untyped-def]
         return {"size": Size.SMALL, "ok": True}
 
-    def nothing() -> None: ...
+    calls: list[str] = []
+
+    def named(name: str, fn: str) -> str:
+        return name + fn
 
     async def body(job: JobContext) -> list[Any]:
+        await job.astep("nothing async", calls.append, "async")
         return [
             job.step("typed", typed),
             job.step("untyped", untyped),
             await job.astep("in async code", untyped),
-            job.step("nothing", nothing),
+            job.step("nothing", calls.append, "plain"),
+            job.step("names of our own parameters", named, name="a", fn="b"),
             job.step("built in", min, [3, 2]),
             job.step("partial", functools.partial(max, 5), 4),
         ]
 
     sizes = {"size": 1, "ok": True}
     for values in await failing_once(app, body):
-        assert values == [(Invoice(7, due), {1, 2}, b"\0"), sizes, sizes, None, 2, 5]
+        assert values == [(Invoice(7, due), {1, 2}, b"\0"), sizes, sizes, None, "ab", 2, 5]
         assert type(values[1]["size"]) is type(values[2]["size"]) is int
-
-
-async def test_a_step_that_gave_nothing_is_done_all_the_same(app: Relevo) -> None:
-    calls: list[str] = []
-
-    async def body(job: JobContext) -> None:
-        job.step("plain", calls.append, "plain")
-        await job.astep("async", calls.append, "async")
-
-    await failing_once(app, body)
-    assert calls == ["plain", "async"]
-
-
-async def test_arguments_may_have_the_names_of_the_steps_own(app: Relevo) -> None:
-    def call(name: str, fn: str) -> str:
-        return name + fn
-
-    assert await failing_once(app, lambda job: job.step("x", call, name="a", fn="b")) == ["ab", "ab"]
+    assert calls == ["async", "plain"], "a step without a result is done, too"
 
 
 async def test_what_cannot_be_kept_is_refused_at_once(app_factory: AppFactory) -> None:
@@ -185,26 +203,6 @@ async def test_what_cannot_be_kept_is_refused_at_once(app_factory: AppFactory) -
     error = await refused(app, lambda job: job.astep("fetch", give, "x" * 2000))
     assert isinstance(error, PayloadTooLarge)
     assert "2,002 bytes encoded, the limit is 1,000" in str(error)
-
-
-async def test_a_name_is_for_one_call_of_a_run(app: Relevo) -> None:
-    async def in_a_loop(job: JobContext) -> None:
-        for n in range(2):
-            await job.astep("fetch", abs, n)
-
-    async def at_once(job: JobContext) -> None:
-        await asyncio.gather(job.astep("fetch", abs, 1), job.astep("fetch", abs, 2))
-
-    def loops(job: JobContext) -> None:
-        job.iterate([1])
-        job.iterate([2])
-
-    for body in (in_a_loop, at_once):
-        error = await refused(app, body)
-        assert isinstance(error, ConfigurationError)
-        assert str(error).startswith("step: the name 'fetch' was used in this run already; give each call a name")
-    error = await refused(app, loops)
-    assert str(error).startswith("iterate: the name 'items' was used in this run already")
 
 
 async def test_a_step_that_failed_may_be_tried_again_in_the_same_run(app: Relevo) -> None:
@@ -244,6 +242,10 @@ async def test_a_step_that_failed_may_be_tried_again_in_the_same_run(app: Relevo
         (lambda job: next(job.iterate(numbers_awaited)), ConfigurationError, "needs async for"),
         (lambda job: anext(job.iterate(abs)), TypeError, "bad operand"),
         (lambda job: anext(job.iterate(lambda _: 7)), ConfigurationError, "7 needs a source that gives items"),
+        (lambda job: next(job.iterate([1], key=lambda _: object())), PayloadError, "what key gives cannot be kept"),
+        (lambda job: [job.step("a", int) for _ in range(2)], ConfigurationError, "step: the name 'a' was used in this"),
+        (lambda job: [job.iterate([1]) for _ in range(2)], ConfigurationError, "iterate: the name 'items' was used"),
+        (lambda job: _at_once(job), ConfigurationError, "step: the name 'fetch' was used in this run already"),
     ],
 )
 async def test_a_wrong_call_is_refused_with_what_to_do(
@@ -252,6 +254,15 @@ async def test_a_wrong_call_is_refused_with_what_to_do(
     error = await refused(app, body)
     assert isinstance(error, kind)
     assert text in str(error)
+
+
+async def _at_once(job: JobContext) -> None:
+    await asyncio.gather(job.astep("fetch", abs, 1), job.astep("fetch", abs, 2))
+
+
+class Rows:
+    def __aiter__(self) -> AsyncIterator[int]:
+        return numbers_async(None)
 
 
 async def numbers_async(after: int | None) -> AsyncIterator[int]:
@@ -300,7 +311,6 @@ async def test_no_more_names_than_one_job_may_have(app: Relevo, monkeypatch: pyt
 
 
 async def test_a_job_that_is_done_at_its_first_attempt_leaves_no_checkpoints(app: Relevo) -> None:
-
     @app.task(result_ttl=0)
     async def forget() -> None:
         await current_job().astep("a", abs, 1)
@@ -432,33 +442,20 @@ async def test_one_object_serves_both_kinds_of_loops_and_counts_over_all_runs(ap
     assert counts == [2, 6]
 
 
-@pytest.mark.parametrize("source", [numbers_async, numbers_awaited, lambda after: range(after or 0, 5)])
-async def test_a_function_gets_the_number_of_items_to_pass_over(app: Relevo, source: Any) -> None:
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [(numbers_async, None), (numbers_awaited, None), (lambda after: range(after or 0, 5), None), (Rows(), str)],
+)
+async def test_finished_items_are_passed_over(app: Relevo, source: Any, key: Any) -> None:
     async def body(job: JobContext) -> list[int]:
         got = []
-        async for n in job.iterate(source, every=0):
+        async for n in job.iterate(source, key=key, every=0):
             got.append(n)
             if n == 3 and job.attempt == 1:
                 break
         return got
 
     assert await failing_once(app, body) == [[0, 1, 2, 3], [3, 4]]
-
-
-async def test_an_async_iterable_is_passed_over_up_to_the_key(app: Relevo) -> None:
-    class Rows:
-        def __aiter__(self) -> AsyncIterator[int]:
-            return numbers_async(None)
-
-    async def body(job: JobContext) -> list[int]:
-        got = []
-        async for n in job.iterate(Rows(), key=str, every=0):
-            got.append(n)
-            if n == 2 and job.attempt == 1:
-                break
-        return got
-
-    assert await failing_once(app, body) == [[0, 1, 2], [2, 3, 4]]
 
 
 async def test_a_position_is_typed_by_the_annotation_of_its_key(app: Relevo) -> None:
@@ -486,20 +483,7 @@ async def test_a_position_is_typed_by_the_annotation_of_its_key(app: Relevo) -> 
     assert asked == [None, (datetime(2026, 7, 2, tzinfo=UTC), 2)]
 
 
-async def test_a_key_that_cannot_be_kept_is_refused_before_any_work(app: Relevo) -> None:
-    worked_on: list[int] = []
-
-    def body(job: JobContext) -> None:
-        for n in job.iterate([1, 2], key=lambda n: datetime.now(UTC)):
-            worked_on.append(n)
-
-    error = await refused(app, body)
-    assert isinstance(error, PayloadError)
-    assert "iterate 'items': what key gives cannot be kept" in str(error)
-    assert worked_on == []
-
-
-async def test_a_position_that_the_source_lost_is_told(app: Relevo) -> None:
+async def test_a_position_that_the_source_lost_is_an_error(app: Relevo) -> None:
     errors: list[str] = []
 
     def body(job: JobContext) -> None:
@@ -516,7 +500,7 @@ async def test_a_position_that_the_source_lost_is_told(app: Relevo) -> None:
     assert "use a function as source" in errors[0]
 
 
-async def test_a_key_that_came_later_is_told_apart_from_a_count(app: Relevo) -> None:
+async def test_a_key_does_not_continue_from_a_count(app: Relevo) -> None:
     def body(job: JobContext) -> None:
         if job.attempt == 1:
             rows = iter(job.iterate("abc", every=0))
@@ -567,28 +551,13 @@ async def test_a_stopping_worker_ends_a_loop_after_the_item_in_hand(app_factory:
     app = app_factory(grace="1h")
     worked_on: list[int] = []
 
-    async def on_the_loop() -> None:
-        async for n in current_job().iterate(range(1_000_000), every="1h"):
-            worked_on.append(n)
-            await asyncio.sleep(0.001)
+    async def endless(after: int | None) -> AsyncIterator[int]:
+        for n in range(after or 0, 1_000_000):
+            yield n
 
-    async def from_async_source() -> None:
-        async def source(after: int | None) -> AsyncIterator[int]:
-            for n in range(after or 0, 1_000_000):
-                yield n
-
-        async for n in current_job().iterate(source, every="1h"):
-            worked_on.append(n)
-            await asyncio.sleep(0.001)
-
-    def in_a_thread() -> None:
-        for n in current_job().iterate(range(1_000_000), every="1h"):
-            worked_on.append(n)
-            time.sleep(0.001)
-
-    func: Any = {"async": on_the_loop, "async source": from_async_source, "thread": in_a_thread}.get(kind, on_the_loop)
-    executor = "thread" if "thread" in kind else "loop"
-    task = app.task(name="work", executor=executor, retries=0)(func)
+    source = endless if kind == "async source" else range(1_000_000)
+    func = looping(source, worked_on.append, every="1h")["thread" if kind == "thread" else "async"]
+    task = app.task(name="work", executor="thread" if "thread" in kind else "loop", retries=0)(func)
     job: Job[None] = await task.aenqueue()
     for _ in range(3):
         before = len(worked_on)
@@ -630,7 +599,8 @@ async def test_a_stopping_worker_ends_a_loop_that_waits_for_its_source(app_facto
     assert await job.aresult(timeout=PATIENCE) == 3
 
 
-async def test_a_loop_stops_before_its_first_item_too(app: Relevo) -> None:
+async def test_a_loop_stops_before_its_first_item_and_except_exception_does_not_catch_that(app: Relevo) -> None:
+    caught: list[Exception] = []
     entered = threading.Event()
     go_on = threading.Event()
     worked_on: list[int] = []
@@ -639,7 +609,10 @@ async def test_a_loop_stops_before_its_first_item_too(app: Relevo) -> None:
     def work() -> None:
         entered.set()
         assert go_on.wait(PATIENCE)
-        worked_on.extend(current_job().iterate([1, 2]))
+        try:
+            worked_on.extend(current_job().iterate([1, 2]))
+        except Exception as error:
+            caught.append(error)
 
     job = await work.aenqueue()
     async with Stopping(app) as worker:
@@ -650,33 +623,7 @@ async def test_a_loop_stops_before_its_first_item_too(app: Relevo) -> None:
     assert await job.astatus() is State.READY
     assert worked_on == []
     await drain(app)
-    assert worked_on == [1, 2]
-
-
-async def test_except_exception_of_a_task_does_not_catch_the_interruption(app: Relevo) -> None:
-    worked_on: list[int] = []
-    caught: list[Exception] = []
-    stopping = threading.Event()
-
-    @app.task(retries=0)
-    def work() -> None:
-        try:
-            for n in current_job().iterate(range(10)):
-                worked_on.append(n)
-                if n == 5:
-                    assert stopping.wait(PATIENCE)
-        except Exception as error:
-            caught.append(error)
-
-    job = await work.aenqueue()
-    async with Stopping(app) as worker:
-        await aeventually(lambda: len(worked_on) == 6)
-        worker.stop()
-        await aeventually(lambda: worker.is_stopping)
-        stopping.set()
-    assert await job.astatus() is State.READY
-    await drain(app)
-    assert (worked_on, caught) == (list(range(10)), [])
+    assert (worked_on, caught) == ([1, 2], [])
 
 
 async def test_an_interruption_in_a_task_group_is_no_failure(app: Relevo) -> None:
@@ -739,20 +686,7 @@ async def test_a_real_error_beside_an_interruption_is_a_failure(app: Relevo) -> 
 async def test_a_cancelled_job_keeps_its_position(app: Relevo, kind: str) -> None:
     worked_on: list[int] = []
     retried = False
-
-    async def on_the_loop() -> None:
-        async for n in current_job().iterate(range(20), every=0):
-            worked_on.append(n)
-            while n == 5 and not retried:
-                await asyncio.sleep(0.001)
-
-    def in_a_thread() -> None:
-        for n in current_job().iterate(range(20), every=0):
-            worked_on.append(n)
-            while n == 5 and not retried:
-                time.sleep(0.001)
-
-    func: Any = on_the_loop if kind == "async" else in_a_thread
+    func = looping(range(20), worked_on.append, holds=lambda n: n == 5 and not retried, every=0)[kind]
     task = app.task(name="work")(func)
     job: Job[None] = await task.aenqueue()
     async with working(app):
@@ -788,28 +722,9 @@ async def test_a_loop_that_never_waits_is_cancelled(app: Relevo) -> None:
 async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint(app: Relevo, kind: str) -> None:
     """And it cannot settle the job."""
     worked_on: list[int] = []
-    ended: list[BaseException] = []
     keys = app.keys_of("default")
-
-    async def on_the_loop() -> None:
-        try:
-            async for n in current_job().iterate(range(1_000_000), every=0):
-                worked_on.append(n)
-                await asyncio.sleep(0.005)
-        except BaseException as error:
-            ended.append(error)
-            raise
-
-    def in_a_thread() -> None:
-        try:
-            for n in current_job().iterate(range(1_000_000), every=0):
-                worked_on.append(n)
-                time.sleep(0.005)
-        except BaseException as error:
-            ended.append(error)
-            raise
-
-    func: Any = on_the_loop if kind == "async" else in_a_thread
+    ended: list[BaseException] = []
+    func = looping(range(1_000_000), worked_on.append, ended=ended.append, every=0)[kind]
     task = app.task(name="work", retries=0)(func)
     async with working(app) as worker:
         job: Job[None] = await task.aenqueue()

@@ -1,4 +1,4 @@
-"""Jobs in the hands of those who enqueued them: waiting, looking, cancelling, running again."""
+"""Handles of jobs: waiting, looking, cancelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relevo import Cancel, Job, Relevo, State, current_job
+from relevo import Job, Relevo, State, current_job
 from relevo.errors import JobCancelled, JobFailed, ResultTimeout, StoreError, UnknownJob
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
@@ -47,7 +47,6 @@ async def is_running(job: Job[Any]) -> bool:
 
 
 async def test_waiters_share_their_connections(app: Relevo, server: Server) -> None:
-
     @app.task
     async def step(number: int) -> int:
         return number
@@ -63,7 +62,6 @@ async def test_waiters_share_their_connections(app: Relevo, server: Server) -> N
 
 
 def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> None:
-
     @app.task
     def step(number: int) -> int:
         return number
@@ -78,36 +76,32 @@ def test_threads_that_wait_share_one_listener(app: Relevo, server: Server) -> No
         assert list(results) == list(range(30))
 
 
-async def test_a_coroutine_that_waits_sends_no_commands(app: Relevo, server: Server) -> None:
-
+async def test_waiters_send_no_commands(app: Relevo, server: Server) -> None:
     @app.task
     async def step() -> None: ...
 
-    job = await step.aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-    await aeventually(lambda: waiters(server, app) == 1)
+    first, second = await step.aenqueue(), await step.aenqueue()
+    waiting = asyncio.gather(first.aresult(PATIENCE), asyncio.to_thread(second.result, PATIENCE))
+    await aeventually(lambda: waiters(server, app) == 2)
     before = commands_run(server)
     await asyncio.sleep(0.3)  # polling would show; standing still longer changes nothing
     assert commands_run(server) == before
-    waiting.cancel()
-    await app.aclose()
+    await drain(app)
+    await waiting
 
 
-def test_a_thread_that_waits_sends_no_commands(app: Relevo, server: Server) -> None:
-
+@pytest.mark.parametrize("which", ["pubsub", "normal"])
+async def test_waiters_survive_the_loss_of_their_connections(app: Relevo, server: Server, which: str) -> None:
     @app.task
-    def step() -> None: ...
+    async def step() -> str:
+        return "done"
 
-    job = step.enqueue()
-    with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(job.result, PATIENCE)
-        eventually(lambda: waiters(server, app) == 1)
-        before = commands_run(server)
-        time.sleep(0.3)
-        assert commands_run(server) == before
-        assert job.cancel()
-        with pytest.raises(JobCancelled):
-            waiting.result(PATIENCE)
+    first, second = await step.aenqueue(), await step.aenqueue()
+    waiting = asyncio.gather(first.aresult(PATIENCE), asyncio.to_thread(second.result, PATIENCE))
+    await aeventually(lambda: waiters(server, app) == 2)
+    assert server.command("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes") >= 2
+    async with working(app):
+        assert list(await waiting) == ["done", "done"]
 
 
 def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_stays(app: Relevo) -> None:
@@ -119,51 +113,6 @@ def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_stays(app:
         with pytest.raises(TimeoutError, match="it goes on"):
             job.result(timeout=seconds)
     assert job.status() is State.READY
-
-
-@pytest.mark.parametrize("which", ["pubsub", "normal"])
-async def test_a_waiter_survives_the_loss_of_its_connection(app: Relevo, server: Server, which: str) -> None:
-
-    @app.task
-    async def step() -> str:
-        return "done"
-
-    job = await step.aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-    await aeventually(lambda: waiters(server, app) == 1)
-    assert server.command("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes") >= 1
-    async with working(app):
-        assert await waiting == "done"
-
-
-@pytest.mark.parametrize("which", ["pubsub", "normal"])
-def test_a_blocked_waiter_survives_the_loss_of_its_connection(app: Relevo, server: Server, which: str) -> None:
-
-    @app.task
-    def step() -> str:
-        return "done"
-
-    job = step.enqueue()
-    with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(job.result, PATIENCE)
-        eventually(lambda: waiters(server, app) == 1)
-        assert server.command("CLIENT", "KILL", "TYPE", which, "SKIPME", "yes") >= 1
-        with working(app):
-            assert waiting.result(PATIENCE) == "done"
-
-
-async def test_a_result_can_be_waited_for_twice_and_after_the_end(app: Relevo) -> None:
-    @app.task
-    async def step() -> list[int]:
-        return [1, 2]
-
-    job = await step.aenqueue()
-    twice = asyncio.gather(job.aresult(timeout=PATIENCE), job.aresult(timeout=PATIENCE))
-    async with working(app):
-        assert list(await twice) == [[1, 2], [1, 2]]
-        assert await job.aresult(timeout=PATIENCE) == [1, 2]
-        found = await app.ajob(job.id)
-        assert await found.aresult(timeout=PATIENCE) == [1, 2]
 
 
 async def test_a_waiter_that_gives_up_does_not_disturb_the_others(app: Relevo) -> None:
@@ -180,6 +129,7 @@ async def test_a_waiter_that_gives_up_does_not_disturb_the_others(app: Relevo) -
     cancelled.cancel()
     async with working(app):
         assert await longer == "done"
+        assert await job.aresult(timeout=PATIENCE) == "done"
 
 
 # logs
@@ -222,25 +172,6 @@ async def test_logs_of_jobs_that_run_together_never_mix(app: Relevo) -> None:
         assert text.rstrip().endswith(f"ValueError: error {number}")
 
 
-async def test_logs_are_kept_by_attempt(app: Relevo) -> None:
-    @app.task(retries=2, backoff=0)
-    async def step() -> None:
-        print(f"this is run {current_job().attempt}")
-        if current_job().attempt < 3:
-            raise ValueError
-
-    job = await step.aenqueue()
-    async with working(app):
-        await job.aresult(timeout=PATIENCE)
-    await aeventually(lambda: job.alogs(attempt=3))
-    for attempt in (1, 2, 3):
-        assert re.findall("run .", await job.alogs(attempt=attempt)) == [f"run {attempt}"]
-    assert re.findall(r"run .|attempt .", await job.alogs()) == [
-        text for attempt in (1, 2, 3) for text in (f"attempt {attempt}", f"run {attempt}")
-    ]
-    assert await job.alogs(attempt=4) == ""
-
-
 async def test_long_logs_keep_head_and_tail(app_factory: AppFactory) -> None:
     app = app_factory(log_max=1000)
 
@@ -276,16 +207,6 @@ async def test_a_running_job_can_be_read(app: Relevo) -> None:
         assert info.started_ms is not None
         finish.set()
         await job.aresult(timeout=PATIENCE)
-
-
-async def test_a_job_that_prints_nothing_has_empty_logs_and_no_progress(app: Relevo) -> None:
-    @app.task
-    async def step() -> None: ...
-
-    job = await step.aenqueue()
-    await drain(app)
-    assert await job.alogs() == ""
-    assert await job.aprogress() is None
 
 
 # looking
@@ -376,23 +297,6 @@ async def test_a_result_found_by_id_is_typed_by_the_task_if_that_is_known(app: R
 
 
 # cancelling
-
-
-@pytest.mark.parametrize("options", [{}, {"delay": "1h"}, {"name": "one", "tenant": "acme", "delay": "1h"}], ids=str)
-async def test_a_job_that_has_not_started_is_cancelled_without_a_worker(app: Relevo, options: dict[str, Any]) -> None:
-    @app.task
-    async def step() -> None: ...
-
-    job = await step.using(**options).aenqueue()
-    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-    assert await job.acancel()
-    with pytest.raises(JobCancelled):
-        await waiting
-    stats = await app.queue().astats()
-    assert (stats.living, stats.cancelled) == (0, 1)
-    assert not await job.acancel()
-    await drain(app)
-    assert await job.astatus() is State.CANCELLED
 
 
 async def test_a_job_that_an_idle_worker_got_with_the_enqueue_is_cancelled(app: Relevo) -> None:
@@ -497,78 +401,6 @@ async def test_a_cancelled_job_is_not_tried_again(app: Relevo) -> None:
         with pytest.raises(JobCancelled):
             await job.aresult(timeout=PATIENCE)
     assert runs == [1]
-
-
-# running again
-
-
-@pytest.mark.parametrize("how", ["dead", "cancelled", "cancelled by itself"])
-async def test_a_dead_or_cancelled_job_can_be_run_again(app: Relevo, how: str) -> None:
-    good = False
-
-    @app.task(retries=0)
-    async def step(number: int) -> str:
-        if good:
-            return f"attempt {current_job().attempt} with {number}"
-        raise ValueError if how == "dead" else Cancel("no")
-
-    job = await step.using(priority=3, tags=["t"]).aenqueue(7)
-    if how == "cancelled":
-        await job.acancel()
-    await drain(app)
-    assert (await job.astatus()).has_ended
-    good = True
-    assert await job.aretry()
-    info = await job.ainfo()
-    assert (info.state, info.args, info.priority, info.tags) == (State.READY, [7], 3, ("t",))
-    await drain(app)
-    assert await job.aresult(timeout=PATIENCE) == "attempt 1 with 7"
-
-
-async def test_a_job_that_waits_or_is_done_cannot_be_retried(app: Relevo) -> None:
-    @app.task
-    async def step() -> None: ...
-
-    job = await step.aenqueue()
-    assert not await job.aretry()  # it waits
-    await drain(app)
-    assert not await job.aretry()  # it is done
-    assert await job.astatus() is State.DONE
-
-
-def test_a_dead_job_that_many_revive_runs_once(app: Relevo) -> None:
-    runs: list[int] = []
-
-    @app.task(retries=0)
-    def step() -> None:
-        runs.append(1)
-        raise ValueError
-
-    job = step.enqueue()
-    drained(app)
-    with ThreadPoolExecutor(16) as threads:
-        revived = list(threads.map(lambda _: job.retry(), range(16)))
-    assert revived.count(True) == 1
-    drained(app)
-    assert len(runs) == 2
-
-
-async def test_a_job_that_was_waited_for_can_be_waited_for_again_after_a_retry(app: Relevo) -> None:
-    good = False
-
-    @app.task(retries=0)
-    async def step() -> str:
-        if not good:
-            raise ValueError
-        return "at last"
-
-    async with working(app):
-        job = await step.aenqueue()
-        with pytest.raises(JobFailed):
-            await job.aresult(timeout=PATIENCE)
-        good = True
-        assert await job.aretry()
-        assert await job.aresult(timeout=PATIENCE) == "at last"
 
 
 async def test_a_waiter_whose_connection_was_cut_gets_the_result_whichever_call_opened_it_again(

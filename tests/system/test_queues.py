@@ -1,15 +1,14 @@
-"""Queues in the hands of their users: counting, listing, pausing, clearing, and loops of one's own."""
+"""Queues: listing, clearing, and loops of one's own."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from relevo import Failure, Job, Lease, Queue, Relevo, State, current_job
+from relevo import Failure, Job, Lease, Queue, Relevo, State
 from relevo.errors import JobCancelled, JobExpired, JobFailed
 from relevo.store.plan import Call
 from relevo.store.push import push_plain
@@ -38,62 +37,6 @@ def times(server: Server, app_factory: AppFactory) -> Times:
     return Times(server, app_factory)
 
 
-# counting
-async def test_counts_add_up_while_jobs_run(app: Relevo) -> None:
-
-    @app.task(backoff=0.001, retries=2)
-    async def step(number: int) -> None:
-        await asyncio.sleep(0)
-        if number % 3 == 0:
-            raise ValueError
-
-    queue = app.queue()
-    seen: list[tuple[int, int]] = []
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            stats = queue.stats()
-            ended = stats.totals.get("done", 0) + stats.totals.get("dead", 0) + stats.totals.get("cancelled", 0)
-            seen.append((stats.living, stats.ready + stats.scheduled + stats.running))
-            assert stats.living + ended == stats.totals.get("enqueued", 0)
-
-    with ThreadPoolExecutor(2) as threads:
-        watchers = [threads.submit(look) for _ in range(2)]
-        try:
-            async with working(app):
-                jobs = [await step.aenqueue(number) for number in range(100)]
-                jobs += await step.aenqueue_many([((number,), {}) for number in range(200)])
-                jobs += await step.using(delay=0.05, tenant="a").aenqueue_many([((1,), {})] * 50)
-                for job in jobs[::17]:
-                    await job.acancel()
-                await aeventually(lambda: _is_empty(queue))
-        finally:
-            stop.set()
-        for watcher in watchers:
-            watcher.result()
-    assert len(seen) > 10
-    assert all(living == parts for living, parts in seen)
-
-
-async def _is_empty(queue: Queue) -> bool:
-    return (await queue.astats()).living == 0
-
-
-def test_stats_count_jobs_by_state(app: Relevo) -> None:
-    step = add_task(app)
-    queue = app.queue()
-    assert queue.stats().living == 0
-    step.enqueue()
-    step.using(delay="1h").enqueue()
-    stats = queue.stats()
-    assert (stats.name, stats.ready, stats.scheduled, stats.living, stats.paused) == ("default", 1, 1, 2, False)
-    assert stats.next_due_ms is not None
-    queue.take(1)
-    stats = queue.stats()
-    assert (stats.ready, stats.running, stats.totals) == (0, 1, {"enqueued": 2})
-
-
 def test_queues_are_listed_once_they_are_used(app: Relevo) -> None:
     step = add_task(app)
     assert app.queues() == []
@@ -105,19 +48,6 @@ def test_queues_are_listed_once_they_are_used(app: Relevo) -> None:
 
 
 # listing
-
-
-def test_pages_show_jobs_in_the_order_they_will_run(app: Relevo) -> None:
-    step = add_task(app)
-    queue = app.queue()
-    jobs = step.enqueue_many([((number,), {}) for number in range(25)])
-    first = step.using(priority=1, name="urgent", tenant="acme").enqueue(99)
-    order = [first.id, *(job.id for job in jobs)]
-    pages = [[row.id for row in queue.jobs("ready", offset=offset, limit=10)] for offset in (0, 10, 20, 30)]
-    assert [id for page in pages for id in page] == order
-    assert [len(page) for page in pages] == [10, 10, 6, 0]
-    row = queue.jobs(limit=1)[0]
-    assert (row.state, row.task, row.priority, row.name, row.group) == (State.READY, "step", 1, "urgent", "acme")
 
 
 async def test_every_state_is_listed(app: Relevo) -> None:
@@ -152,33 +82,6 @@ async def test_every_state_is_listed(app: Relevo) -> None:
 
 
 # pausing and clearing
-
-
-async def test_a_paused_queue_hands_out_nothing_and_running_jobs_go_on(app: Relevo) -> None:
-    step = add_task(app)
-    queue = app.queue()
-    running = asyncio.Event()
-    finish = asyncio.Event()
-
-    @app.task
-    async def long() -> str:
-        running.set()
-        await finish.wait()
-        return "finished"
-
-    async with working(app):
-        before = await long.aenqueue()
-        await running.wait()
-        assert await queue.apause()
-        assert not await queue.apause()  # it was paused
-        jobs = [await step.aenqueue(n) for n in range(3)]
-        assert await queue.atake(5) == []
-        finish.set()
-        assert await before.aresult(timeout=PATIENCE) == "finished"  # what runs goes on
-        assert {await job.astatus() for job in jobs} == {State.READY}
-        assert await queue.aresume()
-        assert not await queue.aresume()
-        assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [0, 1, 2]
 
 
 async def test_clear_removes_what_has_not_started(app: Relevo) -> None:
@@ -218,15 +121,6 @@ def test_a_lease_shows_the_task_and_its_arguments(app: Relevo) -> None:
     assert (info.state, info.worker) == (State.RUNNING, "w1")
 
 
-def test_take_gives_at_most_what_was_asked_and_keeps_the_order(app: Relevo) -> None:
-    step = add_task(app)
-    jobs = step.enqueue_many([((n,), {}) for n in range(5)])
-    queue = app.queue()
-    taken = [lease.id for n in (2, 2, 2, 2) for lease in queue.take(n)]
-    assert taken == [job.id for job in jobs]
-    assert app.queue("empty").take(10) == []
-
-
 async def test_a_lease_is_renewed_done_retried_buried_and_given_back_in_async_code(app: Relevo) -> None:
     step = add_task(app)
     queue = app.queue()
@@ -240,16 +134,6 @@ async def test_a_lease_is_renewed_done_retried_buried_and_given_back_in_async_co
     assert await jobs[0].aresult(timeout=PATIENCE) == 42
     assert [await job.astatus() for job in jobs] == ["done", "scheduled", "dead", "ready"]
     await app.aclose()
-
-
-def test_a_lease_is_settled_once(app: Relevo) -> None:
-    step = add_task(app)
-    job = step.enqueue()
-    (lease,) = app.queue().take(1)
-    assert lease.done(1)
-    for again in (lease.done, lease.give_back, lease.renew, lambda: lease.bury("no"), lambda: lease.retry(0)):
-        assert not again()
-    assert job.result(timeout=PATIENCE) == 1
 
 
 def test_a_lost_lease_cannot_settle_its_job(app: Relevo) -> None:
@@ -266,18 +150,6 @@ def test_a_lost_lease_cannot_settle_its_job(app: Relevo) -> None:
     assert job.result(timeout=PATIENCE) == 2
     assert queue.stats().totals["lost"] == 1
     assert queue.stats().totals["done"] == 1
-
-
-def test_a_lease_lasts_as_long_as_it_is_renewed(times: Times) -> None:
-    step = add_task(times.app)
-    queue = times.app.queue()
-    step.enqueue()
-    (lease,) = queue.take(1, lease="1h")
-    for _ in range(3):
-        times.move(HOUR // 2)
-        assert lease.renew()
-        assert queue.take(1, worker="another") == []
-    assert lease.done()
 
 
 async def test_a_worker_takes_over_from_a_silent_taker(times: Times) -> None:
@@ -304,16 +176,6 @@ def test_a_job_whose_holders_all_die_is_poison(times: Times) -> None:
     with pytest.raises(JobFailed, match="poison") as failed:
         job.result(timeout=PATIENCE)
     assert failed.value.reason == "poison"
-
-
-def test_a_job_that_was_given_back_is_the_next_one_and_keeps_its_attempts(app: Relevo) -> None:
-    step = add_task(app)
-    queue = app.queue()
-    first, _ = step.enqueue(), step.enqueue()
-    (lease,) = queue.take(1)
-    assert lease.give_back()
-    (lease,) = queue.take(1)
-    assert (lease.id, lease.attempt) == (first.id, 1)
 
 
 def test_retried_and_buried_leases_are_listed_as_attempts(app: Relevo) -> None:
@@ -391,26 +253,3 @@ def test_takers_and_workers_share_a_queue(app: Relevo) -> None:
         list(threads.map(loop, ["a", "b", "c", "d"]))
         eventually(lambda: queue.stats().living == 0)
     assert sorted(runs) == list(range(300))
-
-
-def test_a_lease_of_a_revived_job_is_not_mistaken_for_the_old_one(app: Relevo) -> None:
-    step = add_task(app)
-    queue = app.queue()
-    job = step.enqueue()
-    (old,) = queue.take(1)
-    assert old.bury("no")
-    assert job.retry()
-    (new,) = queue.take(1)
-    assert not old.done(1)
-    assert new.done(2)
-    assert job.result(timeout=PATIENCE) == 2
-
-
-async def test_context_names_the_queue(app: Relevo) -> None:
-    @app.task(queue="mail")
-    async def send() -> str:
-        return current_job().queue
-
-    job = await send.using(queue="post").aenqueue()
-    await drain(app, queues=["mail", "post"])
-    assert await job.aresult(timeout=PATIENCE) == "post"

@@ -1,20 +1,18 @@
-"""The ticks of schedules: each fires once, whatever runs, was missed, fails, or happens to the clock."""
+"""The ticks of schedules: each fires once, whatever runs, was missed or fails."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from typing import Any
 
 import pytest
 
-from relevo import Relevo, current_job
+from relevo import Relevo
 from relevo.errors import OptionError
 from relevo.model.schedule import GRACE_MS
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
-from tests.eventually import PATIENCE, aeventually
+from tests.eventually import aeventually
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drain, working
@@ -50,31 +48,6 @@ async def test_each_tick_fires_once_and_its_job_knows_it(times: Times) -> None:
         with pytest.raises(OptionError, match="1 to 50 entries"):
             await app.schedules.get("note").ahistory(limit=limit)
     await app.aclose()
-
-
-async def test_a_job_that_was_not_made_by_a_schedule_has_no_tick(app: Relevo) -> None:
-    @app.task(every="1h")
-    async def tick() -> int | None:
-        return current_job().tick_ms
-
-    job = await tick.aenqueue()
-    await drain(app)
-    assert await job.aresult(timeout=PATIENCE) is None
-
-
-async def test_workers_fire_each_tick_once_when_its_time_comes(app: Relevo) -> None:
-    starts: list[tuple[int, float]] = []
-
-    @app.task(name="beat", every="1s", overlap="allow")
-    async def beat() -> None:
-        starts.append((current_job().tick_ms or 0, time.time() * 1000))
-
-    async with working(app), working(app), working(app):
-        await aeventually(lambda: len(starts) >= 2, what="two ticks")
-        await app.schedules.get("beat").aremove()
-    ticks = [tick for tick, _ in starts]
-    assert len(set(ticks)) == len(ticks)
-    assert all(tick % 1000 == 0 and tick <= at + 5 for tick, at in starts)
 
 
 async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(
@@ -131,43 +104,6 @@ async def test_the_overlap_policy_decides_on_ticks_during_a_run(
     await app.aclose()
 
 
-async def test_queued_runs_never_overlap(times: Times) -> None:
-    app = times.app
-    at_once: list[int] = []
-    running = 0
-
-    @app.task(name="slow", every="10m", overlap="queue")
-    async def slow() -> None:
-        nonlocal running
-        running += 1
-        await asyncio.sleep(0.01)
-        at_once.append(running)
-        running -= 1
-
-    await drain(app)
-    await app.queue().apause()
-    for _ in range(3):
-        times.move_past(10 * MINUTE)
-        await drain(app)
-    await app.queue().aresume()
-    async with working(app), working(app):
-        await aeventually(lambda: len(at_once) == 3, what="three runs")
-    assert at_once == [1, 1, 1]
-
-
-async def test_a_paused_queue_gets_the_jobs_and_runs_them_later(times: Times) -> None:
-    app = times.app
-    ticks = noting(app, every="10m")
-    await drain(app)
-    await app.queue().apause()
-    tick = times.move_past(10 * MINUTE)
-    await drain(app)
-    assert (ticks, (await app.queue().astats()).ready) == ([], 1)
-    await app.queue().aresume()
-    await drain(app)
-    assert ticks == [tick]
-
-
 # Missed ticks
 
 
@@ -202,89 +138,7 @@ async def test_ticks_that_no_worker_fired_follow_their_policy(
     assert ticks == [tick], "the next tick is fired as usual"
 
 
-@pytest.mark.parametrize("missed", ["once", "skip"])
-async def test_a_tick_in_time_is_run_and_those_before_it_are_not(times: Times, missed: str) -> None:
-    app = times.app
-    ticks = noting(app, every="10m", missed=missed)
-    await drain(app)
-    first = times.move_past(10 * MINUTE, by=0)
-    times.move_to(first + HOUR + 1000)
-    await drain(app)
-    assert ticks == [first + HOUR]
-    assert (await app.schedules.get("note").ainfo()).dropped == 6
-
-
-async def test_made_up_ticks_obey_the_overlap(times: Times) -> None:
-    app = times.app
-    ticks = noting(app, every="10m", missed="all", overlap="skip")
-    await drain(app)
-    first = times.move_past(10 * MINUTE, by=0)
-    times.move_to(first + HOUR)
-    await drain(app)
-    info = await app.schedules.get("note").ainfo()
-    assert (ticks, info.fired, info.skipped) == ([first], 1, 6)
-
-
-# Clocks
-
-
-@pytest.mark.parametrize("step", [-8 * MINUTE, -5 * MINUTE, -MINUTE])
-async def test_a_clock_that_steps_back_fires_no_tick_twice(times: Times, step: int) -> None:
-    app = times.app
-    ticks = noting(app, every="2m", overlap="allow", missed="all")
-    await drain(app)
-    expected = []
-    for _ in range(7):
-        expected.append(times.move_past(2 * MINUTE))
-        await drain(app)
-    assert ticks == expected
-    before = await app.schedules.get("note").ainfo()
-    times.move(step)
-    for _ in range(-step // (2 * MINUTE)):
-        await drain(app)
-        times.move(2 * MINUTE)
-    await drain(app)
-    assert ticks == expected
-    assert await app.schedules.get("note").ainfo() == before
-    times.move_to(expected[-1] + 2 * MINUTE + 10)
-    await drain(app)
-    assert ticks == [*expected, expected[-1] + 2 * MINUTE], "and none is lost"
-    await app.aclose()
-
-
-async def test_a_clock_that_steps_forward_loses_no_tick_and_fires_none_twice(times: Times) -> None:
-    app = times.app
-    ticks = noting(app, every="2m", overlap="allow", missed="all")
-    await drain(app)
-    tick = times.move_past(2 * MINUTE)
-    await drain(app)
-    times.move(12 * MINUTE)
-    await drain(app)
-    await drain(app)
-    assert ticks == [tick + n * 2 * MINUTE for n in range(7)]
-    await app.aclose()
-
-
 # Failures
-
-
-async def test_a_task_that_fails_for_good_goes_on_firing(times: Times) -> None:
-    app = times.app
-    runs: list[int] = []
-
-    @app.task(name="broken", every="10m", retries=0)
-    async def broken() -> None:
-        runs.append(current_job().tick_ms or 0)
-        raise ValueError("always")
-
-    await drain(app)
-    expected = []
-    for _ in range(3):
-        expected.append(times.move_past(10 * MINUTE))
-        await drain(app)
-    assert runs == expected
-    assert len(await app.dead.alist()) == 3
-    await app.aclose()
 
 
 async def test_a_stale_schedule_of_a_task_that_is_gone_does_not_pile_up_jobs(times: Times) -> None:
