@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,7 +26,7 @@ from relevo.store.plan import Call
 from relevo.store.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from relevo.testing.leaks import leaks
 from tests.conftest import AppFactory
-from tests.eventually import PATIENCE, aeventually, eventually
+from tests.eventually import aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import drain, working
@@ -216,25 +215,6 @@ async def test_environments_and_prefixes_are_separate(bus_factory: AppFactory) -
     assert got == []
 
 
-async def test_events_that_a_stopping_instance_did_not_finish_are_handled_by_another(bus_factory: AppFactory) -> None:
-    """A worker that stops hands back what it has not finished."""
-    first, second = bus_factory("mail", grace="0.1s"), bus_factory("mail")
-    began = asyncio.Event()
-
-    @first.service("mail").on("shop.sold")
-    async def stuck(n: int) -> None:
-        began.set()
-        await asyncio.Event().wait()
-
-    got = hearing(second, "mail")
-    async with working(first):
-        await subscribed(first)
-        await second.service("shop").apublish("sold", {"n": 1})
-        await asyncio.wait_for(began.wait(), PATIENCE)
-    async with working(second):
-        await aeventually(lambda: got == [1], what="the other one got it")
-
-
 # --- while no worker runs
 
 
@@ -354,10 +334,6 @@ async def test_each_subscription_has_retries_and_dead_letters_of_its_own(bus: Re
     (dead,) = await bus.dead.alist()
     assert (dead.queue, dead.reason) == (QUEUE, "retries_exhausted")
     assert tried == {"mail": 3, "audit": 2}
-    assert [len(await bus.dead.alist(queue=f"{name}:notifications:shop.sold")) for name in ("audit", "search")] == [
-        0,
-        0,
-    ]
     fails = False
     assert await bus.dead.aretry([dead.id]) == 1
     await drain(bus)
@@ -437,11 +413,7 @@ async def test_an_event_that_causes_itself_is_dead_lettered(bus: Relevo) -> None
 
     async with all_working(bus, subscriptions=1):
         await shop.apublish("sold", {"n": 0})
-
-        async def is_dead() -> bool:
-            return bool(await bus.dead.alist())
-
-        await aeventually(is_dead, what="the circle ends")
+        await aeventually(bus.dead.alist, what="the circle ends")
     assert turns == list(range(33))
     (dead,) = await bus.dead.alist()
     assert "BusError" in dead.error
@@ -455,7 +427,7 @@ async def test_a_plain_task_publishes_as_well(bus: Relevo) -> None:
     async def work(n: int) -> None:
         await shop.apublish("sold", {"n": n})
 
-    @bus.task(name="import plainly".replace(" ", "-"))
+    @bus.task(name="import-plainly")
     def work_plainly(n: int) -> None:
         shop.publish("sold", {"n": n})
 
@@ -567,7 +539,7 @@ async def test_a_replay_into_a_full_backlog_counts_only_delivered_events(bus: Re
     assert await heard_after(bus, got) == [0, 1, 2]
 
 
-async def test_what_a_stranger_wrote_into_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
+async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
     shop, got = logged(bus)
     await registered(bus)
     await shop.apublish("sold", {"n": 1})
@@ -783,22 +755,6 @@ def test_a_service_that_returns_while_its_queue_is_cleared_loses_nothing(
     scene.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_service_that_returns_while_its_queue_is_cleared_loses_nothing_in_any_order(times: Times, seed: int) -> None:
-    chance = random.Random(seed)
-    for _ in range(10):
-        scene = Closing(times)
-        for _ in range(15):
-            chance.choice([scene.relay, scene.relay, scene.come_back, scene.publish])()
-        scene.come_back()
-        scene.publish()
-        scene.check()
-        times.app.run(unsubscribe(times.app.bus_keys, QUEUE))
-        times.move(30_000)
-        times.app.run(relay_events(times.app.bus_keys, times.app.keys_of, 1000))
-        times.app.bus.subscriptions.clear()
-
-
 def test_a_service_away_for_too_long_catches_up_before_its_workers_start(times: Times) -> None:
     app = times.app
     shop, got = logged(app, inactive_after="2d")
@@ -833,11 +789,8 @@ async def test_an_event_delivered_by_another_process_has_the_same_headers(times:
     await drain(app)
     first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
     assert first == second
-    assert (first.tenant, first.conversation_id, first.correlation_id) == (
-        about["tenant"],
-        about["task"],
-        about["correlation_id"],
-    )
+    found = {"tenant": first.tenant, "task": first.conversation_id, "correlation_id": first.correlation_id}
+    assert found == {name: about[name] for name in found}
 
 
 # --- invalid values
@@ -866,6 +819,9 @@ def test_an_invalid_option_of_a_subscription_is_refused(bus: Relevo) -> None:
     for options, message in refused:
         with pytest.raises(ConfigurationError, match=message):
             hearing(bus, "mail", **options)
+    for keep in (0, "7", "soon", -1, "1000000d"):
+        with pytest.raises(OptionError):
+            bus.service("shop", keep_events=keep)
 
 
 def test_an_invalid_event_is_refused_and_nothing_is_published(bus_factory: AppFactory) -> None:
@@ -902,9 +858,3 @@ def test_a_handler_is_a_function_and_a_subscription_has_one(bus: Relevo) -> None
     with pytest.raises(ConfigurationError, match="two handlers"):
         mail.on("shop.sold")(other)
     bus.service("audit").on("shop.sold")(other)
-
-
-def test_a_time_for_a_log_that_is_none_is_refused(bus: Relevo) -> None:
-    for keep in (0, "7", "soon", -1, "1000000d"):
-        with pytest.raises(OptionError):
-            bus.service("shop", keep_events=keep)
