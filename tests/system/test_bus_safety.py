@@ -295,11 +295,14 @@ async def test_messages_with_malformed_headers_are_dead_lettered(site: Site) -> 
 
 
 TARGETS = ["admin.wipe", "wipe", "os:system", "subprocess:run", "builtins:eval", "relevo.gather"]
-TARGETS += ["", ":", "os:", "billing", "."]
+TARGETS += ["", ":", "os:", "billing", ".", f"{__name__}:never_call"]
 
 
-async def test_only_actions_can_be_called_through_a_queue_of_the_bus(bus: Relevo, site: Site) -> None:
-    wiped: list[str] = []
+async def test_only_actions_can_be_called_through_a_queue_of_the_bus(bus_factory: AppFactory) -> None:
+    """Neither tasks nor plain functions that tasks may call."""
+    bus = bus_factory(allow=[__name__])
+    site, wiped = Site(bus), list[str]()
+    CALLED.clear()
 
     @bus.task(name="admin.wipe")
     async def wipe(*args: Any, **kwargs: Any) -> None:
@@ -310,21 +313,10 @@ async def test_only_actions_can_be_called_through_a_queue_of_the_bus(bus: Relevo
         site.forge({"t": target, "a": ["true"]}, queue=queue)
         site.forge({"t": target, "a": ["true"], "m": {"f": "shop"}}, queue=queue)
     await drain(bus)
-    assert (wiped, site.ran, site.calls) == ([], [], [])
+    assert (wiped, CALLED, site.ran, site.calls) == ([], [], [], [])
     for queue in (ACTIONS, CALLBACKS):
         assert bus.queue(queue).stats().totals.get("done", 0) == 0
         await bus.queue(queue).aclear()
-
-
-async def test_plain_functions_that_tasks_may_call_cannot_be_called_through_a_queue_of_the_bus(
-    bus_factory: AppFactory,
-) -> None:
-    CALLED.clear()
-    site = Site(bus_factory(allow=[__name__]))
-    site.forge({"t": f"{__name__}:never_call", "a": []})
-    await drain(site.app)
-    await site.app.queue(ACTIONS).aclear()
-    assert CALLED == []
 
 
 async def test_an_action_is_called_only_through_the_queue_of_its_service(bus: Relevo, site: Site) -> None:
@@ -336,21 +328,12 @@ async def test_an_action_is_called_only_through_the_queue_of_its_service(bus: Re
 
     site.forge({"t": "bank.pay", "m": {"f": "shop"}, "k": {"cents": 1}}, queue=ACTIONS)
     site.forge({"t": "bank.pay", "m": {"f": "shop"}, "k": {"cents": 2}}, queue=CALLBACKS)
-    await drain(bus)
-    await bus.queue(ACTIONS).aclear()
-    await bus.queue(CALLBACKS).aclear()
-    assert paid == []
-
-
-async def test_an_action_cannot_be_called_through_the_queue_of_tasks(bus: Relevo, site: Site) -> None:
     site.forge({"t": "billing.charge", "k": {"cents": 5}}, queue="default")
-
-    @bus.task(name="some")
-    async def some() -> None: ...
-
+    bus.task(name="some")(pay.func)  # so that the worker serves the queue of tasks
     await drain(bus)
-    assert site.ran == []
-    await bus.queue().aclear()
+    for queue in (ACTIONS, CALLBACKS, "default"):
+        await bus.queue(queue).aclear()
+    assert (paid, site.ran) == ([], [])
 
 
 BODIES = [
@@ -358,17 +341,12 @@ BODIES = [
     b"{}",
     b'{"t":7}',
     b'{"t":"billing.charge","k":[]}',
-    b'{"t":"billing.charge","k":"x"}',
     b'{"t":"billing.charge","a":{}}',
     b'{"t":"billing.charge","a":[1,2,3,4]}',
     b'{"t":"billing.charge","i":"claim"}',
-    b'{"t":"billing.charge","i":"claimed"}',
-    b'{"t":"billing.charge","i":"reply"}',
     b'{"t":"billing.charge","i":"reply","a":[]}',
     b'{"t":"billing.charge","i":"nonsense"}',
-    b'{"t":"billing.charge","i":"one"}',
     b'{"t":"billing.charge","k":{"cents":5},"k":{"cents":"x"}}',
-    b'{"t":"billing.charge","k":{"cents":{}}}',
     b'{"t":"billing.charge","\xff":1}',
     b'{"t":"billing.charge","wf":"x","y":true,"k":{"cents":"a"}}',
 ]
