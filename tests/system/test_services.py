@@ -7,9 +7,7 @@ import dataclasses
 import datetime
 import enum
 import math
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -77,6 +75,10 @@ async def seen(app: Relevo, queue: str) -> Served:
     return served(await app.arun(present_at(of_queue, now_ms)), await app.arun(offers(of_queue)), now_ms)
 
 
+async def here() -> str:
+    return "here"
+
+
 # --- arguments
 
 
@@ -103,14 +105,9 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any] | None, str]] = [
     ({}, "cents"),
     (None, "cents"),
     ({"cents": "7"}, "cents"),
-    ({"cents": 7.5}, "cents"),
     ({"cents": None}, "cents"),
-    ({"cents": 7, "to": 7}, "to"),
-    ({"cents": 7, "tags": "x"}, "tags"),
     ({"cents": 7, "tags": [1]}, "tags"),
     ({"cents": 7, "extra": 1}, "extra"),
-    ({"cents": 7, "": 1}, "''"),
-    ({"cents": [7]}, "cents"),
     ({"CENTS": 7}, "CENTS|cents"),
 ]
 
@@ -146,20 +143,6 @@ async def test_one_struct_takes_all_the_data(bus: Relevo) -> None:
             await me.arequest("a.b")
 
 
-async def test_one_dataclass_takes_all_the_data(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def area(box: Box) -> float:
-        assert isinstance(box.low, Point)
-        return (box.high.x - box.low.x) * (box.high.y - box.low.y)
-
-    me = bus.service("me")
-    async with answering(bus):
-        assert await me.arequest("a.b", Box(Point(0, 0), Point(2, 3))) == 6.0
-        assert await me.arequest("a.b", {"low": {"x": 0}, "high": {"x": 2, "y": 3}}) == 6.0
-        with pytest.raises(RemoteError, match="high"):
-            await me.arequest("a.b", {"low": {"x": 0}})
-
-
 async def test_structs_keep_their_own_rules(bus: Relevo) -> None:
     svc = bus.service("a")
 
@@ -189,7 +172,7 @@ async def test_an_action_may_take_any_arguments(bus: Relevo) -> None:
     svc = bus.service("a")
 
     @svc.action("any")
-    async def whatever(**data: Any) -> dict[str, Any]:
+    async def anything(**data: Any) -> dict[str, Any]:
         return data
 
     @svc.action("none")
@@ -202,14 +185,9 @@ async def test_an_action_may_take_any_arguments(bus: Relevo) -> None:
 
     me = bus.service("me")
     async with answering(bus):
-        assert await me.arequest("a.any", {"x": [1, {"y": None}], "self": 1, "class": 2}) == {
-            "x": [1, {"y": None}],
-            "self": 1,
-            "class": 2,
-        }
-        assert await me.arequest("a.any") == {}
-        assert await me.arequest("a.none") == "ok"
-        assert await me.arequest("a.none", {}) == "ok"
+        for data in ({"x": [1, {"y": None}], "self": 1, "class": 2}, {}):
+            assert await me.arequest("a.any", data) == data
+        assert await me.arequest("a.none") == await me.arequest("a.none", {}) == "ok"
         with pytest.raises(RemoteError) as caught:
             await me.arequest("a.none", {"x": 1})
         assert caught.value.reason == "bad_arguments"
@@ -310,11 +288,8 @@ async def test_an_answer_that_cannot_be_encoded_is_a_fault(bus_factory: AppFacto
     async with answering(app):
         with pytest.raises(RemoteError, match=r"a\.b gave no answer") as caught:
             await app.service("me").arequest("a.b")
-    assert (caught.value.type, caught.value.reason, caught.value.retryable) == (
-        "PayloadError",
-        "result_not_kept",
-        False,
-    )
+    error = caught.value
+    assert (error.type, error.reason, error.retryable) == ("PayloadError", "result_not_kept", False)
     assert ran == [1]
 
 
@@ -499,10 +474,7 @@ async def test_a_request_without_a_worker_leaves_no_data_behind(bus: Relevo) -> 
 
 
 async def test_an_action_that_the_worker_does_not_have_has_no_responders(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with answering(bus):
         for type in ("a.c", "a.b.c", "a.B", "x.b"):
             with pytest.raises(NoResponders, match=f"nobody serves {type}".replace(".", r"\.")):
@@ -511,20 +483,14 @@ async def test_an_action_that_the_worker_does_not_have_has_no_responders(bus: Re
 
 
 async def test_a_worker_of_other_queues_serves_no_service(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with working(bus, queues=["default"]):
         with pytest.raises(NoResponders):
             await bus.service("me").arequest("a.b", timeout=60)
 
 
 async def test_a_service_is_available_exactly_while_its_worker_runs(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     me = bus.service("me")
     for _ in range(3):
         async with answering(bus):
@@ -552,10 +518,7 @@ async def test_a_killed_worker_is_no_responder_after_its_lease(bus_factory: AppF
     """Stands for a killed process, of which only its keys are left."""
     app = bus_factory(_clock_key=f"relevo-test-clock-{uuid.uuid4().hex}")
 
-    @app.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    app.service("a").action("b")(here)
     me = app.service("me")
     written = [app.keys_of("a:actions").key(name) for name in ("instances", "offers")]
     async with answering(app):
@@ -575,10 +538,7 @@ async def test_a_worker_announces_its_services_repeatedly(bus: Relevo, monkeypat
     """So a server that lost its data knows its workers again."""
     monkeypatch.setattr("relevo.worker.presence.SERVE_EVERY", 0.05)
 
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with answering(bus):
         await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("instances")]))
         await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("offers")]))
@@ -683,10 +643,7 @@ async def test_services_of_another_env_or_prefix_are_not_found(bus: Relevo, bus_
     """Environments on one server do not hear each other."""
     elsewhere = bus_factory(env="staging")
 
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with answering(bus):
         with pytest.raises(NoResponders):
             await elsewhere.service("me").arequest("a.b")
@@ -779,19 +736,11 @@ def test_an_action_has_one_handler(bus: Relevo) -> None:
     with pytest.raises(ConfigurationError, match=r"two handlers for 'a\.b'"):
         svc.action("b")(in_a_thread)
 
+    async def of_another_module() -> None: ...
 
-def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo) -> None:
-    def made(module: str) -> Callable[[], str]:
-        def handle() -> str:
-            return module
-
-        handle.__module__, handle.__qualname__ = module, "handle"
-        return handle
-
-    svc = bus.service("a")
-    svc.action("b")(made("shop.orders"))
+    of_another_module.__module__, of_another_module.__qualname__ = "shop.orders", plainly.__qualname__
     with pytest.raises(ConfigurationError, match=r"two handlers for 'a\.b'"):
-        svc.action("b")(made("shop.invoices"))
+        svc.action("b")(of_another_module)
 
 
 async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) -> None:
@@ -811,19 +760,6 @@ async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) ->
         with pytest.raises(OptionError, match=named):
             bus.service("me").request("a.b", **about)
     assert await keys(bus) == []
-
-
-async def test_a_request_may_wait_for_a_very_long_time(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def left() -> int:
-        deadline = current_job().deadline_ms
-        assert deadline is not None
-        return deadline
-
-    async with answering(bus):
-        years = await bus.service("me").arequest("a.b", timeout="36500d")
-        assert abs(years - time.time() * 1000 - 36_500 * 86_400_000) < 60_000
-        assert await bus.service("me").arequest("a.b", timeout=datetime.timedelta(minutes=2.5)) > time.time() * 1000
 
 
 def test_a_service_is_shown_by_its_address(bus: Relevo) -> None:
