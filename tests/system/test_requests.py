@@ -18,7 +18,6 @@ from relevo import Relevo, current_job
 from relevo.bus import Service
 from relevo.context import JobContext, running
 from relevo.errors import RemoteError, RequestTimeout
-from relevo.model.message import DEEPEST
 from relevo.store.plan import Call
 from relevo.worker.run import Run
 from tests.answering import Gate, answering, keys, kinds, outcome, times_out
@@ -173,23 +172,6 @@ async def test_concurrent_handlers_keep_their_own_headers(bus: Relevo) -> None:
     assert running.get() is None
 
 
-async def test_an_action_that_requests_itself_is_stopped_at_the_depth_limit(bus: Relevo) -> None:
-    svc = bus.service("a")
-    runs = []
-
-    @svc.action("b")
-    async def again(n: int) -> int:
-        runs.append(n)
-        found: int = await svc.arequest("a.b", {"n": n + 1}, timeout=PATIENCE)
-        return found
-
-    async with answering(bus):
-        with pytest.raises(RemoteError, match="RemoteError") as caught:
-            await bus.service("me").arequest("a.b", {"n": 0}, timeout=PATIENCE)
-    assert runs == list(range(DEEPEST + 1))
-    assert caught.value.type == "relevo.errors.RemoteError"
-
-
 # --- timeouts
 
 
@@ -257,20 +239,6 @@ async def test_a_request_that_no_worker_began_before_its_deadline_never_runs(tim
     assert gate.runs == {99: 1}
     assert queue.stats().totals["expired"] == 5
     assert not [key for key in await keys(timed) if "ended" in key]
-
-
-async def test_the_server_clock_decides_whether_a_request_is_late(timed: Relevo) -> None:
-    gate = Gate(timed)
-    gate.open()
-    await move(timed, -86_400_000)
-    asked = asyncio.create_task(timed.service("me").arequest("a.b", timeout=3_000, wait=True))
-    await aeventually(lambda: timed.queue("a:actions").stats().ready == 1)
-    await move(timed, 3_600_000)
-    async with answering(timed):
-        with pytest.raises(RequestTimeout, match="could not be answered within 3000 s"):
-            await asyncio.wait_for(asked, PATIENCE)
-        assert await timed.service("me").arequest("a.b", {"n": 1}) == 1
-    assert gate.runs == {1: 1}
 
 
 # A worker with async actions takes more requests than it has threads; those for threads wait inside the worker.
