@@ -44,6 +44,16 @@ def has(app: Relevo, id: str, count: int) -> Callable[[], Awaitable[list[Span] |
     return look
 
 
+async def subscribed(app: Relevo, count: int) -> None:
+    """Until the bus knows of so many subscriptions."""
+
+    async def are_known() -> bool:
+        known: list[Any] = await app.arun(subscriptions(app.bus_keys))
+        return len(known) == count
+
+    await aeventually(are_known)
+
+
 # --- end to end
 
 
@@ -77,12 +87,7 @@ async def test_an_operation_over_three_services_in_three_apps_is_traced_end_to_e
 
     me = gateway.service("orchestrator")
     async with working(gateway), working(documents), working(vectors):
-
-        async def is_known() -> bool:
-            known: list[Any] = await gateway.arun(subscriptions(gateway.bus_keys))
-            return len(known) == 1
-
-        await aeventually(is_known)
+        await subscribed(gateway, 1)
         answer = await me.arequest(
             "ingestion.ingest", {"n": 7}, wait=True, correlation_id=OPERATION, tenant="acme", timeout=PATIENCE
         )
@@ -122,24 +127,6 @@ async def test_an_operation_is_known_by_its_task(bus: Relevo, task: str) -> None
     assert [len(await bus.atrace(id)) for id in (task, "one", "two", "other", "unknown")] == [2, 1, 2, 1, 0]
 
 
-async def test_a_message_is_found_by_its_id(bus: Relevo) -> None:
-    svc = bus.service("svc")
-
-    @svc.action("first")
-    async def first() -> None:
-        await svc.asend("svc.second")
-
-    seen: list[str] = []
-
-    @svc.action("second")
-    async def second() -> None:
-        seen.append(current_job().id)
-
-    await svc.asend("svc.first", correlation_id=OPERATION)
-    await drain(bus)
-    assert rows_of(await bus.atrace(seen[0])) == [(0, "svc.second", "done")]
-
-
 async def test_an_event_has_a_span_for_each_subscription(bus: Relevo) -> None:
     for name in ("mail", "audit"):
 
@@ -147,12 +134,7 @@ async def test_an_event_has_a_span_for_each_subscription(bus: Relevo) -> None:
         async def heard() -> None: ...
 
     async with working(bus):
-
-        async def is_known() -> bool:
-            known: list[Any] = await bus.arun(subscriptions(bus.bus_keys))
-            return len(known) == 2
-
-        await aeventually(is_known)
+        await subscribed(bus, 2)
         await bus.service("shop").apublish("sold", correlation_id=OPERATION)
         spans = await aeventually(has(bus, OPERATION, 2))
     assert sorted(one.queue for one in spans) == ["audit:notifications:shop.*", "mail:notifications:shop.*"]
@@ -260,35 +242,21 @@ async def test_waiting_and_running_messages_of_a_task_are_listed(bus: Relevo) ->
 
     async with working(bus):
         await svc.asend("svc.work", task="task_7")
+        for state in ("running", "done"):
 
-        async def all_there() -> bool:
-            return len(await bus.atrace("task_7")) == 3
+            async def are_listed(state: str = state) -> bool:
+                wanted = [(0, "svc.work", state), (1, "absent.serve", "ready"), (1, "absent.serve", "scheduled")]
+                return rows_of(await bus.atrace("task_7")) == wanted
 
-        await aeventually(all_there)
-        assert rows_of(await bus.atrace("task_7")) == [
-            (0, "svc.work", "running"),
-            (1, "absent.serve", "ready"),
-            (1, "absent.serve", "scheduled"),
-        ]
-        hold.set()
-
-        async def is_done() -> bool:
-            return rows_of(await bus.atrace("task_7"))[0][2] == "done"
-
-        await aeventually(is_done)
-    assert len(await bus.atrace("task_7")) == 3, "each is listed once"
+            await aeventually(are_listed, what=f"each is listed once, the first one as {state}")
+            hold.set()
 
 
 async def test_a_message_that_waits_is_known_by_its_id(bus: Relevo) -> None:
     job = await bus.service("svc").asend("absent.serve", {"n": 1}, tenant="acme")
     (one,) = await bus.atrace(job.id)
-    assert (one.outcome, one.type, one.tenant, one.source, one.queue) == (
-        "ready",
-        "absent.serve",
-        "acme",
-        "svc",
-        "absent:actions",
-    )
+    assert (one.outcome, one.type, one.queue) == ("ready", "absent.serve", "absent:actions")
+    assert (one.tenant, one.source) == ("acme", "svc")
     assert (one.started_ms, one.ended_ms, one.worker) == (0, 0, "")
 
 
