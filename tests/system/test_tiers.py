@@ -144,13 +144,6 @@ async def test_a_tier_that_changes_while_messages_wait_strands_none(bus_factory:
     assert (len(served), (await app.queue(QUEUE).astats()).living) == (30, 0)
 
 
-async def test_a_priority_that_differs_from_message_to_message_strands_none(bus: Relevo, order: list[str]) -> None:
-    for priority in (0, 1023, 50, 100):
-        await flood(bus, "acme", 5, tier="free", priority=priority)
-    await drain(bus)
-    assert (len(order), (await bus.queue(QUEUE).astats()).living) == (20, 0)
-
-
 async def test_a_tier_that_is_not_known_here_any_more_is_no_reason_to_fail(bus_factory: AppFactory) -> None:
     old, new = bus_factory(tiers={"gold": 4}), bus_factory()
     seen: list[Message | None] = []
