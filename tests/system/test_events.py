@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,21 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from relevo import Relevo, Snooze, State, current_job
+from relevo import Relevo, State, current_job
 from relevo.bus import Service
 from relevo.bus.events import delivering, publishing
 from relevo.bus.outgoing import Sending
 from relevo.bus.sweeping import SweepReport
 from relevo.errors import ConfigurationError, OptionError, PayloadError, PayloadTooLarge, TargetError
 from relevo.model.message import Message
-from relevo.store.deliveries import deliver_events
-from relevo.store.events import publish, relay_events
+from relevo.store.events import relay_events
 from relevo.store.history import NO_LOG
 from relevo.store.plan import Call
 from relevo.store.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from relevo.testing.leaks import leaks
 from tests.conftest import AppFactory
-from tests.eventually import PATIENCE, aeventually, eventually
+from tests.eventually import aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times
 from tests.working import drain, working
@@ -183,37 +181,6 @@ async def test_a_broadcast_reaches_a_killed_instance_no_longer_than_its_lease(ti
     assert left_of(app) == []
 
 
-async def test_services_get_the_events_that_match_their_patterns(bus_factory: AppFactory) -> None:
-    patterns = ["shop.sold", "shop.*", "*.sold", "shop.>", ">", "shop.order.*", "*.order.>", "shop.order.paid", "*.*.*"]
-    app = bus_factory("all")
-    got: dict[str, list[Any]] = {}
-    for number, pattern in enumerate(patterns):
-        got[pattern] = hearing(app, f"service{number}", pattern)
-    shop, bank = app.service("shop"), app.service("bank")
-    async with all_working(app, subscriptions=len(patterns)):
-        counts = [
-            await shop.apublish("sold", {"n": 1}),
-            await bank.apublish("sold", {"n": 2}),
-            await shop.apublish("order.paid", {"n": 3}),
-            await bank.apublish("order.paid.late", {"n": 4}),
-            await shop.apublish("order", {"n": 5}),
-            await bank.apublish("closed", {"n": 6}),
-        ]
-        assert counts == [5, 2, 6, 2, 3, 1]
-        await aeventually(lambda: sum(map(len, got.values())) == sum(counts), what="all deliveries")
-    assert {pattern: sorted(numbers) for pattern, numbers in got.items()} == {
-        "shop.sold": [1],
-        "shop.*": [1, 5],
-        "*.sold": [1, 2],
-        "shop.>": [1, 3, 5],
-        ">": [1, 2, 3, 4, 5, 6],
-        "shop.order.*": [3],
-        "*.order.>": [3, 4],
-        "shop.order.paid": [3],
-        "*.*.*": [3],
-    }
-
-
 async def test_several_handlers_of_a_service_each_get_what_their_own_pattern_stands_for(bus: Relevo) -> None:
     exact, wide = hearing(bus, "mail"), hearing(bus, "mail", "shop.*")
     async with all_working(bus, subscriptions=2):
@@ -239,14 +206,6 @@ def test_publishing_from_plain_code_reaches_plain_and_typed_handlers(bus: Relevo
     assert Counter(map(repr, got)) == Counter(map(repr, [7, 8, Sold(7), Sold(8)]))
 
 
-async def test_a_later_subscriber_does_not_get_earlier_events(bus: Relevo) -> None:
-    got = hearing(bus, "mail")
-    assert await bus.service("shop").apublish("sold", {"n": 1}) == 0
-    async with all_working(bus, subscriptions=1):
-        assert await bus.service("shop").apublish("sold", {"n": 2}) == 1
-        await aeventually(lambda: got == [2])
-
-
 async def test_environments_and_prefixes_are_separate(bus_factory: AppFactory) -> None:
     ours, theirs = bus_factory("mail"), bus_factory("mail", env="staging")
     got, others = hearing(ours, "mail"), hearing(theirs, "mail")
@@ -254,25 +213,6 @@ async def test_environments_and_prefixes_are_separate(bus_factory: AppFactory) -
         assert await theirs.service("shop").apublish("sold", {"n": 1}) == 1
         await aeventually(lambda: others == [1])
     assert got == []
-
-
-async def test_events_that_a_stopping_instance_did_not_finish_are_handled_by_another(bus_factory: AppFactory) -> None:
-    """A worker that stops hands back what it has not finished."""
-    first, second = bus_factory("mail", grace="0.1s"), bus_factory("mail")
-    began = asyncio.Event()
-
-    @first.service("mail").on("shop.sold")
-    async def stuck(n: int) -> None:
-        began.set()
-        await asyncio.Event().wait()
-
-    got = hearing(second, "mail")
-    async with working(first):
-        await subscribed(first)
-        await second.service("shop").apublish("sold", {"n": 1})
-        await asyncio.wait_for(began.wait(), PATIENCE)
-    async with working(second):
-        await aeventually(lambda: got == [1], what="the other one got it")
 
 
 # --- while no worker runs
@@ -303,20 +243,6 @@ async def test_what_was_missed_longer_ago_than_the_retention_is_not_handled(time
     assert (sorted(got), sorted(all_of_it)) == ([2, 3], [1, 2, 3])
     stats = await app.queue(QUEUE).astats()
     assert (stats.living, stats.expired, stats.totals["expired"]) == (0, 1, 1), "what is lost is counted"
-
-
-async def test_a_worker_that_serves_something_else_does_not_make_a_service_lose_its_place(
-    bus_factory: AppFactory,
-) -> None:
-    """Another app on the bus works on while the subscriber is away."""
-    away, there = bus_factory("mail"), bus_factory("audit")
-    missed, heard = hearing(away, "mail"), hearing(there, "audit")
-    await registered(away)
-    async with all_working(there, subscriptions=2):
-        assert await there.service("shop").apublish("sold", {"n": 1}) == 2
-        await aeventually(lambda: heard == [1])
-    await drain(away)
-    assert missed == [1]
 
 
 # --- slow subscribers
@@ -378,17 +304,6 @@ async def test_a_full_backlog_loses_the_old_or_the_new_as_its_owner_chose(
     assert (got, all_of_it) == (kept, list(range(10)))
 
 
-@pytest.mark.parametrize("most", [10**15, 2**63, 10**30])
-async def test_a_backlog_without_bounds_is_one_or_is_refused(bus: Relevo, most: int) -> None:
-    try:
-        got = hearing(bus, "mail", max_backlog=most)
-    except OptionError:
-        return
-    async with all_working(bus, subscriptions=1):
-        await bus.service("shop").apublish("sold", {"n": 1})
-        await aeventually(lambda: got == [1], what="it was delivered")
-
-
 # --- failures
 
 
@@ -419,50 +334,11 @@ async def test_each_subscription_has_retries_and_dead_letters_of_its_own(bus: Re
     (dead,) = await bus.dead.alist()
     assert (dead.queue, dead.reason) == (QUEUE, "retries_exhausted")
     assert tried == {"mail": 3, "audit": 2}
-    assert [len(await bus.dead.alist(queue=f"{name}:notifications:shop.sold")) for name in ("audit", "search")] == [
-        0,
-        0,
-    ]
     fails = False
     assert await bus.dead.aretry([dead.id]) == 1
     await drain(bus)
     assert (tried, got) == ({"mail": 4, "audit": 2}, [1]), "run again only for the subscription that failed"
     assert await bus.dead.alist() == []
-
-
-async def test_a_dead_letter_of_one_subscription_blocks_nothing(bus: Relevo) -> None:
-    got: list[int] = []
-
-    @bus.service("mail").on("shop.sold", retries=0)
-    async def fail_sometimes(n: int) -> None:
-        if n % 2:
-            raise ValueError(n)
-        got.append(n)
-
-    await registered(bus)
-    for n in range(20):
-        await bus.service("shop").apublish("sold", {"n": n})
-    await drain(bus, concurrency=1)
-    assert got == list(range(0, 20, 2))
-    assert len(await bus.dead.alist()) == 10
-
-
-async def test_a_dead_letter_is_shown_although_the_event_lives_elsewhere(bus: Relevo) -> None:
-    hearing(bus, "audit", "shop.*")
-
-    @bus.service("mail").on("shop.sold", retries=0)
-    async def fail(n: int) -> None:
-        raise ValueError(n)
-
-    await registered(bus, 2)
-    await bus.queue("audit:notifications:shop.*").apause()
-    await bus.service("shop").apublish("sold", {"n": 1})
-    await drain(bus)
-    (dead,) = await bus.dead.alist()
-    found = await asyncio.to_thread(bus.dead.show, dead.id)
-    await bus.queue("audit:notifications:shop.*").aresume()
-    await drain(bus)
-    assert (found.state, found.queue) == (State.DEAD, QUEUE)
 
 
 async def test_data_of_the_wrong_type_is_dead_lettered_in_its_own_subscription(bus: Relevo) -> None:
@@ -474,25 +350,17 @@ async def test_data_of_the_wrong_type_is_dead_lettered_in_its_own_subscription(b
         got.append(data)
 
     await registered(bus, 2)
+    elsewhere = bus.queue("audit:notifications:shop.sold")
+    await elsewhere.apause()
     await bus.service("shop").apublish("sold", {"n": "seven", "more": [1]})
     await drain(bus)
-    assert (got, numbers) == ([{"n": "seven", "more": [1]}], [])
     (dead,) = await bus.dead.alist()
     assert (dead.queue, dead.reason) == (QUEUE, "bad_arguments")
-
-
-async def test_an_event_is_handled_again_after_its_handler_asked_for_it(bus: Relevo) -> None:
-    tried: list[int] = []
-
-    @bus.service("mail").on("shop.sold", retries=0)
-    async def later(n: int) -> None:
-        tried.append(current_job().attempt)
-        if len(tried) == 1:
-            raise Snooze(0.01)
-
-    async with all_working(bus, subscriptions=1):
-        await bus.service("shop").apublish("sold", {"n": 1})
-        await aeventually(lambda: len(tried) == 2)
+    found = await asyncio.to_thread(bus.dead.show, dead.id)
+    assert (found.state, found.queue) == (State.DEAD, QUEUE), "also while the event waits in another subscription"
+    await elsewhere.aresume()
+    await drain(bus)
+    assert (got, numbers) == ([{"n": "seven", "more": [1]}], [])
 
 
 # --- what an event says
@@ -534,48 +402,6 @@ async def test_a_handler_sees_the_headers_of_an_event(bus: Relevo) -> None:
     assert msgspec.structs.replace(other[0], deadline_ms=0) == msgspec.structs.replace(one, deadline_ms=0)
 
 
-async def test_an_event_without_headers_begins_its_own_operation(bus: Relevo) -> None:
-    got = saying(bus, "mail", "shop.sold")
-    async with all_working(bus, subscriptions=1):
-        await bus.service("shop").apublish("sold")
-        await aeventually(lambda: got)
-    (one,) = got
-    assert one.correlation_id == one.conversation_id == one.id
-    assert (one.tenant, one.tier, one.causation_id) == ("", "", "")
-
-
-async def test_an_event_published_by_a_handler_belongs_to_its_operation(bus: Relevo) -> None:
-    mail, audit = bus.service("mail"), bus.service("audit")
-    published, asked = saying(bus, "search", "mail.sent"), list[Message]()
-
-    @audit.action("check")
-    async def check(n: int) -> int:
-        message = current_job().message
-        assert message is not None
-        asked.append(message)
-        return n + 1
-
-    handled: list[Message] = []
-
-    @mail.on("shop.sold")
-    async def send(n: int) -> None:
-        message = current_job().message
-        assert message is not None
-        handled.append(message)
-        assert await mail.arequest("audit.check", {"n": n}, timeout=PATIENCE) == n + 1
-        await mail.apublish("sent")
-
-    async with all_working(bus, subscriptions=2):
-        await bus.service("shop").apublish("sold", {"n": 1}, tenant="acme", task="chat", correlation_id="op")
-        await aeventually(lambda: published and asked, what="the event behind the event")
-    (first,), (second,), (third,) = handled, asked, published
-    assert second.causation_id == third.causation_id == first.id
-    assert {one.tenant for one in (first, second, third)} == {"acme"}
-    assert {one.correlation_id for one in (first, second, third)} == {"op"}
-    assert {one.conversation_id for one in (first, second, third)} == {"chat"}
-    assert (second.source, third.source, third.type) == ("mail", "mail", "mail.sent")
-
-
 async def test_an_event_that_causes_itself_is_dead_lettered(bus: Relevo) -> None:
     shop = bus.service("shop")
     turns: list[int] = []
@@ -587,11 +413,7 @@ async def test_an_event_that_causes_itself_is_dead_lettered(bus: Relevo) -> None
 
     async with all_working(bus, subscriptions=1):
         await shop.apublish("sold", {"n": 0})
-
-        async def is_dead() -> bool:
-            return bool(await bus.dead.alist())
-
-        await aeventually(is_dead, what="the circle ends")
+        await aeventually(bus.dead.alist, what="the circle ends")
     assert turns == list(range(33))
     (dead,) = await bus.dead.alist()
     assert "BusError" in dead.error
@@ -605,7 +427,7 @@ async def test_a_plain_task_publishes_as_well(bus: Relevo) -> None:
     async def work(n: int) -> None:
         await shop.apublish("sold", {"n": n})
 
-    @bus.task(name="import plainly".replace(" ", "-"))
+    @bus.task(name="import-plainly")
     def work_plainly(n: int) -> None:
         shop.publish("sold", {"n": n})
 
@@ -669,16 +491,8 @@ async def test_events_are_delivered_again_since_an_age_or_a_time(times: Times) -
     for _ in range(2):
         assert await mail.areplay("shop.sold", since="20d") == 4, "it may be heard any number of times"
     assert await heard_after(app, got) == [0, 1, 2, 3, 0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("since", [datetime(1969, 12, 31, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), "30000d"])
-async def test_all_kept_events_are_delivered_again_since_an_earlier_time(bus: Relevo, since: Any) -> None:
-    shop, got = logged(bus)
-    await registered(bus)
-    await shop.apublish("sold", {"n": 1})
-    await heard_after(bus, got)
-    assert await bus.service("mail").areplay("shop.sold", since=since) == 1
-    assert await heard_after(bus, got) == [1]
+    earlier: list[Any] = [datetime(1969, 12, 31, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), "30000d"]
+    assert [await mail.areplay("shop.sold", since=since) for since in earlier] == [4, 4, 4]
 
 
 async def test_only_the_service_that_replays_gets_events_again_with_their_first_headers(bus: Relevo) -> None:
@@ -695,20 +509,6 @@ async def test_only_the_service_that_replays_gets_events_again_with_their_first_
     assert msgspec.structs.replace(second, id=first.id, deadline_ms=first.deadline_ms) == first
 
 
-async def test_a_replay_is_of_what_the_pattern_stands_for(bus: Relevo) -> None:
-    shop = bus.service("shop", keep_events="1h")
-    exact, wide = hearing(bus, "mail", "shop.order.paid"), hearing(bus, "mail", "shop.>")
-    await registered(bus, 2)
-    for n, topic in enumerate(["sold", "order.paid", "order.sent"]):
-        await shop.apublish(topic, {"n": n})
-    await drain(bus)
-    assert sorted(await heard_after(bus, wide)) == []
-    assert await bus.service("mail").areplay("shop.order.paid", since="1h") == 1
-    assert await heard_after(bus, exact) == [1]
-    assert await bus.service("mail").areplay("shop.>", since="1h") == 3
-    assert sorted(await heard_after(bus, wide)) == [0, 1, 2]
-
-
 async def test_a_later_service_can_replay_earlier_events(bus: Relevo) -> None:
     """The log is for services that did not exist when the event was published."""
     shop = bus.service("shop", keep_events="1h")
@@ -717,14 +517,6 @@ async def test_a_later_service_can_replay_earlier_events(bus: Relevo) -> None:
     got = hearing(bus, "mail")
     assert await bus.service("mail").areplay("shop.sold", since="1h") == 250
     assert await heard_after(bus, got) == list(range(250))
-
-
-async def test_events_that_are_not_kept_cannot_be_replayed(bus: Relevo) -> None:
-    got = hearing(bus, "mail")
-    await registered(bus)
-    await bus.service("shop").apublish("sold", {"n": 1})
-    await heard_after(bus, got)
-    assert await bus.service("mail").areplay("shop.sold", since="1h") == 0
 
 
 async def test_a_replay_reaches_back_as_far_as_the_log_and_not_only_the_retention(times: Times) -> None:
@@ -737,18 +529,6 @@ async def test_a_replay_reaches_back_as_far_as_the_log_and_not_only_the_retentio
     assert await heard_after(times.app, got) == [1]
 
 
-async def test_a_replay_for_a_broadcast_is_delivered_or_refused(bus: Relevo) -> None:
-    shop, got = logged(bus, broadcast=True)
-    async with all_working(bus, subscriptions=1):
-        await shop.apublish("sold", {"n": 1})
-        await aeventually(lambda: got == [1])
-        try:
-            count = await bus.service("mail").areplay("shop.sold", since="1h")
-        except OptionError:
-            return
-        await aeventually(lambda: got == [1] * (1 + count), what="it was delivered again")
-
-
 async def test_a_replay_into_a_full_backlog_counts_only_delivered_events(bus: Relevo) -> None:
     shop, got = logged(bus, max_backlog=3, discard="new")
     await registered(bus)
@@ -759,7 +539,7 @@ async def test_a_replay_into_a_full_backlog_counts_only_delivered_events(bus: Re
     assert await heard_after(bus, got) == [0, 1, 2]
 
 
-async def test_what_a_stranger_wrote_into_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
+async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
     shop, got = logged(bus)
     await registered(bus)
     await shop.apublish("sold", {"n": 1})
@@ -785,17 +565,15 @@ async def test_what_a_replay_makes_belongs_to_the_task_of_the_first_time(bus: Re
 def test_an_invalid_replay_is_refused(bus: Relevo) -> None:
     for known in ("shop.sold", "*.sold", ">"):
         hearing(bus, "mail", known)
+    hearing(bus, "mail", "shop.closed", broadcast=True)
     refused: list[tuple[Any, Any, str]] = [
         ("shop.sold", datetime(2026, 1, 1), "no time zone"),
         ("shop.sold", "soon", "not a duration"),
         ("shop.sold", 0, "more than 0"),
-        ("shop.sold", -5, "zero or more"),
-        ("shop.sold", None, "not a duration"),
-        ("shop.sold", "24", "no unit"),
+        ("shop.closed", "1h", "broadcast"),
         ("*.sold", "1h", "names no service"),
         (">", "1h", "names no service"),
         ("shop.sould", "1h", "did you mean 'shop.sold'"),
-        ("", "1h", "no subscription"),
         (None, "1h", "no subscription"),
     ]
     for pattern, since, message in refused:
@@ -822,16 +600,6 @@ async def test_signed_events_are_accepted_with_the_same_key(bus_factory: AppFact
     assert [row.reason for row in dead] == ["bad_signature"] * 2
     for app in (honest.app, stranger.app):
         await app.aclose()
-
-
-async def test_a_replay_of_signed_events_is_believed(bus_factory: AppFactory) -> None:
-    app = bus_factory("mail", signing_keys=KEYS)
-    shop, got = logged(app)
-    await registered(app)
-    await shop.apublish("sold", {"n": 1})
-    assert await heard_after(app, got) == [1]
-    assert await app.service("mail").areplay("shop.sold", since="1h") == 1
-    assert await heard_after(app, got) == [1]
 
 
 async def test_a_replay_does_not_sign_unsigned_events(bus_factory: AppFactory) -> None:
@@ -903,39 +671,6 @@ def test_an_abandoned_subscription_is_warned_of_once_and_then_removed_with_its_b
     assert left_of(app) == []
 
 
-def test_a_subscription_is_never_removed_without_a_warning(times: Times, caplog: pytest.LogCaptureFixture) -> None:
-    app = times.app
-    hearing(app, "mail", inactive_after="2d")
-    asyncio.run(registered(app))
-    app.service("shop").publish("sold", {"n": 1})
-    times.move(3 * DAY)
-    lines = swept(app, caplog, "sweep")
-    assert len(lines) == 1
-    assert "nobody served it" in lines[0]
-    assert app.queue(QUEUE).stats().ready == 1
-    assert app.service("shop").publish("sold", {"n": 2}) == 1
-
-
-@pytest.mark.parametrize("by", ["sweep", "worker"])
-def test_a_subscription_that_was_renewed_after_the_warning_stays(
-    times: Times, caplog: pytest.LogCaptureFixture, by: str
-) -> None:
-    app = times.app
-    got = hearing(app, "mail", inactive_after="2d")
-    asyncio.run(registered(app))
-    app.service("shop").publish("sold", {"n": 1})
-    times.move(25 * HOUR)
-    assert len(swept(app, caplog, by)) == 1
-    with working(app):
-        eventually(lambda: got == [1], what="it came back and got what it missed")
-        eventually(lambda: not app.run(subscriptions(app.bus_keys))[0].warned)
-    times.move(23 * HOUR)
-    assert swept(app, caplog, by) == []
-    assert app.service("shop").publish("sold", {"n": 2}) == 1
-    times.move(2 * HOUR)
-    assert len(swept(app, caplog, by)) == 1, "and if it goes again, it is warned of again"
-
-
 def test_a_service_that_returns_just_before_removal_gets_what_it_missed(times: Times) -> None:
     """A worker announces its subscriptions before it looks for abandoned ones."""
     app = times.app
@@ -948,13 +683,9 @@ def test_a_service_that_returns_just_before_removal_gets_what_it_missed(times: T
     assert app.service("shop").publish("sold", {"n": 2}) == 1
 
 
-@pytest.mark.parametrize("patience", ["1ms", "9s", "60s"])
-async def test_a_subscription_with_a_live_worker_is_never_removed(times: Times, patience: str) -> None:
+async def test_a_subscription_with_a_live_worker_is_never_removed(times: Times) -> None:
     app = times.app
-    try:
-        hearing(app, "mail", inactive_after=patience)
-    except OptionError:
-        return
+    hearing(app, "mail", inactive_after="60s")
     async with all_working(app, subscriptions=1):
         times.move(9_500)  # less than the time between two signs of life
         report = await sweep_now(app)
@@ -963,76 +694,6 @@ async def test_a_subscription_with_a_live_worker_is_never_removed(times: Times, 
 
 
 # --- what is left behind
-
-
-async def test_nothing_is_left_of_a_broadcast_when_its_process_has_gone(times: Times) -> None:
-    app = times.app
-    hold = asyncio.Event()
-
-    @app.service("cache").on("shop.sold", broadcast=True)
-    async def wait(n: int) -> None:
-        await hold.wait()
-
-    async with working(app, concurrency=1) as worker:
-        await subscribed(app)
-        for n in range(5):
-            await app.service("shop").apublish("sold", {"n": n})
-        queue = app.queue(f"cache:{worker.id}:notifications:shop.sold")
-        assert (await queue.astats()).living == 5
-    assert (await queue.astats()).living == 5, "handed back"
-    times.move(6_000)
-    await sweep_now(app)
-    assert (await queue.astats()).living == 0
-    assert queue.name not in await app.aqueues()
-    assert await known(app) == []
-    await app.aclose()
-    assert await asyncio.to_thread(left_of, app) == []
-
-
-async def test_an_event_that_arrives_after_its_subscription_was_cleared_does_not_stay(times: Times) -> None:
-    app = times.app
-    hearing(app, "mail")
-    await registered(app)
-    body = b'{"t":"shop.sold","k":{"n":1}'
-    event = await app.arun(publish(app.bus_keys, "shop.sold", app.new_id(), body))
-    await app.arun(unsubscribe(app.bus_keys, QUEUE))
-    for _ in range(2):
-        times.move(6_000)
-        await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
-    await app.arun(deliver_events(app.keys_of, [event]))  # the publisher goes on
-    times.move(6_000)
-    await sweep_now(app)
-    stats = await app.queue(QUEUE).astats()
-    await app.arun(Call(["DEL", app.keys_of(QUEUE).key("jobs")]))
-    await app.arun(Call(["DEL", app.keys_of(QUEUE).key("ready")]))
-    await app.arun(Call(["DEL", app.keys_of(QUEUE).key("clock")]))
-    assert stats.living == 0
-
-
-@pytest.mark.parametrize("how", ["closed", "overflow"])
-async def test_limits_of_tenants_leave_nothing_behind_in_a_subscription(times: Times, how: str) -> None:
-    app = times.app
-    hearing(app, "mail", max_backlog=5)
-    await registered(app)
-    queue = app.queue(QUEUE)
-    await asyncio.to_thread(lambda: queue.limit("acme", concurrency=1))
-    for n in range(5):
-        await app.service("shop").apublish("sold", {"n": n}, tenant="acme")
-    hold = [await asyncio.to_thread(queue.take, 5, worker="w")]
-    if how == "overflow":
-        for n in range(20):
-            await app.service("shop").apublish("sold", {"n": n}, tenant=("acme", "other")[n % 2])
-        assert (await queue.astats()).living == 6
-    await app.arun(unsubscribe(app.bus_keys, queue.name))
-    times.move(60_000)
-    for _ in range(3):
-        times.move(6_000)
-        await sweep_now(app)
-    assert hold
-    stats = await queue.astats()
-    await asyncio.to_thread(lambda: queue.unlimit("acme"))
-    found = await asyncio.to_thread(left_of, app)
-    assert (stats.living, found) == (0, [])
 
 
 class Closing:
@@ -1094,22 +755,6 @@ def test_a_service_that_returns_while_its_queue_is_cleared_loses_nothing(
     scene.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_service_that_returns_while_its_queue_is_cleared_loses_nothing_in_any_order(times: Times, seed: int) -> None:
-    chance = random.Random(seed)
-    for _ in range(10):
-        scene = Closing(times)
-        for _ in range(15):
-            chance.choice([scene.relay, scene.relay, scene.come_back, scene.publish])()
-        scene.come_back()
-        scene.publish()
-        scene.check()
-        times.app.run(unsubscribe(times.app.bus_keys, QUEUE))
-        times.move(30_000)
-        times.app.run(relay_events(times.app.bus_keys, times.app.keys_of, 1000))
-        times.app.bus.subscriptions.clear()
-
-
 def test_a_service_away_for_too_long_catches_up_before_its_workers_start(times: Times) -> None:
     app = times.app
     shop, got = logged(app, inactive_after="2d")
@@ -1144,48 +789,27 @@ async def test_an_event_delivered_by_another_process_has_the_same_headers(times:
     await drain(app)
     first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
     assert first == second
-    assert (first.tenant, first.conversation_id, first.correlation_id) == (
-        about["tenant"],
-        about["task"],
-        about["correlation_id"],
-    )
-
-
-async def test_the_outbox_of_the_bus_is_empty_after_the_work(bus: Relevo) -> None:
-    for name in ("a", "b", "c"):
-        hearing(bus, name)
-    async with all_working(bus, subscriptions=3):
-        await asyncio.gather(*(bus.service("shop").apublish("sold", {"n": n}) for n in range(200)))
-        await quiet(bus, *(f"{name}:notifications:shop.sold" for name in "abc"))
-        for name in ("letters", "errands"):
-            assert await bus.arun(Call(["EXISTS", bus.bus_keys.key(name)])) == 0
+    found = {"tenant": first.tenant, "task": first.conversation_id, "correlation_id": first.correlation_id}
+    assert found == {name: about[name] for name in found}
 
 
 # --- invalid values
 
 
 def test_an_invalid_pattern_is_refused(bus: Relevo) -> None:
-    patterns: list[Any] = ["", "a..b", ".a", "a.", "a b", "a:b", "é", "a.>.b", "a*", "**", "#", "a.b.c.d.e.f.g.h.i"]
-    for pattern in [*patterns, None, 7, b"shop.sold", ["shop.sold"], "x" * 201]:
+    patterns: list[Any] = ["", "a..b", "a.>.b", None, 7, b"shop.sold", ["shop.sold"], "x" * 201]
+    for pattern in patterns:
         with pytest.raises(OptionError, match="pattern"):
             hearing(bus, "mail", pattern)
     assert bus.bus.subscriptions == {}
 
 
-def test_an_invalid_topic_is_refused_and_nothing_is_published(bus: Relevo) -> None:
-    topics: list[Any] = ["", ".", "a..b", "a.*", ">", "a b", "é", "a:b", "b.c.d.e.f.g.h.i", "x" * 200, "a\n"]
-    for topic in [*topics, None, 7, True]:
-        with pytest.raises(OptionError, match="topic"):
-            bus.service("shop").publish(topic)
-    assert ask(bus, "KEYS", f"*{bus.settings.prefix}*") == []
-
-
 def test_an_invalid_option_of_a_subscription_is_refused(bus: Relevo) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
-        *(({"max_backlog": most}, "max_backlog") for most in (0, -1, 1.5, True, "10")),
+        *(({"max_backlog": most}, "max_backlog") for most in (0, -1, 1.5, True, "10", 10**15)),
         *(({"discard": which}, "discard") for which in ("oldest", None)),
         *(({"retention": time}, "retention") for time in (0, "7", -1, None)),
-        *(({"inactive_after": time}, "inactive_after") for time in ("0s", "soon")),
+        *(({"inactive_after": time}, "inactive_after") for time in ("0s", "9s", "soon")),
         *(({"broadcast": value}, "broadcast") for value in ("no", None, 1)),
         ({"queue": "other"}, "queue"),
         ({"retrys": 3}, "did you mean 'retries'"),
@@ -1195,50 +819,30 @@ def test_an_invalid_option_of_a_subscription_is_refused(bus: Relevo) -> None:
     for options, message in refused:
         with pytest.raises(ConfigurationError, match=message):
             hearing(bus, "mail", **options)
+    for keep in (0, "7", "soon", -1, "1000000d"):
+        with pytest.raises(OptionError):
+            bus.service("shop", keep_events=keep)
 
 
-def test_an_event_has_no_recipient_and_no_delay(bus: Relevo) -> None:
-    refused: list[dict[str, Any]] = [{"at": "tenant_a"}, {"delay": 5}, {"idempotency_key": "x"}]
-    for about in refused:
-        with pytest.raises(OptionError, match="messages to one service"):
-            bus.service("shop").publish("sold", **about)
-
-
-def test_an_invalid_option_of_an_event_is_refused(bus: Relevo) -> None:
-    shop = bus.service("shop")
-    with pytest.raises(OptionError, match="did you mean 'tenant'"):
-        shop.publish("sold", tennant="acme")
-    with pytest.raises(OptionError, match="tier"):
-        shop.publish("sold", tier="golden")
-    for name in ("tenant", "task", "session", "correlation_id"):
-        for text in ("x" * 201, "a\nb", 7):
-            with pytest.raises(OptionError, match=name):
-                shop.publish("sold", **{name: text})
-    with pytest.raises(OptionError, match="priority"):
-        shop.publish("sold", priority=-1)
-
-
-def test_an_event_with_data_that_cannot_be_encoded_is_refused(bus: Relevo) -> None:
-    bad: list[Any] = [[1], "text", 7, {"n": float("nan")}, {"n": object()}, {7: 8j}]
-    for data in bad:
-        with pytest.raises(PayloadError, match=r"shop\.sold"):
-            bus.service("shop").publish("sold", data)
-
-
-def test_data_that_is_too_large_is_refused_and_a_little_less_is_not(bus_factory: AppFactory) -> None:
-    bus = bus_factory(max_payload=100_000)
-    got: list[int] = []
-
-    @bus.service("mail").on("shop.sold")
-    def note(text: str) -> None:
-        got.append(len(text))
-
-    asyncio.run(registered(bus))
-    with pytest.raises(PayloadTooLarge):
-        bus.service("shop").publish("sold", {"text": "x" * 100_001})
-    assert bus.service("shop").publish("sold", {"text": "x" * 99_000}) == 1
-    asyncio.run(drain(bus))
-    assert got == [99_000]
+def test_an_invalid_event_is_refused_and_nothing_is_published(bus_factory: AppFactory) -> None:
+    bus = bus_factory(max_payload=1_000)
+    topics: list[Any] = ["", "a..b", "a.*", ">", "a b", "b.c.d.e.f.g.h.i", "x" * 200, None, 7, True]
+    refused: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
+        *((topic, None, {}, OptionError, "topic") for topic in topics),
+        ("sold", None, {"at": "tenant_a"}, OptionError, "messages to one service"),
+        ("sold", None, {"delay": 5}, OptionError, "messages to one service"),
+        ("sold", None, {"idempotency_key": "x"}, OptionError, "messages to one service"),
+        ("sold", None, {"tennant": "acme"}, OptionError, "did you mean 'tenant'"),
+        ("sold", None, {"tier": "golden"}, OptionError, "tier"),
+        ("sold", None, {"priority": -1}, OptionError, "priority"),
+        *(("sold", None, {name: "a\nb"}, OptionError, name) for name in ("tenant", "task", "session")),
+        *(("sold", data, {}, PayloadError, r"shop\.sold") for data in ([1], "text", {"n": object()})),
+        ("sold", {"text": "x" * 1_001}, {}, PayloadTooLarge, r"shop\.sold"),
+    ]
+    for topic, data, about, error, message in refused:
+        with pytest.raises(error, match=message):
+            bus.service("shop").publish(topic, data, **about)
+    assert ask(bus, "KEYS", f"*{bus.settings.prefix}*") == []
 
 
 def test_a_handler_is_a_function_and_a_subscription_has_one(bus: Relevo) -> None:
@@ -1254,9 +858,3 @@ def test_a_handler_is_a_function_and_a_subscription_has_one(bus: Relevo) -> None
     with pytest.raises(ConfigurationError, match="two handlers"):
         mail.on("shop.sold")(other)
     bus.service("audit").on("shop.sold")(other)
-
-
-def test_a_time_for_a_log_that_is_none_is_refused(bus: Relevo) -> None:
-    for keep in (0, "7", "soon", -1, "1000000d"):
-        with pytest.raises(OptionError):
-            bus.service("shop", keep_events=keep)

@@ -1,4 +1,4 @@
-"""What is made for a task is listed and cleaned up, what everybody forgot is swept, and what is in use stays."""
+"""What is made for a task is listed and cleaned up, unused queues are swept, and what is in use stays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from relevo import Relevo, State, current_job
+from relevo import Relevo
 from relevo.bus import Service
 from relevo.bus.lifecycle import Made, Tally
-from relevo.bus.sweeping import Orphan, SweepReport, sweeping
-from relevo.errors import ConfigurationError, OptionError
+from relevo.bus.sweeping import SweepReport, sweeping
+from relevo.errors import OptionError
 from relevo.lists import known_queues
 from relevo.model.message import Reply
 from relevo.store.events import publish, relay_events
@@ -30,20 +30,6 @@ from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server
 from tests.system.timed import HOUR, Times
 from tests.working import drain, working
-
-STRANGE = [
-    "a:b:c",
-    "{tag}",
-    "}:jobs",
-    "a*b?[c]",
-    " spaces  in it ",
-    "é日本🚀",
-    '"quoted\\',
-    "%41",
-    ":",
-    "made",
-    "x" * 200,
-]
 
 
 @pytest.fixture
@@ -119,6 +105,15 @@ async def gone(app: Relevo, task: str) -> None:
     await aeventually(is_so, what=f"nothing is left of {task}")
 
 
+async def listed(app: Relevo, task: str, is_so: Callable[[list[tuple[str, str, str]]], bool]) -> None:
+    """Until this holds for what is listed of a task."""
+
+    async def look() -> bool:
+        return is_so(shown(await app.amade_for(task)))
+
+    await aeventually(look, what=f"what is listed of {task}")
+
+
 def _living(app: Relevo, queue: str, count: int = 0) -> Callable[[], Awaitable[bool]]:
     async def is_so() -> bool:
         return (await app.queue(queue).astats()).living == count
@@ -150,8 +145,6 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
         await hold.wait()
 
     async with working(bus):
-        await aeventually(lambda: bus.bus.worker)
-
         await aeventually(_subscribed(bus))
     me = nooble.ingestion
     await nooble.ask()
@@ -160,11 +153,7 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
     await me.asend("embedding.generate", {"n": 4})
     await me.apublish("document_processed", task="task_7")
     asked = asyncio.create_task(me.arequest("slow.wait", task="task_7", wait=True, timeout=PATIENCE))
-
-    async def all_there() -> bool:
-        return len(await bus.amade_for("task_7")) == 5
-
-    await aeventually(all_there)
+    await listed(bus, "task_7", lambda rows: len(rows) == 5)
     found = await bus.amade_for("task_7")
     assert sorted(shown(found)) == [
         ("actions", "embedding.generate", "ready"),
@@ -175,12 +164,8 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
     ]
     assert found == sorted(found, key=lambda one: one.made_ms)
     async with working(bus):
-
-        async def is_running() -> bool:
-            made = await bus.amade_for("task_7")
-            return ("actions", "slow.wait", "running") in shown(made) and nooble.replies == ["done"]
-
-        await aeventually(is_running, what="the request runs")
+        await aeventually(lambda: nooble.replies == ["done"])
+        await listed(bus, "task_7", lambda rows: ("actions", "slow.wait", "running") in rows)
         states = {one.state.has_ended for one in await bus.amade_for("task_7")}
         assert states == {False}, "what has ended was cleaned up by the callback"
         hold.set()
@@ -199,68 +184,6 @@ async def test_ended_messages_are_listed_with_their_state(bus: Relevo) -> None:
     await drain(bus)
     states = sorted(one.state.value for one in await bus.amade_for("task_7"))
     assert states == ["cancelled", "dead", "done"]
-
-
-async def test_what_a_handler_makes_belongs_to_the_task_it_works_for(bus: Relevo) -> None:
-    """However deep, and unless it says otherwise."""
-    chain = bus.service("chain")
-
-    @chain.action("first")
-    async def first() -> None:
-        await chain.asend("chain.second")
-        await chain.asend("chain.second", task="another")
-
-    @chain.action("second")
-    async def second() -> None:
-        await chain.asend("absent.serve")
-        await chain.apublish("happened")
-
-    @bus.service("audit").on("chain.>")
-    async def heard() -> None: ...
-
-    await chain.asend("chain.first", task="task_7")
-    async with working(bus):
-
-        async def both() -> bool:
-            return bool(await bus.amade_for("task_7")) and bool(await bus.amade_for("another"))
-
-        await aeventually(both)
-        await aeventually(_living(bus, "chain:actions"))
-    assert shown(await bus.amade_for("task_7")) == [("actions", "absent.serve", "ready")]
-    assert shown(await bus.amade_for("another")) == [("actions", "absent.serve", "ready")]
-
-
-@pytest.mark.parametrize("task", STRANGE)
-async def test_any_text_is_the_id_of_a_task(bus: Relevo, task: str) -> None:
-    nooble = Nooble(bus)
-
-    @bus.service("audit").on("ingestion.*", retries=0)
-    async def heard() -> None:
-        message = current_job().message
-        assert message is not None
-        raise ValueError(message.conversation_id)
-
-    async with working(bus):
-        await aeventually(_subscribed(bus))
-        await nooble.ingestion.apublish("seen", task=task)
-
-        async def is_dead() -> bool:
-            return len(await bus.dead.alist()) == 1
-
-        await aeventually(is_dead)
-        await nooble.ask(task=task)
-        await nooble.ask(task=task + "!" if len(task) < 200 else "y" * 200)
-        await aeventually(lambda: nooble.replies == ["done"] * 2)
-
-        async def is_clean() -> bool:
-            return shown(await bus.amade_for(task)) == [("notifications", "ingestion.seen", "dead")]
-
-        await aeventually(is_clean, what="all but the dead letter is gone")
-    (dead,) = await bus.dead.alist()
-    assert dead.error == f"ValueError: {task}"
-    report = await bus.acleanup(task, dead=True)
-    assert (report.removed, report.living, report.dead) == (1, 0, 0)
-    assert await bus.amade_for(task) == []
 
 
 def test_an_invalid_task_is_refused(bus: Relevo) -> None:
@@ -427,22 +350,13 @@ async def test_messages_sent_during_a_clean_up_are_handled(bus: Relevo) -> None:
 # --- by itself
 
 
-@pytest.mark.parametrize("n", [1, -1])
-async def test_the_last_callback_of_a_task_cleans_up_after_it(bus: Relevo, n: int) -> None:
-    """Whether the message went well or not; reports on the way do not."""
+async def test_the_callback_of_a_failed_message_leaves_its_dead_letter(bus: Relevo) -> None:
     nooble = Nooble(bus)
     async with working(bus):
-        await nooble.ask(n)
-        await aeventually(lambda: nooble.replies == ["done" if n > 0 else "failed"])
-        if n > 0:
-            await gone(bus, "task_7")
-        else:
-
-            async def only_dead() -> bool:
-                return [one.state for one in await bus.amade_for("task_7")] == [State.DEAD]
-
-            await aeventually(only_dead, what="the dead letter stays")
-    assert nooble.reports == [{"half": n}]
+        await nooble.ask(-1)
+        await aeventually(lambda: nooble.replies == ["failed"])
+        await listed(bus, "task_7", lambda rows: rows == [("actions", "embedding.generate", "dead")])
+    assert nooble.reports == [{"half": -1}]
 
 
 async def test_a_callback_that_timed_out_cleans_up(bus: Relevo) -> None:
@@ -455,14 +369,10 @@ async def test_a_callback_that_timed_out_cleans_up(bus: Relevo) -> None:
     async with working(bus, queues=["ingestion:callbacks", "ingestion:actions"]):
         await nooble.ingestion.asend("absent.serve", task="task_7", on_reply="ready", on_timeout="late", timeout=0.05)
         await aeventually(lambda: nooble.replies == ["timeout"])
-
-        async def only_the_message() -> bool:
-            return [one.type for one in await bus.amade_for("task_7")] in (["absent.serve"], [])
-
-        await aeventually(only_the_message)
+        await listed(bus, "task_7", lambda rows: [type for _, type, _ in rows] in (["absent.serve"], []))
 
 
-async def test_a_report_on_the_way_cleans_up_nothing(bus: Relevo) -> None:
+async def test_the_last_callback_of_a_task_cleans_up_after_it_and_a_report_on_the_way_does_not(bus: Relevo) -> None:
     nooble = Nooble(bus)
     hold = asyncio.Event()
 
@@ -485,16 +395,6 @@ async def test_a_report_on_the_way_cleans_up_nothing(bus: Relevo) -> None:
         await gone(bus, "task_7")
 
 
-async def test_a_callback_that_fails_is_tried_again_and_cleans_up_when_it_went_well(bus: Relevo) -> None:
-    """An error in a callback is no success."""
-    nooble = Nooble(bus)
-    nooble.fails = 1
-    async with working(bus):
-        await nooble.ask()
-        await aeventually(lambda: nooble.replies == ["done"])
-        await gone(bus, "task_7")
-
-
 async def test_a_dead_lettered_callback_stays_and_the_rest_is_cleaned_up(
     bus: Relevo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -504,12 +404,7 @@ async def test_a_dead_lettered_callback_stays_and_the_rest_is_cleaned_up(
     with caplog.at_level(logging.ERROR, "relevo.worker"):
         async with working(bus):
             await nooble.ask()
-
-            async def is_dead() -> bool:
-                made = await bus.amade_for("task_7")
-                return shown(made) == [("callbacks", "ingestion.ready", "dead")]
-
-            await aeventually(is_dead, what="nothing but the dead letter is left")
+            await listed(bus, "task_7", lambda rows: rows == [("callbacks", "ingestion.ready", "dead")])
     assert nooble.replies == []
     assert "ConnectionError the session is away" in caplog.text
     (dead,) = await bus.dead.alist()
@@ -534,34 +429,6 @@ async def test_between_two_attempts_of_a_callback_nothing_is_cleaned_up(bus: Rel
         await gone(bus, "task_7")
     assert ("actions", "embedding.generate", "done") in seen[1], "what the first attempt found, the second finds"
     assert ("actions", "embedding.generate", "done") in seen[0]
-
-
-async def test_a_task_that_goes_on_is_cleaned_up_after_each_of_its_callbacks(bus: Relevo) -> None:
-    nooble = Nooble(bus)
-    async with working(bus):
-        for n in range(1, 4):
-            await nooble.ask()
-            await aeventually(lambda: nooble.replies == ["done"] * n)
-            await gone(bus, "task_7")
-
-
-async def test_what_other_messages_of_the_task_wait_for_is_not_cleaned_up(bus: Relevo) -> None:
-    nooble = Nooble(bus)
-    await nooble.ingestion.asend("absent.serve", task="task_7", on_reply="ready")
-    await nooble.ingestion.asend("embedding.generate", {"n": 5}, task="task_7", delay="1h")
-    async with working(bus):
-        await nooble.ask()
-        await aeventually(lambda: nooble.replies == ["done"])
-
-        async def is_clean() -> bool:
-            return all(not one.state.has_ended for one in await bus.amade_for("task_7"))
-
-        await aeventually(is_clean)
-    assert sorted(shown(await bus.amade_for("task_7"))) == [
-        ("actions", "absent.serve", "ready"),
-        ("actions", "embedding.generate", "scheduled"),
-        ("callbacks", "ingestion.ready", "waiting"),
-    ]
 
 
 async def test_a_callback_without_a_task_cleans_up_nothing(bus: Relevo) -> None:
@@ -590,48 +457,6 @@ async def test_nothing_is_cleaned_up_by_itself_where_that_is_only_observed_or_of
     assert ("task task_7" in caplog.text) == (mode == "observe")
     assert ("actions", "embedding.generate", "done") in shown(await bus.amade_for("task_7"))
     assert (await bus.acleanup("task_7")).removed > 0, "asked for, it is done"
-
-
-def test_an_invalid_lifecycle_setting_is_refused(bus_factory: AppFactory) -> None:
-    modes: list[Any] = ["", "On", "no", True, 1]
-    for mode in modes:
-        with pytest.raises(ConfigurationError, match="lifecycle"):
-            bus_factory(lifecycle=mode)
-
-
-# --- workers know no task
-
-#: How many keys match, and how many of them do not expire; removes them.
-_ENDS_OF = """
-local found, endless = redis.call('KEYS', ARGV[1]), 0
-for _, key in ipairs(found) do
-  if redis.call('PTTL', key) < 0 then endless = endless + 1 end
-  redis.call('UNLINK', key)
-end
-return { #found, endless }
-"""
-
-
-async def test_a_worker_that_knows_only_its_service_handles_the_messages_of_many_tasks(
-    bus_factory: AppFactory, server: Server
-) -> None:
-    sender, bus = bus_factory("sender"), bus_factory("worker", task_ttl="1h")
-    handled: set[str] = set()
-
-    @bus.service("embedding").action("work")
-    async def work(n: int) -> None:
-        message = current_job().message
-        assert message is not None
-        handled.add(message.conversation_id)
-
-    me = sender.service("ingestion")
-    await asyncio.gather(*(me.asend("embedding.work", {"n": n}, task=f"task_{n}") for n in range(500)))
-    await sender.aclose()
-    worker = await drain(bus)
-    assert (worker.done, len(handled)) == (500, 500)
-    # Two notes of each task are left, and each expires.
-    found = server.command("EVAL", _ENDS_OF, 0, f"*{bus.settings.prefix}*:made:*")
-    assert found == [1_000, 0]
 
 
 # --- swept
@@ -712,30 +537,17 @@ def test_a_dry_run_lists_exactly_what_a_live_run_removes(times: Times) -> None:
     assert {one.queue for one in app.run(subscriptions(app.bus_keys))} == {
         f"s:notifications:{name}" for name in ("half", "fresh", "living")
     }
-
-
-def test_a_dry_run_after_a_live_run_finds_nothing_again(times: Times) -> None:
-    app = scene(times)
-    live_sweep(app)
-    dry = app.sweep()
-    again = live_sweep(app)
+    dry, again = app.sweep(), live_sweep(app)
     assert swept(dry) == swept(again)
     assert [one for one in again.orphans if one.kind == "subscription"] == []
 
 
-def test_dry_and_live_runs_agree_on_a_broadcast_of_little_patience(times: Times) -> None:
+def test_dry_and_live_runs_agree_on_many_and_on_a_lease_longer_than_the_patience(times: Times) -> None:
     app = times.app
     registered(app, "s:notifications:lapsed", lease_ms=300_000, inactive_ms=120_000)
-    times.move(150_000)
-    dry = app.sweep()
-    assert swept(dry) == swept(live_sweep(app))
-
-
-def test_dry_and_live_runs_agree_on_many(times: Times) -> None:
-    app = times.app
     for n in range(0, 300, 100):
         registered(app, *(f"s:notifications:n{i}" for i in range(n, n + 100)), lease_ms=1000)
-    times.move(2_000)
+    times.move(150_000)
     dry = app.sweep()
     assert swept(dry) == swept(live_sweep(app))
 
@@ -1011,11 +823,7 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
         await aeventually(lambda: len(nooble.replies) == 3)
         await gone(bus, "task_1")
         await gone(bus, "task_2")
-
-        async def only_dead() -> bool:
-            return [one.state for one in await bus.amade_for("task_-1")] == [State.DEAD]
-
-        await aeventually(only_dead)
+        await listed(bus, "task_-1", lambda rows: rows == [("actions", "embedding.generate", "dead")])
         await aeventually(_living(bus, "audit:notifications:ingestion.*"))
         assert await nooble.ingestion.arequest("embedding.generate", {"n": 5}) == 10
     asked = asyncio.create_task(nooble.ingestion.arequest("embedding.generate", {"n": 5}, wait=True, timeout=PATIENCE))
@@ -1054,13 +862,6 @@ def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
     assert bus.sweep() == SweepReport((), True)
     assert bus.sweep(dry_run=False) == SweepReport((), False)
     assert keys(bus) == []
-
-
-def test_a_report_counts_what_is_or_would_be_removed() -> None:
-    rows = [
-        Orphan("queue", "a", 1, "", what) for what in ("removed", "would be removed", "warned", "kept: it was used")
-    ]
-    assert SweepReport(tuple(rows), True).removed == 2
 
 
 def test_the_place_of_a_message_is_no_part_of_its_task(bus: Relevo) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
-import decimal
 import enum
 import math
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -78,6 +75,10 @@ async def seen(app: Relevo, queue: str) -> Served:
     return served(await app.arun(present_at(of_queue, now_ms)), await app.arun(offers(of_queue)), now_ms)
 
 
+async def here() -> str:
+    return "here"
+
+
 # --- arguments
 
 
@@ -104,14 +105,9 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any] | None, str]] = [
     ({}, "cents"),
     (None, "cents"),
     ({"cents": "7"}, "cents"),
-    ({"cents": 7.5}, "cents"),
     ({"cents": None}, "cents"),
-    ({"cents": 7, "to": 7}, "to"),
-    ({"cents": 7, "tags": "x"}, "tags"),
     ({"cents": 7, "tags": [1]}, "tags"),
     ({"cents": 7, "extra": 1}, "extra"),
-    ({"cents": 7, "": 1}, "''"),
-    ({"cents": [7]}, "cents"),
     ({"CENTS": 7}, "CENTS|cents"),
 ]
 
@@ -147,20 +143,6 @@ async def test_one_struct_takes_all_the_data(bus: Relevo) -> None:
             await me.arequest("a.b")
 
 
-async def test_one_dataclass_takes_all_the_data(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def area(box: Box) -> float:
-        assert isinstance(box.low, Point)
-        return (box.high.x - box.low.x) * (box.high.y - box.low.y)
-
-    me = bus.service("me")
-    async with answering(bus):
-        assert await me.arequest("a.b", Box(Point(0, 0), Point(2, 3))) == 6.0
-        assert await me.arequest("a.b", {"low": {"x": 0}, "high": {"x": 2, "y": 3}}) == 6.0
-        with pytest.raises(RemoteError, match="high"):
-            await me.arequest("a.b", {"low": {"x": 0}})
-
-
 async def test_structs_keep_their_own_rules(bus: Relevo) -> None:
     svc = bus.service("a")
 
@@ -186,46 +168,11 @@ async def test_structs_keep_their_own_rules(bus: Relevo) -> None:
         assert await me.arequest("a.several", {"line": Line("s"), "point": Point(1.5)}) == ["s", 1.5, "red"]
 
 
-async def test_values_that_json_lacks_arrive_as_annotated(bus: Relevo) -> None:
-    came: list[Any] = []
-
-    @bus.service("a").action("b")
-    async def take(
-        when: datetime.datetime,
-        span: datetime.timedelta,
-        money: decimal.Decimal,
-        key: uuid.UUID,
-        raw: bytes,
-        some: set[int],
-        pair: tuple[int, str],
-        colour: Colour,
-        by_number: dict[int, str],
-        big: int,
-    ) -> None:
-        came.append((when, span, money, key, raw, some, pair, colour, by_number, big))
-
-    data = {
-        "when": datetime.datetime(2026, 2, 1, 3, 4, 5, 678, tzinfo=datetime.UTC),
-        "span": datetime.timedelta(days=2, microseconds=5),
-        "money": decimal.Decimal("1.10"),
-        "key": uuid.UUID(int=7),
-        "raw": b"\x00\xff",
-        "some": {1, 2},
-        "pair": (7, "x"),
-        "colour": Colour.RED,
-        "by_number": {7: "seven"},
-        "big": 2**70 + 1,
-    }
-    async with answering(bus):
-        await bus.service("me").arequest("a.b", data)
-    assert came == [tuple(data.values())]
-
-
 async def test_an_action_may_take_any_arguments(bus: Relevo) -> None:
     svc = bus.service("a")
 
     @svc.action("any")
-    async def whatever(**data: Any) -> dict[str, Any]:
+    async def anything(**data: Any) -> dict[str, Any]:
         return data
 
     @svc.action("none")
@@ -238,14 +185,9 @@ async def test_an_action_may_take_any_arguments(bus: Relevo) -> None:
 
     me = bus.service("me")
     async with answering(bus):
-        assert await me.arequest("a.any", {"x": [1, {"y": None}], "self": 1, "class": 2}) == {
-            "x": [1, {"y": None}],
-            "self": 1,
-            "class": 2,
-        }
-        assert await me.arequest("a.any") == {}
-        assert await me.arequest("a.none") == "ok"
-        assert await me.arequest("a.none", {}) == "ok"
+        for data in ({"x": [1, {"y": None}], "self": 1, "class": 2}, {}):
+            assert await me.arequest("a.any", data) == data
+        assert await me.arequest("a.none") == await me.arequest("a.none", {}) == "ok"
         with pytest.raises(RemoteError) as caught:
             await me.arequest("a.none", {"x": 1})
         assert caught.value.reason == "bad_arguments"
@@ -276,30 +218,18 @@ async def test_one_struct_takes_data_that_travels_beside_the_message(bus: Relevo
         assert await bus.service("me").arequest("a.b", Order("x", [Line(f"sku{n}") for n in range(5_000)])) == 5_000
 
 
-async def test_data_that_is_too_large_is_refused_before_it_is_sent(bus_factory: AppFactory) -> None:
+async def test_data_that_is_too_large_or_cannot_be_encoded_is_refused_before_it_is_sent(
+    bus_factory: AppFactory,
+) -> None:
     app = bus_factory(max_payload=1_000)
-    ran = []
-
-    @app.service("a").action("b")
-    async def take(text: str) -> None:
-        ran.append(text)
-
-    async with answering(app):
-        with pytest.raises(PayloadTooLarge, match=r"a\.b: "):
-            await app.service("me").arequest("a.b", {"text": "x" * 1_000})
-        with pytest.raises(PayloadTooLarge):
-            await app.service("me").asend("a.b", {"text": "x" * 1_000})
-    assert ran == []
-
-
-async def test_data_that_cannot_be_encoded_is_refused_before_it_is_sent(bus: Relevo) -> None:
-    bad: list[Any] = [[1], "x", 7, {"n": math.nan}, {"n": object()}, {"n": {None: 1}}]
+    bad: list[Any] = [[1], "x", {"n": math.nan}, {"n": {None: 1}}, {"text": "x" * 1_000}]
     for data in bad:
-        with pytest.raises(PayloadError, match=r"a\.b: "):
-            await bus.service("me").arequest("a.b", data)
-        with pytest.raises(PayloadError, match=r"a\.b: "):
-            bus.service("me").request("a.b", data)
-    assert await keys(bus) == []
+        error = PayloadTooLarge if data == bad[-1] else PayloadError
+        with pytest.raises(error, match=r"a\.b: "):
+            await app.service("me").arequest("a.b", data)
+        with pytest.raises(error, match=r"a\.b: "):
+            app.service("me").request("a.b", data)
+    assert await keys(app) == []
 
 
 # --- answers
@@ -358,11 +288,8 @@ async def test_an_answer_that_cannot_be_encoded_is_a_fault(bus_factory: AppFacto
     async with answering(app):
         with pytest.raises(RemoteError, match=r"a\.b gave no answer") as caught:
             await app.service("me").arequest("a.b")
-    assert (caught.value.type, caught.value.reason, caught.value.retryable) == (
-        "PayloadError",
-        "result_not_kept",
-        False,
-    )
+    error = caught.value
+    assert (error.type, error.reason, error.retryable) == ("PayloadError", "result_not_kept", False)
     assert ran == [1]
 
 
@@ -441,26 +368,6 @@ async def test_a_request_is_not_retried_even_if_its_action_has_retries(bus: Rele
     assert ran == [1]
 
 
-async def test_a_fault_says_whether_it_may_be_retried(bus: Relevo) -> None:
-    options: list[tuple[dict[str, Any], bool]] = [
-        ({}, True),
-        ({"give_up_on": [ValueError]}, False),
-        ({"retry_on": [KeyError]}, False),
-        ({"retry_on": [ValueError]}, True),
-    ]
-
-    async def fail() -> None:
-        raise ValueError("no")
-
-    for n, (given, _) in enumerate(options):
-        bus.service("a").action(f"b{n}", **given)(fail)
-    async with answering(bus):
-        for n, (_, retryable) in enumerate(options):
-            with pytest.raises(RemoteError) as caught:
-                await bus.service("me").arequest(f"a.b{n}")
-            assert caught.value.retryable is retryable
-
-
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("executor", ["loop", "thread"])
 async def test_a_fault_has_a_traceback_only_if_the_responder_allows_it(
@@ -496,15 +403,16 @@ async def test_an_action_beyond_its_time_limit_is_a_fault(bus: Relevo) -> None:
     assert (caught.value.type, caught.value.retryable) == ("TimeoutError", True)
 
 
-async def test_retry_is_a_fault_within_a_request(bus: Relevo) -> None:
+@pytest.mark.parametrize("verdict", [Retry("the printer is warming up", delay=0.01), Cancel("the order was withdrawn")])
+async def test_retry_and_cancel_are_faults_within_a_request(bus: Relevo, verdict: Retry | Cancel) -> None:
     @bus.service("a").action("b", retries=10)
-    async def again() -> None:
-        raise Retry("the printer is warming up", delay=0.01)
+    async def decide() -> None:
+        raise verdict
 
     async with answering(bus):
-        with pytest.raises(RemoteError, match="the printer is warming up") as caught:
-            await bus.service("me").arequest("a.b")
-    assert caught.value.retryable
+        with pytest.raises(RemoteError, match=str(verdict)) as caught:
+            await bus.service("me").arequest("a.b", timeout=PATIENCE)
+    assert caught.value.retryable is isinstance(verdict, Retry)
 
 
 async def test_a_snoozed_request_runs_again_before_its_deadline(bus: Relevo) -> None:
@@ -524,16 +432,6 @@ async def test_a_snoozed_request_runs_again_before_its_deadline(bus: Relevo) -> 
         await times_out(lambda timeout: me.arequest("a.b", {"by": 3600.0}, timeout=timeout), once=lambda: ran)
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0)
     assert len(ran) == 1
-
-
-async def test_cancel_is_a_fault_within_a_request(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def give_up() -> None:
-        raise Cancel("the order was withdrawn")
-
-    async with answering(bus):
-        with pytest.raises(BusError, match="the order was withdrawn"):
-            await bus.service("me").arequest("a.b", timeout=PATIENCE)
 
 
 async def test_a_request_cancelled_by_an_operator_is_a_fault(bus: Relevo) -> None:
@@ -576,10 +474,7 @@ async def test_a_request_without_a_worker_leaves_no_data_behind(bus: Relevo) -> 
 
 
 async def test_an_action_that_the_worker_does_not_have_has_no_responders(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with answering(bus):
         for type in ("a.c", "a.b.c", "a.B", "x.b"):
             with pytest.raises(NoResponders, match=f"nobody serves {type}".replace(".", r"\.")):
@@ -588,20 +483,14 @@ async def test_an_action_that_the_worker_does_not_have_has_no_responders(bus: Re
 
 
 async def test_a_worker_of_other_queues_serves_no_service(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with working(bus, queues=["default"]):
         with pytest.raises(NoResponders):
             await bus.service("me").arequest("a.b", timeout=60)
 
 
 async def test_a_service_is_available_exactly_while_its_worker_runs(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     me = bus.service("me")
     for _ in range(3):
         async with answering(bus):
@@ -625,49 +514,11 @@ async def test_a_stopping_worker_gets_no_more_requests(bus: Relevo) -> None:
         assert await asked == 1, "running requests are finished"
 
 
-async def test_with_one_worker_of_two_gone_the_other_answers(bus: Relevo, bus_factory: AppFactory) -> None:
-    other = bus_factory()
-    for app in (bus, other):
-
-        @app.service("a").action("b")
-        async def who() -> str:
-            return current_job().worker
-
-    async with answering(other) as stays:
-        async with answering(bus) as goes:
-            found = {await other.service("me").arequest("a.b", timeout=PATIENCE) for _ in range(5)}
-            assert found <= {stays.id, goes.id}
-        assert await other.service("me").arequest("a.b", timeout=PATIENCE) == stays.id
-
-
-async def test_an_action_is_gone_with_the_worker_that_had_it(bus: Relevo, bus_factory: AppFactory) -> None:
-    """A deploy that removes an action: the old worker stops, the new one does not know it."""
-    new = bus_factory()
-
-    @bus.service("a").action("old")
-    async def old() -> str:
-        return "old"
-
-    @new.service("a").action("new")
-    async def fresh() -> str:
-        return "new"
-
-    me = new.service("me")
-    async with answering(new):
-        async with answering(bus):
-            assert await me.arequest("a.old", timeout=PATIENCE) == "old"
-        with pytest.raises(NoResponders):
-            await me.arequest("a.old", timeout=PATIENCE)
-
-
 async def test_a_killed_worker_is_no_responder_after_its_lease(bus_factory: AppFactory) -> None:
     """Stands for a killed process, of which only its keys are left."""
     app = bus_factory(_clock_key=f"relevo-test-clock-{uuid.uuid4().hex}")
 
-    @app.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    app.service("a").action("b")(here)
     me = app.service("me")
     written = [app.keys_of("a:actions").key(name) for name in ("instances", "offers")]
     async with answering(app):
@@ -687,10 +538,7 @@ async def test_a_worker_announces_its_services_repeatedly(bus: Relevo, monkeypat
     """So a server that lost its data knows its workers again."""
     monkeypatch.setattr("relevo.worker.presence.SERVE_EVERY", 0.05)
 
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with answering(bus):
         await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("instances")]))
         await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("offers")]))
@@ -795,10 +643,7 @@ async def test_services_of_another_env_or_prefix_are_not_found(bus: Relevo, bus_
     """Environments on one server do not hear each other."""
     elsewhere = bus_factory(env="staging")
 
-    @bus.service("a").action("b")
-    async def here() -> str:
-        return "here"
-
+    bus.service("a").action("b")(here)
     async with answering(bus):
         with pytest.raises(NoResponders):
             await elsewhere.service("me").arequest("a.b")
@@ -834,25 +679,19 @@ def test_an_invalid_service_name_is_refused(bus: Relevo) -> None:
             bus.service(name)
 
 
-def test_an_invalid_action_name_is_refused(bus: Relevo) -> None:
+def test_an_invalid_action_context_or_type_is_refused(bus: Relevo) -> None:
     names: list[Any] = ["", "a b", "é", "a:b", "a..b", ".a", "a.", "a" * 101, 7, b"a", "@a", "*", "a\n"]
     for name in names:
         with pytest.raises(OptionError):
             bus.service("a").action(name)(plainly)
-
-
-def test_an_invalid_context_is_refused(bus: Relevo) -> None:
     contexts: list[Any] = ["actions", "", ("a", ""), 7, ["a", None], "a" * 1_000]
     for context in contexts:
         with pytest.raises(OptionError):
             bus.service("a", context=context)
         with pytest.raises(OptionError):
             bus.service("me").request("a.b", at=context)
-
-
-def test_a_type_that_names_no_action_is_refused(bus: Relevo) -> None:
-    types: list[Any] = ["", "a", ".b", "a.", "a b.c", "a.b c", "a..b", "é.b", None, 7, b"a.b", "a:b.c", "a.b\n"]
-    for type in [*types, ["a.b"], {}]:
+    types: list[Any] = ["", "a", ".b", "a.", "a b.c", "é.b", None, 7, b"a.b", "a:b.c", "a.b\n", ["a.b"], {}]
+    for type in types:
         with pytest.raises(OptionError, match=r"service\.action"):
             bus.service("me").request(type)
         with pytest.raises(OptionError, match=r"service\.action"):
@@ -897,46 +736,23 @@ def test_an_action_has_one_handler(bus: Relevo) -> None:
     with pytest.raises(ConfigurationError, match=r"two handlers for 'a\.b'"):
         svc.action("b")(in_a_thread)
 
+    async def of_another_module() -> None: ...
 
-def test_functions_of_the_same_name_in_two_modules_are_two_handlers(bus: Relevo) -> None:
-    def made(module: str) -> Callable[[], str]:
-        def handle() -> str:
-            return module
-
-        handle.__module__, handle.__qualname__ = module, "handle"
-        return handle
-
-    svc = bus.service("a")
-    svc.action("b")(made("shop.orders"))
+    of_another_module.__module__, of_another_module.__qualname__ = "shop.orders", plainly.__qualname__
     with pytest.raises(ConfigurationError, match=r"two handlers for 'a\.b'"):
-        svc.action("b")(made("shop.invoices"))
+        svc.action("b")(of_another_module)
 
 
 async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"tennant": "x"}, "did you mean 'tenant'|tenant"),
-        ({"tenant": 7}, "tenant"),
-        ({"tenant": "a\nb"}, "tenant"),
-        ({"tenant": "x" * 201}, "tenant"),
-        ({"session": b"x"}, "session"),
-        ({"task": ["x"]}, "task"),
-        ({"correlation_id": 7}, "correlation_id"),
-        ({"traceparent": "\x00"}, "traceparent"),
-        ({"version": 2}, "version"),
-        ({"priority": 2_000}, "priority"),
-        ({"priority": "high"}, "priority"),
-        ({"priority": True}, "priority"),
+        *(({"tenant": tenant}, "tenant") for tenant in (7, "a\nb", "x" * 201)),
+        *(({name: b"x"}, name) for name in ("session", "task", "correlation_id", "traceparent", "version")),
+        *(({"priority": priority}, "priority") for priority in (2_000, "high", True)),
+        *(({"idempotency_key": key}, "idempotency_key") for key in ("", 7)),
+        *(({"timeout": timeout}, "timeout") for timeout in (0, -1, "5", math.nan, math.inf, None, "1000000d")),
         ({"tier": "platinum"}, "tier"),
-        ({"idempotency_key": ""}, "idempotency_key"),
-        ({"idempotency_key": 7}, "idempotency_key"),
         ({"delay": 5}, "delay"),
-        ({"timeout": 0}, "timeout"),
-        ({"timeout": -1}, "timeout"),
-        ({"timeout": "5"}, "timeout"),
-        ({"timeout": math.nan}, "timeout"),
-        ({"timeout": math.inf}, "timeout"),
-        ({"timeout": None}, "timeout"),
-        ({"timeout": "1000000d"}, "timeout"),
     ]
     for about, named in refused:
         with pytest.raises(OptionError, match=named):
@@ -944,19 +760,6 @@ async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) ->
         with pytest.raises(OptionError, match=named):
             bus.service("me").request("a.b", **about)
     assert await keys(bus) == []
-
-
-async def test_a_request_may_wait_for_a_very_long_time(bus: Relevo) -> None:
-    @bus.service("a").action("b")
-    async def left() -> int:
-        deadline = current_job().deadline_ms
-        assert deadline is not None
-        return deadline
-
-    async with answering(bus):
-        years = await bus.service("me").arequest("a.b", timeout="36500d")
-        assert abs(years - time.time() * 1000 - 36_500 * 86_400_000) < 60_000
-        assert await bus.service("me").arequest("a.b", timeout=datetime.timedelta(minutes=2.5)) > time.time() * 1000
 
 
 def test_a_service_is_shown_by_its_address(bus: Relevo) -> None:

@@ -87,23 +87,21 @@ def test_a_run_is_linked_to_the_span_in_which_its_job_was_made(traced: Relevo) -
     assert made.parent is not None and made.parent.span_id == checkout.get_span_context().span_id
     assert run.parent is None, "a trace of its own"
     assert linked(run) == [id_of(made)]
-    assert attributes_of(made) == {
+    common = {
         "messaging.system": "relevo",
-        "messaging.operation.name": "enqueue",
-        "messaging.operation.type": "send",
         "messaging.destination.name": "default",
         "messaging.message.id": job.id,
         "relevo.task": "charge",
     }
+    assert attributes_of(made) == common | {
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+    }
     about = attributes_of(run)
     assert about.pop("messaging.client.id")
-    assert about == {
-        "messaging.system": "relevo",
+    assert about == common | {
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
-        "messaging.destination.name": "default",
-        "messaging.message.id": job.id,
-        "relevo.task": "charge",
         "relevo.attempt": 1,
         "relevo.outcome": "done",
     }
@@ -165,14 +163,14 @@ def test_all_jobs_of_a_workflow_are_linked_to_the_span_in_which_it_was_made(trac
         return a + b
 
     @traced.task(name="total", queue="sums")
-    def total(numbers: list[int]) -> int:
+    def total(numbers: list[Any]) -> int:
         traced.workflow().add(add.s(5), add.s(6))
-        return sum(numbers)
+        return int(numbers[0] + sum(numbers[1]))
 
     @traced.task(name="notify")
     def notify() -> None: ...
 
-    flow = chain(group(add.s(1), add.s(2)), total.s()).on_success(notify.si())
+    flow = chain(group(add.s(1), group(add.s(1), add.s(2))), total.s()).on_success(notify.si())
 
     async def enqueue() -> Workflow[Any]:
         return await flow.aenqueue()
@@ -180,38 +178,16 @@ def test_all_jobs_of_a_workflow_are_linked_to_the_span_in_which_it_was_made(trac
     with tracer().start_as_current_span("checkout") as checkout:
         workflow = flow.enqueue() if how == "plain" else asyncio.run(enqueue())
     with working(traced):
-        assert workflow.result(timeout=PATIENCE) == 5
-        eventually(lambda: len(spans("process")) == 6, what="all ran")
+        assert workflow.result(timeout=PATIENCE) == 7
+        eventually(lambda: len(spans("process")) == 8, what="all ran")
+    assert "relevo.gather" in {attributes_of(run)["relevo.task"] for run in spans("process")}
     made, joined = spans("enqueue default")
     assert made.kind is SpanKind.PRODUCER
     assert made.parent is not None and made.parent.span_id == checkout.get_span_context().span_id
-    assert (attributes_of(made)["messaging.batch.message_count"], attributes_of(made)["relevo.workflow"]) == (
-        4,
-        workflow.id,
-    )
-    assert (attributes_of(joined)["messaging.batch.message_count"], attributes_of(joined)["relevo.workflow"]) == (
-        2,
-        workflow.id,
-    )
+    assert [attributes_of(span)["messaging.batch.message_count"] for span in (made, joined)] == [6, 2]
+    assert {attributes_of(span)["relevo.workflow"] for span in (made, joined)} == {workflow.id}
     assert joined.parent is not None and joined.parent.span_id == id_of(only("process sums"))
-    assert sorted(linked(run) for run in spans("process")) == sorted([[id_of(made)]] * 4 + [[id_of(joined)]] * 2)
-
-
-def test_the_job_that_gathers_results_is_linked_too(traced: Relevo) -> None:
-    @traced.task(name="add")
-    def add(a: int) -> int:
-        return a
-
-    @traced.task(name="total")
-    def total(numbers: Any) -> str:
-        return str(numbers)
-
-    workflow = chain(group(add.s(1), group(add.s(2), add.s(3))), total.s()).enqueue()
-    with working(traced):
-        assert workflow.result(timeout=PATIENCE) == "[1, [2, 3]]"
-        eventually(lambda: len(spans("process")) == 5, what="all ran")
-    assert "relevo.gather" in {attributes_of(run)["relevo.task"] for run in spans("process")}
-    assert {tuple(linked(run)) for run in spans("process")} == {(id_of(only("enqueue")),)}
+    assert sorted(linked(run) for run in spans("process")) == sorted([[id_of(made)]] * 6 + [[id_of(joined)]] * 2)
 
 
 def test_errors_of_a_run_are_recorded_for_each_attempt(traced: Relevo) -> None:
@@ -241,11 +217,8 @@ def test_what_a_task_decides_is_no_error(traced: Relevo) -> None:
     nothing.enqueue()
     drained(traced)
     run = only("process")
-    assert (attributes_of(run)["relevo.outcome"], run.status.status_code, run.events) == (
-        "cancel",
-        StatusCode.UNSET,
-        (),
-    )
+    assert attributes_of(run)["relevo.outcome"] == "cancel"
+    assert (run.status.status_code, run.events) == (StatusCode.UNSET, ())
 
 
 def test_a_job_that_could_not_be_made_has_its_error_recorded(traced: Relevo) -> None:
@@ -390,16 +363,21 @@ def test_a_traceparent_that_is_none_is_no_link(traced: Relevo) -> None:
     assert not only("process").links
 
 
+def python(code: str) -> tuple[str, str]:
+    """What a program prints on its two streams."""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, env=environment(None), capture_output=True, text=True, timeout=PATIENCE)
+    return done.stdout, done.stderr
+
+
 def test_telemetry_without_its_package_is_logged_and_jobs_run() -> None:
     code = (
         "import sys, logging; sys.modules['opentelemetry'] = None; logging.basicConfig()\n"
         "from relevo import Relevo; app = Relevo('shop', otel=True); print(app.telemetry)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stdout == "None\n"
-    assert 'pip install "relevo[otel]"' in done.stderr
+    out, err = python(code)
+    assert out == "None\n"
+    assert 'pip install "relevo[otel]"' in err
 
 
 def test_importing_relevo_imports_no_telemetry() -> None:
@@ -407,7 +385,4 @@ def test_importing_relevo_imports_no_telemetry() -> None:
         "import sys; from relevo import Relevo, metrics; from relevo.worker import Worker; Relevo('shop')\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'prometheus'))])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(None), capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert python(code) == ("[]\n", "")

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, current_job
-from relevo.errors import OptionError, SettingsError
+from relevo.errors import OptionError
 from relevo.lists import known_queues
 from relevo.model.message import Message, Reply
-from relevo.settings import load
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server
@@ -44,16 +43,6 @@ async def flood(app: Relevo, tenant: str, count: int, **about: Any) -> None:
 # --- shares
 
 
-async def test_of_nine_messages_enterprise_gets_eight_and_free_one(bus: Relevo, order: list[str]) -> None:
-    await flood(bus, "small", 100, tier="free")
-    await flood(bus, "big", 100, tier="enterprise")
-    await drain(bus, concurrency=1)
-    for end in (45, 90):
-        counts = Counter(order[:end])
-        assert abs(counts["big"] - end * 8 / 9) <= 2, counts
-    assert Counter(order) == {"small": 100, "big": 100}, "and in the end all are handled"
-
-
 async def test_every_tier_gets_its_share_in_any_order_of_arrival(bus: Relevo, order: list[str]) -> None:
     tiers = {"free": 1, "advance": 2, "professional": 4, "enterprise": 8}
     for tier in tiers:
@@ -64,45 +53,11 @@ async def test_every_tier_gets_its_share_in_any_order_of_arrival(bus: Relevo, or
     assert len(order) == 320
 
 
-async def test_tenants_of_one_tier_share_alike(bus: Relevo, order: list[str]) -> None:
-    for tenant in ("a", "b", "c"):
-        await flood(bus, tenant, 40, tier="professional")
-    await drain(bus, concurrency=1)
-    assert max(Counter(order[:60]).values()) - min(Counter(order[:60]).values()) <= 1
-
-
-async def test_a_tenant_that_floods_does_not_delay_another(bus: Relevo, order: list[str]) -> None:
-    await flood(bus, "flood", 1000)
-    await flood(bus, "calm", 3)
-    await drain(bus, concurrency=1)
-    assert [at for at, tenant in enumerate(order) if tenant == "calm"][-1] <= 8
-    assert len(order) == 1003
-
-
-async def test_a_free_tenant_is_not_starved_by_paying_tenants(bus: Relevo, order: list[str]) -> None:
-    for tenant in ("big", "bigger", "biggest"):
-        await flood(bus, tenant, 300, tier="enterprise")
-    await flood(bus, "small", 2, tier="free")
-    await drain(bus, concurrency=1)
-    assert [at for at, tenant in enumerate(order) if tenant == "small"][-1] <= 55, "after 2 of 25 parts"
-
-
 async def test_priority_goes_before_tiers(bus: Relevo, order: list[str]) -> None:
     await flood(bus, "big", 20, tier="enterprise")
     await flood(bus, "small", 3, tier="free", priority=50)
     await drain(bus, concurrency=1)
     assert order[:3] == ["small"] * 3
-
-
-async def test_a_tenant_that_was_away_does_not_claim_its_past_share(bus: Relevo, order: list[str]) -> None:
-    await flood(bus, "busy", 60)
-    for lease in await bus.queue(QUEUE).atake(30, worker="w"):
-        await lease.adone()
-    await flood(bus, "late", 60)
-    await flood(bus, "busy", 60)
-    await drain(bus, concurrency=1)
-    counts = Counter(order[:40])
-    assert abs(counts["late"] - counts["busy"]) <= 2, counts
 
 
 async def test_messages_that_are_retried_or_delayed_keep_their_share(server: Server, bus_factory: AppFactory) -> None:
@@ -171,48 +126,6 @@ async def test_tiers_of_the_settings_are_the_ones_that_count(bus_factory: AppFac
         await app.service("shop").asend("render.page", tier="free")
 
 
-@pytest.mark.parametrize(
-    "given", [{"free": 0}, {"free": -1}, {"free": 65}, {"free": "x"}, {"": 1}, {}, "free", 7, ["free"]]
-)
-def test_tiers_that_cannot_be_are_refused(given: Any) -> None:
-    with pytest.raises(SettingsError, match="tiers"):
-        load(arguments={"tiers": given}, environ={})
-
-
-def test_tiers_come_from_the_environment() -> None:
-    assert load(environ={"RELEVO_TIERS": "bronze=1,gold=4.5"}).tiers == {"bronze": 1.0, "gold": 4.5}
-
-
-async def test_messages_are_counted_by_their_tier(bus: Relevo, order: list[str]) -> None:
-    await flood(bus, "a", 3, tier="free")
-    await flood(bus, "b", 2, tier="enterprise")
-    await flood(bus, "c", 1)
-    totals = bus.queue(QUEUE).stats().totals
-    assert (totals["tier:free"], totals["tier:enterprise"], totals["enqueued"]) == (3, 2, 6)
-    await drain(bus)
-
-
-async def test_a_handler_sees_tenant_and_tier_and_passes_them_on(bus: Relevo) -> None:
-    seen: list[Message | None] = []
-    render = bus.service("render")
-
-    @render.action("page")
-    async def page() -> None:
-        await render.asend("render.ink", tier="free")
-
-    @render.action("ink")
-    async def ink() -> None:
-        seen.append(current_job().message)
-
-    await bus.service("shop").asend("render.page", tenant="acme", tier="enterprise")
-    async with working(bus):
-        await aeventually(lambda: seen, what="both were handled")
-    (message,) = seen
-    assert message is not None
-    assert (message.tenant, message.tier) == ("acme", "free")
-    assert (bus.queue(QUEUE).stats()).totals["tier:enterprise"] == 1
-
-
 # --- nothing is stranded
 
 
@@ -229,13 +142,6 @@ async def test_a_tier_that_changes_while_messages_wait_strands_none(bus_factory:
     serve(other, served)
     await drain(other)
     assert (len(served), (await app.queue(QUEUE).astats()).living) == (30, 0)
-
-
-async def test_a_priority_that_differs_from_message_to_message_strands_none(bus: Relevo, order: list[str]) -> None:
-    for priority in (0, 1023, 50, 100):
-        await flood(bus, "acme", 5, tier="free", priority=priority)
-    await drain(bus)
-    assert (len(order), (await bus.queue(QUEUE).astats()).living) == (20, 0)
 
 
 async def test_a_tier_that_is_not_known_here_any_more_is_no_reason_to_fail(bus_factory: AppFactory) -> None:

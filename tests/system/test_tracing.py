@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, Retry, current_job
-from relevo.errors import ConfigurationError, OptionError, RemoteError
+from relevo.errors import ConfigurationError, OptionError
 from relevo.model.message import Reply
 from relevo.model.span import Span, timeline
-from relevo.store.plan import Call
 from relevo.store.spans import LIVE_MS
 from relevo.store.subscriptions import subscriptions
 from tests.conftest import AppFactory
@@ -43,6 +42,16 @@ def has(app: Relevo, id: str, count: int) -> Callable[[], Awaitable[list[Span] |
         return found if len(found) >= count and all(one.ended_ms for one in found) else None
 
     return look
+
+
+async def subscribed(app: Relevo, count: int) -> None:
+    """Until the bus knows of so many subscriptions."""
+
+    async def are_known() -> bool:
+        known: list[Any] = await app.arun(subscriptions(app.bus_keys))
+        return len(known) == count
+
+    await aeventually(are_known)
 
 
 # --- end to end
@@ -78,12 +87,7 @@ async def test_an_operation_over_three_services_in_three_apps_is_traced_end_to_e
 
     me = gateway.service("orchestrator")
     async with working(gateway), working(documents), working(vectors):
-
-        async def is_known() -> bool:
-            known: list[Any] = await gateway.arun(subscriptions(gateway.bus_keys))
-            return len(known) == 1
-
-        await aeventually(is_known)
+        await subscribed(gateway, 1)
         answer = await me.arequest(
             "ingestion.ingest", {"n": 7}, wait=True, correlation_id=OPERATION, tenant="acme", timeout=PATIENCE
         )
@@ -109,21 +113,6 @@ async def test_an_operation_over_three_services_in_three_apps_is_traced_end_to_e
         assert await app.atrace(OPERATION) == spans, "every app of the bus sees the same"
 
 
-async def test_an_operation_that_named_nothing_is_known_by_its_first_message(bus: Relevo) -> None:
-    svc = bus.service("svc")
-
-    @svc.action("first")
-    async def first() -> None:
-        await svc.asend("svc.second")
-
-    @svc.action("second")
-    async def second() -> None: ...
-
-    job = await svc.asend("svc.first")
-    await drain(bus)
-    assert rows_of(await bus.atrace(job.id)) == [(0, "svc.first", "done"), (1, "svc.second", "done")]
-
-
 @pytest.mark.parametrize("task", ["task_7", "a:{b} *é🚀"])
 async def test_an_operation_is_known_by_its_task(bus: Relevo, task: str) -> None:
     svc = bus.service("svc")
@@ -138,24 +127,6 @@ async def test_an_operation_is_known_by_its_task(bus: Relevo, task: str) -> None
     assert [len(await bus.atrace(id)) for id in (task, "one", "two", "other", "unknown")] == [2, 1, 2, 1, 0]
 
 
-async def test_a_message_is_found_by_its_id(bus: Relevo) -> None:
-    svc = bus.service("svc")
-
-    @svc.action("first")
-    async def first() -> None:
-        await svc.asend("svc.second")
-
-    seen: list[str] = []
-
-    @svc.action("second")
-    async def second() -> None:
-        seen.append(current_job().id)
-
-    await svc.asend("svc.first", correlation_id=OPERATION)
-    await drain(bus)
-    assert rows_of(await bus.atrace(seen[0])) == [(0, "svc.second", "done")]
-
-
 async def test_an_event_has_a_span_for_each_subscription(bus: Relevo) -> None:
     for name in ("mail", "audit"):
 
@@ -163,12 +134,7 @@ async def test_an_event_has_a_span_for_each_subscription(bus: Relevo) -> None:
         async def heard() -> None: ...
 
     async with working(bus):
-
-        async def is_known() -> bool:
-            known: list[Any] = await bus.arun(subscriptions(bus.bus_keys))
-            return len(known) == 2
-
-        await aeventually(is_known)
+        await subscribed(bus, 2)
         await bus.service("shop").apublish("sold", correlation_id=OPERATION)
         spans = await aeventually(has(bus, OPERATION, 2))
     assert sorted(one.queue for one in spans) == ["audit:notifications:shop.*", "mail:notifications:shop.*"]
@@ -202,25 +168,6 @@ async def test_every_attempt_has_a_span_with_its_error(bus: Relevo) -> None:
         (3, "dead", "retries_exhausted: KeyError"),
     ]
     assert [one.started_ms for one in spans] == sorted(one.started_ms for one in spans)
-
-
-async def test_a_fault_in_a_nested_request_shows_at_every_level(bus: Relevo) -> None:
-    svc = bus.service("svc")
-
-    @svc.action("outer")
-    async def outer() -> None:
-        await svc.arequest("svc.inner", timeout=PATIENCE)
-
-    @svc.action("inner")
-    async def inner() -> None:
-        raise ValueError("deep down")
-
-    async with working(bus):
-        with pytest.raises(RemoteError):
-            await svc.arequest("svc.outer", wait=True, timeout=PATIENCE, correlation_id=OPERATION)
-        spans = await aeventually(has(bus, OPERATION, 2))
-    assert [(one.type, one.outcome) for one in spans] == [("svc.outer", "dead"), ("svc.inner", "dead")]
-    assert [one.error.rpartition(".")[2].rpartition(" ")[2] for one in spans] == ["RemoteError", "ValueError"]
 
 
 async def test_expired_and_retried_messages_have_spans(bus: Relevo) -> None:
@@ -295,35 +242,21 @@ async def test_waiting_and_running_messages_of_a_task_are_listed(bus: Relevo) ->
 
     async with working(bus):
         await svc.asend("svc.work", task="task_7")
+        for state in ("running", "done"):
 
-        async def all_there() -> bool:
-            return len(await bus.atrace("task_7")) == 3
+            async def are_listed(state: str = state) -> bool:
+                wanted = [(0, "svc.work", state), (1, "absent.serve", "ready"), (1, "absent.serve", "scheduled")]
+                return rows_of(await bus.atrace("task_7")) == wanted
 
-        await aeventually(all_there)
-        assert rows_of(await bus.atrace("task_7")) == [
-            (0, "svc.work", "running"),
-            (1, "absent.serve", "ready"),
-            (1, "absent.serve", "scheduled"),
-        ]
-        hold.set()
-
-        async def is_done() -> bool:
-            return rows_of(await bus.atrace("task_7"))[0][2] == "done"
-
-        await aeventually(is_done)
-    assert len(await bus.atrace("task_7")) == 3, "each is listed once"
+            await aeventually(are_listed, what=f"each is listed once, the first one as {state}")
+            hold.set()
 
 
 async def test_a_message_that_waits_is_known_by_its_id(bus: Relevo) -> None:
     job = await bus.service("svc").asend("absent.serve", {"n": 1}, tenant="acme")
     (one,) = await bus.atrace(job.id)
-    assert (one.outcome, one.type, one.tenant, one.source, one.queue) == (
-        "ready",
-        "absent.serve",
-        "acme",
-        "svc",
-        "absent:actions",
-    )
+    assert (one.outcome, one.type, one.queue) == ("ready", "absent.serve", "absent:actions")
+    assert (one.tenant, one.source) == ("acme", "svc")
     assert (one.started_ms, one.ended_ms, one.worker) == (0, 0, "")
 
 
@@ -403,19 +336,6 @@ def test_an_invalid_trace_max_is_refused(bus_factory: AppFactory) -> None:
     for most in refused:
         with pytest.raises(ConfigurationError, match="trace_max"):
             bus_factory(trace_max=most)
-
-
-async def test_garbage_among_the_traces_is_passed_over(bus: Relevo) -> None:
-    svc = bus.service("svc")
-
-    @svc.action("work")
-    async def work() -> None: ...
-
-    for text in (b"", b"{", b"null", b'{"id":"\xff"}', b"\xff"):
-        await bus.arun(Call(["XADD", bus.bus_keys.key("spans"), "*", "s", text]))
-        await svc.asend("svc.work", correlation_id=OPERATION)
-        await drain(bus)
-    assert rows_of(await bus.atrace(OPERATION)) == [(0, "svc.work", "done")] * 5
 
 
 def test_an_invalid_id_of_a_trace_is_refused(bus: Relevo) -> None:
