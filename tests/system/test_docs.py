@@ -70,13 +70,8 @@ def examples(page: Path) -> Iterator[Example]:
     starts = [one.start() for one in found] + [len(text)]
     for one, end in zip(found, starts[1:], strict=True):
         shown = _OUTPUT.search(text, one.end(), end)
-        yield Example(
-            page,
-            text.count("\n", 0, one.start("code")) + 1,
-            one["how"] or "worker",
-            one["code"],
-            shown["text"] if shown else None,
-        )
+        line = text.count("\n", 0, one.start("code")) + 1
+        yield Example(page, line, one["how"] or "worker", one["code"], shown["text"] if shown else None)
 
 
 EXAMPLES = [one for page in PAGES for one in examples(page)]
@@ -231,16 +226,8 @@ def script(example: Example, variables: dict[str, str], folder: Path) -> subproc
 
 def test_pages_have_examples_that_run() -> None:
     """Else a changed marker would leave nothing to test."""
-    assert {one.page.name for one in EXAMPLES} >= {
-        "README.md",
-        "errors.md",
-        "health.md",
-        "jobs.md",
-        "queues.md",
-        "settings.md",
-        "tasks.md",
-        "workers.md",
-    }
+    pages = {f"{name}.md" for name in ["README", "errors", "health", "jobs", "queues", "settings", "tasks", "workers"]}
+    assert {one.page.name for one in EXAMPLES} >= pages
 
 
 # Tables
