@@ -75,11 +75,6 @@ def test_machine_goes_through_its_states_and_is_replaced_in_the_stock(shown: Sho
     shown.at(r"clone vm-debian-12-\w+: cloned .*", given)
 
 
-def test_a_clone_that_fails_is_tried_again_and_the_request_is_filled(shown: Shown) -> None:
-    failed = shown.at(r"clone vm-req-\w+-[12]: attempt 1: clone failed: the datastore is locked")
-    shown.at(r"demo req-\w+ is ready, vm-req-\w+-1 and vm-req-\w+-2 are handed out, and given back", failed)
-
-
 def test_a_permanent_error_fails_the_request_and_nothing_is_queued_again(shown: Shown) -> None:
     """An invalid template is a dead letter of the clones."""
     tried = [line for line in shown.lines if "attempt" in line and "windows-2012" in line]
@@ -106,11 +101,6 @@ def test_checks_wait_for_a_killed_provider_and_only_what_it_lost_is_given_up(sho
     shown.at(rf"check {lost}: there is no such machine, given up in ready", back)
     assert sum("given up in ready" in line for line in shown.lines) == 1
     shown.at(rf"dead ready: {lost}, failed: Unreachable: there is no such machine")
-
-
-def test_a_machine_that_does_not_come_up_is_given_up_by_its_check(shown: Shown) -> None:
-    shown.at(r"check vm-centos-7-\w+: not up within 4 s, given up in pending")
-    shown.at(r"dead pending: vm-centos-7-\w+, failed: TimeoutError: not up within 4 s")
 
 
 def test_the_dry_run_lists_exactly_what_the_purge_then_does(shown: Shown) -> None:
