@@ -233,8 +233,8 @@ print(json.dumps(ends))
 
 def test_what_cannot_be_done_is_refused_with_what_to_do() -> None:
     lines = json.dumps([arguments for arguments, _, _ in REFUSED])
-    words = [sys.executable, "-c", _EACH, lines]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    run = [sys.executable, "-c", _EACH, lines]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     ends = json.loads(done.stdout.splitlines()[-1])
     for (arguments, code, words), (found, err) in zip(REFUSED, ends, strict=True):
         assert found == code and words in err, (arguments, found, err)
