@@ -75,15 +75,6 @@ def test_machine_goes_through_its_states_and_is_replaced_in_the_stock(shown: Sho
     shown.at(r"clone vm-debian-12-\w+: cloned .*", given)
 
 
-def test_a_permanent_error_fails_the_request_and_nothing_is_queued_again(shown: Shown) -> None:
-    """An invalid template is a dead letter of the clones."""
-    tried = [line for line in shown.lines if "attempt" in line and "windows-2012" in line]
-    assert len(tried) == 1, "it was tried again"
-    why = "template templates/windows-2012 does not exist"
-    shown.at(rf"demo req-\w+ is failed: {why}", shown.at(rf"request req-\w+: failed, {why}"))
-    shown.at(rf"dead clone: clone_vm vm-req-\w+-1, permanent: TemplateNotFound: {why}")
-
-
 def test_workers_that_are_killed_in_the_middle_of_a_clone_are_replaced_and_the_request_is_filled(shown: Shown) -> None:
     killed = shown.at(r"demo kill -9 \d+ \d+, which are both workers, in the middle of a clone")
     for process in re.findall(r"\d\d+", shown.lines[killed]):
@@ -103,27 +94,6 @@ def test_checks_wait_for_a_killed_provider_and_only_what_it_lost_is_given_up(sho
     shown.at(rf"dead ready: {lost}, failed: Unreachable: there is no such machine")
 
 
-def test_the_dry_run_lists_exactly_what_the_purge_then_does(shown: Shown) -> None:
-    """What the provider still has is stale, what it does not have is gone."""
-    purged = [line for line in shown.lines if line.startswith("purge ")]
-    dry = [re.sub(r"for \d+ s", "", line).replace("would be", "is") for line in purged if "would be" in line]
-    live = [re.sub(r"for \d+ s", "", line) for line in purged if "would be" not in line]
-    assert dry == live and len(live) == 2
-    shown.at(r"dead pending: vm-debian-12-[0-9a-f]{8}, stale_pending: Stale: .* the limit is 2s")
-    shown.at(r"dead pending: vm-debian-12-half, gone_pending: Stale: .*, and it does not exist any more")
-
-
-def test_a_purged_machine_is_discovered_and_a_failed_destruction_is_a_dead_letter_that_can_be_retried(
-    shown: Shown,
-) -> None:
-    stuck = next(line.split()[1] for line in shown.lines if "would be dead: stale_pending" in line)
-    found = shown.at(rf"check {stuck}: discovered at the provider, where nobody wants it")
-    failed = rf"destroy {stuck}: destroy failed: the datastore is locked"
-    assert sum(bool(re.fullmatch(failed, line)) for line in shown.lines[found:]) == 3
-    shown.at(rf"dead tasks: destroy_vm {stuck}, retries_exhausted: ProviderError: .*", found)
-    shown.at(rf"destroy {stuck}: destroyed", shown.at(rf"demo the destruction of {stuck} is retried"))
-
-
 def test_health_has_reasons_and_in_the_end_only_that_workers_were_killed(shown: Shown) -> None:
     first = shown.at("health healthy")
     then = shown.at(r"health degraded; .*clone: 1 dead letters?, its limit is 1.*", first)
@@ -138,7 +108,10 @@ def test_nothing_is_left(shown: Shown) -> None:
 
 
 def test_the_page_shows_what_is_printed(shown: Shown) -> None:
-    """Names are those of another run, and so is the order of what happens side by side."""
+    """Every line as often as there: attempts, dead letters, what a dry run lists and the purge then does.
+
+    Names are those of another run, and so is the order of what happens side by side.
+    """
 
     def plain(lines: list[str]) -> list[str]:
         # how often depends on the time
