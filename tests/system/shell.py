@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TextIO
+from unittest import mock
 
 from relevo.cli.main import main
 from tests.eventually import PATIENCE, eventually
@@ -72,15 +73,9 @@ def relevo(*arguments: str, url: str | None = None, cwd: Path | None = None, **v
 
 def relevo_process(*arguments: str, url: str | None = None, cwd: Path | None = None, **variables: str) -> Output:
     """Run the command to its end as a process of its own, with pipes instead of a terminal."""
+    env, nothing = environment(url, **{**PATIENT_ENV, **variables}), subprocess.DEVNULL
     done = subprocess.run(
-        command(*arguments),
-        env=environment(url, **{**PATIENT_ENV, **variables}),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=PATIENCE,
-        stdin=subprocess.DEVNULL,
+        command(*arguments), env=env, cwd=cwd, capture_output=True, encoding="utf-8", timeout=PATIENCE, stdin=nothing
     )
     return Output(done.returncode, done.stdout, done.stderr)
 
@@ -90,10 +85,7 @@ def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", *
     ours, theirs = pty.openpty()
     if typed:
         os.write(ours, typed.encode())
-    given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **PATIENT_ENV, **variables}
-    env = environment(url, **given)
-    if "NO_COLOR" not in variables:
-        env.pop("NO_COLOR", None)
+    env = _of_terminal(url, columns, variables)
     written: list[bytes] = []
     reading = threading.Thread(target=lambda: written.extend(_chunks(ours)))
     reading.start()
@@ -107,6 +99,14 @@ def on_terminal(*arguments: str, url: str, columns: int = 80, typed: str = "", *
     reading.join()
     os.close(ours)
     return Output(code, b"".join(written).decode(), "")
+
+
+def _of_terminal(url: str, columns: int, variables: dict[str, str]) -> dict[str, str]:
+    given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **PATIENT_ENV, **variables}
+    env = environment(url, **given)
+    if "NO_COLOR" not in variables:
+        env.pop("NO_COLOR", None)
+    return env
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:
@@ -127,9 +127,7 @@ class Terminal:
 
     def __init__(self, *arguments: str, url: str, columns: int = 80, **variables: str) -> None:
         self._ours, theirs = pty.openpty()
-        given = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40", **PATIENT_ENV, **variables}
-        env = environment(url, **given)
-        env.pop("NO_COLOR", None)
+        env = _of_terminal(url, columns, variables)
         self.process = subprocess.Popen(command(*arguments), env=env, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
         self.seen = ""
@@ -194,7 +192,8 @@ def _in_a_thread_beside_a_loop(
 def _call(arguments: tuple[str, ...], streams: Streams, env: dict[str, str], cwd: Path | None) -> int:
     """`main`, in a process that is as it was afterwards. What Python does at its end is done here."""
     with ExitStack() as stack:
-        for one in (_streams(streams), _variables(env), importing_from(cwd), _signals(), _logs(streams.stderr)):
+        stack.enter_context(mock.patch.multiple(sys, **streams._asdict()))
+        for one in (_variables(env), importing_from(cwd), _signals(), _logs(streams.stderr)):
             stack.enter_context(one)
         try:
             return int(main(arguments))
@@ -204,16 +203,6 @@ def _call(arguments: tuple[str, ...], streams: Streams, env: dict[str, str], cwd
         except Exception:
             traceback.print_exc()
             return 1
-
-
-@contextmanager
-def _streams(streams: Streams) -> Iterator[None]:
-    before = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin, sys.stdout, sys.stderr = streams
-    try:
-        yield
-    finally:
-        sys.stdin, sys.stdout, sys.stderr = before
 
 
 @contextmanager

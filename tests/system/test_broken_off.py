@@ -53,31 +53,20 @@ class Deed(NamedTuple):
     done: Callable[[Relevo], int]
 
 
+def many(app: Relevo) -> Any:
+    return app.queue("many").stats()
+
+
+def discarded(app: Relevo) -> int:
+    return LETTERS - int(many(app).dead)
+
+
+ALL: dict[str, Any] = {"all": True}
+LIVE: dict[str, Any] = {"dry_run": False}
 DEEDS = [
-    Deed(
-        "dead.retry",
-        "/dead/retry",
-        ("dead", "retry", "--all", "--yes"),
-        {"all": True},
-        {},
-        lambda app: app.queue("many").stats().ready,
-    ),
-    Deed(
-        "dead.discard",
-        "/dead/discard",
-        ("dead", "discard", "--all", "--yes"),
-        {"all": True},
-        {"dry_run": False},
-        lambda app: LETTERS - app.queue("many").stats().dead,
-    ),
-    Deed(
-        "purge.run",
-        "/queue/purge",
-        ("purge", "--yes"),
-        None,
-        {"dry_run": False},
-        lambda app: app.queue("old").stats().cancelled,
-    ),
+    Deed("dead.retry", "/dead/retry", ("dead", "retry", "--all", "--yes"), ALL, {}, lambda app: many(app).ready),
+    Deed("dead.discard", "/dead/discard", ("dead", "discard", "--all", "--yes"), ALL, LIVE, discarded),
+    Deed("purge.run", "/queue/purge", ("purge", "--yes"), None, LIVE, lambda app: app.queue("old").stats().cancelled),
 ]
 
 
@@ -207,7 +196,7 @@ def test_interrupted_import_is_audited(app: Relevo, server: Server) -> None:
         command.process.stdin.writelines(lines[:250])
         command.process.stdin.flush()
         # The second hundred are on their way only once it knows of the first.
-        eventually(lambda: app.queue("many").stats().dead > 100, what="some are filed")
+        eventually(lambda: many(app).dead > 100, what="some are filed")
         ended = command.end(signal.SIGINT)
     assert ended.code == 130, ended
     filed = how_far(ended.err)
@@ -217,9 +206,7 @@ def test_interrupted_import_is_audited(app: Relevo, server: Server) -> None:
 class running:
     """A command, for as long as the block lasts."""
 
-    def __init__(
-        self, app: Relevo, url: str, *words: str, most: int | None = None, stdout: Any = subprocess.PIPE
-    ) -> None:
+    def __init__(self, app: Relevo, url: str, *words: str, most: int = 0, stdout: Any = subprocess.PIPE) -> None:
         settings = {"PREFIX": app.settings.prefix, "PURGE_AGES": msgspec.json.encode(AGES).decode()}
         self.process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, *words, "--name", app.name],
@@ -227,7 +214,7 @@ class running:
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
-            preexec_fn=None if most is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))) if most else None,
         )
 
     def __enter__(self) -> running:

@@ -76,6 +76,7 @@ def commands(parser: argparse.ArgumentParser, *words: str) -> Iterator[tuple[str
 
 def test_every_command_explains_itself_with_an_example() -> None:
     build_parser(parser := argparse.ArgumentParser())
+    assert relevo("--version") == Output(0, "relevo 0.1.0\n", "")
     overview = relevo("--help")
     assert overview.code == 0
     for words in commands(parser):
@@ -95,19 +96,12 @@ def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: R
     assert "no worker serves it" in done.stdout
 
 
-def test_version_is_printed() -> None:
-    result = relevo("--version")
-    assert (result.code, result.out) == (0, "relevo 0.1.0\n")
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         ([], "COMMAND"),
         (["statsu"], "did you mean 'status'?"),
-        (["status", "--nonsense"], "--nonsense"),
         (["status", "--name", "x", "--next", "0"], "from 1 to 1000"),
-        (["status", "--name", "x", "--next", "9" * 5000], "from 1 to 1000"),
         (["status", "--name", "x", "--watch", "nan"], "seconds"),
         (["status", "--name", "x", "--watch"], "--watch refreshes a terminal"),
         (["status"], "which app? give -A module:app"),
@@ -117,31 +111,18 @@ def test_version_is_printed() -> None:
         (["job", NO_SUCH_ID, "--name", "x", "--cancel", "--retry"], "not allowed with"),
         (["dead", "--name", "x"], "ACTION"),
         (["dead", "retry", "--name", "x"], "Give their ids, or --all"),
-        (["dead", "retry", "--al", "--name", "x"], "--al"),
         (["dead", "discard", NO_SUCH_ID, "--all", "--name", "x"], "not both"),
         (["dead", "discard", NO_SUCH_ID, "--error", "E", "--name", "x"], "go with --all"),
         (["server", "start", "--idle", "-1"], "seconds are needed"),
         (["workflow", "--watch"], "--watch is for one workflow: give its id"),
         (["workflow", "--cancel"], "--cancel is for one workflow"),
-        (["workflow", "--retry"], "--retry is for one workflow"),
-        (["workflow", "--all"], "--all is for one workflow"),
-        (["workflow", "--limit", "0"], "from 1 to 1000"),
         (["workflow", NO_SUCH_ID, "--limit", "3"], "--limit is for the list"),
-        (["workflow", NO_SUCH_ID, "--cancel", "--retry"], "not allowed with"),
         (["workflow", NO_SUCH_ID, "--watch", "--json"], "when output is JSON"),
-        (["workflow", NO_SUCH_ID, "--watch", "nan"], "seconds"),
-        (["workflow", NO_SUCH_ID, NO_SUCH_ID], "unrecognized"),
         (["schedules"], "ACTION"),
-        (["schedules", "lits"], "invalid choice"),
         (["schedules", "show"], "NAME"),
-        (["schedules", "run"], "NAME"),
-        (["schedules", "pause"], "NAME"),
         (["schedules", "remove"], "Give their names, or --stale; not both"),
         (["schedules", "remove", "a", "--stale"], "Give their names, or --stale; not both"),
-        (["schedules", "remove", "--stal"], "--stal"),
-        (["schedules", "show", "a", "--limit", "0"], "from 1 to 1000"),
         (["services", "--watch"], "--watch refreshes a terminal"),
-        (["services", "--watch", "--json"], "--watch refreshes a terminal"),
         (["services", "-o", "x.json"], "-o names the file of --asyncapi"),
         (["cleanup"], "Give the id of a task, or --orphans"),
         (["cleanup", "task_7", "--orphans"], "not both"),
@@ -149,16 +130,12 @@ def test_version_is_printed() -> None:
         (["cleanup", "--orphans", "--dead"], "--dead is for the dead letters of a task"),
         (["cleanup", "--orphans", "--yes", "--dry-run"], "leave one of them out"),
         (["cleanup", "x" * 300], "at most 200 characters"),
-        (["task", "x" * 300], "at most 200 characters"),
         (["trace", "a\nb"], "the id of an operation"),
-        (["trace"], "required: ID"),
         (["health", "--name", "x", "--watch", "--json"], "--watch refreshes a terminal"),
-        (["health", "--name", "x", "--watch", "3"], "--watch refreshes a terminal"),
         (["purge", "--name", "x", "--yes", "--dry-run"], "leave one of them out"),
     ],
 )
 def test_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], reason: str) -> None:
-    """Exit code 2."""
     named = ["--name", "x"] if words and words[0] in NEED_AN_APP else []
     result = relevo(*words, *named, url=server.url)
     assert result.code == 2
@@ -167,19 +144,9 @@ def test_wrong_command_line_is_refused_with_a_reason(server: Server, words: list
     assert "Traceback" not in result.err
 
 
-def test_unknown_setting_is_refused_in_one_line(server: Server) -> None:
-    result = relevo("status", "--name", "x", url=server.url, RELEVO_LEESE="3s")
-    assert result.code == 2
-    assert result.err == "relevo: unknown environment variable 'RELEVO_LEESE', did you mean 'RELEVO_LEASE'?\n"
-
-
 def test_closed_pipe_ends_the_command_without_an_error(server: Server, app: Relevo) -> None:
-    started = subprocess.Popen(
-        command("status", "--name", app.name),
-        env=environment(server.url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    words, pipe = command("status", "--name", app.name), subprocess.PIPE
+    started = subprocess.Popen(words, env=environment(server.url), stdout=pipe, stderr=pipe)
     assert started.stdout and started.stderr
     started.stdout.close()
     with started.stderr:
@@ -189,34 +156,22 @@ def test_closed_pipe_ends_the_command_without_an_error(server: Server, app: Rele
 
 def redirected(how: str, *arguments: str, url: str, **variables: str) -> Output:
     """The command with its streams as a shell sets them."""
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {how}', "sh", *command(*arguments)],
-        env=environment(url, **variables),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE,
-    )
+    words = ["sh", "-c", f'exec "$@" {how}', "sh", *command(*arguments)]
+    env, nothing = environment(url, **variables), subprocess.DEVNULL
+    done = subprocess.run(words, env=env, capture_output=True, text=True, stdin=nothing, timeout=PATIENCE)
     return Output(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(
     ("words", "unbuffered"),  # the error is met at the end, or by the first line
-    [
-        (["status"], ""),
-        (["status", "--json"], "1"),
-        (["top", "--once", "--every", "0.1"], ""),
-        (["dead", "export"], "1"),
-        (["dead", "retry", "ID"], ""),
-        (["--help"], ""),
-    ],
+    [("status", ""), ("top --once --every 0.1", ""), ("dead export", "1"), ("dead retry ID", ""), ("--help", "")],
 )
 def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(
-    server: Server, app: Relevo, words: list[str], unbuffered: str
+    server: Server, app: Relevo, words: str, unbuffered: str
 ) -> None:
     ids = bury(app, "a", "b")
-    named = [] if words == ["--help"] else ["--name", app.name]
-    given = [ids[0] if word == "ID" else word for word in words]
+    named = [] if words == "--help" else ["--name", app.name]
+    given = words.replace("ID", ids[0]).split()
     result = redirected("> /dev/full", *given, *named, url=server.url, PYTHONUNBUFFERED=unbuffered)
     assert (result.code, result.err) == (2, "relevo: output cannot be written: No space left on device\n")
     assert len(app.dead.list()) == (1 if "retry" in words else 2), "the letter was retried before"
@@ -246,47 +201,34 @@ number = 7
 """
 
 
-def test_app_is_imported_from_the_working_directory(server: Server, app: Relevo, tmp_path: Path) -> None:
+def test_app_is_imported_from_the_working_directory_or_named(server: Server, app: Relevo, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP.format(name=app.name))
     add_task(app).enqueue(1)
     for result in (
         relevo("status", "-A", "shop:app", "--json", url=server.url, cwd=tmp_path),
         relevo("status", "--json", url=server.url, cwd=tmp_path, RELEVO_APP="shop:app"),
+        relevo("status", "--name", app.name, "--env", "test", "--url", server.url, "--json"),
     ):
         assert (result.json["app"], result.json["env"]) == (app.name, "test")
+        assert result.json["queues"][0]["ready"] == 1
 
 
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
+def test_app_that_cannot_be_imported_is_explained(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP.format(name="shop"))
+    (tmp_path / "broken.py").write_text("x = y\n")
+    for spec, reason in (
         ("shpo:app", "no module 'shpo'"),
         ("shop:ap", "did you mean 'app'?"),
         ("shop:number", "int"),
         ("shop.py:app", "a module is needed: shop:app?"),
         ("broken:app", "NameError: name 'y' is not defined"),
-        ("unfinished:app", "SyntaxError: invalid syntax"),
-        ("needy:app", "'no_such_thing'"),
-    ],
-)
-def test_app_that_cannot_be_imported_is_explained(server: Server, tmp_path: Path, spec: str, reason: str) -> None:
-    (tmp_path / "shop.py").write_text(SHOP.format(name="shop"))
-    (tmp_path / "broken.py").write_text("x = y\n")
-    (tmp_path / "unfinished.py").write_text("x = \n")
-    (tmp_path / "needy.py").write_text("import no_such_thing\n")
-    result = relevo("status", "-A", spec, url=server.url, cwd=tmp_path)
-    assert (result.code, result.out) == (2, "")
-    assert reason in result.err
-    assert result.err.count("\n") == 1
-
-
-def test_app_may_be_named_without_importing_it(server: Server, app: Relevo) -> None:
-    add_task(app).enqueue(1)
-    result = relevo("status", "--name", app.name, "--env", "test", "--url", server.url, "--json")
-    assert result.json["queues"][0]["ready"] == 1
+    ):
+        result = relevo("status", "-A", spec, url=server.url, cwd=tmp_path)
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), spec
+        assert reason in result.err
 
 
 def test_password_on_the_command_line_is_refused_and_not_printed(tmp_path: Path) -> None:
-    """No password on a command line or in output."""
     result = relevo("status", "--name", "x", "--url", "redis://:s3cret@127.0.0.1:1/0")
     assert result.code == 2
     assert "RELEVO_URL" in result.err
@@ -327,15 +269,7 @@ def test_status_shows_queues_and_workers(server: Server, app: Relevo) -> None:
     assert (result.code, result.err) == (0, "")
     words = as_words(result.out)
     assert next(line for line in words if line[:1] == ["default"])[:7] == ["default", "2", "1", "0", "1", "0", "0"]
-    assert next(line for line in words if line[:1] == ["w-1"])[:7] == [
-        "w-1",
-        "box",
-        "4711",
-        "default",
-        "2",
-        "1,234",
-        "0",
-    ]
+    assert " ".join(next(line for line in words if line[:1] == ["w-1"])).startswith("w-1 box 4711 default 2 1,234 0 ")
     assert f"127.0.0.1:{server.port}" in result.out
     assert f"app {app.name} in test" in result.out
 
@@ -354,105 +288,73 @@ def test_status_as_json_has_the_documented_fields(server: Server, app: Relevo) -
     }  # fmt: skip
     assert (report["level"], report["warnings"]) == ("ok", [])
     (queue,) = report["queues"]
-    assert {name: queue[name] for name in ("name", "ready", "scheduled", "running", "done", "dead", "paused")} == {
-        "name": "default", "ready": 1, "scheduled": 0, "running": 0, "done": 0, "dead": 0, "paused": False,
-    }  # fmt: skip
+    states = {name: queue[name] for name in ("ready", "scheduled", "running", "done", "dead")}
+    assert states == {"ready": 1, "scheduled": 0, "running": 0, "done": 0, "dead": 0}
+    assert (queue["name"], queue["paused"]) == ("default", False)
     assert {"idle_workers", "next_due_ms", "totals"} < set(queue)
     assert [worker["id"] for worker in report["workers"]] == ["w-1"]
     assert [(job["task"], job["queue"]) for job in report["next"]] == [("shop.charge", "default")]
 
 
-def test_jobs_without_a_worker_are_a_warning(server: Server, app: Relevo) -> None:
+def test_status_warns_of_what_needs_attention(server: Server, app: Relevo) -> None:
+    def status(warning: str) -> None:
+        result = relevo("status", "--name", app.name, "--json", url=server.url)
+        assert (result.code, result.json["level"]) == ((1, "warning") if warning else (0, "ok")), warning
+        assert warning in " ".join(result.json["warnings"]) and bool(result.json["warnings"]) == bool(warning)
+
+    bury(app, "no stock")
+    status("")
     add_task(app).enqueue(1)
     live_worker(app, "mails")  # lives, but serves another queue
-    result = relevo("status", "--name", app.name, "--json", url=server.url)
-    assert (result.code, result.json["level"]) == (1, "warning")
-    assert result.json["warnings"] == ["queue 'default': 1 job ready and no worker serves it"]
+    status("queue 'default': 1 job ready and no worker serves it")
     assert "warning: queue 'default'" in relevo("status", "--name", app.name, url=server.url).out
-
-
-def test_jobs_whose_leases_expired_are_a_warning(server: Server, app: Relevo) -> None:
-    add_task(app).enqueue(1)
-    app.queue().take(1, lease=0.001)
-    result = relevo("status", "--name", app.name, "--json", url=server.url)
-    assert result.code == 1
-    assert "fell silent" in result.json["warnings"][0]
-
-
-def test_leased_job_without_a_registered_worker_is_fine(server: Server, app: Relevo) -> None:
-    add_task(app).enqueue(1)
-    app.queue().take(1, lease="1m")
-    assert relevo("status", "--name", app.name, url=server.url).code == 0
-
-
-def test_a_paused_queue_is_a_warning(server: Server, app: Relevo) -> None:
-    add_task(app).enqueue(1)
-    live_worker(app, "default")
+    (lease,) = app.queue().take(1, lease="1m")
+    status("")
+    lease.give_back()
     app.queue().pause()
-    result = relevo("status", "--name", app.name, "--json", url=server.url)
-    assert (result.code, result.json["queues"][0]["paused"]) == (1, True)
-    assert "paused" in result.json["warnings"][0]
+    status("paused")
     app.queue().resume()
+    app.queue().take(1, lease=0.001)
+    status("fell silent")
 
 
-def test_dead_letters_are_shown_without_a_warning(server: Server, app: Relevo) -> None:
-    bury(app, "no stock")
-    result = relevo("status", "--name", app.name, "--json", url=server.url)
-    assert (result.code, result.json["queues"][0]["dead"]) == (0, 1)
-
-
-def test_misspelt_app_is_a_warning(server: Server, app: Relevo) -> None:
-    result = relevo("status", "--name", app.name + "x", url=server.url)
-    assert result.code == 1
-    assert "nothing is known of app" in result.out
-
-
-@pytest.mark.parametrize(
-    "words", [("dead", "list"), ("dead", "groups"), ("dead", "runs"), ("limits",), ("schedules", "list"), ("workflow",)]
-)
-def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo, words: tuple[str, ...]) -> None:
+def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo) -> None:
     add_task(app).enqueue(7)
-    for name, code in ((app.name + "x", 1), (app.name, 0)):
-        result = relevo(*words, "--name", name, "--json", url=server.url)
-        assert (result.code, result.json) == (code, []), name
-        assert ("nothing is known of app" in result.err) == (code == 1), name
+    result = relevo("status", "--name", app.name + "x", url=server.url)
+    assert result.code == 1 and "nothing is known of app" in result.out
+    for words in ("dead list", "dead groups", "dead runs", "limits", "schedules list", "workflow"):
+        for name, code in ((app.name + "x", 1), (app.name, 0)):
+            result = relevo(*words.split(), "--name", name, "--json", url=server.url)
+            assert (result.code, result.json) == (code, []), (words, name)
+            assert ("nothing is known of app" in result.err) == (code == 1), (words, name)
     app.queue().clear()
 
 
 DOWN = [
     ["status", "--name", "x"], ["job", NO_SUCH_ID, "--name", "x"], ["dead", "list", "--name", "x"], ["doctor"],
-    ["services"], ["trace", "task_7"], ["task", "task_7"], ["cleanup", "task_7"], ["cleanup", "--orphans"],
-    ["workflow", "--name", "x"], ["workflow", NO_SUCH_ID, "--name", "x"], ["health", "--name", "x"],
+    ["services"], ["trace", "task_7"], ["cleanup", "--orphans"], ["workflow", "--name", "x"], ["health", "--name", "x"],
     ["purge", "--name", "x"],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", DOWN, ids=" ".join)
 def test_server_that_is_down_is_critical(words: list[str]) -> None:
-    """In text and JSON."""
     result = relevo(*words, "--json", url=NO_SERVER, RELEVO_CALL_TIMEOUT="100ms")
-    assert result.code == 2
-    assert result.json["error"] == "ServerUnavailable"
-    assert result.err.startswith("relevo: cannot connect to 127.0.0.1:1")
-    assert result.err.count("\n") == 1
+    assert (result.code, result.json["error"]) == (2, "ServerUnavailable")
+    assert result.err.startswith("relevo: cannot connect to 127.0.0.1:1") and result.err.count("\n") == 1
 
 
 def test_next_shows_due_jobs_in_the_order_they_will_start(server: Server, app: Relevo) -> None:
-    """ "next" only for due tasks."""
     charge = add_task(app)
     charge.using(delay="1h", priority=0).enqueue(1)
     charge.using(name="later").enqueue(2)
     charge.using(name="first", priority=0).enqueue(3)
     charge.using(name="overdue", delay=0.001, priority=50).enqueue(4)
     result = relevo("status", "--name", app.name, "--next", "5", "--json", url=server.url)
-    assert [(job["name"], job["priority"]) for job in result.json["next"]] == [
-        ("first", 0),
-        ("overdue", 50),
-        ("later", 100),
-    ]
-    result = relevo("status", "--name", app.name, "--next", "1", url=server.url)
-    assert "first" in result.out
-    assert "later" not in result.out
+    names = [(job["name"], job["priority"]) for job in result.json["next"]]
+    assert names == [("first", 0), ("overdue", 50), ("later", 100)]
+    shown = relevo("status", "--name", app.name, "--next", "1", url=server.url).out
+    assert "first" in shown and "later" not in shown
 
 
 def test_watching_refreshes_a_terminal_until_interrupted(server: Server, app: Relevo) -> None:
@@ -482,6 +384,9 @@ def test_job_is_shown_with_its_attempts(server: Server, app: Relevo) -> None:
     assert "attempt 1: retried by w1" in result.out
     assert "  card refused" in result.out
     assert "attempt 2: failed by w2" in result.out
+    info = relevo("job", job.id, "--name", app.name, "--json", "--logs", url=server.url).json
+    assert (info["state"], info["args"], info["kwargs"], info["logs"]) == ("dead", [7], {"cents": 990}, "")
+    assert {"id", "task", "queue", "priority", "enqueued_ms", "attempts", "reason", "result"} < set(info)
 
 
 def test_traceback_and_logs_of_a_failed_job_are_shown(server: Server, app: Relevo) -> None:
@@ -500,16 +405,7 @@ def test_traceback_and_logs_of_a_failed_job_are_shown(server: Server, app: Relev
     assert logs.startswith("charging 990 cents\n")
 
 
-def test_a_job_as_json_has_every_field_of_its_info(server: Server, app: Relevo) -> None:
-    job = add_task(app).enqueue(7, cents=990)
-    result = relevo("job", job.id, "--name", app.name, "--json", "--logs", url=server.url)
-    assert result.code == 0
-    assert (result.json["state"], result.json["args"], result.json["kwargs"]) == ("ready", [7], {"cents": 990})
-    assert result.json["logs"] == ""
-    assert {"id", "task", "queue", "priority", "enqueued_ms", "attempts", "reason", "result"} < set(result.json)
-
-
-@pytest.mark.parametrize("id", [NO_SUCH_ID, "nonsense", "*", "", "🦊"])
+@pytest.mark.parametrize("id", [NO_SUCH_ID, "*", "🦊"])
 def test_a_job_that_does_not_exist_is_not_found(server: Server, app: Relevo, id: str) -> None:
     result = relevo("job", id, "--name", app.name, "--json", url=server.url)
     assert (result.code, result.json["error"]) == (1, "UnknownJob")
@@ -519,18 +415,13 @@ def test_a_job_that_does_not_exist_is_not_found(server: Server, app: Relevo, id:
 def test_a_job_is_cancelled_once(server: Server, app: Relevo) -> None:
     job = add_task(app).enqueue(7)
     result = relevo("job", job.id, "--name", app.name, "--cancel", url=server.url)
-    assert result.code == 0
-    assert result.out.startswith("cancelled\n")
+    assert result.code == 0 and result.out.startswith("cancelled\n")
     result = relevo("job", job.id, "--name", app.name, "--cancel", "--json", url=server.url)
     assert (result.code, result.json["cancelled"], result.json["state"]) == (1, False, "cancelled")
-
-
-def test_a_running_job_is_asked_to_stop(server: Server, app: Relevo) -> None:
-    job = add_task(app).enqueue(7)
+    running = add_task(app).enqueue(8)
     app.queue().take(1, lease="1m")
-    result = relevo("job", job.id, "--name", app.name, "--cancel", url=server.url)
-    assert result.code == 0
-    assert result.out.startswith("its worker was asked to stop it\n")
+    result = relevo("job", running.id, "--name", app.name, "--cancel", url=server.url)
+    assert result.code == 0 and result.out.startswith("its worker was asked to stop it\n")
 
 
 def test_a_dead_job_is_run_again_and_a_waiting_one_is_not(server: Server, app: Relevo) -> None:
@@ -538,8 +429,7 @@ def test_a_dead_job_is_run_again_and_a_waiting_one_is_not(server: Server, app: R
     result = relevo("job", id, "--name", app.name, "--retry", "--json", url=server.url)
     assert (result.code, result.json["retried"], result.json["state"]) == (0, True, "ready")
     result = relevo("job", id, "--name", app.name, "--retry", url=server.url)
-    assert result.code == 1
-    assert result.out.startswith("not run again")
+    assert result.code == 1 and result.out.startswith("not run again")
 
 
 def test_control_characters_of_a_job_are_escaped(server: Server, app: Relevo) -> None:
@@ -555,7 +445,7 @@ def test_control_characters_of_a_job_are_escaped(server: Server, app: Relevo) ->
 # dead
 
 
-def test_dead_letters_are_listed_newest_first_and_filtered(server: Server, app: Relevo) -> None:
+def test_dead_letters_are_listed_newest_first_filtered_and_shown(server: Server, app: Relevo) -> None:
     first, second = bury(app, "no stock", "TimeoutError")
     (mail,) = bury(app, "no stock", queue="mails")
 
@@ -568,45 +458,16 @@ def test_dead_letters_are_listed_newest_first_and_filtered(server: Server, app: 
     assert listed("--queue", "mails") == [mail]
     assert listed("--error", "timeout") == [second]
     assert listed("--limit", "1") == [mail]
+    for words in (["list"], ["discard", "--all", "--yes"]):
+        result = relevo("dead", *words, "--queue", "mials", "--name", app.name, url=server.url)
+        assert (result.code, result.out) == (2, "") and "did you mean 'mails'?" in result.err
+    waiting = add_task(app).enqueue(8).id
+    assert "is dead: no stock" in relevo("dead", "show", first, "--name", app.name, url=server.url).out
+    result = relevo("dead", "show", waiting, "--name", app.name, url=server.url)
+    assert (result.code, result.out) == (1, "") and "is ready, not a dead letter" in result.err
     result = relevo("dead", "list", "--name", app.name, url=server.url)
     assert result.out.splitlines()[0].split() == ["ID", "QUEUE", "TASK", "ENDED", "REASON", "PERMANENT", "ERROR"]
     assert [line.split()[0] for line in result.out.splitlines()[1:]] == [mail, second, first]
-
-
-def test_misspelt_queue_of_dead_letters_is_refused(server: Server, app: Relevo) -> None:
-    bury(app, "no stock", queue="mails")
-    for words in (["list"], ["discard", "--all", "--yes"]):
-        result = relevo("dead", *words, "--queue", "mials", "--name", app.name, url=server.url)
-        assert (result.code, result.out) == (2, "")
-        assert "did you mean 'mails'?" in result.err
-
-
-def test_an_empty_list_of_dead_letters_is_fine(server: Server, app: Relevo) -> None:
-    add_task(app).enqueue(7)
-    app.queue().clear()
-    result = relevo("dead", "list", "--name", app.name, url=server.url)
-    assert (result.code, result.out) == (0, "no dead letters\n")
-
-
-def test_dead_show_shows_dead_letters_only(server: Server, app: Relevo) -> None:
-    (id,) = bury(app, "no stock")
-    waiting = add_task(app).enqueue(8).id
-    result = relevo("dead", "show", id, "--name", app.name, url=server.url)
-    assert result.code == 0
-    assert "is dead: no stock" in result.out
-    result = relevo("dead", "show", waiting, "--name", app.name, url=server.url)
-    assert (result.code, result.out) == (1, "")
-    assert "is ready, not a dead letter" in result.err
-
-
-def test_dead_letters_are_retried_by_id_and_unknown_ids_are_listed(server: Server, app: Relevo) -> None:
-    first, second = bury(app, "a", "b")
-    result = relevo("dead", "retry", first, first, NO_SUCH_ID, "--name", app.name, "--json", url=server.url)
-    assert (result.code, result.json) == (1, {"retried": 1, "left": [NO_SUCH_ID]})
-    assert [row.id for row in app.dead.list()] == [second]
-    result = relevo("dead", "retry", second, "--name", app.name, url=server.url)
-    assert (result.code, result.out) == (0, "retried 1 dead letter\n")
-    assert app.queue().stats().ready == 2
 
 
 def test_changing_all_dead_letters_needs_yes(server: Server, app: Relevo) -> None:
@@ -629,7 +490,7 @@ def test_all_dead_letters_that_match_are_discarded_and_counted(server: Server, a
     assert [row.id for row in app.dead.list()] == [kept]
 
 
-@pytest.mark.parametrize(("answer", "left", "code"), [("y\n", 0, 0), ("\n", 1, 1), ("no\n", 1, 1)])
+@pytest.mark.parametrize(("answer", "left", "code"), [("y\n", 0, 0), ("\n", 1, 1)])
 def test_on_a_terminal_the_operator_is_asked(server: Server, app: Relevo, answer: str, left: int, code: int) -> None:
     bury(app, "no stock")
     result = on_terminal("dead", "discard", "--all", "--name", app.name, url=server.url, typed=answer)
@@ -648,10 +509,8 @@ def test_colours_are_for_terminals_only(server: Server) -> None:
 
 
 def test_terminal_without_rich_gets_plain_text(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+    for name in {"rich", "rich.console", *(name for name in sys.modules if name.startswith("rich."))}:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
     seen = on_terminal("doctor", url=server.url).out
     assert "version" in seen and "\x1b" not in seen
 
@@ -659,9 +518,8 @@ def test_terminal_without_rich_gets_plain_text(server: Server, monkeypatch: pyte
 def test_a_terminal_without_utf8_does_not_end_a_command(server: Server, app_factory: AppFactory) -> None:
     app = app_factory()
     add_task(app).using(name="smörgås-🦊").enqueue(1)
-    result = relevo(
-        "status", "--name", app.name, "--next", "1", url=server.url, PYTHONIOENCODING="ascii", PYTHONUTF8="0"
-    )
+    words = ("status", "--name", app.name, "--next", "1")
+    result = relevo(*words, url=server.url, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.code == 1
     assert "sm\\xf6rg\\xe5s-\\U0001f98a" in result.out
 
@@ -672,27 +530,21 @@ def test_a_terminal_without_utf8_does_not_end_a_command(server: Server, app_fact
 def test_the_embedded_server_is_started_described_and_stopped(tmp_path: Path) -> None:
     try:
         result = relevo("server", "status", cwd=tmp_path)
-        assert result.code == 1
-        assert result.out.startswith("not running\n")
+        assert result.code == 1 and result.out.startswith("not running\n")
         assert list(tmp_path.iterdir()) == []
 
         result = relevo("server", "start", "--idle", "60", "--json", cwd=tmp_path)
         assert (result.code, result.json["started"], result.json["running"]) == (0, True, True)
         again = relevo("server", "start", cwd=tmp_path)
-        assert again.code == 0
-        assert again.out.startswith("it was running already\n")
+        assert again.code == 0 and again.out.startswith("it was running already\n")
 
         status = relevo("server", "status", "--json", cwd=tmp_path).json
-        assert (status["pid"], status["aof"], status["data_dir"]) == (
-            result.json["pid"],
-            True,
-            str(tmp_path / ".relevo"),
-        )
+        assert (status["pid"], status["aof"]) == (result.json["pid"], True)
+        assert status["data_dir"] == str(tmp_path / ".relevo")
         assert relevo("doctor", cwd=tmp_path).code == 0
 
         result = relevo("server", "stop", cwd=tmp_path)
-        assert result.code == 0
-        assert result.out.startswith("stopped")
+        assert result.code == 0 and result.out.startswith("stopped")
         result = relevo("server", "stop", "--json", cwd=tmp_path)
         assert (result.code, result.json["stopped"]) == (0, False)
     finally:
@@ -703,9 +555,8 @@ def test_embedded_server_beside_a_configured_url_prints_a_note(tmp_path: Path) -
     """The other server's password is not in the output."""
     data = tmp_path / "data"
     try:
-        result = relevo(
-            "server", "start", "--idle", "60", "--data-dir", str(data), url="redis://:s3cret@db:6379/0", cwd=tmp_path
-        )
+        words = ("server", "start", "--idle", "60", "--data-dir", str(data))
+        result = relevo(*words, url="redis://:s3cret@db:6379/0", cwd=tmp_path)
         assert result.code == 0
         assert "redis://:***@db:6379/0" in result.out
         assert "s3cret" not in result.out

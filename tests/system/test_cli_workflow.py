@@ -38,19 +38,11 @@ class Tasks(NamedTuple):
 
 @pytest.fixture
 def tasks(app: Relevo) -> Tasks:
-    @app.task(name="shop.size")
-    def size(page: str) -> int:
-        return len(page)
-
     @app.task(name="shop.parse", retries=0)
     def parse(page: str) -> int:
         if page.startswith("bad"):
             raise ValueError(f"no table in {page}")
         return len(page)
-
-    @app.task(name="shop.total", queue="reports")
-    def total(sizes: list[int]) -> int:
-        return sum(sizes)
 
     @app.task(name="shop.more")
     async def more(n: int) -> int:
@@ -58,9 +50,9 @@ def tasks(app: Relevo) -> Tasks:
             await (await app.aworkflow()).aadd(more.s(0), more.s(n - 1))
         return n
 
-    @app.task(name="shop.mail")
-    def mail(text: str) -> None: ...
-
+    size = app.task(name="shop.size")(lambda page: len(page))
+    total = app.task(name="shop.total", queue="reports")(lambda sizes: sum(sizes))
+    mail = app.task(name="shop.mail")(lambda text: None)
     return Tasks(size, parse, total, more, mail)
 
 
@@ -85,7 +77,7 @@ def tree_of(seen: Output) -> list[str]:
 # The command line
 
 
-@pytest.mark.parametrize("id", [NO_SUCH_ID, "nonsense", "*", "", "🦊", "-" * 3000])
+@pytest.mark.parametrize("id", [NO_SUCH_ID, "*", "-" * 3000])
 def test_a_workflow_that_does_not_exist_is_not_found(server: Server, app: Relevo, id: str) -> None:
     seen = relevo("workflow", "--name", app.name, "--json", "--", id, url=server.url)
     assert (seen.code, seen.json["error"]) == (1, "UnknownJob")
@@ -97,11 +89,9 @@ def test_id_of_a_job_given_for_a_workflow_is_explained(server: Server, app: Rele
     member = flow.info().members[0].id
     alone = tasks.size.enqueue("c").id
     seen = relevo("workflow", member, "--name", app.name, url=server.url)
-    assert (seen.code, seen.out) == (1, "")
-    assert f"`relevo workflow {flow.id}` shows its workflow" in seen.err
+    assert (seen.code, seen.out) == (1, "") and f"`relevo workflow {flow.id}` shows its workflow" in seen.err
     seen = relevo("workflow", alone, "--name", app.name, url=server.url)
-    assert (seen.code, seen.out) == (1, "")
-    assert f"`relevo job {alone}` shows it" in seen.err
+    assert (seen.code, seen.out) == (1, "") and f"`relevo job {alone}` shows it" in seen.err
     for _ in range(2):  # while it lives, and when it has ended
         seen = relevo("job", flow.id, "--name", app.name, url=server.url)
         assert (seen.code, seen.out) == (1, "")
@@ -141,18 +131,7 @@ def test_a_workflow_is_shown_as_a_tree_of_its_shape(server: Server, app: Relevo,
         assert re.search(rf"✓ done  shop\.\w+ +{one.id}  \d\d:\d\d:\d\d(–\d\d:\d\d:\d\d)?, \d", seen.out)
 
 
-def test_a_running_member_says_since_when(server: Server, app: Relevo, tasks: Tasks) -> None:
-    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
-    app.queue().take(1, worker="w1", lease="1m")
-    seen = shown(server, app, flow)
-    assert "group of 2: 1 running, 1 ready\n" in seen.out
-    assert re.search(r"▶ running  shop\.size  \w{20}  since \d\d:\d\d:\d\d, \d+s\n", seen.out)
-
-
-def test_late_members_gathering_jobs_and_callbacks_have_their_own_places(
-    server: Server, app: Relevo, tasks: Tasks
-) -> None:
-    """Jobs that only gather results are counted, and not drawn."""
+def test_late_members_gathering_jobs_and_callbacks_are_drawn_apart(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = (group(tasks.more.s(1), tasks.size.s("a")) | group(tasks.total.s(), tasks.total.s())).on_success(
         tasks.mail.s("well")
     )
@@ -179,10 +158,8 @@ def test_late_members_gathering_jobs_and_callbacks_have_their_own_places(
 def test_members_without_any_record_keep_their_place(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.parse.s("b"), tasks.size.s("c")).enqueue()
     ids = [one.id for one in flow.info().members]
-    keys = app.keys_of("default")
-    server.command("HDEL", keys.key("jobs"), ids[1])
-    server.command("ZREM", keys.key("ready"), ids[1])
-    server.command("HDEL", keys.key("waiters"), ids[1])
+    for verb, key in (("HDEL", "jobs"), ("ZREM", "ready"), ("HDEL", "waiters")):
+        server.command(verb, app.keys_of("default").key(key), ids[1])
     assert shown(server, app, flow, "--cancel").code == 0
     seen = shown(server, app, flow)
     assert "– workflow" in seen.out
@@ -192,23 +169,18 @@ def test_members_without_any_record_keep_their_place(server: Server, app: Relevo
         assert f"– cancelled  shop.{task}  {id}  ended " in line
 
 
-def test_control_characters_of_a_job_are_escaped(server: Server, app: Relevo, tasks: Tasks) -> None:
-    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
-    (lease,) = app.queue().take(1)
-    assert lease.bury("\x1b[2J\nsecond line [bold red]x[/] \u202e")
-    seen = shown(server, app, flow)
-    assert "  \\x1b[2J second line [bold red]x[/] \\u202e\n" in seen.out
-    assert not {"\x1b", "\u202e"} & set(seen.out)
-
-
-def test_a_terminal_without_utf8_gets_letters(server: Server, app: Relevo, tasks: Tasks) -> None:
-    flow = group(tasks.size.s("a"), tasks.parse.s("bad")).then(tasks.total.s()).enqueue()
-    drained(app)
+def test_a_terminal_without_utf8_gets_letters_and_control_characters_are_escaped(
+    server: Server, app: Relevo, tasks: Tasks
+) -> None:
+    flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
+    good, bad = app.queue().take(2)
+    assert good.done(1) and bad.bury("\x1b[2J\nsecond line [bold red]x[/] \u202e")
     seen = shown(server, app, flow, encoding="ascii")
     assert seen.out.isascii()
-    assert "\\u" not in seen.out
     assert "\n|   +-- + done  shop.size" in seen.out
-    assert "\n|   `-- x dead  shop.parse" in seen.out
+    assert "\n|   `-- x dead  shop.size" in seen.out
+    assert "  \\x1b[2J second line [bold red]x[/] \\u202e\n" in seen.out
+    assert not {"\x1b", "\u202e"} & set(shown(server, app, flow).out)
 
 
 # Many members
@@ -240,7 +212,9 @@ def test_many_members_are_counted_and_only_some_drawn(server: Server, app: Relev
 def test_states_of_many_living_members_are_all_known(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a") for _ in range(2000)).then(tasks.total.s()).enqueue()
     app.queue().take(3, lease="1m")
-    lines = tree_of(shown(server, app, flow))
+    seen = shown(server, app, flow)
+    assert re.search(r"▶ running  shop\.size  \w{20}  since \d\d:\d\d:\d\d, \d+s\n", seen.out)
+    lines = tree_of(seen)
     assert lines[1] == "├── group of 2,000: 3 running, 1,997 ready"
     assert [line[8:17] for line in lines[2:7]] == ["▶ running"] * 3 + ["○ ready  "] * 2
     flow.cancel()
@@ -261,8 +235,7 @@ def test_a_tree_has_room_on_a_screen_however_it_branches() -> None:
     cube = {
         "group": [{"group": [{"group": [f"{n}-{n + 19}"]} for n in range(m, m + 400, 20)]} for m in range(0, 8000, 400)]
     }
-    states = [State.DONE] * 8000
-    states[7999] = State.DEAD
+    states = [*[State.DONE] * 7999, State.DEAD]
     (tree,) = forest(info_of(cube, states))
     assert ROOM // 2 <= lines_of(tree) <= ROOM
     (tree,) = forest(info_of(cube, states), None)
@@ -271,19 +244,16 @@ def test_a_tree_has_room_on_a_screen_however_it_branches() -> None:
     (tree,) = forest(info_of(twenty_chords, [State.DONE] * 2020))
     assert len(tree.branches) == 40
     assert lines_of(tree) <= ROOM
-
-
-def test_a_small_branch_leaves_its_room_to_a_large_one() -> None:
     (tree,) = forest(info_of({"chain": [{"group": ["0-49"]}, {"group": ["50-51"]}]}, [State.DONE] * 52))
-    assert [len(branch.branches) for branch in tree.branches] == [50, 2]
+    assert [len(branch.branches) for branch in tree.branches] == [50, 2], (
+        "a small branch leaves its room to a large one"
+    )
 
 
 @pytest.mark.parametrize(
     ("done", "failed", "open", "drawn"),
     [
         (0, 0, 3, "░" * 20),
-        (3, 0, 0, "█" * 20),
-        (0, 2, 1, "▒" * 14 + "░" * 6),
         (1, 9999, 0, "█" + "▒" * 19),
         (9998, 1, 1, "█" * 18 + "▒░"),
         (1, 1, 1, "█" * 8 + "▒" * 6 + "░" * 6),
@@ -305,77 +275,49 @@ def test_a_workflow_as_json_has_every_field_of_its_info(server: Server, app: Rel
     assert set(seen.json) == {
         "id", "queue", "state", "progress", "began_ms", "ended_ms", "shape", "members", "callbacks",
     }  # fmt: skip
-    assert (seen.json["state"], seen.json["progress"]) == ("dead", {"total": 3, "done": 1, "failed": 2, "open": 0})
-    assert seen.json["shape"] == {"chain": [{"group": ["0-1"]}, 2]}
-    done, dead, cancelled = seen.json["members"]
+    done, dead, _ = seen.json["members"]
     assert set(done) == {
         "id", "queue", "task", "state", "joined", "started_ms", "ended_ms", "reason", "error",
     }  # fmt: skip
-    assert (dead["reason"], dead["error"]) == ("retries_exhausted", "ValueError: no table in bad")
-    assert (cancelled["queue"], cancelled["reason"]) == ("reports", "dependency_failed")
-    ((kind, callback),) = seen.json["callbacks"]
-    assert (kind, callback["task"], callback["state"]) == ("on_failure", "shop.mail", "done")
+    assert (dead["state"], dead["error"]) == ("dead", "ValueError: no table in bad")
 
 
 # Deeds
 
 
-def test_failed_part_of_a_workflow_is_run_again(server: Server, app: Relevo) -> None:
-    mended = False
-
-    @app.task(retries=0)
-    def parse(page: str) -> int:
-        if page == "bad" and not mended:
-            raise ValueError("no table")
-        return len(page)
-
-    @app.task
-    def total(sizes: list[int]) -> int:
-        return sum(sizes)
-
-    flow = group(parse.s("good"), parse.s("bad")).then(total.s()).enqueue()
+def test_failed_part_of_a_workflow_is_run_again(server: Server, app: Relevo, tasks: Tasks) -> None:
+    flow = group(tasks.size.s("good"), tasks.size.s("bad")).then(tasks.total.using(queue="default").s()).enqueue()
     early = shown(server, app, flow, "--retry")
     assert early.code == 1
     assert early.out.startswith("nothing to run again: only dead, cancelled or expired jobs can be\n")
-    drained(app)
+    good, bad = app.queue().take(2)
+    assert good.done(4) and bad.bury("no table")
     seen = shown(server, app, flow)
     assert seen.code == 0, "the command did what was asked"
     assert seen.out.startswith(f"✗ workflow {flow.id} is dead\n")
-    assert "  retries_exhausted: ValueError: no table\n" in seen.out
     assert shown(server, app, flow, "--watch").code == 1, "the exit code of watching is that of the workflow"
-
-    mended = True
     seen = shown(server, app, flow, "--retry")
     assert seen.code == 0
     assert seen.out.startswith(f"1 job will run again, and what waits for it\n\n▶ workflow {flow.id} is running\n")
     drained(app)
     assert shown(server, app, flow, "--watch").code == 0
-    assert shown(server, app, flow, "--json").json["progress"]["done"] == 3
     assert flow.result(timeout=PATIENCE) == 7
 
 
 def test_a_workflow_is_cancelled_once(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
     seen = shown(server, app, flow, "--cancel")
-    assert seen.code == 0
-    assert seen.out.startswith(f"cancelled 3 jobs\n\n– workflow {flow.id} is cancelled\n")
+    assert seen.code == 0 and seen.out.startswith(f"cancelled 3 jobs\n\n– workflow {flow.id} is cancelled\n")
     seen = shown(server, app, flow, "--cancel")
-    assert seen.code == 1
-    assert seen.out.startswith("nothing to cancel: it has ended\n")
+    assert seen.code == 1 and seen.out.startswith("nothing to cancel: it has ended\n")
     seen = shown(server, app, flow, "--cancel", "--json")
     assert (seen.code, seen.json["cancelled"], seen.json["state"]) == (1, 0, "cancelled")
     seen = shown(server, app, flow, "--retry", "--json")
     assert (seen.code, seen.json["retried"], seen.json["state"]) == (0, 3, "running")
-    assert shown(server, app, flow, "--cancel", "--json").json["cancelled"] == 3
-
-
-def test_a_running_member_is_asked_to_stop(server: Server, app: Relevo, tasks: Tasks) -> None:
-    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
     app.queue().take(1, lease="1m")
     seen = shown(server, app, flow, "--cancel")
-    assert seen.code == 0
-    assert seen.out.startswith("cancelled 2 jobs; workers were asked to stop those that run\n")
-    assert app.workflow(flow.id).status() is State.RUNNING
+    assert seen.out.startswith("cancelled 3 jobs; workers were asked to stop those that run\n")
+    assert flow.status() is State.RUNNING
 
 
 # Watching
@@ -383,13 +325,8 @@ def test_a_running_member_is_asked_to_stop(server: Server, app: Relevo, tasks: T
 
 def test_watching_in_a_pipe_prints_each_change_and_the_end(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
-    started = subprocess.Popen(
-        command("workflow", flow.id, "--name", app.name, "--watch", "0.1"),
-        env=environment(server.url),
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
+    words, env = command("workflow", flow.id, "--name", app.name, "--watch", "0.1"), environment(server.url)
+    started = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     assert started.stdout
     with started.stdout as out:
         assert out.readline()[8:] == "  running    0 of 2 jobs ended: 2 open\n"
@@ -403,23 +340,19 @@ def test_watching_in_a_pipe_prints_each_change_and_the_end(server: Server, app: 
     assert started.wait(PATIENCE) == 0
 
 
-def test_watching_refreshes_a_terminal_until_the_workflow_ends(server: Server, app: Relevo, tasks: Tasks) -> None:
+@pytest.mark.parametrize("how", [None, signal.SIGINT])
+def test_watching_refreshes_a_terminal_until_the_workflow_ends_or_it_is_interrupted(
+    server: Server, app: Relevo, tasks: Tasks, how: signal.Signals | None
+) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
     with Terminal("workflow", flow.id, "--name", app.name, "--watch", "0.1", url=server.url) as terminal:
         terminal.shows("2 ready")
-        drained(app)
-        assert terminal.ends() == 0
-        assert terminal.lines[-1].lstrip().startswith("└── ✓ done")
-        assert "\x1b[?25h" in terminal.seen  # the cursor is back
-
-
-def test_watching_ends_with_an_interruption(server: Server, app: Relevo, tasks: Tasks) -> None:
-    flow = group(tasks.size.s("a"), tasks.size.s("b")).enqueue()
-    with Terminal("workflow", flow.id, "--name", app.name, "--watch", "0.1", url=server.url) as terminal:
-        terminal.shows("2 ready")
-        assert terminal.ends(signal.SIGINT) == 130
+        if how is None:
+            drained(app)
+        assert terminal.ends(how) == (130 if how else 0)
+        assert how or terminal.lines[-1].lstrip().startswith("└── ✓ done")
         assert "Traceback" not in terminal.seen
-        assert "\x1b[?25h" in terminal.seen
+        assert "\x1b[?25h" in terminal.seen, "the cursor is back"
     flow.cancel()
 
 
@@ -463,12 +396,14 @@ def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Re
         assert seen.code == 0
         return [row["id"] for row in seen.json]
 
+    seen = relevo("workflow", "--name", app.name, "--queue", "defualt", url=server.url)
+    assert (seen.code, seen.out) == (2, "") and "did you mean 'default'?" in seen.err
     assert listed() == [third.id, second.id, first.id]
     assert listed("--limit", "2") == [third.id, second.id]
     assert listed("--queue", "reports") == [second.id]
-    seen = relevo("workflow", "--name", app.name, "--json", url=server.url).json
-    assert set(seen[0]) == {"id", "queue", "state", "progress", "began_ms", "ended_ms"}
-    assert seen[1]["progress"] == {"total": 2, "done": 1, "failed": 0, "open": 1}
+    rows = relevo("workflow", "--name", app.name, "--json", url=server.url).json
+    assert set(rows[0]) == {"id", "queue", "state", "progress", "began_ms", "ended_ms"}
+    assert rows[1]["progress"] == {"total": 2, "done": 1, "failed": 0, "open": 1}
     rows = [line.split() for line in relevo("workflow", "--name", app.name, url=server.url).out.splitlines()]
     assert rows[0] == ["ID", "QUEUE", "STATE", "ENDED", "FAILED", "BEGAN", "TOOK"]
     assert [row[:5] for row in rows[1:]] == [
@@ -477,16 +412,6 @@ def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Re
         [first.id, "default", "done", "2/2", "0"],
     ]
     second.cancel()
-
-
-def test_an_app_without_workflows_has_an_empty_list(server: Server, app: Relevo, tasks: Tasks) -> None:
-    tasks.size.enqueue("a")
-    seen = relevo("workflow", "--name", app.name, url=server.url)
-    assert (seen.code, seen.out) == (0, "no workflows\n")
-    assert relevo("workflow", "--name", app.name, "--json", url=server.url).json == []
-    seen = relevo("workflow", "--name", app.name, "--queue", "defualt", url=server.url)
-    assert (seen.code, seen.out) == (2, "")
-    assert "did you mean 'default'?" in seen.err
 
 
 def test_list_reads_few_workflows(server: Server, app: Relevo, tasks: Tasks) -> None:
@@ -530,16 +455,11 @@ def test_waiting_jobs_are_shown_by_status_and_job(server: Server, app: Relevo, t
     rows = [line.split() for line in seen.out.splitlines()]
     assert ["QUEUE", "READY", "SCHEDULED", "WAITING", "RUNNING", "DONE", "DEAD", "IDLE", "NEXT", "DUE"] in rows
     assert ["reports", "0", "0", "1", "0", "0", "0", "0", "-"] in rows
-    queues = relevo("status", "--name", app.name, "--json", url=server.url).json["queues"]
-    assert {queue["name"]: queue["waiting"] for queue in queues} == {"default": 0, "reports": 1}
-
     seen = relevo("job", last, "--name", app.name, url=server.url)
     assert seen.out.startswith(f"job {last} is waiting\n")
     rows = [line.split() for line in seen.out.splitlines()]
     assert ["workflow", flow.id] in rows
     assert ["waits", "for", "2", "jobs", "to", "end"] in rows
-    seen = relevo("job", last, "--name", app.name, "--json", url=server.url).json
-    assert (seen["state"], seen["waits_for"], seen["workflow"]) == ("waiting", 2, flow.id)
-    alone = tasks.size.enqueue("c").id
-    assert "waits for" not in relevo("job", alone, "--name", app.name, url=server.url).out
+    info = relevo("job", last, "--name", app.name, "--json", url=server.url).json
+    assert (info["state"], info["waits_for"], info["workflow"]) == ("waiting", 2, flow.id)
     flow.cancel()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import asyncio
 import importlib
 import inspect
 import io
@@ -19,13 +18,14 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
 
-from relevo import Backoff, Priority, Relevo, State, errors
+from relevo import Backoff, Priority, State, errors
 from relevo.cli import worker as worker_command
 from relevo.cli.main import COMMANDS, build_parser
 from relevo.model import options
@@ -33,7 +33,6 @@ from relevo.model.health_limits import Limits, limits_of, read_limits
 from relevo.settings import Settings
 from relevo.store import checks, scripts
 from relevo.store.keys import QUEUE_KEYS
-from relevo.worker import Worker
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
@@ -70,13 +69,8 @@ def examples(page: Path) -> Iterator[Example]:
     starts = [one.start() for one in found] + [len(text)]
     for one, end in zip(found, starts[1:], strict=True):
         shown = _OUTPUT.search(text, one.end(), end)
-        yield Example(
-            page,
-            text.count("\n", 0, one.start("code")) + 1,
-            one["how"] or "worker",
-            one["code"],
-            shown["text"] if shown else None,
-        )
+        line = text.count("\n", 0, one.start("code")) + 1
+        yield Example(page, line, one["how"] or "worker", one["code"], shown["text"] if shown else None)
 
 
 EXAMPLES = [one for page in PAGES for one in examples(page)]
@@ -117,28 +111,6 @@ class OwnOutput(io.StringIO):
         return super().write(text) if threading.current_thread() is self._thread else len(text)
 
 
-class Helper:
-    """A worker beside the example, in a thread with a loop of its own."""
-
-    def __init__(self, app: Relevo) -> None:
-        self._app = app
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._work()))
-        self._thread.start()
-        assert self._ready.wait(PATIENCE)
-
-    async def _work(self) -> None:
-        self._loop, self._worker = asyncio.get_running_loop(), Worker(self._app)
-        self._ready.set()
-        await self._worker.run()
-        await self._app.aclose()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._worker.stop)
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "the worker does not stop"
-
-
 def is_definition(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Assign):
         return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) == "Relevo"
@@ -150,19 +122,16 @@ def run(example: Example) -> None:
     body = ast.parse("\n" * (example.line - 1) + example.code).body
     start = next((index for index, one in enumerate(body) if not is_definition(one)), len(body))
     space: dict[str, Any] = {"__name__": "shop"}
-    helper = None
 
     def perform(part: list[ast.stmt]) -> None:
         exec(compile(ast.Module(part, []), str(example.page), "exec", dont_inherit=True), space)
 
+    perform(body[:start])
+    has_worker = example.how == "worker" and "app" in space
     try:
-        perform(body[:start])
-        if example.how == "worker" and "app" in space:
-            helper = Helper(space["app"])
-        perform(body[start:])
+        with working(space["app"]) if has_worker else nullcontext():
+            perform(body[start:])
     finally:
-        if helper is not None:
-            helper.stop()
         if "app" in space:
             space["app"].close()
 
@@ -231,16 +200,8 @@ def script(example: Example, variables: dict[str, str], folder: Path) -> subproc
 
 def test_pages_have_examples_that_run() -> None:
     """Else a changed marker would leave nothing to test."""
-    assert {one.page.name for one in EXAMPLES} >= {
-        "README.md",
-        "errors.md",
-        "health.md",
-        "jobs.md",
-        "queues.md",
-        "settings.md",
-        "tasks.md",
-        "workers.md",
-    }
+    pages = {f"{name}.md" for name in ["README", "errors", "health", "jobs", "queues", "settings", "tasks", "workers"]}
+    assert {one.page.name for one in EXAMPLES} >= pages
 
 
 # Tables

@@ -48,9 +48,8 @@ def test_good_server_passes_every_check(engine: str, tmp_path: Path) -> None:
         assert seen.json["server"] == f"127.0.0.1:{server.port}"
         assert set(seen.json) == {"server", "level", "checks"}
         assert set(checks["version"]) == {"name", "level", "found", "what_to_do"}
-        text = relevo("doctor", url=server.url)
-        assert text.code == 0
-        assert text.err == ""
+        text = relevo("doctor", "--name", "shop", url=server.url)  # an app may be named, and is not needed
+        assert (text.code, text.err) == (0, "")
         assert [line.split()[:2] for line in text.out.splitlines()[2:]] == [["ok", name] for name in checks]
 
 
@@ -74,15 +73,6 @@ def test_an_evicting_server_is_critical(engine: str, tmp_path: Path) -> None:
         seen, checks = examined(server)
         assert seen.code == 2
         assert (checks["evicted"]["level"], checks["memory"]["level"]) == ("critical", "warning")
-
-
-def test_a_nearly_full_server_is_a_warning(engine: str, tmp_path: Path) -> None:
-    with Server(engine, directory=tmp_path, config=FIT) as server:
-        server.command("SET", "key", "x" * 20_000_000)
-        used = int(server.command("INFO", "memory")["used_memory"])
-        server.command("CONFIG", "SET", "maxmemory", str(used * 104 // 100))
-        seen, checks = examined(server)
-        assert (seen.code, ill(checks)) == (1, {"memory": "warning"})
 
 
 def test_server_near_its_limit_of_connections_is_a_warning(engine: str, tmp_path: Path) -> None:
@@ -161,8 +151,3 @@ def test_facts_hold_no_password(engine: str, tmp_path: Path) -> None:
     assert facts.config["requirepass"] == "set"
     assert "s3cret" not in repr(facts)
     assert len(facts.round_trips_ms) == 20
-
-
-@pytest.mark.parametrize("words", [[], ["--name", "shop"]])
-def test_doctor_needs_no_app(server: Server, words: list[str]) -> None:
-    assert relevo("doctor", *words, url=server.url).out.startswith(f"server 127.0.0.1:{server.port}\n")

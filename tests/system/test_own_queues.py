@@ -60,16 +60,19 @@ def shop(bus_factory: AppFactory, other: Relevo) -> Relevo:
     return app
 
 
-def test_services_of_other_apps_are_not_the_apps_own(shop: Relevo, other: Relevo) -> None:
-    assert shop.queues() == ["default"]
-    assert PAY in other.queues()
+def test_queues_pauses_and_metrics_are_those_of_the_apps_own_services(shop: Relevo, other: Relevo) -> None:
+    assert shop.queues() == ["default"] and PAY in other.queues()
+    assert PAY.encode() not in metrics.exposition(shop)
+    assert f'queue="{PAY}"'.encode() in metrics.exposition(other)
+    other.queue(PAY).pause(group="acme")
+    assert ([one.queue for one in other.pauses()], shop.pauses()) == ([PAY], [])
+    assert shop.pause(group="acme") == shop.resume(group="acme") == ["default"]
+    assert other.queue(PAY).resume(group="acme")
 
 
 def test_operations_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:
-    other.queue(PAY).pause()
     assert [one.queue for one in shop.dead.list()] == ["default"]
     assert sum(one.count for one in shop.dead.groups()) == 1
-    assert shop.pauses() == []
     assert shop.dead.retry(all=True) == 1
     drained(shop)
     assert shop.dead.discard(all=True) == 1
@@ -79,12 +82,10 @@ def test_operations_on_all_dead_letters_leave_those_of_other_apps(server: Server
     assert other.dead.discard(all=True) == 1
     assert shop.dead.restore(all=True) == 0
     assert other.dead.restore(all=True) == 1
-    seen = relevo(
-        *("dead", "discard", "--all", "--yes", "--name", "shop"), url=server.url, RELEVO_PREFIX=shop.settings.prefix
-    )
+    words = ("dead", "discard", "--all", "--yes", "--name", "shop")
+    seen = relevo(*words, url=server.url, RELEVO_PREFIX=shop.settings.prefix)
     assert (seen.code, shop.dead.list()) == (0, [])
     assert [one.queue for one in other.dead.list()] == [PAY]
-    other.queue(PAY).resume()
 
 
 def test_queue_of_another_app_is_reached_by_name(server: Server, shop: Relevo, other: Relevo) -> None:
@@ -96,8 +97,11 @@ def test_queue_of_another_app_is_reached_by_name(server: Server, shop: Relevo, o
     assert other.dead.list() == []
 
 
-def test_dead_letters_of_another_app_are_reached_by_id(shop: Relevo, other: Relevo) -> None:
+def test_jobs_and_dead_letters_of_another_app_are_reached_by_id(shop: Relevo, other: Relevo) -> None:
     ids = [one.id for one in (*shop.dead.list(), *other.dead.list())]
+    assert shop.job(ids[1]).queue == PAY
+    with pytest.raises(UnknownJob, match="on any of"):
+        shop.job(shop.new_id())
     assert shop.dead.discard(ids=ids) == 2
     assert shop.dead.restore(ids=ids) == 2
     assert shop.dead.retry(ids=ids) == 2
@@ -138,27 +142,6 @@ async def test_queues_of_a_broadcast_are_listed_by_the_name_that_they_share(
     on_list = server.command("ZRANGE", monitor.keys.queues, 0, -1)
     assert sorted(on_list) == [b"default", SOLD.encode()]
     await monitor.aclose()
-
-
-def test_pauses_of_services_are_listed_and_a_tenant_is_paused_in_own_queues_only(shop: Relevo, other: Relevo) -> None:
-    other.queue(PAY).pause(group="acme")
-    assert [one.queue for one in other.pauses()] == [PAY]
-    assert shop.pauses() == []
-    assert shop.pause(group="acme") == ["default"]
-    assert shop.resume(group="acme") == ["default"]
-    assert other.queue(PAY).resume(group="acme")
-
-
-def test_a_job_is_found_by_its_id_also_in_the_services_of_others(shop: Relevo, other: Relevo) -> None:
-    (dead,) = other.dead.list()
-    assert shop.job(dead.id).queue == PAY
-    with pytest.raises(UnknownJob, match="on any of"):
-        shop.job(shop.new_id())
-
-
-def test_metrics_have_the_apps_own_services_only(shop: Relevo, other: Relevo) -> None:
-    assert PAY.encode() not in metrics.exposition(shop)
-    assert f'queue="{PAY}"'.encode() in metrics.exposition(other)
 
 
 # names of queues without recent use

@@ -77,7 +77,7 @@ class Traffic:
         self.times, self.random = times, random.Random(seed)
         self.app = app = times.another(purge_ages=ages, result_ttl="1d")
         app.new_id = ShiftedIds(times.now_ms)
-        self.task = app.task(name="work")(_work)
+        self.task = app.task(name="work")(lambda n: n)
         self.queue, self.keys = app.queue(), app.keys_of("default")
         self.pool: Pool = app.pool("vms")
         self.leases: list[Lease] = []
@@ -90,9 +90,6 @@ class Traffic:
         self.entities: list[str] = []
         self.happened = 0
         self.is_served = True
-
-    def now_ms(self) -> int:
-        return self.times.now_ms()
 
     # what happens between the steps of a purge
     def anything(self) -> None:
@@ -143,15 +140,9 @@ class Traffic:
     def settle(self) -> None:
         if self.leases:
             lease = self.leases.pop(self.random.randrange(len(self.leases)))
-            match self.random.randrange(4):
-                case 0:
-                    lease.retry(delay=self.random.randint(0, 60) * 60)
-                case 1:
-                    lease.give_back()
-                case 2:
-                    lease.bury("broken")
-                case _:
-                    lease.renew()
+            delay = self.random.randint(0, 60) * 60
+            acts = [lambda: lease.retry(delay=delay), lease.give_back, lambda: lease.bury("broken"), lease.renew]
+            self.random.choice(acts)()
 
     def cancel(self) -> None:
         for id in self.random.sample(self.jobs, min(2, len(self.jobs))):
@@ -199,6 +190,12 @@ class Traffic:
                 self.claim()
                 self.settle()
 
+    def end(self) -> None:
+        """Leave nothing that lives."""
+        self.queue.clear()
+        for lease in self.leases:
+            lease.done()
+
     # what is so
     def places(self) -> dict[str, Place]:
         """Where every job is."""
@@ -239,10 +236,6 @@ class Traffic:
         return now_ms - since >= limit_ms - SLACK_MS
 
 
-def _work(n: int) -> int:
-    return n
-
-
 @pytest.fixture
 def times(server: Server, app_factory: AppFactory) -> Times:
     return Times(server, app_factory)
@@ -252,7 +245,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
     """Make one step of a purge, and look that it touched nothing but what it may."""
     name = step.script.name if isinstance(step, Call) and step.script else ""
     if name in ("purge", "recover"):
-        before, now_ms = traffic.places(), traffic.now_ms()
+        before, now_ms = traffic.places(), traffic.times.now_ms()
         answer = traffic.app.run(step)
         after = traffic.places()
         for id in before.keys() | after.keys():
@@ -262,7 +255,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
                 assert not is_gone or before[id].state == "done", "only what is done is removed"
         return answer
     if name in ("shift", "expel", "oust", "lapse"):
-        then, now_ms = traffic.entity_places(), traffic.now_ms()
+        then, now_ms = traffic.entity_places(), traffic.times.now_ms()
         answer = traffic.app.run(step)
         later = traffic.entity_places()
         for id in then.keys() | later.keys():
@@ -305,14 +298,11 @@ def test_purge_between_everything_else_removes_nothing_wrongly(times: Times, see
             answers[which] = checked(traffic, step)
     lease_ids = {lease.id for lease in traffic.leases}
     assert {id for id, place in traffic.places().items() if place.state == "running"} <= lease_ids | traffic.handed_out
-    app.queue().clear()
-    for lease in traffic.leases:
-        lease.done()
+    traffic.end()
 
 
 @pytest.mark.parametrize("seed", range(10, 10 + SEEDS))
 def test_dry_run_after_any_traffic_lists_what_a_live_run_does(times: Times, seed: int) -> None:
-    """On the same data."""
     traffic = Traffic(times, seed)
     app = traffic.app
     found = 0
@@ -323,12 +313,12 @@ def test_dry_run_after_any_traffic_lists_what_a_live_run_does(times: Times, seed
         dry = app.purge(dry_run=True)
         assert (traffic.places(), traffic.entity_places()) == before
         done = app.purge(dry_run=False)
-        assert [(one.kind, one.id, one.state, one.what, one.reason, one.bytes) for one in dry.purged] == [
-            (one.kind, one.id, one.state, one.what, one.reason, one.bytes) for one in done.purged
-        ]
+        would, did = (
+            [(one.kind, one.id, one.state, one.what, one.reason, one.bytes) for one in report.purged]
+            for report in (dry, done)
+        )
+        assert would == did
         assert (dry.unknown, done.spared) == (done.unknown, 0)
         found += done.count
     assert found > 10
-    app.queue().clear()
-    for lease in traffic.leases:
-        lease.done()
+    traffic.end()

@@ -65,31 +65,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         yield found
 
 
-def test_it_ends_by_itself_and_well(shown: Shown) -> None:
-    assert (shown.code, shown.err) == (0, "")
-
-
 def test_machine_goes_through_its_states_and_is_replaced_in_the_stock(shown: Shown) -> None:
     """Pending, ready, running, migrating, completed."""
+    assert (shown.code, shown.err) == (0, ""), "the demo ends by itself"
     cloned = shown.at(r"clone vm-debian-12-\w+: cloned from templates/debian-12")
     ready = shown.at(r"check vm-debian-12-\w+: ready at 10\.0\.0\.3", cloned)
     given = shown.at(r"demo vm-debian-12-\w+ is handed out, moved to host-2, and given back", ready)
     shown.at(r"destroy vm-debian-12-\w+: destroyed", given)
     shown.at(r"clone vm-debian-12-\w+: cloned .*", given)
-
-
-def test_a_clone_that_fails_is_tried_again_and_the_request_is_filled(shown: Shown) -> None:
-    failed = shown.at(r"clone vm-req-\w+-[12]: attempt 1: clone failed: the datastore is locked")
-    shown.at(r"demo req-\w+ is ready, vm-req-\w+-1 and vm-req-\w+-2 are handed out, and given back", failed)
-
-
-def test_a_permanent_error_fails_the_request_and_nothing_is_queued_again(shown: Shown) -> None:
-    """An invalid template is a dead letter of the clones."""
-    tried = [line for line in shown.lines if "attempt" in line and "windows-2012" in line]
-    assert len(tried) == 1, "it was tried again"
-    why = "template templates/windows-2012 does not exist"
-    shown.at(rf"demo req-\w+ is failed: {why}", shown.at(rf"request req-\w+: failed, {why}"))
-    shown.at(rf"dead clone: clone_vm vm-req-\w+-1, permanent: TemplateNotFound: {why}")
 
 
 def test_workers_that_are_killed_in_the_middle_of_a_clone_are_replaced_and_the_request_is_filled(shown: Shown) -> None:
@@ -111,32 +94,6 @@ def test_checks_wait_for_a_killed_provider_and_only_what_it_lost_is_given_up(sho
     shown.at(rf"dead ready: {lost}, failed: Unreachable: there is no such machine")
 
 
-def test_a_machine_that_does_not_come_up_is_given_up_by_its_check(shown: Shown) -> None:
-    shown.at(r"check vm-centos-7-\w+: not up within 4 s, given up in pending")
-    shown.at(r"dead pending: vm-centos-7-\w+, failed: TimeoutError: not up within 4 s")
-
-
-def test_the_dry_run_lists_exactly_what_the_purge_then_does(shown: Shown) -> None:
-    """What the provider still has is stale, what it does not have is gone."""
-    purged = [line for line in shown.lines if line.startswith("purge ")]
-    dry = [re.sub(r"for \d+ s", "", line).replace("would be", "is") for line in purged if "would be" in line]
-    live = [re.sub(r"for \d+ s", "", line) for line in purged if "would be" not in line]
-    assert dry == live and len(live) == 2
-    shown.at(r"dead pending: vm-debian-12-[0-9a-f]{8}, stale_pending: Stale: .* the limit is 2s")
-    shown.at(r"dead pending: vm-debian-12-half, gone_pending: Stale: .*, and it does not exist any more")
-
-
-def test_a_purged_machine_is_discovered_and_a_failed_destruction_is_a_dead_letter_that_can_be_retried(
-    shown: Shown,
-) -> None:
-    stuck = next(line.split()[1] for line in shown.lines if "would be dead: stale_pending" in line)
-    found = shown.at(rf"check {stuck}: discovered at the provider, where nobody wants it")
-    failed = rf"destroy {stuck}: destroy failed: the datastore is locked"
-    assert sum(bool(re.fullmatch(failed, line)) for line in shown.lines[found:]) == 3
-    shown.at(rf"dead tasks: destroy_vm {stuck}, retries_exhausted: ProviderError: .*", found)
-    shown.at(rf"destroy {stuck}: destroyed", shown.at(rf"demo the destruction of {stuck} is retried"))
-
-
 def test_health_has_reasons_and_in_the_end_only_that_workers_were_killed(shown: Shown) -> None:
     first = shown.at("health healthy")
     then = shown.at(r"health degraded; .*clone: 1 dead letters?, its limit is 1.*", first)
@@ -151,7 +108,10 @@ def test_nothing_is_left(shown: Shown) -> None:
 
 
 def test_the_page_shows_what_is_printed(shown: Shown) -> None:
-    """Names are those of another run, and so is the order of what happens side by side."""
+    """Every line as often as there: attempts, dead letters, what a dry run lists and the purge then does.
+
+    Names are those of another run, and so is the order of what happens side by side.
+    """
 
     def plain(lines: list[str]) -> list[str]:
         # how often depends on the time
@@ -188,20 +148,12 @@ def test_the_complete_example_of_the_seed_is_accepted_as_it_stands(config: Any) 
     assert (settings.purge, settings.purge_every) == ("on", 3_600)
     assert (settings.health, settings.health_every) == (True, 300)
     assert settings.health_limits == {
-        "waiting_max": 100,
-        "waiting_critical": 200,
-        "ready_max": 500,
-        "ready_critical": 1_000,
-        "dead_warning": 100,
-        "dead_critical": 1_000,
-        "stuck_age": 7_200,
-        "stuck_warning": 10,
-        "stuck_critical": 50,
-    }
+        "waiting_max": 100, "waiting_critical": 200, "ready_max": 500, "ready_critical": 1_000, "dead_warning": 100,
+        "dead_critical": 1_000, "stuck_age": 7_200, "stuck_warning": 10, "stuck_critical": 50,
+    }  # fmt: skip
 
 
 def test_ages_of_the_file_are_the_rules_of_the_purge(config: Any) -> None:
-    """Limits, and what becomes of what is older."""
     rules = ages_of(settings_of(config, SEED).purge_ages).of_pool("centos-7")
     found = {state: (rule.age_ms, rule.then) for state, rule in rules.items()}
     assert found == {
@@ -219,7 +171,7 @@ def test_ages_of_the_file_are_the_rules_of_the_purge(config: Any) -> None:
     assert (rules["ready"].of("ondemand").age_ms, rules["ready"].of("pool").age_ms) == (DAY, 2 * DAY)
 
 
-@pytest.mark.parametrize("text", ["", "---\n", ":config:\n:redis:\n:pools:\n", ":config: {}\n"])
+@pytest.mark.parametrize("text", ["", ":config:\n:redis:\n:pools:\n"])
 def test_all_features_are_off_unless_the_file_switches_them_on(config: Any, text: str) -> None:
     """What fails leaves its state and is gone, as before there were dead letters."""
     settings = settings_of(config, text)
@@ -247,7 +199,6 @@ def test_what_fails_without_dead_letters_leaves_its_state_and_is_gone(
     ("keys", "name", "value"),
     [
         ("dlq_enabled: true", "failure_ttl", 7 * 86_400),
-        ("dlq_enabled: true\n  dlq_ttl: 24", "failure_ttl", 86_400),
         ("dlq_enabled: true\n  dlq_ttl: 2d", "failure_ttl", 2 * 86_400),
         ("dlq_ttl: 24", "failure_ttl", 1),
         ("dlq_max_entries: 5", "dead_max", 5),
@@ -255,7 +206,6 @@ def test_what_fails_without_dead_letters_leaves_its_state_and_is_gone(
         ("purge_enabled: true\n  purge_dry_run: true", "purge", "observe"),
         ("purge_dry_run: true", "purge", "off"),
         ("purge_interval: 600", "purge_every", 600),
-        ("purge_interval: 10s", "purge_every", 10),
         ("health_check_enabled: true", "health", True),
         ("health_check_interval: 1m", "health_every", 60),
     ],
@@ -269,45 +219,29 @@ def test_each_key_is_the_setting_of_relevo_that_means_the_same(config: Any, keys
     [
         # misplaced: section 1 of the seed has the keys of dead letters under :redis:, its complete example does not
         (":redis:\n  dlq_ttl: 168\n", "unknown key 'dlq_ttl' under :redis:, it belongs under :config:"),
-        (":redis:\n  dlq_enabled: true\n", "'dlq_enabled' under :redis:, it belongs under :config:"),
         (":config:\n  dlq_max_warning: 1\n", "it belongs under health_thresholds of :config:"),
-        (":config:\n  data_ttl: 1\n", "it belongs under :redis:"),
         (":config:\n  health_thresholds:\n    dlq_ttl: 1\n", "it belongs under :config:"),
         (":pools:\n- {name: a, template: b, size: 1, max_tries: 1}\n", "it belongs under :config:"),
         ("dlq_ttl: 168\n", "'dlq_ttl', it is a key and belongs under :config:"),
         # misspelt
         (":config:\n  dlq_tll: 168\n", "'dlq_tll' under :config:, did you mean 'dlq_ttl'?"),
-        (":config:\n  purge_enable: true\n", "did you mean 'purge_enabled'?"),
         (":config:\n  :dlq_ttl: 168\n", "write 'dlq_ttl' without colons"),
-        (":config:\n  health_thresholds:\n    dlq_warning_max: 1\n", "did you mean 'dlq_max_warning'?"),
         (":redis:\n  purge_intervall: 3600\n", "did you mean 'purge_interval'? That belongs under :config:."),
         (":redis:\n  colour: red\n", ". There are: server, port, password, data_ttl"),
         ("config:\n  dlq_ttl: 168\n", "write it with a colon in front, :config:"),
         (":confg:\n", "did you mean ':config'?"),
-        (":colours:\n", ". There are: :config:, :redis:, :pools:"),
         # of the wrong kind
         (":config:\n  dlq_enabled: 'true'\n", ":config: dlq_enabled: true or false is needed, found 'true'"),
-        (":config:\n  dlq_enabled: 1\n", "true or false is needed, found 1"),
         (":config:\n  dlq_max_entries: 0\n", "a whole number from 1 is needed, found 0"),
-        (":config:\n  dlq_max_entries: true\n", "a whole number from 1 is needed, found True"),
         (":config:\n  max_pending_age: soon\n", "not a duration: 'soon'"),
-        (":config:\n  max_pending_age: '7200'\n", "has no unit"),
-        (":config:\n  max_pending_age: true\n", "not a duration: True"),
-        (":config:\n  max_pending_age: 0s\n", "more than 0 is needed"),
         (":config:\n  max_pending_age: 0\n", "more than 0 is needed, found 0"),
-        (":config:\n  max_pending_age: -5\n", "more than 0 is needed, found -5"),
         (":config:\n  max_pending_age: .nan\n", "more than 0 is needed, found nan"),
-        (":config:\n  max_pending_age: .inf\n", "more than 0 is needed, found inf"),
         (":config:\n  ? [a]\n  : 3\n", "line 2: a key is a word"),
         (":redis:\n  port: 99999\n", "a whole number from 1 to 65535 is needed, found 99999"),
         (":config:\n  health_thresholds: 7\n", "health_thresholds needs keys and values, found 7"),
-        (":config: 7\n", ":config: needs keys and values, found 7"),
         # in the wrong unit
         (":config:\n  dlq_ttl: 604800\n", 'would be hours, that is 25200d: if it is meant, write "25200d"'),
-        (":config:\n  dlq_ttl: 3600\n", "would be hours"),
         (":config:\n  max_pending_age: 2\n", 'would be seconds, that is 2s: if it is meant, write "2s"'),
-        (":config:\n  max_orphaned_age: 168\n", "would be seconds"),
-        (":redis:\n  data_ttl: 604800\n", "would be hours"),
         # against itself
         (":config:\n  dlq_ttl: 1\n  dlq_ttl: 2\n", "line 3: 'dlq_ttl' is there twice"),
         (":config:\n  health_thresholds:\n    dlq_max_warning: 2000\n", "dlq_max_critical (1000) is below"),
@@ -324,28 +258,20 @@ def test_settings_without_effect_are_refused_with_the_right_ones(config: Any, te
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("keys", "url"),
-    [
-        ("server: redis.example.com", "redis://redis.example.com:6379"),
-        ("server: h\n  port: 7000", "redis://h:7000"),
-        ("server: h\n  password: 'p@ss/word'", "redis://:p%40ss%2Fword@h:6379"),
-    ],
-)
-def test_the_server_of_the_file_is_used(config: Any, keys: str, url: str) -> None:
-    assert settings_of(config, f":redis:\n  {keys}\n").url == url
+def test_the_server_of_the_file_is_used(config: Any) -> None:
+    assert settings_of(config, ":redis:\n  server: h\n").url == "redis://h:6379"
+    text = ":redis:\n  server: h\n  port: 7000\n  password: 'p@ss/word'\n"
+    assert settings_of(config, text).url == "redis://:p%40ss%2Fword@h:7000"
 
 
 def test_a_file_that_is_refused_is_named(config: Any, tmp_path: Path) -> None:
     path = tmp_path / "vmpooler.yaml"
     with pytest.raises(SettingsError, match=r"vmpooler\.yaml cannot be read: No such file"):
         config.load(path)
-    path.write_text(":config:\n  dlq_tll: 1\n", "utf-8")
-    with pytest.raises(SettingsError, match=r"vmpooler\.yaml: unknown key 'dlq_tll'"):
-        config.load(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match=r"vmpooler\.yaml cannot be read: it is not UTF-8"):
-        config.load(path)
+    for content, why in ((b":config:\n  dlq_tll: 1\n", ": unknown key 'dlq_tll'"), (b"\xff\xfe", ".*it is not UTF-8")):
+        path.write_bytes(content)
+        with pytest.raises(SettingsError, match=rf"vmpooler\.yaml{why}"):
+            config.load(path)
 
 
 def test_the_example_file_has_every_key_with_a_comment(config: Any) -> None:

@@ -88,10 +88,10 @@ def test_routes_that_remove_need_admin_and_routes_that_change_need_operator() ->
             assert route.method == "GET" and route.role < Role.ADMIN, route.path
 
 
-@pytest.mark.parametrize("given", ["Bearer wrong-wrong-wrong-wrong", "Basic YTpi", "Bearer", "", "\xff\xfe"])
-def test_unknown_token_is_refused(guarded: str, given: str) -> None:
-    answer = httpx.get(f"{guarded}/api/v1/me", headers={b"Authorization": given.encode("latin-1")}, trust_env=False)
-    assert answer.status_code == 401 and "web_tokens" in answer.json()["message"]
+def test_unknown_token_is_refused(guarded: str) -> None:
+    for given in ("Bearer wrong-wrong-wrong-wrong", "Basic YTpi", "", "\xff\xfe"):
+        answer = httpx.get(f"{guarded}/api/v1/me", headers={b"Authorization": given.encode("latin-1")}, trust_env=False)
+        assert answer.status_code == 401 and "web_tokens" in answer.json()["message"], given
 
 
 def test_no_token_is_taken_from_a_cookie_or_the_query(guarded: str) -> None:
@@ -106,9 +106,7 @@ def test_no_token_is_taken_from_a_cookie_or_the_query(guarded: str) -> None:
 # Origin and Host
 
 
-@pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost", "file://", ""]
-)
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1", ""])
 def test_page_of_another_origin_changes_nothing(guarded: str, open_here: str, origin: str) -> None:
     """Also where a token comes along, and where none is asked for."""
     with Here(guarded, "admin") as here:
@@ -118,43 +116,30 @@ def test_page_of_another_origin_changes_nothing(guarded: str, open_here: str, or
         assert here.post("/api/v1/orphans/sweep", headers={"Origin": origin}).status_code == 403
 
 
-def test_same_origin_and_no_origin_may_change_things(open_here: str) -> None:
-    with Here(open_here) as here:
-        assert here.post("/api/v1/orphans/sweep").status_code == 200
-        assert here.post("/api/v1/orphans/sweep", headers={"Origin": open_here}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["evil.example", "evil.example:8420", "10.0.0.7", "localhost.evil.example", "", "[::", "evil.example@localhost"],
-)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_dns_rebinding_is_refused(open_here: str, method: str, host: str) -> None:
+@pytest.mark.parametrize("host", ["evil.example", "10.0.0.7", "localhost.evil.example", "", "[::"])
+def test_dns_rebinding_is_refused(open_here: str, host: str) -> None:
     """A page of evil.example whose name now means 127.0.0.1 is of the same origin as its requests."""
+    headers = {"Host": host, "Origin": f"http://{host}"}
     with Here(open_here) as here:
-        headers = {"Host": host, "Origin": f"http://{host}"}
-        path = "/api/v1/queues" if method == "GET" else "/api/v1/orphans/sweep"
-        answer = here.request(method, path, headers=headers)
-        assert answer.status_code in (400, 403), answer.text  # uvicorn itself refuses what is no host
+        for answer in (
+            here.get("/api/v1/queues", headers=headers),
+            here.post("/api/v1/orphans/sweep", headers=headers),
+        ):
+            assert answer.status_code in (400, 403), answer.text  # uvicorn itself refuses what is no host
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
-def test_this_machine_is_answered_by_its_names(open_here: str, name: str) -> None:
+def test_this_machine_is_answered_by_its_names_unless_the_request_was_forwarded(open_here: str, guarded: str) -> None:
     port = open_here.rpartition(":")[2]
     with Here(open_here) as here:
         assert here.ask("/me")["name"] == "loopback" and here.ask("/me")["role"] == "admin"
-        assert here.get("/api/v1/me", headers={"Host": f"{name}:{port}"}).status_code == 200
-
-
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Proto", "Via"])
-def test_forwarded_request_does_not_count_as_local(open_here: str, header: str) -> None:
-    with Here(open_here) as here:
-        assert here.get("/api/v1/me", headers={header: "127.0.0.1"}).status_code == 403
-
-
-def test_with_tokens_any_name_is_answered(guarded: str) -> None:
+        for name in ("localhost", "[::1]", "LOCALHOST"):
+            assert here.get("/api/v1/me", headers={"Host": f"{name}:{port}"}).status_code == 200, name
+        for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Proto", "Via"):
+            assert here.get("/api/v1/me", headers={header: "127.0.0.1"}).status_code == 403, header
+        assert here.post("/api/v1/orphans/sweep").status_code == 200
+        assert here.post("/api/v1/orphans/sweep", headers={"Origin": open_here}).status_code == 200
     with Here(guarded, "viewer") as here:
-        assert here.get("/api/v1/me", headers={"Host": "ops.example.com"}).status_code == 200
+        assert here.get("/api/v1/me", headers={"Host": "ops.example.com"}).status_code == 200, "with tokens, any name"
 
 
 # Mounted
@@ -181,71 +166,48 @@ def test_api_can_be_mounted_in_another_app(bus: Relevo) -> None:
 # Nonsense
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("/queues?limit=1001", "limit"),
-        ("/queues?limit=0", "limit"),
-        ("/queues?limit=-1", "limit"),
-        ("/queues?limit=ten", "limit"),
-        ("/queues?limit=", "limit"),
-        ("/queues?limit=99999999999999999999999", "limit"),
-        ("/queues?offset=1000000001", "offset"),
-        ("/queues?limt=5", "did you mean 'limit'?"),
-        ("/queues?limit=5&limit=6", "twice"),
-        ("/me?limit=5", "nothing can be said"),
-        ("/queues/default/jobs?state=asleep", "state"),
-        ("/audit?limit=1001", "limit"),
-        ("/queue/dlq?limit=1001", "limit"),
-        ("/jobs/01k9q4w2zhq3mf7d0a2f/logs?attempt=0", "attempt"),
-    ],
-)
-def test_invalid_query_is_refused(open_here: str, path: str, says: str) -> None:
-    """Limits are capped."""
+def test_invalid_query_is_refused(open_here: str) -> None:
     with Here(open_here) as here:
-        found = here.ask(path, 422)
-        assert found["error"] == "Invalid" and says in found["message"]
+        for path, says in (
+            ("/queues?limit=1001", "limit"),
+            ("/queues?limit=ten", "limit"),
+            ("/queues?offset=1000000001", "offset"),
+            ("/queues?limt=5", "did you mean 'limit'?"),
+            ("/queues?limit=5&limit=6", "twice"),
+            ("/me?limit=5", "nothing can be said"),
+            ("/queues/default/jobs?state=asleep", "state"),
+            ("/jobs/01k9q4w2zhq3mf7d0a2f/logs?attempt=0", "attempt"),
+        ):
+            found = here.ask(path, 422)
+            assert found["error"] == "Invalid" and says in found["message"], path
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"{", 422),
-        (b"[]", 422),
-        (b"null", 422),
-        (b"\xff\xfe", 422),
-        (b'{"ids": "x"}', 422),
-        (b'{"ids": [7]}', 422),
-        (b'{"ids": ["\\ud800"], "queue": "\\ud800"}', 422),
-        (b'{"idz": []}', 422),
-        (b'{"all": "yes"}', 422),
-        (b'{"ids": ' + json.dumps(["0" * 20] * 1001).encode() + b"}", 422),
-        (b'{"ids": [], "queue": "' + b"q" * 1001 + b'"}', 422),
-        (b'{"all": true, "queue": "no-such-queue"}', 404),
-        (b"[" * 100_000, 422),
-        (b" " * 2_000_000, 413),
-    ],
-)
-def test_invalid_body_is_refused(open_here: str, body: bytes, status: int) -> None:
+INVALID_BODIES = [
+    (422, b"{"), (422, b"[]"), (422, b"null"), (422, b"\xff\xfe"), (422, b'{"ids": "x"}'), (422, b'{"ids": [7]}'),
+    (422, b'{"ids": ["\\ud800"], "queue": "\\ud800"}'), (422, b'{"idz": []}'), (422, b'{"all": "yes"}'),
+    (422, b'{"ids": ' + json.dumps(["0" * 20] * 1001).encode() + b"}"), (422, b"[" * 100_000),
+    (422, b'{"ids": [], "queue": "' + b"q" * 1001 + b'"}'), (404, b'{"all": true, "queue": "no-such-queue"}'),
+    (413, b" " * 2_000_000),
+]  # fmt: skip
+
+
+def test_invalid_body_is_refused(open_here: str) -> None:
     with Here(open_here) as here:
-        answer = here.post("/api/v1/dead/retry", content=body, headers={"Content-Type": "application/json"})
-        assert answer.status_code == status, answer.text
-        assert answer.json()["message"]
+        for status, body in INVALID_BODIES:
+            answer = here.post("/api/v1/dead/retry", content=body, headers={"Content-Type": "application/json"})
+            assert answer.status_code == status and answer.json()["message"], (body[:50], answer.text)
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("/queue/purge?dry_run=false", "in the query"),
-        ("/queues/default/clear?dry_run=false", "in the query"),
-        ("/schedules/nightly/run", "nothing can be said in the body"),
-    ],
-)
-def test_body_of_a_route_that_reads_none_is_refused(open_here: str, path: str, says: str) -> None:
+def test_body_of_a_route_that_reads_none_is_refused(open_here: str) -> None:
     """Else a purge of one queue would be one of all."""
     with Here(open_here) as here:
-        found = here.do(path, 422, {"queue": "mail"})
-        assert found["error"] == "Invalid" and says in found["message"]
+        for path, says in (
+            ("/queue/purge?dry_run=false", "in the query"),
+            ("/queues/default/clear?dry_run=false", "in the query"),
+            ("/schedules/nightly/run", "nothing can be said in the body"),
+        ):
+            found = here.do(path, 422, {"queue": "mail"})
+            assert found["error"] == "Invalid" and says in found["message"]
         for nothing in (b"", b"{}", b" null "):
             answer = here.post("/api/v1/queue/purge", content=nothing, headers={"Content-Type": "application/json"})
             assert answer.status_code == 200, answer.text
@@ -281,53 +243,34 @@ def test_client_that_disconnects_in_a_request_logs_no_error(open_here: str, capl
     assert not [one for one in caplog.records if one.name == "relevo.web"]
 
 
-@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_media_types_of_html_forms_are_refused(open_here: str, media: str) -> None:
+def test_media_types_of_html_forms_are_refused(open_here: str) -> None:
     with Here(open_here) as here:
-        for path in ("retry", "import"):
-            answer = here.post(f"/api/v1/dead/{path}", content=b'{"all": true}', headers={"Content-Type": media})
-            assert answer.status_code == 415 and "application/" in answer.json()["message"]
+        for media in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+            for path in ("retry", "import"):
+                answer = here.post(f"/api/v1/dead/{path}", content=b'{"all": true}', headers={"Content-Type": media})
+                assert answer.status_code == 415 and "application/" in answer.json()["message"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/api/v1/nothing", 404),
-        ("GET", "/api/v1", 404),
-        ("GET", "/api/v1/", 404),
-        ("GET", "/api/v2/queues", 404),
-        ("GET", "/api/v1/queues/%00", 404),
-        ("GET", "/api/v1/queues/%ff%fe", 404),
-        ("GET", "/api/v1/queues//jobs", 404),
-        ("GET", "/api/v1/queues/" + "q" * 3000, 404),
-        ("GET", "/api/v1/jobs/not-an-id", 404),
-        ("GET", "/api/v1/jobs/" + "0" * 20, 404),
-        ("GET", "/api/v1/workflows/not-an-id", 404),
-        ("GET", "/api/v1/schedules/nothing", 404),
-        ("GET", "/api/v1/services/nothing", 404),
-        ("GET", "/api/v1/traces/nothing", 404),
-        ("GET", "/api/v1/tasks/nothing", 404),
-        ("GET", "/api/v1/tasks/" + "t" * 201, 422),
-        ("POST", "/api/v1/queues/nothing/pause", 404),
-        ("POST", "/api/v1/queues/nothing/clear?dry_run=false", 404),
-        ("GET", "/api/v1/queues/default/pause", 405),
-        ("POST", "/api/v1/queues", 405),
-        ("DELETE", "/api/v1/queues/default", 405),
-        ("PUT", "/api/v1/me", 405),
-        ("OPTIONS", "/api/v1/me", 405),
-        ("TRACE", "/api/v1/me", 405),
-        ("BREW", "/api/v1/me", 405),
-        ("HEAD", "/api/v1/me", 200),
+UNKNOWN = {
+    404: [
+        "GET /nothing", "GET /", "GET /queues/%00", "GET /queues/%ff%fe", "GET /queues//jobs", "GET /jobs/not-an-id",
+        f"GET /queues/{'q' * 3000}", f"GET /jobs/{'0' * 20}", "GET /workflows/not-an-id", "GET /schedules/nothing",
+        "GET /services/nothing", "GET /traces/nothing", "GET /tasks/nothing", "POST /queues/nothing/pause",
+        "POST /queues/nothing/clear?dry_run=false",
     ],
-)
-def test_unknown_paths_and_methods_are_refused_with_a_message(
-    open_here: str, method: str, path: str, status: int
-) -> None:
+    422: [f"GET /tasks/{'t' * 201}"],
+    405: ["GET /queues/default/pause", "POST /queues", "DELETE /queues/default", "OPTIONS /me", "BREW /me"],
+}  # fmt: skip
+
+
+def test_unknown_paths_and_methods_are_refused_with_a_message(open_here: str) -> None:
     with Here(open_here) as here:
-        answer = here.request(method, path)
-        assert answer.status_code == status, answer.text
-        if path.startswith("/api/v1/") and method != "HEAD":
-            assert answer.json()["message"]
+        for status, requests in UNKNOWN.items():
+            for method, path in map(str.split, requests):
+                answer = here.request(method, f"/api/v1{path}")
+                assert answer.status_code == status and answer.json()["message"], (path[:50], answer.text)
+        assert here.get("/api/v2/queues").status_code == here.get("/api/v1").status_code == 404
+        assert here.head("/api/v1/me").status_code == 200
 
 
 def test_request_for_an_unknown_queue_creates_nothing(bus: Relevo) -> None:
@@ -377,31 +320,22 @@ def test_server_that_is_down_is_answered_with_503() -> None:
 
 
 def test_command_serves_until_sigterm(server: Server, bus: Relevo, tmp_path: Path) -> None:
-    variables = environment(server.url, RELEVO_PREFIX=bus.settings.prefix)
-    process = subprocess.Popen(
-        command("web", "--name", bus.name, "--port", "0"),
-        env=variables,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        seen = process.stdout.readline()
-        url = seen.split(" at ")[1].split(",")[0]
-        with Here(url) as here:
-            me = eventually(lambda: here.ask("/me"), what="it answers", errors=(httpx.TransportError,))
-        assert me == {"name": "loopback", "role": "admin", "app": bus.name, "env": "test"}
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
-        assert process.stdout is not None
-        process.stdout.close()
+    env = environment(server.url, RELEVO_PREFIX=bus.settings.prefix)
+    words = command("web", "--name", bus.name, "--port", "0")
+    with subprocess.Popen(words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split(" at ")[1].split(",")[0]
+            with Here(url) as here:
+                me = eventually(lambda: here.ask("/me"), what="it answers", errors=(httpx.TransportError,))
+            assert me == {"name": "loopback", "role": "admin", "app": bus.name, "env": "test"}
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "ops.example.com"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "ops.example.com"])
 def test_command_refuses_a_public_host_without_tokens(host: str) -> None:
-    """Closed by default."""
     seen = relevo("web", "--name", "shop", "--host", host, url="redis://127.0.0.1:1/0")
     assert seen.code == 2 and "RELEVO_WEB_TOKENS=admin:NAME:SECRET" in seen.err
 
