@@ -71,7 +71,7 @@ class JobContext(Struct, eq=False):
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether somebody wants this job to stop. Plain functions that run long should look now and then."""
+        """Whether the job was asked to stop. It is interrupted at the same time; this tells clean-up code why."""
         return self._stop_asked
 
     def ask_to_stop(self) -> None:
