@@ -33,7 +33,16 @@ from chaos.cells import CELLS, OTHERS, Cell
 #: The product's own defaults, which the tests replace by longer ones.
 DEFAULTS = {"lease": "12s", "call_timeout": "5s", "connect_timeout": "3s"}
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
-STORIES = ("tests/machine", "tests/process", "tests/system/test_web_document.py", "tests/system/test_bus_load.py")
+#: Tests that have a long form: those that ask for RELEVO_CHAOS.
+STORIES = (
+    "tests/machine",
+    "tests/process/test_schedules.py",
+    "tests/store/test_cleanup.py",
+    "tests/system/test_bench.py",
+    "tests/system/test_bus_load.py",
+    "tests/system/test_purge_traffic.py",
+    "tests/system/test_web_document.py",
+)
 HEADS = ("fault", "runs", "jobs", "lost", "doubled", "recovery p50", "max", "promise", "leaked", "exits", "")
 
 
