@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from typing import Any
 
 from relevo.errors import PayloadError
@@ -13,6 +12,7 @@ from relevo.model.legible import short, words_of
 from relevo.model.outcome import End, Failed, Happened, LeaseLost, Outcome, Raised, TimedOut, TryAgain, Unrunnable
 from relevo.model.verdicts import Verdict
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
+from relevo.worker.traceback_text import text_of
 
 log = logging.getLogger("relevo.worker")
 
@@ -35,7 +35,7 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
         text, trace = words_of(error), ""
         if not (isinstance(error, Verdict | ProcessDied) or run.stopped):
             frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own
-            trace = "".join(traceback.format_exception(kind, error, frames))
+            trace = text_of(error, frames)
     if how == "timed_out":
         name = "TimeoutError"
     if len(trace) > TRACEBACK_MOST:
