@@ -6,7 +6,7 @@ import asyncio
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
@@ -38,6 +38,7 @@ R = TypeVar("R")
 A = TypeVar("A")
 Q = ParamSpec("Q")
 T = TypeVar("T")
+V = TypeVar("V")
 
 #: Options a job carries only when they differ from its task's, so that a deploy also changes queued jobs.
 _CARRIED_IF_CHANGED = ("retries", "backoff", "result_ttl", "failure_ttl", "on_failure")
@@ -140,18 +141,18 @@ class Task(Generic[P, R]):
 
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, 300 per round trip, in order: `[((7,), {"cents": 990}), …]`."""
-        fragments = list(self._encoded(calls))
+        fragments = self._encoded(calls)
         ids = self.app.new_id.many(len(fragments))
         with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
-            return list(self._jobs(ids, self.app.run(self._store_many(ids, fragments))))
+            return self._jobs(ids, self.app.run(self._store_many(ids, fragments)))
 
     async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """`enqueue_many` for async code. Other tasks of the event loop go on, however many jobs there are."""
-        fragments = await _in_turns(self._encoded(calls))
+        fragments = await _in_turns(self._encoded, self._checked(calls))
         ids = self.app.new_id.many(len(fragments))
         with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
             owners = await self.app.arun(self._store_many(ids, fragments))
-            return await _in_turns(self._jobs(ids, owners))
+            return await _in_turns(lambda pairs: self._jobs(*zip(*pairs, strict=True)), zip(ids, owners, strict=True))
 
     def _making(self) -> AbstractContextManager[Span]:
         assert self.app.telemetry is not None
@@ -184,11 +185,11 @@ class Task(Generic[P, R]):
         known = id if isinstance(owner, int) else owner
         return Job(self.app, known, self.options.queue, self.signature.decode_result, known == id)
 
-    def _jobs(self, ids: list[str], owners: list[str]) -> Iterator[Job[R]]:
+    def _jobs(self, ids: Sequence[str], owners: Sequence[str]) -> list[Job[R]]:
         app, queue, decode = self.app, self.options.queue, self.signature.decode_result
         if owners is ids:  # all are new
-            return (Job(app, id, queue, decode) for id in ids)
-        return (Job(app, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True))
+            return [Job(app, id, queue, decode) for id in ids]
+        return [Job(app, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True)]
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
@@ -223,12 +224,16 @@ class Task(Generic[P, R]):
             )
         )
 
-    def _encoded(self, calls: Iterable[Any]) -> Iterator[bytes]:
-        """The arguments of each call, checked and encoded."""
-        encode, limit = self.signature.encode, self.app.settings.max_payload
+    def _checked(self, calls: Iterable[Any]) -> Iterable[Any]:
         if not isinstance(calls, Iterable):
             raise PayloadError(f"{self.target}: enqueue_many takes a list of (args, kwargs) pairs, found {calls!r:.80}")
-        for call in calls:
+        return calls
+
+    def _encoded(self, calls: Iterable[Any]) -> list[bytes]:
+        """The arguments of each call, checked and encoded."""
+        encode, limit = self.signature.encode, self.app.settings.max_payload
+        fragments: list[bytes] = []
+        for call in self._checked(calls):
             try:
                 args, kwargs = call
             except (TypeError, ValueError):
@@ -238,7 +243,8 @@ class Task(Generic[P, R]):
                     f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
                     f"found {call!r:.80}"
                 )
-            yield encode(tuple(args), kwargs, limit=limit)
+            fragments.append(encode(tuple(args), kwargs, limit=limit))
+        return fragments
 
     def _store_many(self, ids: list[str], fragments: list[bytes]) -> Steps[list[str]]:
         yield from self.app.list_queue(self.options.queue)
@@ -341,11 +347,11 @@ class Task(Generic[P, R]):
         )[:-1]
 
 
-async def _in_turns(rows: Iterable[T]) -> list[T]:
-    """The rows as a list, made as many at a time as one call stores, with a turn of the event loop in between."""
-    made: list[T] = []
+async def _in_turns(make: Callable[[list[T]], list[V]], rows: Iterable[T]) -> list[V]:
+    """What is made from all rows, as many at a time as one call stores, with a turn of the event loop in between."""
+    made: list[V] = []
     left = iter(rows)
     while part := list(islice(left, CHUNK)):
-        made += part
+        made += make(part)
         await asyncio.sleep(0)
     return made
