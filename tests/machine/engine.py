@@ -102,6 +102,10 @@ class Hand:
     #: Taken back from a silent worker, to decide on.
     is_lost: bool = False
 
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.held.id, self.held.token
+
 
 @dataclass(frozen=True)
 class Telling:
@@ -160,6 +164,8 @@ class Engine:
         self._ticks += 2
         assert self._ticks < SLACK_MS
         self.perform(Call([b"SET", KEY, self.now_ms + self._ticks]))
+        # Some worker of another story has just called: no lease is held up by an outage.
+        self.perform(Call([b"SET", self.queue.key("contact"), f"{self.now_ms + self._ticks} 0", b"EX", 60]))
 
     def perform(self, plan: Plan[T]) -> T:
         self.is_compared = False
@@ -286,10 +292,11 @@ class Engine:
             return
 
         self.model.promote()
-        self.model.take_back([row[0].decode() for row in found.lost])
-        hands = []
-        for gone in found.lost:
-            hands.append(self._lent(held_of(gone[0], gone[1], gone[2], gone[3]), is_lost=True))
+        ended = [held_of(gone[0], gone[1], gone[2], gone[3]) for gone in found.lost]
+        own = [held for held in ended if worker.idle_ms and held.worker == worker.name]
+        self.model.take_back([held.id for held in ended], silent=len(ended) - len(own))
+        hands = [self._lent(held, is_lost=True) for held in ended if held not in own]
+        hands += [hand for hand in map(self._lent_again, own) if hand.key not in {one.key for one in worker.hands}]
         self.model.claim([id.decode() for id in found.ids], want)
         for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
             claim, story = found.again.get(index, (f"1 {worker.name} {found.now_ms}".encode(), b""))
@@ -337,6 +344,12 @@ class Engine:
         assert held.cancel_asked == job.cancel_asked
         assert _counts(held.story) == (job.spent, job.crashes, job.attempts)
         return Hand(held, grip, is_lost)
+
+    def _lent_again(self, held: Held) -> Hand:
+        """The worker whose lease has ended is there: it has the job, or the reply to its claim was lost."""
+        job = self.model.jobs[held.id]
+        job.lease_end_ms = self.model.now_ms + LEASE_MS
+        return Hand(held, job.grip)
 
     def _next_token(self, id: str, token: int) -> None:
         before = self.tokens.get(id, 0)
@@ -458,7 +471,7 @@ class Engine:
         for worker in self.workers:  # idle workers look up four times a minute
             if worker.is_resting:
                 self.tick()
-                now_ms, wake_ms, waits, errand_ms = self.perform(rest(self.queue, worker.name, IDLE_MS))
+                now_ms, wake_ms, waits, errand_ms = self.perform(rest(self.queue, worker.name, LEASE_MS, IDLE_MS))
                 assert errand_ms == 0, "nothing depends on a job of this queue"
                 assert self._is_at(now_ms, self.model.now_ms)
                 self._expect_wake(wake_ms)

@@ -221,12 +221,12 @@ class Model:
         job.grip += 1
         return job.grip
 
-    def take_back(self, ids: Sequence[str]) -> None:
-        """Check which leases a turn took back."""
+    def take_back(self, ids: Sequence[str], *, silent: int) -> None:
+        """Check which leases a turn found to have ended; `silent`: of how many other workers."""
         overdue = {job.id for job in self.overdue()}
         assert set(ids) <= overdue, f"taken from workers whose leases run: {set(ids) - overdue}"
         assert len(set(ids)) == len(ids) == min(len(overdue), TAKEN_BACK_AT_ONCE), f"{ids} of {overdue} taken back"
-        self.totals["lost"] += len(ids)
+        self.totals["lost"] += silent
 
     def claim(self, ids: Sequence[str], want: int) -> None:
         """Check which jobs a turn handed out, and in which order."""

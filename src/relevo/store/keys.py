@@ -28,6 +28,7 @@ QUEUE_KEYS = {
     "schedules": "permanent until a schedule is removed",
     "ticks": "permanent until a schedule is removed",
     "clock": "removed when nothing is ready",
+    "contact": "a minute, renewed by workers",
     "idle": "time limit, renewed by idle workers",
     "paused": "resuming, or the first turn after its end",
     "stats": "time limit, renewed by traffic",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -13,9 +13,11 @@ from relevo.store.push import CHUNK_BYTES, KEEP_MS
 
 #: Entries of each kind in one turn, so that no script is long and no argument list too large for Lua.
 MOST = 1000
-#: Jobs that are not simply done, in one turn: one that is given up is filed, grouped and told of, some 80 µs of the
-#: server's time.
-MOST_MOVED = 32
+#: The server's time that jobs which are not simply done may take in one turn, and what each takes, in microseconds: one
+#: that is given up is filed, grouped and announced; one that is tried again only changes its place.
+MOVED_MICROS = 3000
+_MICROS = {"retry": 8, "back": 8, "done": 12}
+_MICROS_OF_OTHERS = 25
 
 
 class Limits(Struct, frozen=True):
@@ -57,10 +59,14 @@ class Settled(Struct, gc=False):
     def __len__(self) -> int:
         return len(self.plain) + len(self.kept) + len(self.moved)
 
+    def has(self, id: str) -> bool:
+        """Whether it holds the end of this job."""
+        return id in self.plain or id in self.kept or any(one.id == id for one in self.moved)
+
     def cut(self) -> Settled:
         """Take away what fits in one turn."""
         kept = fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes
-        moved = fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST_MOVED])
+        moved = min(_affordable(self.moved), fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST]))
         part = Settled(self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved])
         del self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved]
         return part
@@ -69,6 +75,16 @@ class Settled(Struct, gc=False):
         """A turn failed: its settlements must be told again, before the newer ones."""
         self.plain[:0], self.kept[:0], self.records[:0] = part.plain, part.kept, part.records
         self.moved[:0] = part.moved
+
+
+def _affordable(moved: Sequence[Moved]) -> int:
+    """How many of these settlements one turn carries, by the server's time."""
+    total = 0
+    for count, one in enumerate(moved):
+        total += _MICROS.get(one.verb, _MICROS_OF_OTHERS)
+        if total > MOVED_MICROS:
+            return count
+    return len(moved)
 
 
 def fitting(sizes: Iterable[int]) -> int:
@@ -92,7 +108,8 @@ class Turn(Struct, gc=False):
     bodies: list[bytes]
     #: index in `ids` -> (claim, story) of jobs that were handed out before.
     again: dict[int, tuple[bytes, bytes]]
-    #: (id, claim, body, story) of jobs whose worker fell silent, ours to decide on now.
+    #: (id, claim, body, story) of jobs whose lease has ended, ours to decide on now. Those whose claim names ourselves
+    #: were lent to us again: a renewal or the reply to the claim was lost.
     lost: list[list[bytes]]
     #: When the next errand (a letter, a schedule) is due; 0: there is none.
     errand_ms: int = 0
@@ -146,10 +163,10 @@ def abandon(queue: QueueKeys, held: Sequence[tuple[str, int]]) -> Call[int]:
     return Call(args, int, script, queue.of(script))
 
 
-def rest(queue: QueueKeys, worker: str, idle_ms: int) -> Call[tuple[int, int, bool, int]]:
+def rest(queue: QueueKeys, worker: str, lease_ms: int, idle_ms: int) -> Call[tuple[int, int, bool, int]]:
     """Still waiting: (now, when to ask again or 0, whether we are on the list, when an errand is due or 0)."""
     script = queue.script("rest")
-    return Call([worker, idle_ms], lambda r: (r[0], r[1], bool(r[2]), r[3]), script, queue.of(script))
+    return Call([worker, lease_ms, idle_ms], lambda r: (r[0], r[1], bool(r[2]), r[3]), script, queue.of(script))
 
 
 def leave(queue: QueueKeys, worker: str) -> Call[list[bytes]]:
@@ -158,10 +175,23 @@ def leave(queue: QueueKeys, worker: str) -> Call[list[bytes]]:
     return Call([worker], list, script, queue.of(script), repeatable=False)
 
 
-def note(queue: QueueKeys, notes: Sequence[tuple[str, int | str, str, str]], ttl_ms: int) -> Call[int]:
-    """Write (id, token, field, text)s: progress and logs of jobs."""
+class Note(NamedTuple):
+    """What a job printed, logged or said of its progress."""
+
+    id: str
+    #: '' when the job ends with this note.
+    token: int | str
+    #: '' where only `ms` is new.
+    field: str
+    text: str
+    #: How long all notes of the job are kept, where that is known already; 0: they are removed.
+    ms: int | Literal[""] = ""
+
+
+def note(queue: QueueKeys, notes: Sequence[Note], living_ms: int) -> Call[int]:
+    """Write notes; they are kept for `living_ms`, or for as long as the record of their job once that has ended."""
     script = queue.script("note")
-    args: list[Argument] = [ttl_ms]
+    args: list[Argument] = [living_ms]
     for one in notes:
         args += one
     return Call(args, int, script, queue.of(script))

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from relevo import context
@@ -53,8 +53,9 @@ class Hands:
         self._waiting: deque[Run] = deque()
         self._on_loop = 0
         self._telemetry = app.telemetry
-        #: claimed, not yet settled here
-        self.runs: dict[str, Run] = {}
+        #: claimed, not yet settled here, by id and token: a job whose lease was lost may be lent to us a second time
+        self.runs: dict[tuple[str, int], Run] = {}
+        self._newest: dict[str, Run] = {}
         #: shared with the supervisor; None: there is none
         self.ledger: Ledger | None = None
         #: what comes now is given back at once
@@ -64,10 +65,17 @@ class Hands:
     # in
     def accept(self, run: Run) -> None:
         """Run it as soon as there is a slot."""
-        self.runs[run.held.id] = run
+        before = self._newest.get(run.held.id)
+        self.runs[run.held.id, run.held.token] = self._newest[run.held.id] = run
         if self.are_closing:
             self.give_back(run)
-            return
+        elif before is None:
+            self._place(run)
+        else:  # never twice at once in one process: it starts when the one that lost its lease has ended
+            before.follower = run
+            self.lose(before)
+
+    def _place(self, run: Run) -> None:
         executor = run.task.executor
         if executor == "process" or (run.held.story.crashes and _is_suspect(run)):
             run.is_apart = True
@@ -174,12 +182,9 @@ class Hands:
             lane.timings.note(run, is_failure=_is_failure(happened))
             if outcome is not None:
                 report(run, outcome)
-        if run.is_asked:
-            pass  # what a request wrote ends with it, as its record does: nobody could ask for it
-        elif run.capture.changed or isinstance(happened, TOLD):
-            lane.note(run.held.id, "", f"log:{run.context.attempt}", log_text(run, happened))
-        if run.context._progress is not None:
-            lane.note_progress(run, "")
+        if run.capture.changed or isinstance(happened, TOLD) or run.is_noted or run.context._progress is not None:
+            text = log_text(run, happened) if run.capture.changed or isinstance(happened, TOLD) else ""
+            lane.note_end(run, text, ended_well=outcome is None)
         if run.span is not None:
             end_span(run, happened)
         self._on_settled()
@@ -194,7 +199,12 @@ class Hands:
 
     def _forget(self, run: Run) -> None:
         run.settled = True
-        self.runs.pop(run.held.id, None)
+        self.runs.pop((run.held.id, run.held.token), None)
+        if self._newest.get(run.held.id) is run:
+            del self._newest[run.held.id]
+        follower, run.follower = run.follower, None
+        if follower is not None and not follower.settled:
+            self._place(follower)
         if self.ledger is not None and run.cell >= 0:
             self.ledger.clear(run.cell)
             run.cell = -1
@@ -207,9 +217,18 @@ class Hands:
             if run.is_apart:
                 self._pool().pause(run)
 
+    def heed(self, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]) -> None:
+        """What the renewal of these leases said."""
+        for id in cancelled:
+            self.cancel(id)
+        for key in held:
+            run = self.runs.get(key)
+            if key[0] in lost and run is not None:
+                self.lose(run)
+
     def cancel(self, id: str) -> None:
         """Somebody wants this job to stop."""
-        run = self.runs.get(id)
+        run = self._newest.get(id)
         if run is None or run.stopped:
             return
         if run.started:
@@ -217,15 +236,15 @@ class Hands:
         else:
             self._settle(run, CancelAsked())
 
-    def lose(self, id: str) -> None:
-        """Its lease is gone: somebody else may run it now."""
-        run = self.runs.get(id)
-        if run is not None:
-            log.warning("%s: job %s is not ours any more; it is stopped", run.task.target, id)
-            if run.started:
-                self.interrupt(run, "lost")
-            else:
-                self.forget([run])
+    def lose(self, run: Run) -> None:
+        """Its lease is gone: another worker may run it now."""
+        if run.stopped == "lost":
+            return
+        log.warning("%s: job %s is not ours any more; it is stopped", run.task.target, run.held.id)
+        if run.started:
+            self.interrupt(run, "lost")
+        else:
+            self.forget([run])
 
     def interrupt(self, run: Run, why: Stopped) -> None:
         """Tell a run to stop."""
@@ -248,11 +267,15 @@ class Hands:
     def give_up_on(self, run: Run) -> bool:
         """It was told to stop and does not: settle it without it. True if too many threads hang by now."""
         log.error("%s: job %s does not stop; it is left behind", run.task.target, run.held.id)
+        follower, run.follower = run.follower, None
         if run.future is not None and run.future.done():
             self._on_loop -= 1  # stopped before its first step: it never came to count itself out
         self._ended(run, None, TimeoutError("told to stop, and did not"))
         if run.thread is not None:
             self._threads.abandon(run)
+        if follower is not None:  # not beside the one that hangs: in another process
+            self.give_back(follower)
+            return True
         return self._threads.abandoned * 4 >= self._threads_size
 
     def close(self) -> None:

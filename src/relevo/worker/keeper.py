@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from relevo.app import Relevo
 from relevo.errors import StoreError
@@ -18,6 +18,10 @@ from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
 
+#: Seconds between two tries while the server is away. When it is back, leases hold for some seconds (contact.lua), and
+#: must be renewed within them.
+_TRY_EVERY = 1.0
+
 
 class Keeper:
     """Three renewals fit in a lease: two may fail before a job is lost."""
@@ -28,13 +32,11 @@ class Keeper:
         hands: Hands,
         lanes: Sequence[Lane],
         watch: Watch,
-        tell: Callable[[list[str], list[str]], None],
     ) -> None:
         self._app = app
         self._hands = hands
         self._lanes = lanes
         self._watch = watch
-        self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._every = app.settings.lease / 3
         self._stop = threading.Event()
@@ -52,11 +54,14 @@ class Keeper:
         self._thread.join(2)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._every):
+        pause = self._every
+        while not self._stop.wait(pause):
+            pause = self._every
             try:
                 self.run_once()
             except StoreError as error:
                 log.debug("keeper: %s", error)
+                pause = min(self._every, _TRY_EVERY)
             except Exception:
                 log.exception("keeper: unexpected")
 
@@ -79,7 +84,7 @@ class Keeper:
                 lost, cancelled = self._app.client.blocking.perform(call, patience=self._every / 2)
                 renewed += len(part) - len(lost)
                 if lost or cancelled:
-                    self._loop.call_soon_threadsafe(self._tell, lost, cancelled)
+                    self._loop.call_soon_threadsafe(self._hands.heed, part, lost, cancelled)
         if self._hands.ledger is not None:
             self._hands.ledger.beat()
         return renewed

@@ -13,11 +13,12 @@ import logging
 import random
 import time
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from relevo.errors import OutOfMemory, StoreError
+from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, Record, State, Story, write
 from relevo.model.message import Headers
 from relevo.model.names import known_as
@@ -38,7 +39,7 @@ from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle, spared_ms
-from relevo.store.turns import MOST, Limits, Settled, Turn, leave, note, rest, turn
+from relevo.store.turns import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.worker import faults
 from relevo.worker.errands import Errands
 from relevo.worker.run import Run
@@ -86,8 +87,9 @@ class Lane:
         self._kick = asyncio.Event()
         self._called = asyncio.Event()
         self._resting = False
-        #: a turn is under way
+        #: a turn is under way, and the ends of how many jobs it tells
         self.is_asking = False
+        self.telling = 0
         #: jobs that a turn asks for at the most
         self._most = MOST
         #: we were called and have not asked since
@@ -100,7 +102,7 @@ class Lane:
         self._alarm: asyncio.TimerHandle | None = None
         #: tasks of the bus whose last callback is settled by the next turn
         self._tasks_ended: list[str] = []
-        self._notes: list[tuple[str, int | str, str, str]] = []
+        self._notes: list[Note] = []
         self._away_since = 0.0
         self._is_full = False
         #: server's clock minus ours, ms
@@ -140,9 +142,13 @@ class Lane:
         if kind == b"j":
             if faults.ACTIVE:
                 faults.at("handed_over")
-            id, body = message[1:21], message[21:]
+            id, body = message[1:21].decode(errors="replace"), message[21:]
             now_ms = self.now_ms()
-            self._take(Held(id.decode(), 1, body, readable(body), _NEW, self._worker.id, now_ms), now_ms)
+            held = Held(id, 1, body, readable(body), _NEW, self._worker.id, now_ms)
+            if abs(now_ms - made_ms(id)) < self._limits.lease_ms / 3:
+                self._take(held, now_ms)
+            else:
+                self.gathering[id] = self._loop.create_task(self._take_late(held), name=f"relevo late {id}")
         elif kind == b"c":
             self._hands.cancel(message[1:].decode())
         else:
@@ -160,8 +166,9 @@ class Lane:
         while True:
             # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
             # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
-            want = min(self._most, worker.room()) if not self._resting or self.settled.moved else 0
-            if not want and not len(self.settled):
+            part = self.settled.cut()
+            want = min(self._most, worker.room()) if not self._resting or part.moved else 0
+            if not want and not len(part):
                 if worker.is_drained and not worker.in_hand:
                     await self.errands.finish()
                     return
@@ -173,11 +180,11 @@ class Lane:
                 want = min(want, AT_FIRST)
             worker.reserve(want)
             calls = self._calls
-            self.is_asking = True
+            self.is_asking, self.telling = True, len(part)
             try:
-                found = await self._turn(want)
+                found = await self._turn(want, part)
             finally:
-                self.is_asking = False
+                self.is_asking, self.telling = False, 0
                 worker.reserve(-want)
             if found is None:
                 continue
@@ -210,11 +217,12 @@ class Lane:
             except Exception:  # any bytes may be there
                 log.exception("%s: job %.60r cannot be taken", self.queue, id)
 
-    async def _turn(self, want: int) -> Turn | None:
-        part = self.settled.cut()
+    async def _turn(self, want: int, part: Settled) -> Turn | None:
         notes, self._notes = self._notes, []
         tasks, self._tasks_ended = self._tasks_ended, []
         try:
+            if self._away_since:
+                await self._renew_first()
             if notes:
                 await self._write(notes)
             if self._trips.failed:  # before we ask for more of the same
@@ -271,9 +279,12 @@ class Lane:
         self._is_rest_due = False
         if self._alarm is not None:
             self._alarm.cancel()
+        # While jobs run (and whenever the queue will need somebody), the server must hear of some worker at least every
+        # third of a lease: see contact.lua.
+        every = REST_EVERY if wake_in_ms is None else min(REST_EVERY, self._limits.lease_ms / 3000)
         wake_in = REST_EVERY if wake_in_ms is None else max(0.0005, wake_in_ms / 1000)
-        action = self.wake if wake_in < REST_EVERY else self._say_soon
-        self._alarm = self._loop.call_later(min(wake_in, REST_EVERY), action)
+        action = self.wake if wake_in < every else self._say_soon
+        self._alarm = self._loop.call_later(min(wake_in, every), action)
 
     def _say_soon(self) -> None:
         self._is_rest_due = True
@@ -288,7 +299,9 @@ class Lane:
     async def _say_resting(self) -> None:
         calls = self._calls
         try:
-            now, wake, waits, errand = await self._driver.perform(rest(self.keys, self._worker.id, IDLE_MS), patience=0)
+            now, wake, waits, errand = await self._driver.perform(
+                rest(self.keys, self._worker.id, self._limits.lease_ms, IDLE_MS), patience=0
+            )
         except StoreError as error:
             await self._away(error)
             return
@@ -316,6 +329,21 @@ class Lane:
         else:
             self._conclude(held, run)
 
+    async def _take_late(self, held: Held) -> None:
+        """Take a job that was handed to us long ago: the loop was blocked, the message was held up on its way, or the
+        clock of the producer is wrong. Another worker may have run it since, so ask before it starts.
+        """
+        try:
+            lost, _ = await self._driver.perform(renew(self.keys, [(held.id, held.token)], self._limits.lease_ms))
+        except StoreError as error:  # if it is still ours, its lease ends and a later turn gives it to us again
+            log.debug("%s: late job %s: %s", self.queue, held.id, error)
+            lost = [held.id]
+        finally:
+            del self.gathering[held.id]
+            self._kick.set()
+        if not lost:
+            self._take(held, self.now_ms())
+
     async def _gather(self, held: Held, envelope: Envelope) -> None:
         """Fetch what the job takes from its parents, then run it."""
         try:
@@ -333,12 +361,32 @@ class Lane:
             self._kick.set()
 
     def _recover(self, held: Held, now_ms: int) -> None:
-        """A worker fell silent with this job; we were asked to decide on it."""
+        """The lease of this job has ended; we were asked to decide on it."""
+        if held.worker == self._worker.id:
+            self._keep(held)
+            return
         row = self._worker.app.queue(self.queue).recover(held, now_ms)
         self.settled.moved.append(row)
         self._worker.aftermath.note_lost(held, row.verb, self.queue, now_ms)
         log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
         self._kick.set()
+
+    def _keep(self, held: Held) -> None:
+        """It is lent to us again, because we were too late to renew it; hand it back if we never heard of it."""
+        if (held.id, held.token) in self._hands.runs or held.id in self.gathering or self.settled.has(held.id):
+            return
+        log.warning("%s: the reply to the claim of job %s was lost; it is handed back", self.queue, held.id)
+        self._conclude(held, Interrupted())
+
+    async def _renew_first(self) -> None:
+        """After an outage: before we ask for jobs, renew those that we have, as the keeper will."""
+        held = [
+            (run.held.id, run.held.token) for run in self._hands.runs.values() if run.lane is self and not run.settled
+        ]
+        for start in range(0, len(held), MOST):
+            part = held[start : start + MOST]
+            lost, cancelled = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)
+            self._hands.heed(part, lost, cancelled)
 
     def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
         now_ms = self.now_ms()
@@ -406,17 +454,34 @@ class Lane:
         rows = [settle(run.held, GiveBack(), terms_of(run.held.envelope, self.queue)[1], 0) for run in runs]
         return turn(self.keys, self._worker.id, self._limits, 0, Settled(moved=rows))
 
-    def note(self, id: str, token: int | str, field: str, text: str) -> None:
-        """Write something down about a job, with the next turn."""
-        self._notes.append((id, token, field, text))
+    def note(self, run: Run) -> None:
+        """Write down, with the next turn, what a running job printed and how far it is, as far as that is new."""
+        self._note(run, run.capture.text() if run.capture.changed else "", run.held.token)
 
-    def note_progress(self, run: Run, token: int | str) -> None:
-        """Write a run's progress down, if it has said anything new."""
+    def note_end(self, run: Run, text: str, *, ended_well: bool) -> None:
+        """The same for one that has just ended. `ended_well`: in the short way, so that its record is not shortened."""
+        if not ended_well:
+            self._note(run, text, "")
+        elif run.result_ttl > 0:
+            ms = max(1, round(run.result_ttl * 1000))
+            if run.is_noted:
+                self._notes.append(Note(run.held.id, "", "", "", ms))
+            self._note(run, text, "", ms)
+        elif run.is_noted:
+            self._notes.append(Note(run.held.id, "", "", "", 0))
+
+    def _note(self, run: Run, text: str, token: int | str, ms: int | Literal[""] = "") -> None:
+        if run.is_asked:
+            return  # what a request wrote ends with it, as its record does
+        if text:
+            self._notes.append(Note(run.held.id, token, f"log:{run.context.attempt}", text, ms))
+            run.is_noted = True
         said = run.context._progress
-        if said is not None and said != run.told_progress and not run.is_asked:
+        if said is not None and said != run.told_progress:
             run.told_progress = said
-            text = write({"fraction": said[0], "message": said[1]}).decode()
-            self.note(run.held.id, token, "progress", text)
+            told = write({"fraction": said[0], "message": said[1]}).decode()
+            self._notes.append(Note(run.held.id, token, "progress", told, ms))
+            run.is_noted = True
 
     async def flush_notes(self) -> None:
         """Write down what has piled up, should no turn come by."""
@@ -427,7 +492,7 @@ class Lane:
             except StoreError:
                 self._notes[:0] = notes
 
-    async def _write(self, notes: list[tuple[str, int | str, str, str]]) -> None:
+    async def _write(self, notes: list[Note]) -> None:
         try:
             await self._driver.perform(note(self.keys, notes, self._notes_ttl_ms), patience=0)
             self._is_full = False

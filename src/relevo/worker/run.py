@@ -52,9 +52,13 @@ class Run(Struct, eq=False):
     carries: bool = False
     #: its place in the ledger; -1: none
     cell: int = -1
+    #: the same job, lent to this process again after this run lost its lease: it starts when this one has ended
+    follower: Run | None = None
     #: of OpenTelemetry, where traces are on
     span: Any = None
     told_progress: tuple[float, str] | None = None
+    #: something it wrote is on the server
+    is_noted: bool = False
 
     @property
     def is_too_late(self) -> bool:

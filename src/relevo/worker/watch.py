@@ -70,8 +70,6 @@ class Watch:
 
     async def _note(self) -> None:
         for run in self._hands.runs.values():
-            if run.capture.changed:
-                run.lane.note(run.held.id, run.held.token, f"log:{run.context.attempt}", run.capture.text())
-            run.lane.note_progress(run, run.held.token)
+            run.lane.note(run)
         for lane in self._lanes:
             await lane.flush_notes()

@@ -144,7 +144,7 @@ class Worker:
         hands.ledger = self._ledger
         self.lanes = [Lane(self, queue, number, driver) for number, queue in enumerate(self.queues)]
         watch = self._watch = Watch(hands, self.lanes, self._on_hanging)
-        keeper = Keeper(self.app, hands, self.lanes, watch, self._from_keeper)
+        keeper = Keeper(self.app, hands, self.lanes, watch)
         with capture.Installed(forward=True):
             try:
                 await self.register()
@@ -241,8 +241,9 @@ class Worker:
     # what the parts tell and ask
     @property
     def in_hand(self) -> int:
-        """Jobs claimed and not yet settled here."""
-        return len(self.hands.runs) + sum(len(lane.gathering) for lane in self.lanes)
+        """Jobs claimed whose end the server does not know yet."""
+        told = sum(len(lane.gathering) + len(lane.settled) + lane.telling for lane in self.lanes)
+        return len(self.hands.runs) + told
 
     def room(self) -> int:
         """How many more jobs one lane may claim now."""
@@ -286,12 +287,6 @@ class Worker:
     def _on_hanging(self) -> None:
         log.error("too many threads hang; the worker starts anew")
         self.start_anew()
-
-    def _from_keeper(self, lost: list[str], cancelled: list[str]) -> None:
-        for id in cancelled:
-            self.hands.cancel(id)
-        for id in lost:
-            self.hands.lose(id)
 
     async def register_schedules(self) -> None:
         """Register what code and settings name."""

@@ -13,7 +13,7 @@ local ended = 0
 for i = 2, #ARGV, 2 do
   local claim = redis.call('HGET', claims, ARGV[i])
   if claim and string.match(claim, '^%d+') == ARGV[i + 1] then
-    -- 1, not 0: asked when to look again, others are told this time, and 0 says never
+    -- 1 (ABANDONED in next.lua), not 0: asked when to look again, others are told this time, and 0 says never
     ended = ended + redis.call('ZADD', running, 'XX', 'CH', 1, ARGV[i])
   end
 end

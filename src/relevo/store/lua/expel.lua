@@ -1,6 +1,6 @@
 --[[ Give an entity up: it leaves its state and becomes a dead letter with all that is known of it, in the structure in which
 queues keep theirs.
-KEYS  entities states placed entity stats waiters errands letters ended done dead alike kinds
+KEYS  entities states placed entity stats waiters errands letters ended done dead alike kinds notes
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here
       dead_max   int   dead letters kept

@@ -2,7 +2,7 @@
 may not any more are cancelled, those that were cancelled for a parent that lives again wait again, and workflows whose
 last member ended end. Telling it twice changes nothing.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats idle bell errands letters
-      instances paused limits parking unique ended done cancelled
+      instances paused limits parking unique ended done cancelled notes
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here
       dead_max   int   records kept

@@ -1,18 +1,23 @@
 --[[ Write down what a running job says about itself: progress, and its log so far.
 KEYS  claims     hash  "token worker since"
       notes      -     prefix of progress and logs
-ARGV  ttl        int   how long it is kept, ms
-                       then per note: id, token, field, text; token '' when the job has ended with this note
+ARGV  living_ms  int   how long it is kept while the job lives; the script that ends the job shortens it
+                       then per note: id, token, field, text, ms; token '' when the job has ended with this note
+                       field '': only how long the notes are kept changes
+                       ms: how long they are kept instead of `living_ms`, '' if not; 0: they are removed
 GIVES how many were written; a note of a lost lease is dropped ]]
 local written = 0
-for i = 2, #ARGV, 4 do
-  local id, token = ARGV[i], ARGV[i + 1]
+for i = 2, #ARGV, 5 do
+  local id, token, ms = ARGV[i], ARGV[i + 1], ARGV[i + 4]
   local claim = token ~= '' and redis.call('HGET', claims, id)
   if token == '' or (claim and string.match(claim, '^%d+') == token) then
     local key = notes .. ':' .. id
-    redis.call('HSET', key, ARGV[i + 2], ARGV[i + 3])
-    redis.call('PEXPIRE', key, ttl)
-    written = written + 1
+    if ms == '0' then redis.call('UNLINK', key)
+    else
+      if ARGV[i + 2] ~= '' then redis.call('HSET', key, ARGV[i + 2], ARGV[i + 3]) end
+      redis.call('PEXPIRE', key, ms == '' and living_ms or ms)
+      written = written + 1
+    end
   end
 end
 return written

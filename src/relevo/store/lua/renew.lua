@@ -1,11 +1,14 @@
 --[[ Lengthen the leases of jobs a worker still holds.
 KEYS  running    zset  lease deadline
       claims     hash  "token worker since [c]"
+      contact    string  when workers last reached the server
 ARGV  lease_ms   int   from now on
                        then per job: id, token
 GIVES ids whose lease is not ours any more, ids somebody wants cancelled ]]
 -- @include now
 -- @include afford
+-- @include contact
+note_contact(tonumber(lease_ms))
 local lost, cancelled, entries = {}, {}, {}
 for i = 2, #ARGV, 2 do
   local id, claim = ARGV[i], redis.call('HGET', claims, ARGV[i])

@@ -4,7 +4,7 @@ comes too late and is refused.
 
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters stats idle bell paused
       limits holding buckets parking parked lines pauses
-      carried errands letters ended done dead cancelled expired alike kinds
+      carried errands letters ended done dead cancelled expired alike kinds contact notes
 ARGV  worker     id    who asks
       lease_ms   int   how long a job is lent without a renewal
       idle_ms    int   how long the worker is believed to wait
@@ -20,7 +20,8 @@ ARGV  worker     id    who asks
                        done, dead, cancelled, expired: ended with the record `text` for `ms` (below 0: as above);
                        mute: dead, and nobody is told
 GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
-      [index, claim, story] of those handed out before, [id, claim, body, story] of those taken back,
+      [index, claim, story] of those handed out before, [id, claim, body, story] of those whose lease has ended: the
+      claim has a new token, unless the worker itself holds it: then it is lent again, for the worker may not know of it,
       when the next errand is due (0: none) ]]
 -- @include now
 -- @include wake
@@ -33,6 +34,8 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 -- Numbers are given to commands as text, made once: the server would print each of them with 17 digits.
 local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)
 -- @include limits
+-- @include contact
+local hold = note_contact(tonumber(lease_ms))
 local refused = {}
 first, kept, moved = tonumber(first), tonumber(kept), tonumber(moved)
 local at = 11 + first -- what comes after the ids
@@ -191,7 +194,7 @@ if want <= 0 or is_held_up() then
 end
 
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
-local due_at, lease_end = due_first(), lease_first()
+local due_at, lease_end = due_first(), lease_first(hold)
 if due_at and due_at <= now then
   -- No more than takes half a millisecond: the first of a burst shall start, and others be answered, before all are moved.
   local most = math.max(100, math.min(want, 250))
@@ -224,11 +227,19 @@ keep_marks()
 
 -- @include lost
 local lost = {}
-local overdue = lease_end and lease_end <= now and redis.call('ZRANGE', running, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, 20)
+local overdue = lease_end and lease_end <= now and redis.call('ZRANGE', running, '-inf', hold > now and ABANDONED or now_text, 'BYSCORE', 'LIMIT', 0, 20)
+local silent = 0
 for _, id in ipairs(overdue or lost) do
   local body = redis.call('HGET', jobs, id)
   if body then
-    lost[#lost + 1] = { id, take_back(id, lease_text), body, redis.call('HGET', story, id) or '' }
+    local claim = redis.call('HGET', claims, id) or ''
+    -- A loop of the user's own (idle_ms 0) may have dropped its job without a word; a worker knows what it has.
+    if tonumber(idle_ms) > 0 and string.match(claim, '^%d+ (%S+)') == worker then redis.call('ZADD', running, lease_text, id)
+    else
+      claim = take_back(id, lease_text)
+      silent = silent + 1
+    end
+    lost[#lost + 1] = { id, claim, body, redis.call('HGET', story, id) or '' }
   else
     redis.call('ZREM', running, id)
     redis.call('HDEL', claims, id)
@@ -237,8 +248,8 @@ for _, id in ipairs(overdue or lost) do
     tally('orphans', 1)
   end
 end
-if #lost > 0 then tally('lost', #lost) end
-if overdue then lease_end = lease_first() end
+if silent > 0 then tally('lost', silent) end
+if overdue then lease_end = lease_first(hold) end
 
 local ids, bodies, again = {}, {}, {}
 local tops = {} -- level, largest tag handed out: where the level's clock stands now

@@ -50,6 +50,8 @@ local function file(index, state, id, record, ttl, token)
       cap(index, state)
     end
   end
+  -- What it printed and logged lives as long as its record.
+  if ttl > 0 then redis.call('PEXPIRE', notes .. ':' .. id, ttl) else redis.call('UNLINK', notes .. ':' .. id) end
   announce(id, state, token * 2, edges, record)
   if index ~= done then no_longer_than(math.max(0, ttl), id, token * 2 + 1, edges) end
 end

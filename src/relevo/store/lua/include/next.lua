@@ -4,7 +4,12 @@ local function due_first()
   local score = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
   return score and math.floor(score / 1024)
 end
-local function lease_first() return tonumber(redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]) end
+-- `hold`: until when no lease is taken back, see contact.lua; unless its holder was seen dying, see abandon.lua.
+local ABANDONED = 1
+local function lease_first(hold)
+  local first = tonumber(redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2])
+  return first and first > ABANDONED and math.max(first, hold) or first
+end
 local function look_first() return tonumber(redis.call('ZRANGE', parking, 0, 0, 'WITHSCORES')[2]) end
 local function sooner(due_at, lease_end, look_at)
   local first = math.min(due_at or math.huge, lease_end or math.huge, look_at or math.huge)
