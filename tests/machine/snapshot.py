@@ -21,7 +21,7 @@ _OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked", "ali
 _COMPARED = (*_SETS, *_HASHES, "clock", "buckets", "lines", "breakers", "kinds", "bin")
 #: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no
 #: other key may ever be there.
-ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE)))
+ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE, {"contact"})))
 _FIXED = (*_COMPARED, *ABSENT)
 #: All groups and tasks that have a limit at times, as limits name them.
 GROUPS = ("a", "b")

@@ -36,6 +36,7 @@ from relevo.model.durations import seconds
 from relevo.store.plan import Call
 from relevo.worker import Worker
 from relevo.worker.child import Order
+from tests.clock import let_time_pass
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
@@ -241,8 +242,7 @@ class Site:
         after this, or enqueue a job.
         """
         ms = round(seconds(duration.removeprefix("-")) * 1000)
-        shift = int(self.server.command("GET", self.clock) or 0) + (-ms if duration.startswith("-") else ms)
-        self.server.command("SET", self.clock, shift, "EX", 3600)
+        let_time_pass(self.server, self.app.name, self.clock, -ms if duration.startswith("-") else ms)
 
     def now_ms(self) -> int:
         """What the server's clock shows, as moved."""

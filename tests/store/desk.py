@@ -125,8 +125,17 @@ class Desk:
         return self.clock.now_ms
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
+        """Let time pass, while some worker reaches the server."""
         self.clock.advance(ms)
+        self.in_contact()
+
+    def jump(self, ms: int) -> None:
+        """Let time pass while no worker reaches the server; or set its clock."""
+        self.clock.advance(ms)
+
+    def in_contact(self) -> None:
+        """Some worker reaches the server now, and no outage came before."""
+        self.ask("SET", "contact", f"{self.now_ms} 0", "PX", 60_000)
 
 
 def plain(ids: Sequence[str], token: int = 1) -> Settled:

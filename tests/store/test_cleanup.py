@@ -19,7 +19,7 @@ from relevo.store.plan import Call
 from relevo.store.queues import unlist
 from relevo.store.spans import spans_of, write_spans
 from relevo.store.tasks import Left, clean, enlist, forget, made, noted
-from relevo.store.turns import note
+from relevo.store.turns import Note, note
 from tests.conftest import CHAOS, AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
@@ -172,7 +172,7 @@ def test_what_lives_is_counted_and_not_touched(desk: Desk, state: str, dead: boo
 @pytest.mark.parametrize("how", ["plain", "kept", "cancelled", "expired"])
 def test_what_has_ended_is_removed_with_all_that_was_kept_of_it(desk: Desk, how: str) -> None:
     id = ended(desk, how)
-    desk.run(note(desk.keys, [(id, "", "log", "hello")], 60_000))
+    desk.run(note(desk.keys, [Note(id, "", "log", "hello")], 60_000))
     desk.ask("HSET", f"carried:{id}", "s:step", "1")
     desk.ask("PEXPIRE", f"carried:{id}", 60_000)
     assert cleaned(desk) == Left(1, 0, 0)

@@ -14,7 +14,7 @@ from relevo.store.turns import rest
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
-from tests.store.desk import Desk, kept
+from tests.store.desk import LEASE_MS, Desk, kept
 
 
 def test_a_resting_worker_takes_over_when_the_call_went_to_a_worker_that_died(desk: Desk) -> None:
@@ -23,7 +23,7 @@ def test_a_resting_worker_takes_over_when_the_call_went_to_a_worker_that_died(de
     desk.wait("dead", idle_ms=60_000)
     id = desk.push_one(group="acme")
     assert (len(desk.bell("dead")), desk.bell("living")) == (1, [])
-    _, _, may_wait, _ = desk.run(rest(desk.keys, "living", 30_000))
+    _, _, may_wait, _ = desk.run(rest(desk.keys, "living", LEASE_MS, 30_000))
     assert not may_wait, "it must ask for jobs"
     assert desk.members("idle") == []
     assert desk.claim(worker="living") == [id]

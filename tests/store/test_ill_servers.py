@@ -52,7 +52,7 @@ def test_without_memory_no_job_is_taken_but_work_goes_on(own_desk: Desk) -> None
     assert own_desk.turn(0, moved(held[3], "dead", text=b'{"state":"dead"}')).refused == []
     assert own_desk.claim(2) == ids[4:6]
     assert own_desk.turn(10, worker="w2", idle_ms=30_000).ids
-    assert own_desk.run(rest(own_desk.keys, "w2", 30_000))[2] is True
+    assert own_desk.run(rest(own_desk.keys, "w2", LEASE_MS, 30_000))[2] is True
     assert own_desk.run(leave(own_desk.keys, "w2")) == []
     stats = own_desk.stats()
     assert (stats.done, stats.dead, stats.scheduled, stats.ready) == (1, 1, 1, 0)

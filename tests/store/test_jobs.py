@@ -16,7 +16,7 @@ from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.queues import clear, page
 from relevo.store.relay import hear, relay
-from relevo.store.turns import note
+from relevo.store.turns import Note, note
 from relevo.store.whereabouts import of_ended
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
@@ -418,7 +418,7 @@ def test_the_token_in_a_record_is_not_taken_from_what_a_task_was_given(desk: Des
 def test_a_discarded_job_is_forgotten(desk: Desk, verb: str) -> None:
     (id,) = desk.push()
     end(desk, id, verb)
-    desk.run(note(desk.keys, [(id, "", "log:1", "text")], 60_000))
+    desk.run(note(desk.keys, [Note(id, "", "log:1", "text")], 60_000))
     assert desk.run(discard(desk.keys, [id, UNKNOWN])) == (1, False)
     assert desk.run(discard(desk.keys, [id, UNKNOWN])) == (0, False)
     assert desk.members(verb) == []
@@ -433,7 +433,7 @@ def test_a_living_job_is_not_discarded_and_keeps_its_notes(desk: Desk) -> None:
     reviving(desk, id)
     ready = desk.push_one(priority=900)
     desk.claim(1)
-    desk.run(note(desk.keys, [(id, "", "progress", "0.5")], 60_000))
+    desk.run(note(desk.keys, [Note(id, "", "progress", "0.5")], 60_000))
     assert desk.run(discard(desk.keys, [id, ready])) == (0, False)
     assert desk.run(look(desk.keys, id)).notes == {"progress": "0.5"}
     assert desk.stats().living == 2
@@ -463,16 +463,16 @@ def test_counters_that_were_born_in_any_call_have_an_end(desk: Desk, how: str) -
 def test_a_note_is_written_for_its_time_by_the_holder_of_the_lease(desk: Desk) -> None:
     id, gone = desk.push(BODY, BODY)
     desk.claim(2)
-    notes = [(id, 1, "progress", json.dumps({"done": 1})), (id, 1, "log:1", "hello")]
+    notes = [Note(id, 1, "progress", json.dumps({"done": 1})), Note(id, 1, "log:1", "hello")]
     for _ in range(2):
         assert desk.run(note(desk.keys, notes, 60_000)) == 2
     assert 0 < desk.ask("PTTL", f"notes:{id}") <= 60_000
     desk.finish([gone])
-    lost = [(id, 2, "log:1", "x"), (id, 0, "log:1", "x"), (gone, 1, "log:1", "x")]
+    lost = [Note(id, 2, "log:1", "x"), Note(id, 0, "log:1", "x"), Note(gone, 1, "log:1", "x")]
     assert desk.run(note(desk.keys, lost, 60_000)) == desk.run(note(desk.keys, [], 60_000)) == 0
     assert desk.ask("EXISTS", f"notes:{gone}") == 0
     desk.turn(0, moved(id, "dead", text=RECORD))
-    assert desk.run(note(desk.keys, [(id, "", "log:2", "last words")], 60_000)) == 1, "also after the end"
+    assert desk.run(note(desk.keys, [Note(id, "", "log:2", "last words")], 60_000)) == 1, "also after the end"
     assert desk.run(look(desk.keys, id)).notes == {"progress": '{"done": 1}', "log:1": "hello", "log:2": "last words"}
 
 

@@ -19,7 +19,7 @@ from relevo.store.queues import clear, pause
 from relevo.store.relay import ERRAND_MS, LETTERS, Errands, deliver, relay, take_errands
 from relevo.store.turns import rest
 from tests.servers import Server
-from tests.store.desk import Desk, moved, new_id
+from tests.store.desk import LEASE_MS, Desk, moved, new_id
 from tests.store.kin import (
     BODY,
     KEEP_MS,
@@ -245,12 +245,12 @@ def test_overdue_schedules_do_not_hide_outbox_messages(desk: Desk, schedules: in
 
 def test_every_turn_and_rest_gives_the_time_of_the_next_errand(desk: Desk) -> None:
     desk.wait("w1")
-    assert desk.run(rest(desk.keys, "w1", 60_000))[3] == 0
+    assert desk.run(rest(desk.keys, "w1", LEASE_MS, 60_000))[3] == 0
     parent = noted(desk, EDGE)
     due = end(desk, parent, "plain")
     assert due > 0
     desk.push("{}", "{}")
-    assert desk.run(rest(desk.keys, "w1", 60_000))[3] == due
+    assert desk.run(rest(desk.keys, "w1", LEASE_MS, 60_000))[3] == due
     assert desk.turn(0).errand_ms == due, "without room"
     assert desk.turn(1).errand_ms == due, "with a full house"
     assert desk.turn(5).errand_ms == due, "with nothing left"

@@ -261,7 +261,7 @@ def test_a_rate_lets_a_burst_start_and_then_one_after_the_other(desk: Desk) -> N
     assert started(found) == ids[:3]
     assert 120_000 < desk.ask("PTTL", "buckets") < 181_000, "a bucket ends when it is full"
     assert 0 < found.wake_ms - found.now_ms <= 60_000, "the worker gets the time at which the next may start"
-    _, wake, waits, _ = desk.run(rest(desk.keys, "w", 30_000))
+    _, wake, waits, _ = desk.run(rest(desk.keys, "w", LEASE_MS, 30_000))
     assert (wake, waits) == (found.wake_ms, True), "so does a resting worker"
     desk.advance(found.wake_ms - found.now_ms - 20_000)
     assert desk.claim(10) == []
@@ -762,6 +762,7 @@ def test_one_that_gave_its_turn_to_another_is_not_forgotten(desk: Desk) -> None:
 
 def test_a_queue_without_limits_asks_one_question_more(desk: Desk) -> None:
     ids = enqueue(desk, "a", 2)
+    desk.in_contact()
     without = commands(desk, lambda: desk.turn(1))
     limit(desk, "b", concurrency=1)
     assert commands(desk, lambda: desk.turn(1, plain(ids[:1]))) > without

@@ -11,7 +11,7 @@ from relevo.store.queues import clear
 from relevo.store.turns import MOST, abandon, leave, renew, rest
 from relevo.store.workers import LOST_MS, WorkerInfo, forget_lost, gone, listed, present, roll
 from tests.eventually import eventually
-from tests.store.desk import Desk, moved, new_id
+from tests.store.desk import LEASE_MS, Desk, moved, new_id
 
 # --- renew
 
@@ -56,22 +56,22 @@ def test_a_thousand_leases_are_renewed_in_one_call(desk: Desk) -> None:
 
 def test_a_resting_worker_stays_on_the_list(desk: Desk) -> None:
     desk.wait("w1", idle_ms=5000)
-    now, wake, waits, errand = desk.run(rest(desk.keys, "w1", 60_000))
+    now, wake, waits, errand = desk.run(rest(desk.keys, "w1", LEASE_MS, 60_000))
     assert (wake, waits, errand) == (0, True, 0)
     assert desk.score("idle", "w1") == now + 60_000
     assert 60_000 < desk.ask("PTTL", "idle") <= 120_000
     desk.push()
-    assert desk.run(rest(desk.keys, "w1", 60_000))[2] is False, "one that was called is not put back"
+    assert desk.run(rest(desk.keys, "w1", LEASE_MS, 60_000))[2] is False, "one that was called is not put back"
     assert desk.members("idle") == []
 
 
 def test_a_resting_worker_learns_when_it_is_needed_next(desk: Desk) -> None:
     now = desk.wait("w1").now_ms
     desk.push_one(when=str(now + 300_000), priority=1023)
-    assert desk.run(rest(desk.keys, "w1", 60_000))[1] == now + 300_000
+    assert desk.run(rest(desk.keys, "w1", LEASE_MS, 60_000))[1] == now + 300_000
     desk.push()
     found = desk.turn(1, worker="w2", lease_ms=20_000)
-    assert desk.run(rest(desk.keys, "w1", 60_000))[1] == found.now_ms + 20_000
+    assert desk.run(rest(desk.keys, "w1", LEASE_MS, 60_000))[1] == found.now_ms + 20_000
 
 
 # --- leave

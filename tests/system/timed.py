@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from relevo import Relevo, current_job
+from tests.clock import let_time_pass
 from tests.conftest import AppFactory
 from tests.servers import Server
 
@@ -36,7 +37,7 @@ class Times:
 
     def move(self, ms: int) -> None:
         """Step the clock forward or back."""
-        self._server.command("SET", self._key, int(self._server.command("GET", self._key) or 0) + ms, "EX", 600)
+        let_time_pass(self._server, self._name, self._key, ms)
 
     def move_to(self, ms: int) -> None:
         """Set the clock."""
