@@ -19,13 +19,13 @@ _ASK, _READ = b"local time = redis.call('TIME')", scripts._SHIFTED.encode()
 _KEEP_S = 3600  # seconds for which the server keeps a clock: longer than any test
 
 
-def let_time_pass(server: Server, app: str, key: str, ms: int) -> None:
-    """Move the clock that an app's scripts read (`_clock_key`), as if some worker had reached the server all the time."""
+def let_time_pass(server: Server, key: str, ms: int) -> None:
+    """Move the clock that an app reads (`_clock_key`), as if some worker had reached the server all the time."""
     shift = int(server.command("GET", key) or 0) + ms
     server.command("SET", key, shift, "EX", _KEEP_S)
     seconds, micros = server.command("TIME")
     now_ms = int(seconds) * 1000 + int(micros) // 1000 + shift
-    for contact in server.command("KEYS", f"*{app}*:contact"):
+    for contact in server.command("KEYS", "*:contact"):
         server.command("SET", contact, f"{now_ms} 0", "EX", 60)
 
 

@@ -242,7 +242,7 @@ class Site:
         after this, or enqueue a job.
         """
         ms = round(seconds(duration.removeprefix("-")) * 1000)
-        let_time_pass(self.server, self.app.name, self.clock, -ms if duration.startswith("-") else ms)
+        let_time_pass(self.server, self.clock, -ms if duration.startswith("-") else ms)
 
     def now_ms(self) -> int:
         """What the server's clock shows, as moved."""

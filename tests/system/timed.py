@@ -37,7 +37,7 @@ class Times:
 
     def move(self, ms: int) -> None:
         """Step the clock forward or back."""
-        let_time_pass(self._server, self._name, self._key, ms)
+        let_time_pass(self._server, self._key, ms)
 
     def move_to(self, ms: int) -> None:
         """Set the clock."""

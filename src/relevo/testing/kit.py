@@ -14,6 +14,7 @@ from relevo.errors import OptionError
 from relevo.handle import JobInfo
 from relevo.model.durations import Duration, milliseconds, spoken
 from relevo.store.plan import Call
+from relevo.store.workers import roll
 from relevo.task import Task
 from relevo.testing import looking
 from relevo.worker import Worker
@@ -46,8 +47,16 @@ class Clock:
         return f"<Clock {spoken(self._shift_ms() / 1000)} ahead>"
 
     def move(self, by: Duration) -> None:
-        """Let time pass: what is due by then runs at the next `drain`."""
+        """Let time pass: what is due by then runs at the next `drain`, and leases of workers that are gone end.
+
+        A worker that runs meanwhile sees a clock that was set: it keeps its jobs.
+        """
         self._shift_to(self._shift_ms() + milliseconds(by, what="clock.move"))
+        now_ms = self._app.run(self._app.now_ms())
+        alive, _ = self._app.run(roll(self._app.keys, now_ms))
+        if not alive:
+            for queue in self._app.queues():
+                self._app.run(Call([b"SET", self._app.keys_of(queue).key("contact"), f"{now_ms} 0", b"EX", 60]))
 
     def _shift_ms(self) -> int:
         return int(self._app.run(Call([b"GET", self._key], lambda reply: reply or b"0")))

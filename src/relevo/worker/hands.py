@@ -54,8 +54,8 @@ class Hands:
         self._on_loop = 0
         self._telemetry = app.telemetry
         #: claimed, not yet settled here, by id and token: a job whose lease was lost may be lent to us a second time
-        self.runs: dict[tuple[str, int], Run] = {}
-        self._newest: dict[str, Run] = {}
+        self.runs: dict[tuple[Lane, str, int], Run] = {}
+        self._newest: dict[tuple[Lane, str], Run] = {}
         #: shared with the supervisor; None: there is none
         self.ledger: Ledger | None = None
         #: what comes now is given back at once
@@ -65,8 +65,9 @@ class Hands:
     # in
     def accept(self, run: Run) -> None:
         """Run it as soon as there is a slot."""
-        before = self._newest.get(run.held.id)
-        self.runs[run.held.id, run.held.token] = self._newest[run.held.id] = run
+        lane, held = run.lane, run.held
+        before = self._newest.get((lane, held.id))
+        self.runs[lane, held.id, held.token] = self._newest[lane, held.id] = run
         if self.are_closing:
             self.give_back(run)
         elif before is None:
@@ -199,9 +200,10 @@ class Hands:
 
     def _forget(self, run: Run) -> None:
         run.settled = True
-        self.runs.pop((run.held.id, run.held.token), None)
-        if self._newest.get(run.held.id) is run:
-            del self._newest[run.held.id]
+        lane, held = run.lane, run.held
+        self.runs.pop((lane, held.id, held.token), None)
+        if self._newest.get((lane, held.id)) is run:
+            del self._newest[lane, held.id]
         follower, run.follower = run.follower, None
         if follower is not None and not follower.settled:
             self._place(follower)
@@ -217,18 +219,25 @@ class Hands:
             if run.is_apart:
                 self._pool().pause(run)
 
-    def heed(self, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]) -> None:
+    def held_of(self, lane: Lane) -> list[tuple[str, int]]:
+        """Ids and tokens of the jobs of a queue that are in hand. Also called from the keeper's thread."""
+        runs = list(self.runs.values())
+        return [(run.held.id, run.held.token) for run in runs if run.lane is lane and not run.settled]
+
+    def heed(
+        self, lane: Lane, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]
+    ) -> None:
         """What the renewal of these leases said."""
         for id in cancelled:
-            self.cancel(id)
-        for key in held:
-            run = self.runs.get(key)
-            if key[0] in lost and run is not None:
+            self.cancel(lane, id)
+        for id, token in held:
+            run = self.runs.get((lane, id, token))
+            if id in lost and run is not None:
                 self.lose(run)
 
-    def cancel(self, id: str) -> None:
+    def cancel(self, lane: Lane, id: str) -> None:
         """Somebody wants this job to stop."""
-        run = self._newest.get(id)
+        run = self._newest.get((lane, id))
         if run is None or run.stopped:
             return
         if run.started:

@@ -71,11 +71,7 @@ class Keeper:
             self._hand_back()
         renewed = 0
         for lane in self._lanes:
-            held = [
-                (run.held.id, run.held.token)
-                for run in list(self._hands.runs.values())
-                if run.lane is lane and not run.settled
-            ]
+            held = self._hands.held_of(lane)
             for start in range(0, len(held), MOST):
                 part = held[start : start + MOST]
                 if faults.ACTIVE:
@@ -84,7 +80,7 @@ class Keeper:
                 lost, cancelled = self._app.client.blocking.perform(call, patience=self._every / 2)
                 renewed += len(part) - len(lost)
                 if lost or cancelled:
-                    self._loop.call_soon_threadsafe(self._hands.heed, part, lost, cancelled)
+                    self._loop.call_soon_threadsafe(self._hands.heed, lane, part, lost, cancelled)
         if self._hands.ledger is not None:
             self._hands.ledger.beat()
         return renewed

@@ -150,7 +150,7 @@ class Lane:
             else:
                 self.gathering[id] = self._loop.create_task(self._take_late(held), name=f"relevo late {id}")
         elif kind == b"c":
-            self._hands.cancel(message[1:].decode())
+            self._hands.cancel(self, message[1:].decode())
         else:
             self._is_called = True
         self._kick.set()
@@ -373,20 +373,18 @@ class Lane:
 
     def _keep(self, held: Held) -> None:
         """It is lent to us again, because we were too late to renew it; hand it back if we never heard of it."""
-        if (held.id, held.token) in self._hands.runs or held.id in self.gathering or self.settled.has(held.id):
+        if (self, held.id, held.token) in self._hands.runs or held.id in self.gathering or self.settled.has(held.id):
             return
         log.warning("%s: the reply to the claim of job %s was lost; it is handed back", self.queue, held.id)
         self._conclude(held, Interrupted())
 
     async def _renew_first(self) -> None:
         """After an outage: before we ask for jobs, renew those that we have, as the keeper will."""
-        held = [
-            (run.held.id, run.held.token) for run in self._hands.runs.values() if run.lane is self and not run.settled
-        ]
+        held = self._hands.held_of(self)
         for start in range(0, len(held), MOST):
             part = held[start : start + MOST]
             lost, cancelled = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)
-            self._hands.heed(part, lost, cancelled)
+            self._hands.heed(self, part, lost, cancelled)
 
     def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
         now_ms = self.now_ms()

@@ -7,8 +7,10 @@ local function note_contact(lease_ms)
   local last, hold = string.match(redis.call('GET', contact) or '', '^(%d+) (%d+)$')
   last, hold = tonumber(last), tonumber(hold) or 0
   if last and now >= last and now - last < 250 then return hold end -- noted just now
-  if not last or math.abs(now - last) > math.max(lease_ms / 2, 1000) or hold > now + COME_BACK_MS then hold = now + COME_BACK_MS end
   redis.call('ZREM', running, '') -- see afford.lua
+  if not last or math.abs(now - last) > math.max(lease_ms / 2, 1000) or hold > now + COME_BACK_MS then
+    hold = redis.call('ZCARD', running) > 0 and now + COME_BACK_MS or 0
+  end
   redis.call('SET', contact, string.format('%d %d', now, hold), 'PX', CONTACT_TTL_MS)
   return hold
 end
