@@ -38,15 +38,16 @@ class JobInfo(Struct, frozen=True):
     state: State
     task: str
     queue: str
-    #: As plain JSON values; None for a job that is done: only its result is kept. Of an entity of a pool that was given
-    #: up: what is known of it.
+    #: As plain JSON values; None where they are not known: a done job keeps arguments of up to 4 KiB. Of an entity of a
+    #: pool that was given up: what is known of it.
     args: Any
     kwargs: Any
-    priority: int
+    #: None, here and below: not known, since the body cannot be read or was not kept.
+    priority: int | None
     enqueued_ms: int
-    name: str = ""
-    group: str = ""
-    tags: tuple[str, ...] = ()
+    name: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] | None = None
     due_ms: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -59,7 +60,7 @@ class JobInfo(Struct, frozen=True):
     #: Of a waiting job: how many jobs it still waits for.
     waits_for: int = 0
     #: The workflow it belongs to, if any.
-    workflow: str = ""
+    workflow: str | None = None
     #: Of one that failed: the state it came from, which others died alike, whether it would fail again as it is, and
     #: the version of relevo that wrote it down.
     came_from: str = ""
@@ -187,7 +188,7 @@ class Job(Generic[R]):
         known = seen.envelope or jobs.readable(seen.body)
         if known is not None and known.takes == "claim":  # a message whose data is too large to stand in its body
             data = yield carried.claimed(self._app.keys_of(self.queue), self.id)
-            known = known if data is None else msgspec.structs.replace(known, kwargs=Raw(data))
+            known = msgspec.structs.replace(known, kwargs=Raw(data or b"null"))
         return _info(seen, self.queue, known)
 
     # acting
@@ -256,6 +257,7 @@ class Job(Generic[R]):
 def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
     record, claim = seen.record, seen.claim
     envelope = known or Envelope(record.target if record else "")
+    is_known = known is not None
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
     given_up = pools.dead_of(seen.id, record) if record and is_pool_name(queue) else None
     return JobInfo(
@@ -265,11 +267,11 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
         queue,
         msgspec.json.decode(envelope.args) if known else None,
         msgspec.json.decode(envelope.kwargs) if known else given_up and given_up.metadata,
-        envelope.priority,
+        envelope.priority if is_known else None,
         made_ms(seen.id),
-        given_up.entity if given_up else envelope.name,
-        envelope.group,
-        envelope.tags,
+        given_up.entity if given_up else envelope.name if is_known else None,
+        envelope.group if is_known else None,
+        envelope.tags if is_known else None,
         seen.due_ms if seen.state is State.SCHEDULED else None,
         record.started_ms or None if record else claim.since_ms if claim else None,
         record.ended_ms if record else None,
@@ -280,7 +282,7 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
         _progress(seen),
         result,
         seen.open,
-        envelope.flow[:LENGTH],
+        envelope.flow[:LENGTH] if is_known else None,
         record.queue_from if record else "",
         record.fingerprint if record else "",
         seen.state is State.DEAD and record is not None and is_permanent(record.reason),

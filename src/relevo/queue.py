@@ -51,10 +51,11 @@ class JobRow(Struct, frozen=True):
     id: str
     state: State
     task: str
-    priority: int
+    #: None, here and below: not known, since the body cannot be read or was not kept.
+    priority: int | None
     enqueued_ms: int
-    name: str = ""
-    group: str = ""
+    name: str | None = None
+    group: str | None = None
     due_ms: int | None = None
     worker: str = ""
     reason: str = ""
@@ -497,10 +498,10 @@ def row_of(one: queues.Listed) -> JobRow:
         one.id,
         one.state,
         envelope.target if envelope else record.target if record else "",
-        envelope.priority if envelope else 0,
+        envelope.priority if envelope else None,
         made_ms(one.id),
-        envelope.name if envelope else "",
-        envelope.group if envelope else "",
+        envelope.name if envelope else None,
+        envelope.group if envelope else None,
         one.due_ms if one.state is State.SCHEDULED else None,
         record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
         record.reason if record else "",

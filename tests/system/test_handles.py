@@ -239,7 +239,7 @@ async def test_a_job_is_seen_through_its_whole_life(app: Relevo) -> None:
     assert info.started_ms is not None
     assert info.ended_ms is not None
     assert info.enqueued_ms <= info.started_ms <= info.ended_ms
-    assert (info.args, info.kwargs) == (None, None)  # not kept
+    assert (info.args, info.kwargs) == ([1], {"text": "x"})
 
 
 async def is_running_again(job: Job[Any]) -> bool:

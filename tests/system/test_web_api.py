@@ -108,11 +108,19 @@ def test_secrets_are_hidden_from_every_role(desk: Desk) -> None:
             assert (dead["args"], dead["kwargs"]) == ([13, "***"], {"token": "***"})
             done = here.ask(f"/jobs/{desk.data.done}")
             assert done["result"] == {"invoice": 7, "receipt": {"api_key": "***"}}
+            assert (done["args"], done["kwargs"], done["priority"]) == ([7, "***"], {"token": "***"}, 100)
             nightly = here.ask("/schedules/nightly")
             assert (nightly["args"], nightly["kwargs"]) == (["monday"], {"password": "***"})
             text = "".join(
                 here.get(f"/api/v1{path}").text
-                for path in (f"/jobs/{desk.data.dead}", "/schedules", "/dead", "/queues/default/jobs", "/audit")
+                for path in (
+                    f"/jobs/{desk.data.dead}",
+                    f"/jobs/{desk.data.done}",
+                    "/schedules",
+                    "/dead",
+                    "/queues/default/jobs",
+                    "/audit",
+                )
             )
             assert "4111-" not in text and "of-schedule" not in text and "token-" not in text
 

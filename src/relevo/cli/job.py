@@ -108,11 +108,11 @@ def describe(screen: Screen, info: JobInfo) -> None:
             ("task", info.task),
             ("queue", info.queue),
             ("arguments", _not_too_long(_arguments(info.args, info.kwargs))),
-            ("priority", str(info.priority)),
-            ("name", info.name),
-            ("group", info.group),
-            ("tags", ", ".join(info.tags)),
-            ("workflow", info.workflow),
+            ("priority", "" if info.priority is None else str(info.priority)),
+            ("name", info.name or ""),
+            ("group", info.group or ""),
+            ("tags", ", ".join(info.tags or ())),
+            ("workflow", info.workflow or ""),
             ("waits for", f"{plural(info.waits_for, 'job')} to end" if info.waits_for else ""),
             ("enqueued", moment(info.enqueued_ms)),
             ("due", moment(info.due_ms)),
@@ -160,6 +160,8 @@ def _show_logs(screen: Screen, job: Job[Any]) -> None:
 
 def _arguments(args: Any, kwargs: Any) -> str:
     """As they would stand in a call."""
+    if args is None and kwargs is None:
+        return "not known"
     named = (f"{name}={_compact(value)}" for name, value in (kwargs or {}).items())
     return ", ".join([*map(_compact, args or ()), *named])
 

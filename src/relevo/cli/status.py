@@ -198,7 +198,7 @@ def _next(app: Relevo, queue: str, ahead: int, now_ms: int) -> list[NextJob]:
     ready = app.run(queues.page(keys, State.READY, 0, ahead))
     scheduled = app.run(queues.page(keys, State.SCHEDULED, 0, ahead))
     due = [job for job in scheduled if job.due_ms is not None and job.due_ms <= now_ms]
-    rows = sorted(map(row_of, (*ready, *due)), key=lambda row: row.priority)[:ahead]
+    rows = sorted(map(row_of, (*ready, *due)), key=lambda row: row.priority or 0)[:ahead]
     return [NextJob(**{name: getattr(row, name) for name in row.__struct_fields__}, queue=queue) for row in rows]
 
 

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from relevo import __version__
 from relevo.model.fingerprint import error_line, fingerprint
-from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, write
+from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, read_envelope, write
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
 from relevo.model.replying import reply_of, signed_part
 from relevo.store.turns import Moved
@@ -69,12 +69,26 @@ class Terms(Struct, frozen=True):
     sign_end: Callable[[str, bytes], str] | None = None
 
 
-def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> Record:
-    """The record of a job that went well."""
+#: Bytes of a body that the record of a done job keeps whole; of a larger one it keeps all but the arguments. A record
+#: lives for `result_ttl` beside thousands of others, and people look at arguments, not at megabytes.
+BODY_KEPT = 4096
+_NOT_KEPT = Raw(b"null")
+
+
+def kept_body(held: Held) -> bytes:
+    """The body as the record of a done job keeps it. Arguments that are not kept are null there."""
+    if len(held.body) <= BODY_KEPT or held.envelope is None:
+        return held.body
+    # Not held.envelope: what the job took from its parents is among the arguments there.
+    return write(msgspec.structs.replace(read_envelope(held.body), args=_NOT_KEPT, kwargs=_NOT_KEPT))
+
+
+def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "", *, keeps_body: bool = True) -> Record:
+    """The record of a job that went well. With the body, the target need not be told twice."""
     assert held.envelope is not None
     return Record(
         State.DONE,
-        held.envelope.target,
+        "" if keeps_body else held.envelope.target,
         started_ms=held.since_ms,
         ended_ms=now_ms,
         worker=held.worker,
@@ -82,6 +96,7 @@ def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "") -> R
         result=Raw(result) if result else NO_JSON,
         not_kept=not_kept,
         story=held.story,
+        body=Raw(kept_body(held)) if keeps_body else NO_JSON,
     )
 
 
@@ -137,7 +152,8 @@ def settle(
         case Finish():
             spared = spared_ms(envelope, now_ms) if terms.is_spared else 0
             ttl = spared if terms.is_asked and terms.result_ttl_ms <= 0 else terms.result_ttl_ms
-            return moved("done", ttl, _told(held, done_record(held, now_ms, result, not_kept), terms))
+            done = done_record(held, now_ms, result, not_kept, keeps_body=ttl > 0)
+            return moved("done", ttl, _told(held, done, terms))
         case TryAgain(delay, story):
             return moved("retry", max(1, round(delay * 1000)), write(story))
         case GiveBack(story):

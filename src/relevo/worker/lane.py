@@ -38,7 +38,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
-from relevo.store.settlement import Held, settle, spared_ms
+from relevo.store.settlement import Held, kept_body, settle, spared_ms
 from relevo.store.turns import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.worker import faults
 from relevo.worker.errands import Errands
@@ -416,10 +416,12 @@ class Lane:
             else:
                 told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
                 self.settled.kept.append(held.id)
-                self.settled.records += (
-                    max(1, round(run.result_ttl * 1000)) if run.result_ttl > 0 else self._spared_ms(envelope),
-                    self._done_head(envelope.target, held.since_ms) + told + b"}",
-                )
+                if run.result_ttl > 0:  # the target stands in the body
+                    record = self._done_head("", held.since_ms) + told + b',"body":' + kept_body(held) + b"}"
+                    self.settled.records += (max(1, round(run.result_ttl * 1000)), record)
+                else:
+                    record = self._done_head(envelope.target, held.since_ms) + told + b"}"
+                    self.settled.records += (self._spared_ms(envelope), record)
             if envelope.headers is not None:
                 self._note_message(held, envelope.headers, _FINISH, self.now_ms())
             self._kick.set()
