@@ -82,7 +82,9 @@ async def test_what_a_record_does_not_tell_is_none(app: Relevo, server: Server) 
     await drain(app)
     keys = app.keys_of("default")
     # as versions before wrote it
-    server.command("SET", keys.key("ended") + b":" + job.id.encode(), b'{"state":"done","target":"old.task"}', "KEEPTTL")
+    server.command(
+        "SET", keys.key("ended") + b":" + job.id.encode(), b'{"state":"done","target":"old.task"}', "KEEPTTL"
+    )
     info = await job.ainfo()
     assert (info.state, info.task) == (State.DONE, "old.task")
     unknown = (info.priority, info.name, info.group, info.tags, info.args, info.kwargs, info.workflow)
