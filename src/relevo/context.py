@@ -63,6 +63,14 @@ class JobContext(Struct, eq=False):
         return self.group
 
     @property
+    def fence(self) -> int:
+        """A number that is larger with every delivery of this job, whoever got it and why: a retry, a hand-over, a lost
+        lease, a revival of the dead letter. A store that refuses a smaller number than it has seen for this job refuses
+        a run that lost its lease and does not know it yet.
+        """
+        return self._token
+
+    @property
     def message(self) -> Message | None:
         """The message of the bus that is being worked on; None in a plain task."""
         if self.headers is None:

@@ -369,6 +369,8 @@ class Lease:
         self.name = held.envelope.name
         self.priority = held.envelope.priority
         self.attempt = len(held.story.attempts) + 1
+        #: Larger with every delivery of the job; see `JobContext.fence`.
+        self.fence = held.token
 
     @property
     def args(self) -> list[Any]:
