@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from msgspec import Struct, field, to_builtins
@@ -68,6 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("dev chaos", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cells", default="", help="only faults whose name contains this text")
     parser.add_argument("--runs", type=int, default=3, help="runs per fault (default: 3)")
+    parser.add_argument("--parallel", type=int, default=4, help="faults at a time; most of them only wait (default: 4)")
     parser.add_argument("--seed", type=int, default=None, help="(default: random, printed)")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write the rows there as well")
     parser.add_argument("--no-stories", action="store_true", help="only the faults")
@@ -88,19 +90,22 @@ def _faults(cells: list[Cell], args: argparse.Namespace) -> int:
     seed = random.randrange(1_000_000) if args.seed is None else args.seed
     print(f"seed {seed}; settings {', '.join(f'{name} {value}' for name, value in DEFAULTS.items())}")
     print(_line(HEADS), flush=True)
-    rows = []
-    for cell in cells:
-        row = Row(cell.name, cell.promise)
-        rows.append(row)
-        chance = random.Random(f"{seed} {cell.name}")
-        for run in range(args.runs):
-            _progress(f"{cell.name}: run {run + 1} of {args.runs}")
-            _run(cell, row, chance)
-        _progress("")
-        print(_line(_shown(row)), flush=True)
+    with ThreadPoolExecutor(args.parallel) as pool:
+        rows = list(pool.map(lambda cell: _row(cell, args.runs, random.Random(f"{seed} {cell.name}")), cells))
     if args.json is not None:
         args.json.write_text(json.dumps({"seed": seed, "rows": [to_builtins(row) for row in rows]}, indent=2) + "\n")
     return int(not all(row.is_clean for row in rows))
+
+
+def _row(cell: Cell, runs: int, chance: random.Random) -> Row:
+    """All runs of one fault; prints its row."""
+    row = Row(cell.name, cell.promise)
+    for run in range(runs):
+        _progress(f"{cell.name}: run {run + 1} of {runs}")
+        _run(cell, row, chance)
+    _progress("")
+    print(_line(_shown(row)), flush=True)
+    return row
 
 
 def _run(cell: Cell, row: Row, chance: random.Random) -> None:

@@ -95,11 +95,52 @@ def silent_connections(site: Site, server: Server, _chance: random.Random) -> fl
         return site.wait_effect("end", 1).when - silent
 
 
+def outage(seconds: float, *, workers: int, times: int = 1) -> Harm:
+    """The server is away, with its data, once or several times, while jobs run on the loop, in threads and processes."""
+
+    def harm(site: Site, server: Server, chance: random.Random) -> float:
+        for _ in range(workers):
+            site.start()
+        running = range(1, 10)
+        length = max(40.0, seconds * times + 10 * times)
+        for n in running:
+            site.enqueue(("nap", "work", "work_apart")[n % 3], n, length + chance.uniform(0, 5))
+        for n in running[: 6 + workers]:  # jobs of the process pool wait for a core
+            if n % 3 != 2:
+                _start_of(site, n)
+        for _ in range(times):
+            time.sleep(chance.uniform(1, 4))
+            server.stop()
+            time.sleep(seconds)
+            server.start()
+        back = time.monotonic()
+        eventually(lambda: _enqueued(site, 10), what="the server takes jobs")
+        seen = site.wait_effect("end", 10).when - back
+        eventually(lambda: site.queue.stats().living == 0, timeout=6 * length, what="every job has ended")
+        return seen
+
+    return harm
+
+
+OUTAGES = tuple(
+    Cell(f"{name}, {workers} worker{'s' * (workers > 1)}", outage(seconds, workers=workers, times=times), 15.0)
+    for name, seconds, times in (
+        ("outage 8 s", 8, 1),
+        ("outage 14 s", 14, 1),
+        ("outage 20 s", 20, 1),
+        ("outage 30 s", 30, 1),
+        ("outage 90 s", 90, 1),
+        ("outage 3 x 20 s", 20, 3),
+    )
+    for workers in (1, 2)
+)
+
 CELLS = (
     Cell("kill -9, no supervisor", kill_alone, 15.0, may_repeat=True),
     Cell("kill -9, supervised", kill_supervised, 3.0, may_repeat=True),
     Cell("server restarted", restart_server, 5.0),
     Cell("connections silent", silent_connections, 15.0),
+    *OUTAGES,
 )
 
 

@@ -218,6 +218,7 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "spin_for_ever": (spin_for_ever, {"retries": 0, "timeout": 1}),
     "block_for_ever": (block_for_ever, {"retries": 0, "timeout": 1, "max_crashes": 1}),
     "sleep_for_ever": (sleep_for_ever, {"retries": 0, "timeout": 1}),
+    "work_apart": (work, {"executor": "process"}),
     "spin_in_process": (spin_in_process, {"retries": 0, "timeout": 1, "executor": "process"}),
 }
 
