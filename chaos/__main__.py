@@ -44,7 +44,10 @@ STORIES = (
     "tests/system/test_purge_traffic.py",
     "tests/system/test_web_document.py",
 )
-HEADS = ("fault", "runs", "jobs", "lost", "doubled", "recovery p50", "max", "promise", "leaked", "exits", "")
+HEADS = (
+    *("fault", "runs", "jobs", "acknowledged", "lost", "doubled", "commits twice"),
+    *("recovery p50", "max", "promise", "leaked", "exits", ""),
+)
 
 
 class Row(Struct):
@@ -53,16 +56,21 @@ class Row(Struct):
     fault: str
     promise: float
     runs: int = 0
+    #: that somebody tried to enqueue
     jobs: int = 0
+    acknowledged: int = 0
     lost: int = 0
+    #: starts beyond the first; where a worker died or could not be reached: ends beyond the first
     doubled: int = 0
+    #: outcomes that the server took beyond one per job
+    commits_twice: int = 0
     leaked: int = 0
     exits: int = 0
     recovery: list[float] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.doubled or self.leaked or self.exits)
+        return not (self.lost or self.doubled or self.commits_twice or self.leaked or self.exits)
 
 
 def main() -> int:
@@ -123,7 +131,11 @@ def _run(cell: Cell, row: Row, chance: random.Random) -> None:
         ended = Counter(effect.n for effect in site.effects("end"))
         started = Counter(effect.n for effect in site.effects("start"))
         row.runs += 1
-        row.jobs += len(site.acknowledged)
+        totals = site.queue.stats().totals
+        asked = site.unsure | set(site.acknowledged)
+        row.jobs += len(asked)
+        row.acknowledged += len(site.acknowledged)
+        row.commits_twice += max(0, totals.get("done", 0) + totals.get("dead", 0) - len(asked))
         row.lost += sum(not ended[n] for n in site.acknowledged)
         row.doubled += sum(times - 1 for times in (ended if cell.may_repeat else started).values() if times > 1)
         row.leaked += len(leaks(server, site.name))
@@ -139,7 +151,7 @@ def _wait_quiet(site: Site) -> None:
 def _shown(row: Row) -> tuple[str, ...]:
     return (
         row.fault,
-        *map(str, (row.runs, row.jobs, row.lost, row.doubled)),
+        *map(str, (row.runs, row.jobs, row.acknowledged, row.lost, row.doubled, row.commits_twice)),
         f"{statistics.median(row.recovery):.2f} s",
         f"{max(row.recovery):.2f} s",
         f"{row.promise:g} s",
@@ -149,7 +161,7 @@ def _shown(row: Row) -> tuple[str, ...]:
 
 
 def _line(cells: tuple[str, ...]) -> str:
-    widths = (24, 5, 6, 5, 8, 13, 9, 8, 7, 6, 0)
+    widths = (28, 5, 6, 13, 5, 8, 14, 13, 9, 8, 7, 6, 0)
     return "".join(
         cell.ljust(width) if place == 0 else cell.rjust(width) if width else f"  {cell}"
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from tests.clock import step
 from tests.eventually import eventually
 from tests.process.harness import Effect, Site, WorkerProcess
 from tests.proxy import Proxy
@@ -96,7 +97,7 @@ def silent_connections(site: Site, server: Server, _chance: random.Random) -> fl
 
 
 def outage(seconds: float, *, workers: int, times: int = 1) -> Harm:
-    """The server is away, with its data, once or several times, while jobs run on the loop, in threads and processes."""
+    """The server is away, with its data, once or more, while jobs run on the loop, in threads and in processes."""
 
     def harm(site: Site, server: Server, chance: random.Random) -> float:
         for _ in range(workers):
@@ -122,6 +123,29 @@ def outage(seconds: float, *, workers: int, times: int = 1) -> Harm:
     return harm
 
 
+def clock_step(seconds: float) -> Harm:
+    """The server's clock is set while jobs run, others wait for their time, and a worker starts just afterwards."""
+
+    def harm(site: Site, server: Server, chance: random.Random) -> float:
+        worker = site.start()
+        site.wait_idle(worker)
+        for n in range(1, 6):
+            site.enqueue("nap", n, chance.uniform(20, 25))
+            _start_of(site, n)
+        site.enqueue("nap", 6, delay=chance.uniform(1, 5))
+        step(server, site.clock, round(seconds * 1000))
+        stepped = time.monotonic()
+        site.start()
+        site.enqueue("nap", 7)
+        return max(site.wait_effect("end", n).when for n in (6, 7)) - stepped
+
+    return harm
+
+
+CLOCK_STEPS = tuple(
+    Cell(f"server's clock set {seconds:+d} s", clock_step(seconds), 20.0) for seconds in (60, -60, 3600, -3600)
+)
+
 OUTAGES = tuple(
     Cell(f"{name}, {workers} worker{'s' * (workers > 1)}", outage(seconds, workers=workers, times=times), 15.0)
     for name, seconds, times in (
@@ -140,6 +164,7 @@ CELLS = (
     Cell("kill -9, supervised", kill_supervised, 3.0, may_repeat=True),
     Cell("server restarted", restart_server, 5.0),
     Cell("connections silent", silent_connections, 15.0),
+    *CLOCK_STEPS,
     *OUTAGES,
 )
 

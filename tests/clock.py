@@ -19,10 +19,16 @@ _ASK, _READ = b"local time = redis.call('TIME')", scripts._SHIFTED.encode()
 _KEEP_S = 3600  # seconds for which the server keeps a clock: longer than any test
 
 
-def let_time_pass(server: Server, key: str, ms: int) -> None:
-    """Move the clock that an app reads (`_clock_key`), as if some worker had reached the server all the time."""
+def step(server: Server, key: str, ms: int) -> int:
+    """Set the clock that an app reads (`_clock_key`) forward or back; how far it is ahead then."""
     shift = int(server.command("GET", key) or 0) + ms
     server.command("SET", key, shift, "EX", _KEEP_S)
+    return shift
+
+
+def let_time_pass(server: Server, key: str, ms: int) -> None:
+    """Move the clock that an app reads (`_clock_key`), as if some worker had reached the server all the time."""
+    shift = step(server, key, ms)
     seconds, micros = server.command("TIME")
     now_ms = int(seconds) * 1000 + int(micros) // 1000 + shift
     for contact in server.command("KEYS", "*:contact"):

@@ -38,7 +38,7 @@ from relevo.store.limits import LimitInfo
 from relevo.store.pauses import pauses, written
 from relevo.store.plan import Call
 from relevo.store.settlement import Held, settle
-from relevo.store.turns import Limits, Moved, Settled, Turn, renew, turn
+from relevo.store.turns import Limits, Moved, Renewed, Settled, Turn, renew, turn
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -423,13 +423,13 @@ class Lease:
 
     def renew(self) -> bool:
         """Lengthen the lease by its full time from now; False if it was lost."""
-        return not self._queue._app.run(self._renewal())[0]
+        return not self._queue._app.run(self._renewal()).lost
 
     async def arenew(self) -> bool:
         """`renew` for async code."""
-        return not (await self._queue._app.arun(self._renewal()))[0]
+        return not (await self._queue._app.arun(self._renewal())).lost
 
-    def _renewal(self) -> Call[tuple[list[str], list[str]]]:
+    def _renewal(self) -> Call[Renewed]:
         return renew(self._queue._keys, [(self.id, self._held.token)], self._limits.lease_ms)
 
     def _encoded(self, result: Any) -> bytes:

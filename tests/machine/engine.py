@@ -407,7 +407,9 @@ class Engine:
         self._turn(worker, want if worker in self.workers else 0, [telling])
 
     def _renew(self, hands: list[Hand]) -> None:
-        lost, cancelled = self.perform(renew(self.queue, [(hand.held.id, hand.held.token) for hand in hands], LEASE_MS))
+        lost, cancelled, _ = self.perform(
+            renew(self.queue, [(hand.held.id, hand.held.token) for hand in hands], LEASE_MS)
+        )
         ours = [hand for hand in hands if self.model.has_right(hand.held.id, hand.grip)]
         assert lost == [hand.held.id for hand in hands if hand not in ours]
         assert cancelled == [hand.held.id for hand in ours if self.model.jobs[hand.held.id].cancel_asked]

@@ -52,7 +52,7 @@ def test_a_worker_that_renews_after_an_outage_keeps_its_jobs(desk: Desk) -> None
     id = claimed(desk)
     desk.jump(LEASE_MS * 3)
     assert lost(desk) == []
-    assert desk.run(renew(desk.keys, [(id, 1)], LEASE_MS)) == ([], [])
+    assert desk.run(renew(desk.keys, [(id, 1)], LEASE_MS))[:2] == ([], [])
     desk.jump(COME_BACK_MS + 1000)
     assert lost(desk) == []
     assert desk.finish([id], worker="holder") == []

@@ -368,7 +368,7 @@ def test_a_stale_worker_can_neither_settle_nor_renew_after_its_lease_was_lost(de
     desk.turn(1, worker="w2")
     for settled in (plain([id]), kept([id]), moved(id, "retry")):
         assert desk.turn(0, settled, worker="stale").refused == [id.encode()]
-    assert desk.run(renew(desk.keys, [(id, 1)], 9000)) == ([id], [])
+    assert desk.run(renew(desk.keys, [(id, 1)], 9000))[:2] == ([id], [])
     assert desk.turn(0, moved(id, "back", token=2), worker="w2").refused == []
     assert desk.claim(worker="w3") == [id]
     assert desk.turn(0, plain([id], 2), worker="w2").refused == [id.encode()]

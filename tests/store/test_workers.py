@@ -20,7 +20,7 @@ def test_a_renewal_lengthens_the_leases_that_are_held(desk: Desk) -> None:
     ids = desk.push("{}", "{}")
     desk.claim(2, lease_ms=1000)
     for _ in range(2):
-        assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000)) == ([], [])
+        assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000))[:2] == ([], [])
     for id in ids:
         assert desk.score("running", id) == desk.now_ms + 90_000
 
@@ -31,7 +31,7 @@ def test_a_renewal_with_another_token_or_of_what_has_ended_is_refused(desk: Desk
     desk.finish([ended])
     before = desk.score("running", id)
     strange = new_id()
-    assert desk.run(renew(desk.keys, [(id, 2), (strange, 1), (ended, 1)], 90_000)) == ([id, strange, ended], [])
+    assert desk.run(renew(desk.keys, [(id, 2), (strange, 1), (ended, 1)], 90_000))[:2] == ([id, strange, ended], [])
     assert desk.score("running", id) == before
     assert desk.members("running") == [id]
 
@@ -41,14 +41,14 @@ def test_a_renewal_lists_jobs_that_should_be_cancelled(desk: Desk) -> None:
     desk.claim(2)
     desk.run(cancel(desk.keys, [(b, 1000, "")], 10))
     for _ in range(2):
-        assert desk.run(renew(desk.keys, [(a, 1), (b, 1)], 90_000)) == ([], [b])
+        assert desk.run(renew(desk.keys, [(a, 1), (b, 1)], 90_000))[:2] == ([], [b])
 
 
 def test_a_thousand_leases_are_renewed_in_one_call(desk: Desk) -> None:
     ids = desk.push(*["{}"] * MOST)
     desk.claim(MOST)
-    assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000)) == ([], [])
-    assert desk.run(renew(desk.keys, [], 90_000)) == ([], [])
+    assert desk.run(renew(desk.keys, [(id, 1) for id in ids], 90_000))[:2] == ([], [])
+    assert desk.run(renew(desk.keys, [], 90_000))[:2] == ([], [])
 
 
 # --- rest

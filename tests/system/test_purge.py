@@ -150,7 +150,7 @@ def test_job_that_was_let_go_by_others_has_no_known_age(app: Relevo, times: Time
     child = mail.using(depends_on=[parent], queue="other").enqueue()
     (lease,) = app.queue().take(1)
     times.move(10 * DAY)
-    assert app.run(lease._renewal()) == ([], [])
+    assert app.run(lease._renewal())[:2] == ([], [])
     assert lease.done()
     assert child.status() is State.READY
     for _ in range(2):

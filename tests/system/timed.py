@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from relevo import Relevo, current_job
-from tests.clock import let_time_pass
+from tests.clock import let_time_pass, step
 from tests.conftest import AppFactory
 from tests.servers import Server
 
@@ -36,8 +36,12 @@ class Times:
         return self.app.run(self.app.now_ms())
 
     def move(self, ms: int) -> None:
-        """Step the clock forward or back."""
+        """Let time pass; less than none is possible."""
         let_time_pass(self._server, self._key, ms)
+
+    def step(self, ms: int) -> None:
+        """Set the clock forward or back, which is not the time that passes."""
+        step(self._server, self._key, ms)
 
     def move_to(self, ms: int) -> None:
         """Set the clock."""

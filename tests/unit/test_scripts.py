@@ -17,6 +17,7 @@ from relevo.model.span import Span
 from relevo.store import (
     audit,
     checkpoints,
+    clock_steps,
     dependents,
     events,
     flows,
@@ -77,6 +78,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (turns.turn(KEYS, "w", LIMITS, 1, turns.Settled()), 0),
     (turns.turn(KEYS, "w", LIMITS, 1, SETTLED), 2 + 2 + 12),
     (turns.renew(KEYS, [(ID, 1), (ID, 2)], 1), 4),
+    (clock_steps.set_back(KEYS, 1, lease_ms=2, idle_ms=3, schedules=[clock_steps.Replanned("hourly", 4, 5)]), 3),
     (turns.abandon(KEYS, [(ID, 1)]), 2),
     (turns.rest(KEYS, "w", 1, 1), 0),
     (turns.leave(KEYS, "w"), 0),

@@ -29,6 +29,7 @@ QUEUE_KEYS = {
     "ticks": "permanent until a schedule is removed",
     "clock": "removed when nothing is ready",
     "contact": "a minute, renewed by workers",
+    "set_back": "three minutes after a step of the clock",
     "idle": "time limit, renewed by idle workers",
     "paused": "resuming, or the first turn after its end",
     "stats": "time limit, renewed by traffic",

@@ -145,13 +145,27 @@ def _turn(reply: list[Any]) -> Turn:
     return Turn(now, wake, refused, ids, bodies, before, lost, errand)
 
 
-def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> Call[tuple[list[str], list[str]]]:
-    """Lengthen the leases of (id, token)s: ids that are not ours any more, ids somebody wants cancelled."""
+class Renewed(NamedTuple):
+    """The answer to a renewal of leases."""
+
+    #: ids that are not ours any more
+    lost: list[str]
+    #: ids that somebody wants cancelled
+    cancelled: list[str]
+    now_ms: int
+
+
+def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> Call[Renewed]:
+    """Lengthen the leases of (id, token)s."""
     script = queue.script("renew")
     args: list[Argument] = [lease_ms]
     for pair in held:
         args += pair
-    return Call(args, lambda r: ([i.decode() for i in r[0]], [i.decode() for i in r[1]]), script, queue.of(script))
+
+    def decode(reply: list[Any]) -> Renewed:
+        return Renewed([id.decode() for id in reply[0]], [id.decode() for id in reply[1]], reply[2])
+
+    return Call(args, decode, script, queue.of(script))
 
 
 def abandon(queue: QueueKeys, held: Sequence[tuple[str, int]]) -> Call[int]:

@@ -49,6 +49,10 @@ class Errands:
             elif self._alarm is None or at < self._alarm_at:
                 self._set_alarm(at)
 
+    def look(self) -> None:
+        """Look now: what was due later may be due."""
+        self._start()
+
     def _set_alarm(self, at: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()

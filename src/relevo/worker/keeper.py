@@ -77,7 +77,9 @@ class Keeper:
                 if faults.ACTIVE:
                     faults.at("renewing")
                 call = renew(lane.keys, part, self._app.lease_ms)
-                lost, cancelled = self._app.client.blocking.perform(call, patience=self._every / 2)
+                asked = time.monotonic()
+                lost, cancelled, now_ms = self._app.client.blocking.perform(call, patience=self._every / 2)
+                self._loop.call_soon_threadsafe(lane.heed_clock, asked, time.monotonic(), now_ms)
                 renewed += len(part) - len(lost)
                 if lost or cancelled:
                     self._loop.call_soon_threadsafe(self._hands.heed, lane, part, lost, cancelled)

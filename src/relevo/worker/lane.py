@@ -43,6 +43,7 @@ from relevo.store.turns import MOST, Limits, Note, Settled, Turn, leave, note, r
 from relevo.worker import faults
 from relevo.worker.errands import Errands
 from relevo.worker.run import Run
+from relevo.worker.server_clock import ServerClock, repair
 from relevo.worker.timings import Timings
 from relevo.worker.trips import Trips
 
@@ -107,6 +108,8 @@ class Lane:
         self._is_full = False
         #: server's clock minus ours, ms
         self._skew_ms = 0
+        self._clock = ServerClock()
+        self._repair: asyncio.Task[None] | None = None
         self.errands = Errands(app, queue, driver, self._errands_done)
         #: how long its jobs waited and ran
         self.timings = Timings(app.keys_of(known_as(queue)))
@@ -227,6 +230,7 @@ class Lane:
                 await self._write(notes)
             if self._trips.failed:  # before we ask for more of the same
                 await self._trips.tell()
+            asked = time.monotonic()
             asking = self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
             found = await (self._ask_and_die(asking) if faults.ACTIVE else asking)
         except StoreError as error:
@@ -238,6 +242,7 @@ class Lane:
         if self._away_since:
             log.info("%s: the server is back after %.1f s", self.queue, time.monotonic() - self._away_since)
             self._away_since = 0.0
+        self.heed_clock(asked, time.monotonic(), found.now_ms)
         self._skew_ms = found.now_ms - int(time.time() * 1000)
         self.timings.ahead = found.now_ms / 1000 - time.monotonic()
         if tasks:
@@ -297,7 +302,7 @@ class Lane:
             await self._say_resting()
 
     async def _say_resting(self) -> None:
-        calls = self._calls
+        calls, asked = self._calls, time.monotonic()
         try:
             now, wake, waits, errand = await self._driver.perform(
                 rest(self.keys, self._worker.id, self._limits.lease_ms, IDLE_MS), patience=0
@@ -305,11 +310,32 @@ class Lane:
         except StoreError as error:
             await self._away(error)
             return
+        self.heed_clock(asked, time.monotonic(), now)
         self.errands.heed(errand, now)
         if waits and calls == self._calls:
             self._rest(wake - now if wake else None)
         else:
             self.wake()
+
+    def heed_clock(self, asked: float, heard: float, now_ms: int) -> None:
+        """The server told its time; if somebody set its clock, times in the queue may have to move."""
+        step_ms = self._clock.note(asked, heard, now_ms)
+        if not step_ms:
+            return
+        self._worker.step_log.say(self.queue, step_ms)
+        self._called.set()
+        if step_ms < 0 and (missing := self._clock.missing(step_ms)):
+            self._repair = self._loop.create_task(self._set_back(missing, now_ms), name=f"relevo clock {self.queue}")
+        else:
+            self.wake()
+
+    async def _set_back(self, step_ms: int, now_ms: int) -> None:
+        try:
+            await repair(self._worker.app, self.queue, self._driver, step_ms, now_ms, IDLE_MS)
+        except StoreError as error:
+            log.warning("%s: what waits for a time is %.0f s late: %s", self.queue, step_ms / 1000, error)
+        self.wake()
+        self.errands.look()
 
     def _errands_done(self) -> None:
         if self._worker.burst:  # what they let go may be ours to run: ask before the work is taken for done
@@ -334,7 +360,8 @@ class Lane:
         clock of the producer is wrong. Another worker may have run it since, so ask before it starts.
         """
         try:
-            lost, _ = await self._driver.perform(renew(self.keys, [(held.id, held.token)], self._limits.lease_ms))
+            call = renew(self.keys, [(held.id, held.token)], self._limits.lease_ms)
+            lost = (await self._driver.perform(call)).lost
         except StoreError as error:  # if it is still ours, its lease ends and a later turn gives it to us again
             log.debug("%s: late job %s: %s", self.queue, held.id, error)
             lost = [held.id]
@@ -383,8 +410,8 @@ class Lane:
         held = self._hands.held_of(self)
         for start in range(0, len(held), MOST):
             part = held[start : start + MOST]
-            lost, cancelled = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)
-            self._hands.heed(self, part, lost, cancelled)
+            renewed = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)
+            self._hands.heed(self, part, renewed.lost, renewed.cancelled)
 
     def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
         now_ms = self.now_ms()

@@ -29,6 +29,7 @@ from relevo.worker.lane import Lane
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
 from relevo.worker.purger import Purger
+from relevo.worker.server_clock import StepLog
 from relevo.worker.timings import write_all, write_now_and_then
 from relevo.worker.watch import Watch
 from relevo.worker.watcher import Watcher
@@ -81,6 +82,7 @@ class Worker:
             app.bus.worker = self.id  # what is sent from here may want to come back here
         self.aftermath = Aftermath(app)
         self.lanes: list[Lane] = []
+        self.step_log = StepLog()
         self.is_stopping = False
         #: and nothing that was handed to us is on its way any more: lanes may end
         self.is_drained = False

@@ -21,4 +21,4 @@ for i = 2, #ARGV, 2 do
   end
 end
 if #entries > 0 then redis.call('ZADD', running, 'XX', unpack(entries)) end
-return { lost, cancelled }
+return { lost, cancelled, now }

@@ -1,0 +1,92 @@
+"""Watches the server's clock, and repairs a queue's times when somebody sets it back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from relevo.model.cron import next_after
+from relevo.model.durations import spoken
+from relevo.store import schedules
+from relevo.store.clock_steps import Replanned, set_back
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+    from relevo.store.aio import AsyncDriver
+
+log = logging.getLogger("relevo.worker")
+
+#: A smaller step is left alone: it delays nothing for long.
+LEAST_MS = 2000
+#: Who has not heard from the server for longer leaves the repair to others: they may have done it long ago.
+MEMORY = 60.0
+SCHEDULES_AT_ONCE = 500
+
+
+class ServerClock:
+    """The clock of one queue's server, compared with this machine's monotonic clock."""
+
+    def __init__(self) -> None:
+        #: the server's time minus ours lies between these, in ms
+        self._low = self._high = 0.0
+        self._seen = 0.0
+        #: by how much it is ahead because of steps forward that we saw
+        self._ahead = 0.0
+
+    def note(self, asked: float, heard: float, now_ms: int) -> int:
+        """The server said `now_ms` to a call made at `asked` and answered by `heard` (monotonic): its step, or 0.
+
+        The reply may have been under way, or unread, for any time: only what no delay can explain is a step. Of two
+        calls that overlap nobody knows which came first: the second is left out.
+        """
+        if asked < self._seen:
+            return 0
+        low, high = now_ms - heard * 1000, now_ms - asked * 1000
+        step = 0.0
+        if self._seen and low > self._high + LEAST_MS:
+            step = low - self._high
+            self._ahead += step
+        elif self._seen and high < self._low - LEAST_MS:
+            step = high - self._low
+        known = heard - self._seen < MEMORY
+        self._low, self._high, self._seen = low, high, heard
+        return round(step) if known else 0
+
+    def missing(self, step_ms: int) -> int:
+        """Of a step back, what does not only undo steps forward that we saw: times must move by so much."""
+        undone = min(self._ahead, float(-step_ms))
+        self._ahead -= undone
+        return round(-step_ms - undone)
+
+
+async def repair(app: Relevo, queue: str, driver: AsyncDriver, step_ms: int, now_ms: int, idle_ms: int) -> None:
+    """Move what waits for a time by the step; plan schedules anew that would stand still for more than a period."""
+    keys = app.keys_of(queue)
+    names = [name for name, home in (await driver.perform(schedules.homes(app.keys))).items() if home == queue]
+    for start in range(0, max(1, len(names)), SCHEDULES_AT_ONCE):
+        replanned = []
+        for standing in await driver.perform(schedules.look(keys, names[start : start + SCHEDULES_AT_ONCE])):
+            next_ms = next_after(standing.schedule.when, now_ms)
+            period_ms = next_after(standing.schedule.when, next_ms) - next_ms
+            if standing.due_ms and standing.due_ms > next_ms and period_ms < step_ms:
+                replanned.append(Replanned(standing.schedule.name, standing.due_ms, next_ms))
+        while await driver.perform(
+            set_back(keys, step_ms, lease_ms=app.lease_ms, idle_ms=idle_ms, schedules=replanned)
+        ):
+            pass
+
+
+class StepLog:
+    """Says once per worker that a server's clock was set, however many queues it serves."""
+
+    def __init__(self) -> None:
+        self._step_ms = 0
+        self._until = 0.0
+
+    def say(self, queue: str, step_ms: int) -> None:
+        now = time.monotonic()
+        if now > self._until or abs(step_ms - self._step_ms) > LEAST_MS:
+            self._step_ms, self._until = step_ms, now + MEMORY
+            how = "forward" if step_ms > 0 else "back"
+            log.warning("%s: the server's clock was set %s by %s", queue, how, spoken(round(abs(step_ms) / 1000)))
