@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from relevo.errors import ServerRefused
 from relevo.store.endpoint import Endpoint
 from relevo.store.plan import Ahead, Call, Plan, Steps
-from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
+from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, WrongType, refusal
 from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
 
@@ -103,6 +103,10 @@ class AsyncDriver:
             except (ConnectionLost, NotNow, WrongNode) as failure:
                 tries = tries or Tries(call, self._source, patience)
                 await asyncio.sleep(tries.pause_after(failure))
+            except WrongType:
+                if call.script is not None:
+                    raise
+                call = call.guarded()
 
     async def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
@@ -123,7 +127,7 @@ class AsyncDriver:
             for _, unread in flying:
                 if unread is not None:
                     unread.add_done_callback(_unheard)
-            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing):
+            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType):
                 raise
             results += [await self._call(call, patience, sent=True) for call, _ in flying]
             results += [await self._call(call, patience) for call in calls]

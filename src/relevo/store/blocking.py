@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from relevo.errors import ServerRefused, StoreError
 from relevo.store.link import Link
 from relevo.store.plan import Ahead, Call, Plan
-from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode
+from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, WrongType
 from relevo.store.source import Source, Tries
 
 T = TypeVar("T")
@@ -73,6 +73,10 @@ class BlockingDriver:
             except (ConnectionLost, NotNow, WrongNode) as error:
                 tries = tries or Tries(call, self._source, patience)
                 time.sleep(tries.pause_after(error))
+            except WrongType:
+                if call.script is not None:
+                    raise
+                call = call.guarded()
 
     def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
@@ -95,7 +99,7 @@ class BlockingDriver:
                 if link_used is not None:
                     link_used.close()
                     self._links().pop(link_used.endpoint, None)
-            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing):
+            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType):
                 raise
             results += [self._call(call, patience, sent=True) for call, _ in flying]
             results += [self._call(call, patience) for call in calls]

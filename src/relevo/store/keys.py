@@ -81,6 +81,8 @@ QUEUE_KEYS = {
     "unique": "the time the name is held",
     "bell": "a minute",
     "runs": "a month, renewed by each tick; removed with its schedule",
+    "aside": "a week",
+    "faults": "a week after the last fault",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from relevo.store.scripts import Script
+from relevo.store.scripts import Script, script
 
 T = TypeVar("T")
 Argument: TypeAlias = bytes | str | int | float
@@ -44,6 +44,12 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
             return tuple(args)
         verb, code = (b"EVAL", self.script.text) if text else (b"EVALSHA", self.script.sha)
         return (verb, code, len(self.keys), *self.keys, *args)
+
+    def guarded(self) -> Call[T]:
+        """The same plain command by a script, which sets a key of another type aside (include/guard.lua)."""
+        assert self.script is None
+        assert self.route is not None
+        return Call(self.args, self.decode, script("command"), (self.route,), self.repeatable, self.again)
 
     @property
     def route(self) -> bytes | None:

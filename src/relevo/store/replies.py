@@ -23,12 +23,18 @@ class WrongNode(StoreError):
     """The key moved to another node."""
 
 
+class WrongType(ServerRefused):
+    """A key holds a type that relevo never wrote there."""
+
+
 class NotNow(ServerUnavailable):
     """The server is starting, failing over, or moving slots: the same call will work soon."""
 
 
 #: Servers before version 7 wrap what a command inside a script was refused with.
 _OF_A_COMMAND = re.compile(r"^ERR Error running script .*?: -([A-Z]+ .*)", re.DOTALL)
+#: What guard.lua says of a key that it may not set aside; the server itself names no key.
+_WRONG_TYPE = re.compile(r"WRONGTYPE (\{.*?)(?: script: |$)", re.DOTALL)
 _SOON = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS", "ASK")
 
 
@@ -52,6 +58,9 @@ def refusal(message: str) -> StoreError:
         return ServerRefused("the server wants a (different) user name and password; put them in the URL")
     if code == "NOPERM" or "can't run this command" in message or "can't access" in message:
         return ServerRefused(f"the server's ACL forbids this to the user in the URL: {message}")
+    if "WRONGTYPE" in message:
+        named = _WRONG_TYPE.search(message)
+        return WrongType(f"the server refused: {named[1] if named else message}")
     if code == "MISCONF":
         return ServerRefused(f"the server cannot write to its disk and refuses changes: {message}")
     if "DENIED" in code or "protected mode" in message:

@@ -20,10 +20,10 @@ _SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
 class Script:
     """One operation of the store."""
 
-    def __init__(self, name: str, source: str) -> None:
+    def __init__(self, name: str, source: str, guard: str = "") -> None:
         self.name = name
         self.keys, self.args = contract(source)
-        lines = []
+        lines = [guard] if guard else []
         if self.keys:
             lines.append(f"local {', '.join(self.keys)} = unpack(KEYS)")
         if self.args:
@@ -59,6 +59,13 @@ def _include(source: str, folder: Traversable) -> str:
 
 
 @cache
+def _guard() -> str:
+    """What stands before every script (include/guard.lua), in one line."""
+    text = files("relevo.store").joinpath("lua/include/guard.lua").read_text("utf-8")
+    return " ".join(re.sub(r"(^| )--.*", "", line).strip() for line in text.splitlines())
+
+
+@cache
 def script(name: str, clock_key: str = "") -> Script:
     """The script of that name. With `clock_key`, one that lives in the shifted time tests keep there."""
     folder = files("relevo.store").joinpath("lua")
@@ -66,7 +73,7 @@ def script(name: str, clock_key: str = "") -> Script:
     if clock_key:
         shift = f" + tonumber(redis.call('GET', '{clock_key}') or 0)"
         source = source.replace(_SHIFTED, _SHIFTED + shift)
-    return Script(name, source)
+    return Script(name, source, _guard())
 
 
 def names() -> list[str]:

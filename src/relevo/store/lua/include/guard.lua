@@ -1,0 +1,42 @@
+-- Stands before every script. A key that another program filled with another type must not stop a script half-way, after jobs
+-- were removed and before their results are written: it is set aside as `aside:<name>` for a week, and the command is carried
+-- out as if the key had not been there. A counter that is no number starts anew. Both are noted in `faults`, for log and
+-- health. Everything here but the first three lines of `call` runs only after an error.
+local server, faults = redis, {}
+local function note_fault(key, field, text)
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local tag, name = string.match(key, '^({[^}]*}:)(.*)$')
+  local said, book = string.format('%d ', now) .. text, tag .. 'faults'
+  name = string.sub(name .. field, 1, 200)
+  faults[#faults + 1], faults[#faults + 2] = name, said
+  local known = server.pcall('HLEN', book)
+  if type(known) == 'table' then server.pcall('UNLINK', book) elseif known >= 100 then return end
+  server.pcall('HSET', book, name, said)
+  server.pcall('PEXPIRE', book, '604800000')
+end
+local function guarded(...)
+  local reply = server.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  local command, key, field = ...
+  local tag, name = string.match(tostring(key), '^({[^}]*}:)(.*)$')
+  if tag and string.find(reply.err, 'WRONGTYPE', 1, true) then
+    local aside = tag .. 'aside:' .. name
+    if type(server.pcall('RENAME', key, aside)) == 'table' and server.pcall("EXISTS", key) == 1 then
+      note_fault(key, '', 'a key of another type is in its place, and this user may not rename it')
+      -- A reader sees what it would see if the key were not there.
+      local none = { ZCARD = 0, HLEN = 0, XLEN = 0, HSTRLEN = 0, STRLEN = 0, ZCOUNT = 0, HEXISTS = 0, GET = false, HGET = false, ZSCORE = false,
+        GETRANGE = '', HSCAN = { '0', {} }, HKEYS = {}, HGETALL = {}, HMGET = {}, ZMSCORE = {}, ZRANDMEMBER = {}, ZRANGE = {}, ZREVRANGE = {},
+        ZRANGEBYSCORE = {}, LRANGE = {}, XRANGE = {}, XREVRANGE = {} }
+      if none[command] ~= nil then return none[command] end
+      error('WRONGTYPE ' .. key .. ' holds a value of another type, which relevo did not write: rename or remove it')
+    end
+    server.pcall('PEXPIRE', aside, '604800000')
+    note_fault(key, '', 'a key of another type was in its place; it is set aside as aside:' .. name)
+  elseif tag and command == 'HINCRBY' then
+    note_fault(key, ' ' .. field, 'a counter was no number: ' .. string.sub(tostring(server.pcall('HGET', key, field)), 1, 80))
+    server.pcall('HDEL', key, field)
+  end
+  return server.call(...) -- if it is refused again, that ends the script
+end
+local redis = { call = guarded, pcall = server.pcall }

@@ -1,0 +1,185 @@
+"""Whatever another program writes into the keys of a queue, healthy jobs run and no result of another job is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from relevo.model.limits import limit_of
+from relevo.store.jobs import attach, cancel, look
+from relevo.store.keys import QUEUE_KEYS
+from relevo.store.limits import limit, limits
+from relevo.store.pauses import pauses, written
+from relevo.store.relay import take_errands
+from relevo.store.turns import Note, Settled, leave, note, renew, rest
+from relevo.store.vitals import keep_minute, vitals
+from tests.clock import TimedApp
+from tests.conftest import PATIENT
+from tests.servers import Server
+from tests.store.desk import LEASE_MS, Desk, kept
+
+WORKER = "w"
+RECORD = b'{"state":"done","result":7}'
+#: The types that keys have, by how one is made.
+MAKERS: dict[str, tuple[Any, ...]] = {
+    "string": ("SET", "stranger"),
+    "list": ("RPUSH", "stranger"),
+    "set": ("SADD", "stranger"),
+    "hash": ("HSET", "stranger", "1"),
+    "zset": ("ZADD", 1, "stranger"),
+    "stream": ("XADD", "*", "stranger", "1"),
+}
+#: Prefixes of keys: what they belong to, where that is not a job.
+OWNERS = {"bell": WORKER, "parked": "g:acme", "unique": "order", "alike": "abc", "runs": "nightly", "made": "t1"}
+OWNED = ("ended", "notes", "carried", *OWNERS)
+#: Without these the neighbour itself is gone: no worker can tell its end.
+ITSELF = {"jobs", "claims", "running"}
+
+
+@pytest.fixture(scope="module")
+def stranger_server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server into which these tests write what they like."""
+    with Server(engine, directory=tmp_path_factory.mktemp("hostile")) as server:
+        yield server
+
+
+@pytest.fixture
+def desk(stranger_server: Server) -> Iterator[Desk]:
+    """An empty queue on that server."""
+    app = TimedApp("own", url=stranger_server.url, env="test", **PATIENT)
+    desk = Desk(app.client.run, app.keys_of("default"), stranger_server)
+    forget(desk)
+    yield desk
+    app.close()
+
+
+def forget(desk: Desk) -> None:
+    """Empty the server, and begin anew."""
+    desk.server.ask("FLUSHALL")
+    desk.clock.start()
+
+
+class Day:
+    """A day in the life of a queue: one job runs, others come, and a worker does what workers do."""
+
+    def __init__(self, desk: Desk, *, limited: bool) -> None:
+        self.desk = desk
+        self.held: dict[str, int] = {}
+        if limited:
+            desk.run(limit(desk.keys, "g:acme", limit_of(concurrency=5, rate="100/s")))
+            desk.run(limit(desk.keys, "q:", limit_of(concurrency=50)))
+        desk.wait(WORKER)
+        (self.neighbour,) = desk.push('{"t":"shop.mail"}')
+        self.hear()
+        self.held.update(dict.fromkeys(desk.claim(worker=WORKER), 1))  # under a limit jobs are not handed over
+        assert [*self.held] == [self.neighbour]
+        assert desk.run(attach(desk.keys, self.neighbour, b"{x}:inbox:p"))
+
+    def hear(self) -> None:
+        """Read what lies on the bell, and stop waiting."""
+        for message in self.desk.run(leave(self.desk.keys, WORKER)):
+            if message[:1] == b"j":
+                self.held[message[1:21].decode()] = 1
+
+    def do(self) -> list[str]:
+        """All that happens on a queue; the jobs that must end well."""
+        run, keys = self.desk.run, self.desk.keys
+        run(rest(keys, WORKER, LEASE_MS, 30_000))
+        run(renew(keys, [(self.neighbour, 1)], LEASE_MS))
+        run(note(keys, [Note(self.neighbour, 1, "progress", "{}")], 60_000))
+        self.desk.wait("other")
+        jobs = [*self.desk.push('{"t":"shop.mail"}'), *self.desk.push(*['{"t":"shop.mail"}'] * 3)]
+        jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', group="acme"))
+        jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', group="acme", when="+1000"))
+        gone = self.desk.push_one('{"t":"shop.pay"}', when="+900000")
+        run(cancel(keys, [(gone, 60_000, "")], 1000))
+        run(take_errands(keys, ticks=True))
+        run(look(keys, self.neighbour))
+        run(limits(keys))
+        run(pauses(keys, "default", self.desk.now_ms, run(written(keys))))
+        return jobs
+
+    def finish(self, ids: list[str]) -> None:
+        """Work until these have ended. Time passes for a lease at the most."""
+        for _ in range(LEASE_MS // 1000 + 5):
+            self.hear()
+            done = Settled()
+            for id, token in self.held.items():
+                part = kept([id], token, record=RECORD)
+                done.kept += part.kept
+                done.records += part.records
+                done.moved += part.moved
+            self.held.clear()
+            found = self.desk.turn(10, done, worker=WORKER, idle_ms=30_000)
+            for index, id in enumerate(found.ids):
+                claim = found.again.get(index, (b"1 ", b""))[0]
+                self.held[id.decode()] = int(claim.split()[0])
+            for id, claim, _, _ in found.lost:
+                self.held[id.decode()] = int(claim.split()[0])
+            if all(self.ended(id) for id in ids):
+                return
+            self.desk.advance(1_000)
+        raise AssertionError([id for id in ids if not self.ended(id)])
+
+    def ended(self, id: str) -> bool:
+        """Whether the job has ended well, and its result can be read."""
+        key = self.desk.keys.own("ended", id)
+        return self.desk.server.ask("TYPE", key) == b"string" and b'"result":7' in (self.desk.record(id) or b"")
+
+
+def faults(desk: Desk) -> dict[str, str]:
+    """What the scripts noted: name of the key -> what was wrong."""
+    key = desk.keys.key("faults")
+    rows = desk.server.ask("HGETALL", key) if desk.server.ask("TYPE", key) == b"hash" else {}
+    return {name.decode(): text.decode() for name, text in dict(rows).items()}
+
+
+def put(desk: Desk, key: str, kind: str) -> None:
+    """Fill a key with another type."""
+    desk.ask("DEL", key)
+    command, *args = MAKERS[kind]
+    desk.ask(command, key, *args)
+
+
+def type_of(desk: Desk, key: str) -> str:
+    """The type of a key, by its short name."""
+    found: bytes = desk.ask("TYPE", key)
+    return found.decode()
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited"])
+@pytest.mark.parametrize("name", [name for name in QUEUE_KEYS if name not in OWNED and name not in ITSELF])
+def test_key_of_a_wrong_type_stops_no_other_job(desk: Desk, name: str, limited: bool) -> None:
+    for kind in MAKERS:
+        day = Day(desk, limited=limited)
+        put(desk, name, kind)
+        before = type_of(desk, name)
+        day.finish([day.neighbour, *day.do()])
+        desk.run(vitals(desk.keys, "default"))
+        desk.run(keep_minute(desk.keys))
+        # it may be the right type, or no script of these met it, or it was removed as a whole
+        if type_of(desk, name) not in (before, "none"):
+            assert name in faults(desk)
+            assert type_of(desk, f"aside:{name}") == kind
+        forget(desk)
+
+
+@pytest.mark.parametrize("name", sorted(ITSELF))
+def test_new_jobs_run_although_those_before_were_overwritten(desk: Desk, name: str) -> None:
+    for kind in MAKERS:
+        day = Day(desk, limited=False)
+        put(desk, name, kind)
+        day.held.clear()
+        day.finish(day.do())
+        forget(desk)
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_key_of_one_job_of_a_wrong_type_stops_no_other_job(desk: Desk, name: str) -> None:
+    for kind in MAKERS:
+        day = Day(desk, limited=True)
+        put(desk, f"{name}:{OWNERS.get(name, day.neighbour)}", kind)
+        day.finish([day.neighbour, *day.do()])
+        forget(desk)
