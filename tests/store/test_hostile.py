@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from relevo.store.jobs import attach, cancel, look
 from relevo.store.keys import QUEUE_KEYS
 from relevo.store.limits import limit, limits
 from relevo.store.pauses import pauses, written
-from relevo.store.relay import take_errands
+from relevo.store.relay import relay, take_errands
 from relevo.store.turns import Note, Settled, leave, note, renew, rest
 from relevo.store.vitals import keep_minute, vitals
 from tests.clock import TimedApp
@@ -183,3 +184,118 @@ def test_key_of_one_job_of_a_wrong_type_stops_no_other_job(desk: Desk, name: str
         put(desk, f"{name}:{OWNERS.get(name, day.neighbour)}", kind)
         day.finish([day.neighbour, *day.do()])
         forget(desk)
+
+
+#: Fields of the hashes whose values scripts read, and what no script of ours writes there. NEIGHBOUR: the job that runs.
+NEIGHBOUR = "NEIGHBOUR"
+FIELDS = {
+    "limits": ("q:", "g:acme", "t:shop.mail", "t:shop.pay", "strange"),
+    "paused": ("", "ghost"),
+    "pauses": ("q:", "t:shop.mail", "b:shop.mail", "g:acme", "strange"),
+    "stats": ("enqueued", "done", "dead", "cancelled", "orphans", "lost", "unheard"),
+    "clock": ("100", "100:", "100:acme", "strange"),
+    "lines": ("100", "100:", "100:acme", "strange"),
+    "holding": ("#q:", "#g:acme", "#t:shop.mail", NEIGHBOUR),
+    "buckets": ("q:", "g:acme"),
+    "story": (NEIGHBOUR,),
+    "groups": (NEIGHBOUR, "ghost"),
+    "names": ("order",),
+    "waiters": (NEIGHBOUR, "ghost"),
+    "letters": ("ghost", NEIGHBOUR + ".gone"),
+    "schedules": ("nightly",),
+    "ticks": ("due:nightly", "job:nightly", "paused:nightly"),
+    "timings": ("1 shop.mail", "strange"),
+    "minutes": ("1", "strange"),
+    "kinds": ("abc",),
+    "breakers": ("t:shop.mail",),
+    "offers": ("mail", "@w", "#w"),
+}
+GARBAGE: tuple[bytes, ...] = (
+    b"", b" ", b"x", b"-1", b"0", b"1.5", b"nan", b"inf", b"-inf", b"1e400", b"9" * 400, b"99999999999999999999",
+    b"\xff\x00\n", b"{}", b"1 2 3 4 5 6", b"x x x x", b"x x x 0", b"0 - - 0", b"-5 - - 0", b"- 0/s 1 0", b"- x/s x 0",
+    b"- 1/x 1 0", b"- -1/s -1 0", b"- nan/s 1 0", b"1 1/s", b"- - - 0 x/y", b"- - - 0 1/",
+    b"> >x >>", b">a1:", b"a b c", b">c:ghost{}", b"\n\n\n",
+)
+#: Sorted sets that scripts read by score, their members, and scores that no script of ours gives.
+SETS = {
+    "ready": ("ghost", NEIGHBOUR, ""),
+    "scheduled": ("ghost", NEIGHBOUR, ""),
+    "running": ("ghost", ""),
+    "waiting": ("ghost", NEIGHBOUR, ""),
+    "errands": ("ghost", "@nightly", "", "@"),
+    "idle": ("ghost", "", "a b"),
+    "parking": ("ghost", "q:", "g:acme", "t:shop.mail", ""),
+    "parked:g:acme": ("ghost", NEIGHBOUR, ""),
+    "done": ("ghost", ""),
+    "dead": ("ghost", ""),
+    "cancelled": ("ghost", ""),
+    "instances": ("ghost", WORKER),
+    "flows": ("ghost",),
+}
+SCORES = ("inf", "-inf", "-1", "0", "0.5", "1e300", "-1e300", "8796093022208", "1e17")
+
+
+class Harm:
+    """The states that did harm."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    @contextmanager
+    def of(self, *state: Any) -> Iterator[None]:
+        """Note the state if something goes wrong."""
+        try:
+            yield
+        except Exception as error:
+            self.found.append(f"{state}: {error!r:.200}")
+
+
+@pytest.fixture
+def harm() -> Iterator[Harm]:
+    """Fails the test with all states that did harm."""
+    harm = Harm()
+    yield harm
+    assert not harm.found, "\n".join(harm.found)
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited"])
+@pytest.mark.parametrize("name", FIELDS)
+def test_forged_value_stops_no_other_job(desk: Desk, harm: Harm, name: str, limited: bool) -> None:
+    for value in GARBAGE:
+        day = Day(desk, limited=limited)
+        for field in FIELDS[name]:
+            if (name, field, value) != ("paused", "", b"0"):  # a queue that is paused
+                desk.ask("HSET", name, field.replace(NEIGHBOUR, day.neighbour), value)
+        with harm.of(name, value):
+            day.finish([day.neighbour, *day.do()])
+            desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+            desk.run(vitals(desk.keys, "default"))
+            desk.run(keep_minute(desk.keys))
+        forget(desk)
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited"])
+@pytest.mark.parametrize("name", SETS)
+def test_forged_score_stops_no_other_job(desk: Desk, harm: Harm, name: str, limited: bool) -> None:
+    for score in SCORES:
+        day = Day(desk, limited=limited)
+        for member in SETS[name]:
+            desk.ask("ZADD", name, score, member.replace(NEIGHBOUR, day.neighbour))
+        with harm.of(name, score):
+            day.finish([day.neighbour, *day.do()])
+            desk.run(relay(lambda _: desk.keys, ["default"], 1000))
+            desk.run(vitals(desk.keys, "default"))
+            desk.run(keep_minute(desk.keys))
+        forget(desk)
+
+
+@pytest.mark.parametrize("claim", GARBAGE)
+def test_forged_claim_stops_no_other_job(desk: Desk, claim: bytes) -> None:
+    day = Day(desk, limited=True)
+    desk.ask("HSET", "claims", day.neighbour, claim)
+    day.finish(day.do())
+    desk.run(cancel(desk.keys, [(day.neighbour, 60_000, "")], 1000))
+    desk.run(vitals(desk.keys, "default"))
+    desk.run(look(desk.keys, day.neighbour))
+
+

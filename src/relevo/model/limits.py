@@ -146,10 +146,22 @@ def task_of(task: Any) -> str:
     return name
 
 
-def read_limit(text: str, now_ms: int = 0) -> Limit:
-    """Read what `str(limit)` wrote, and what the store may have added: a breaker that has opened."""
+def read_limit(text: str, now_ms: int = 0) -> Limit | None:
+    """Read what `str(limit)` wrote, and what the store may have added: a breaker that has opened.
+
+    None: it is no limit, another program wrote it.
+    """
+    try:
+        return _read_limit(text, now_ms)
+    except ValueError:
+        return None
+
+
+def _read_limit(text: str, now_ms: int) -> Limit:
     concurrency, rate, burst, paused, *open = text.split(" ")
     count, _, unit = rate.partition("/")
+    if rate != _NONE and (unit not in _SPANS or not 0 < float(count) < float("inf")):
+        raise ValueError(rate)
     resumes_ms = int(paused) if int(paused) > 1 else None
     return Limit(
         None if concurrency == _NONE else int(concurrency),

@@ -106,7 +106,8 @@ def trip(queue: QueueKeys, task: str, failed: int, breaker: Breaker, note: bytes
 def limits(queue: QueueKeys) -> Generator[Call[Any], Any, list[LimitInfo]]:
     """All that have a limit, are paused or have an open breaker: the queue, then tasks, then groups, by name."""
     found: list[bytes] = yield Call([b"HKEYS", queue.key("limits")])
-    names = sorted((name.decode() for name in found), key=lambda name: (_ORDER.index(name[:2]), name))
+    ours = (name for name in (one.decode(errors="replace") for one in found) if name[:2] in _ORDER)
+    names = sorted(ours, key=lambda name: (_ORDER.index(name[:2]), name))
     rows: list[LimitInfo] = []
     for at in range(0, len(names), NAMES):
         rows += yield gauge(queue, names[at : at + NAMES])
@@ -120,7 +121,8 @@ def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
     def decode(reply: list[Any]) -> list[LimitInfo]:
         now_ms, *rest = reply
         rows = zip(names, rest[::3], rest[1::3], rest[2::3], strict=True)
-        return [_read(name, read_limit(text.decode(), now_ms), now_ms, *counts) for name, text, *counts in rows if text]
+        read = ((name, read_limit(text.decode(errors="replace"), now_ms), counts) for name, text, *counts in rows if text)
+        return [_read(name, one, now_ms, *counts) for name, one, counts in read if one is not None]
 
     return Call([*names], decode, script, queue.of(script))
 

@@ -26,6 +26,7 @@ LATE_MS = 10_000
 RECENT_MS = 900_000
 #: Samples of counters are forgotten so long after the last look.
 HOUR_MS = 2 * 3_600_000
+_FAR = float(2**60)
 _FIELDS = 6  # of a job, as vitals.lua tells it
 
 
@@ -49,7 +50,7 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
     now, sizes, idle, paused, breakers, parked, counts, jobs, dead_scores, done_scores, totals, minutes = reply
     overdue, overdue_stuck, first_due, silent, waiting_stuck, waits_since, dead_recently, died, done_since = counts
     ready, heads, scheduled, next_due, running, waiting = map(_entries, jobs)
-    due_ms = int(float(first_due)) // 1024
+    due_ms = _ms(first_due) // 1024
     size = dict(zip(("ready", "scheduled", "running", "waiting", "done", "dead"), sizes, strict=True))
     states: dict[str, StateVitals] = {
         "ready": numbers.ready(size["ready"], ready, heads, now, stuck_ms),
@@ -93,7 +94,7 @@ def _breakers(queue: str, values: Sequence[bytes]) -> tuple[Pause, ...]:
 def _entries(values: Sequence[Any]) -> list[Entry]:
     rows = zip(*(values[i::_FIELDS] for i in range(_FIELDS)), strict=True)
     return [
-        Entry(_made(_text(id)), float(score), int(since), _text(task), later, bool(late))
+        Entry(_made(_text(id)), _score(score), int(since), _text(task), later, bool(late))
         for id, score, since, task, later, late in rows
     ]
 
@@ -107,13 +108,13 @@ def _made(id: str) -> int:
 
 
 def _scored(scores: Sequence[bytes]) -> list[Entry]:
-    return [Entry(score=float(score)) for score in scores]
+    return [Entry(score=_score(score)) for score in scores]
 
 
 def _samples(texts: Sequence[bytes]) -> list[Sample]:
     found = []
     for text in texts:
-        at, *counts = text.split()
+        at, *counts = text.split() or [b""]
         if at.isdigit() and len(counts) == len(COUNTED):  # else somebody else wrote it
             found.append(Sample(int(at), dict(zip(COUNTED, map(_number, counts), strict=True))))
     return found
@@ -124,4 +125,9 @@ def _number(text: bytes) -> int:
 
 
 def _ms(score: bytes) -> int:
-    return int(float(score))
+    return int(_score(score))
+
+
+def _score(text: bytes) -> float:
+    """A score, finite whatever somebody else wrote."""
+    return min(max(float(text), -_FAR), _FAR)

@@ -20,9 +20,11 @@ local function cancel(id, ttl, name)
   local claim = redis.call('HGET', claims, id) or '0 nobody 0'
   if redis.call('ZSCORE', running, id) then
     if string.sub(claim, -2) ~= ' c' then redis.call('HSET', claims, id, claim .. ' c') end -- survives the worker's death
-    local list = bell .. ':' .. string.match(claim, '^%d+ (%S+)')
-    redis.call('RPUSH', list, 'c' .. id)
-    redis.call('PEXPIRE', list, 60000)
+    local holder = string.match(claim, '^%d+ (%S+)')
+    if holder then
+      redis.call('RPUSH', bell .. ':' .. holder, 'c' .. id)
+      redis.call('PEXPIRE', bell .. ':' .. holder, 60000)
+    end
     return 'asked'
   end
   local from = redis.call('ZREM', ready, id) == 1 and 'ready' or redis.call('ZREM', scheduled, id) == 1 and 'scheduled'
@@ -30,7 +32,7 @@ local function cancel(id, ttl, name)
   local told = redis.call('HGET', story, id) or ''
   forget(id, name)
   redis.call('PEXPIRE', carried .. ':' .. id, ttl)
-  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim, '^%d+'))
+  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim, '^%d+') or '0')
   return 'cancelled'
 end
 local said, ended_now = {}, 0

@@ -17,7 +17,7 @@ local removed = 0
 for i = 5, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
   if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
-    local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+')
+    local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+') or '0'
     forget(id, name)
     redis.call('DEL', carried .. ':' .. id)
     if state == 'lapsed' and redis.call('GET', unique .. ':' .. name) == id then redis.call('DEL', unique .. ':' .. name) end

@@ -14,7 +14,7 @@ GIVES how many were removed, how many are left, and of a queue that is empty now
 -- @include places
 most = tonumber(most)
 -- Somebody subscribed again and got something: what is here is that one's now.
-if tonumber(redis.call('HGET', closed, 'open') or 0) > tonumber(since) then return { 0, 0, {} } end
+if (tonumber(redis.call('HGET', closed, 'open') or 0) or 0) > tonumber(since) then return { 0, 0, {} } end
 redis.call('HSET', closed, 'shut', since) -- for events of publishers that stood still meanwhile
 redis.call('PEXPIRE', closed, 86400000)
 local removed = 0

@@ -17,7 +17,7 @@ for i = 1, #ARGV do
     end
   end
   said[#said + 1] = redis.call('HGET', limits, name) or ''
-  said[#said + 1] = tonumber(redis.call('HGET', holding, '#' .. name) or 0)
+  said[#said + 1] = tonumber(redis.call('HGET', holding, '#' .. name) or 0) or 0
   said[#said + 1] = waiting
 end
 return said

@@ -13,7 +13,7 @@ GIVES 1, or 0 if the callback has been settled (or the report is there already) 
 -- @include stick
 local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'task', 'prefer')
 if known[1] ~= 'waits' or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
-local priority, weight, group = string.match(known[2], '^(%d+)\n.-\n(.-)\n.-\n(.*)$')
+local priority, _, weight, _, group = place_in(known[2])
 local task_ms, task = string.match(known[3] or '', '^(%d+) (.+)$')
 if task then
   redis.call('ZADD', made .. ':' .. task, now, id)

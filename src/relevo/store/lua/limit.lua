@@ -23,7 +23,7 @@ GIVES 1 when that changed something ]]
 -- @include terms
 -- @include note
 local text = redis.call('HGET', limits, name)
-local concurrency, rate, burst, paused_for, open = terms_of(text)
+local concurrency, rate, burst, paused_for, open = terms_of(text, name)
 -- By which people tell whether something changed: not by when a pause ends, or a probe goes.
 local function gist() return concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o') end
 local before = gist()

@@ -47,7 +47,7 @@ if #ARGV == 6 then
   end
   -- @include now
   -- @include wake
-  local worker = tonumber(waiting[2]) >= now and waiting[1] or wake()
+  local worker = is_believed(waiting[2]) and waiting[1] or wake()
   local before = worker and redis.call('EXISTS', ready, limits, parking)
   if before and before > 0 and redis.call('EXISTS', ready) == 0 then
     -- @include bound

@@ -18,7 +18,7 @@ GIVES when it lets a probe go, if it has opened now; else 0 ]]
 -- @include afford
 -- @include terms
 -- @include note
-local concurrency, rate, burst, paused_for, open = terms_of(redis.call('HGET', limits, name))
+local concurrency, rate, burst, paused_for, open = terms_of(redis.call('HGET', limits, name), name)
 local probe_at, trips = string.match(open, '^ (%d+)/(%d+)')
 if probe_at then
   if tonumber(probe_at) > now then return 0 end -- of those that ran when it opened

@@ -208,6 +208,7 @@ if due_at and due_at <= now then
   end
   for i, id in ipairs(ids) do
     local number = due[i * 2] % 1024
+    if number ~= number then number = 0 end -- of a score that is infinite: another program wrote it
     local priority = levels[number]
     if not priority then
       priority = string.format('%d', number)
@@ -316,7 +317,7 @@ if more then
   for i = 1, #tops, 2 do
     redis.call('HSET', clock, tops[i], tops[i + 1])
     -- The group without a name is never behind: push.lua counts on it, and need not ask.
-    if tonumber(redis.call('HGET', clock, tops[i] .. ':') or 0) < tonumber(tops[i + 1]) then
+    if (tonumber(redis.call('HGET', clock, tops[i] .. ':') or 0) or 0) < tonumber(tops[i + 1]) then
       redis.call('HSET', clock, tops[i] .. ':', tops[i + 1])
     end
   end

@@ -12,7 +12,7 @@ local function new_rank(score, group, weight)
   local last = ranks[field]
   if not last then
     local seen = ask('HMGET', lines, string.format('%d', level), field)
-    last = math.max(tonumber(seen[1] or 0), tonumber(seen[2] or 0))
+    last = math.max(tonumber(seen[1] or 0) or 0, tonumber(seen[2] or 0) or 0)
   end
   ranks[field] = math.min(last + math.max(1, math.floor(64 / weight)), LEVEL - 1)
   return string.format('%.0f', level * LEVEL + ranks[field])
@@ -126,6 +126,7 @@ end
 choose = function()
   local ids, bodies, holds, highest, tops = {}, {}, {}, {}, {}
   local most, all = want, limit_of('q:')
+  is_choosing = true
   if all and all.text then
     local looks = ask('ZCARD', parking)
     if looks == 1 and ask('ZSCORE', parking, 'q:') then looks = 0 end

@@ -1,7 +1,7 @@
 -- A job's end: its record under a time limit, its place in the index of its state, and word to all who wait for it.
 -- @include post
 -- @include cap
-local awaited -- asked once, when the first job ends
+local awaited, is_refused -- asked once, when the first job ends; noted once
 local function somebody_waits()
   if awaited == nil then awaited = redis.call('EXISTS', waiters) == 1 end
   return awaited
@@ -18,7 +18,13 @@ local function farewell(id, record, spare_ms)
     if string.sub(one, 1, 1) == '>' then edges[#edges + 1] = one
     else
       asked = true
-      heard = heard + redis.call('PUBLISH', one, id .. record)
+      -- The name of a channel comes from data, and rights differ: a refusal counts as "not heard", and must not stop the turn.
+      local said = redis.pcall('PUBLISH', one, id .. record)
+      if type(said) == 'number' then heard = heard + said
+      elseif not is_refused then
+        is_refused = true
+        note_fault(waiters, ' PUBLISH', 'refused for ' .. string.sub(one, 1, 80) .. ': ' .. tostring(said.err))
+      end
     end
   end
   if spare_ms and asked and heard == 0 then

@@ -83,7 +83,7 @@ end
 local readied, cancelled_now = 0, 0
 local function free(child, bag)
   local known = redis.call('HMGET', bag, 'place', 'takes', 'prefer')
-  local priority, when, weight, name, group = string.match(known[1], '^(%d+)\n(.-)\n(.-)\n(.-)\n(.*)$')
+  local priority, when, weight, _, group = place_in(known[1])
   redis.call('ZREM', waiting, child)
   if stick(child, known[3]) then
     redis.call('HSET', bag, 'life', 'freed')
@@ -102,14 +102,15 @@ local function cut(child, bag, parent, state, policy)
   redis.call('HDEL', jobs, child)
   redis.call('HDEL', claims, child)
   redis.call('HDEL', story, child)
-  release(string.match(known[1], '^%d+\n.-\n.-\n(.-)\n'), child)
-  local keep = tonumber(known[2])
+  local _, _, _, name = place_in(known[1])
+  release(name, child)
+  local keep = tonumber(string.match(known[2] or '', '^%d+$') or 0)
   local reason, why = 'dependency_failed', parent ~= '' and 'it depends on ' .. parent .. ', which is ' .. state or ''
   if parent == 'gate' then why = 'whoever made it died before all of it was in place'
   elseif policy == 'f' then reason, why = 'not_needed', '' end
   -- Whose gate was never opened never came to be.
   file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, told, 'waiting', reason, why), keep,
-    string.match(claim, '^%d+'))
+    string.match(claim, '^%d+') or '0')
   redis.call('HSET', bag, 'life', 'cut')
   redis.call('PEXPIRE', bag, keep)
   cancelled_now = cancelled_now + 1
@@ -117,8 +118,8 @@ end
 local function uncut(child, bag)
   local record = redis.call('GET', ended .. ':' .. child)
   if not record or redis.call('ZREM', cancelled, child) == 0 then return false end
-  local name = string.match(redis.call('HGET', bag, 'place'), '^%d+\n.-\n.-\n(.-)\n')
-  bring_back(child, record, string.match(record, '\30(.*)$'), name)
+  local _, _, _, name = place_in(redis.call('HGET', bag, 'place'))
+  bring_back(child, record, string.match(record, '\30(.*)$') or '', name)
   redis.call('HSET', bag, 'life', 'waits')
   redis.call('PERSIST', bag)
   redis.call('ZADD', waiting, now, child)

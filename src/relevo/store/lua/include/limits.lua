@@ -39,6 +39,7 @@ if is_limited then
   -- What the server keeps of many names, asked for at once; else each is asked for by itself.
   local seen = {}
   local function meet(names)
+    if #names == 0 then return end
     local counts = {}
     for i, name in ipairs(names) do counts[i] = '#' .. name end
     local texts, helds = ask('HMGET', limits, unpack(names)), ask('HMGET', holding, unpack(counts))
@@ -56,8 +57,9 @@ if is_limited then
     local met = seen[name]
     if met then one.text = met[1] else one.text = ask('HGET', limits, name) end
     if one.text then
-      local concurrency, rate, burst, paused_for, open = terms_of(one.text)
-      if paused_for == '0' and string.find(one.text, '^%S+ %S+ %S+ [^0]') then
+      local concurrency, rate, burst, paused_for, open, is_forged = terms_of(one.text, name)
+      if is_forged then one.text = false
+      elseif paused_for == '0' and string.find(one.text, '^%S+ %S+ %S+ [^0]') then
         one.text = keep_terms(name, concurrency, rate, burst, '0', open)
       end
       one.concurrency, one.every, one.burst, one.is_paused = tonumber(concurrency), every_of(rate), tonumber(burst), paused_for ~= '0'
@@ -66,9 +68,9 @@ if is_limited then
       one.probe_at = tonumber(probe_at)
       one.closes_at = probe_at and probe_at + (tonumber(longest) or 0)
       one.terms = { concurrency, rate, burst, paused_for }
-      one.held = tonumber((met and met[2] or not met and ask('HGET', holding, '#' .. name)) or 0)
+      one.held = math.max(0, tonumber((met and met[2] or not met and ask('HGET', holding, '#' .. name)) or 0) or 0)
       if one.every then
-        local full_at, latest = tonumber((met and met[3] or not met and ask('HGET', buckets, name)) or 0), now_us + one.burst * one.every
+        local full_at, latest = tonumber((met and met[3] or not met and ask('HGET', buckets, name)) or 0) or 0, now_us + one.burst * one.every
         -- No bucket is emptier than empty: a later time was written before the server's clock stepped back.
         one.is_turned_back = full_at > latest
         one.full_at = math.min(math.max(now_us, full_at), latest)
@@ -80,8 +82,13 @@ if is_limited then
   end
 
   -- How many more may start now, and whether it is only for tokens that there are not more.
+  local is_choosing = false -- what ended has given its places up by then
   local function room(one)
     if one.is_paused or one.probe_at and one.probe_at > now then return 0, false end
+    if is_choosing and one.concurrency and one.held >= one.concurrency and not one.is_checked then
+      -- There are never more places taken than jobs that run: if it says so, it was not a script of ours that counted.
+      one.is_checked, one.held = true, math.min(one.held, ask('ZCARD', running) + one.begun)
+    end
     local n, by_rate = one.concurrency and one.concurrency - one.held or math.huge, false
     if one.probe_at then n = math.min(n, 1 - one.held) end -- one probe at a time
     if one.every then
@@ -257,7 +264,7 @@ if is_limited then
     for name, n in pairs(left) do
       local one = limit_of(name)
       local was_full = one and one.text and room(one) < 1
-      local held = math.max((one and one.held or tonumber(seen[name][2] or 0)) - n, 0)
+      local held = math.max((one and one.held or tonumber(seen[name][2] or 0) or 0) - n, 0)
       if held > 0 then flat[#flat + 1], flat[#flat + 2] = '#' .. name, string.format('%d', held) else gone[#gone + 1] = '#' .. name end
       if one then
         one.held, one.is_pending = held, true

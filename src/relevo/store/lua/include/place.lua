@@ -7,7 +7,7 @@ local function place(priority, group, weight)
   local last = marks[field]
   if not last then
     local seen = redis.call('HMGET', clock, priority, field)
-    last = math.max(tonumber(seen[1] or 0), tonumber(seen[2] or 0))
+    last = math.max(tonumber(seen[1] or 0) or 0, tonumber(seen[2] or 0) or 0)
   end
   -- At the end of the number range all tags become equal; order then falls back to the ids, which are ordered by time.
   last = math.min(last + math.max(1, math.floor(64 / tonumber(weight))), LEVEL - 1)
@@ -22,8 +22,8 @@ local function forget_marks(hash)
   for i = 1, #some, 2 do
     local level = string.match(some[i], '^(%d+):')
     if level and some[i] ~= level .. ':' then
-      stands[level] = stands[level] or tonumber(redis.call('HGET', hash, level) or 0)
-      if tonumber(some[i + 1]) <= stands[level] then past[#past + 1] = some[i] end
+      stands[level] = stands[level] or tonumber(redis.call('HGET', hash, level) or 0) or 0
+      if (tonumber(some[i + 1]) or 0) <= stands[level] then past[#past + 1] = some[i] end
     end
   end
   if #past > 0 then redis.call('HDEL', hash, unpack(past)) end

@@ -8,8 +8,27 @@ local function every_of(rate)
   local count, unit = string.match(rate, '^(.+)/(%a)$')
   return count and math.max(1, math.floor(SPANS[unit] / count + 0.5))
 end
-local function terms_of(text)
+local function is_number(text) -- from 1 on
+  local number = tonumber(text) or 0
+  return number >= 1 and number < 1e15
+end
+-- A limit that no script of ours wrote is none, and is removed.
+local function is_readable(concurrency, rate, burst, paused_for, open)
+  if not concurrency or concurrency ~= '-' and not is_number(concurrency) then return false end
+  if rate ~= '-' then
+    local count, unit = string.match(rate, '^([%d.e+-]+)/([smhd])$')
+    count = tonumber(count) or 0
+    if not unit or count <= 0 or count > 1e15 or not is_number(burst) then return false end
+  end
+  return tonumber(paused_for) < 1e15 and (open == '' or string.find(open, '^ %d+/%d+/?%d*$')) ~= nil
+end
+local function terms_of(text, name)
   local concurrency, rate, burst, paused_for, open = string.match(text or NO_LIMIT, '^(%S+) (%S+) (%S+) (%d+)(.*)$')
+  if not is_readable(concurrency, rate, burst, paused_for, open) then
+    note_fault(limits, ' ' .. name, 'no limit that relevo wrote, removed: ' .. string.sub(text, 1, 80))
+    redis.call('HDEL', limits, name)
+    return '-', '-', '-', '0', '', true
+  end
   if tonumber(paused_for) > 1 and tonumber(paused_for) <= now then paused_for = '0' end -- it has ended by itself
   return concurrency, rate, burst, paused_for, open
 end

@@ -1,9 +1,13 @@
 -- Take one idle worker off the list. Registrations end by themselves, so that a killed worker is asked at most once.
+local LONGEST_REST = 3600000 -- no worker says that it waits for so long: another program wrote it, or the clock was set back
+local function is_believed(till)
+  return tonumber(till) >= now and tonumber(till) <= now + LONGEST_REST
+end
 local function wake()
   for _ = 1, 8 do
     local got = redis.call('ZPOPMAX', idle)
     if not got[1] then return nil end
-    if tonumber(got[2]) >= now then return got[1] end
+    if is_believed(got[2]) then return got[1] end
   end
 end
 local function ring(worker, message)
