@@ -114,11 +114,9 @@ class Day:
                 done.moved += part.moved
             self.held.clear()
             found = self.desk.turn(10, done, worker=WORKER, idle_ms=30_000)
-            for index, id in enumerate(found.ids):
-                claim = found.again.get(index, (b"1 ", b""))[0]
-                self.held[id.decode()] = int(claim.split()[0])
-            for id, claim, _, _ in found.lost:
-                self.held[id.decode()] = int(claim.split()[0])
+            taken = [(one, found.again.get(index, (b"1 ", b""))[0]) for index, one in enumerate(found.ids)]
+            for one, claim in (*taken, *((lost[0], lost[1]) for lost in found.lost)):
+                self.held[one.decode()] = int(claim.split()[0])
             if all(self.ended(id) for id in ids):
                 return
             self.desk.advance(1_000)
@@ -186,8 +184,9 @@ def test_key_of_one_job_of_a_wrong_type_stops_no_other_job(desk: Desk, name: str
         forget(desk)
 
 
-#: Fields of the hashes whose values scripts read, and what no script of ours writes there. NEIGHBOUR: the job that runs.
+#: The job that runs.
 NEIGHBOUR = "NEIGHBOUR"
+#: Fields of the hashes whose values scripts read.
 FIELDS = {
     "limits": ("q:", "g:acme", "t:shop.mail", "t:shop.pay", "strange"),
     "paused": ("", "ghost"),
@@ -210,11 +209,40 @@ FIELDS = {
     "breakers": ("t:shop.mail",),
     "offers": ("mail", "@w", "#w"),
 }
+#: What no script of ours writes there.
 GARBAGE: tuple[bytes, ...] = (
-    b"", b" ", b"x", b"-1", b"0", b"1.5", b"nan", b"inf", b"-inf", b"1e400", b"9" * 400, b"99999999999999999999",
-    b"\xff\x00\n", b"{}", b"1 2 3 4 5 6", b"x x x x", b"x x x 0", b"0 - - 0", b"-5 - - 0", b"- 0/s 1 0", b"- x/s x 0",
-    b"- 1/x 1 0", b"- -1/s -1 0", b"- nan/s 1 0", b"1 1/s", b"- - - 0 x/y", b"- - - 0 1/",
-    b"> >x >>", b">a1:", b"a b c", b">c:ghost{}", b"\n\n\n",
+    b"",
+    b" ",
+    b"x",
+    b"-1",
+    b"0",
+    b"1.5",
+    b"nan",
+    b"inf",
+    b"-inf",
+    b"1e400",
+    b"9" * 400,
+    b"99999999999999999999",
+    b"\xff\x00\n",
+    b"{}",
+    b"1 2 3 4 5 6",
+    b"x x x x",
+    b"x x x 0",
+    b"0 - - 0",
+    b"-5 - - 0",
+    b"- 0/s 1 0",
+    b"- x/s x 0",
+    b"- 1/x 1 0",
+    b"- -1/s -1 0",
+    b"- nan/s 1 0",
+    b"1 1/s",
+    b"- - - 0 x/y",
+    b"- - - 0 1/",
+    b"> >x >>",
+    b">a1:",
+    b"a b c",
+    b">c:ghost{}",
+    b"\n\n\n",
 )
 #: Sorted sets that scripts read by score, their members, and scores that no script of ours gives.
 SETS = {
@@ -297,5 +325,3 @@ def test_forged_claim_stops_no_other_job(desk: Desk, claim: bytes) -> None:
     desk.run(cancel(desk.keys, [(day.neighbour, 60_000, "")], 1000))
     desk.run(vitals(desk.keys, "default"))
     desk.run(look(desk.keys, day.neighbour))
-
-

@@ -332,7 +332,7 @@ def test_a_revived_job_keeps_priority_and_group_and_calls_an_idle_worker(desk: D
     end(desk, id)
     for _ in range(3):
         desk.push_one(group="g", priority=7)
-    desk.ask("ZADD", "idle", 10**15, "w1")
+    desk.ask("ZADD", "idle", desk.now_ms + 60_000, "w1")
     reviving(desk, id, priority=7, group="other")
     assert desk.bell("w1") == [b""]
     assert id in desk.claim(2)

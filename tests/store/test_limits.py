@@ -652,7 +652,7 @@ def test_an_idle_worker_is_called_for_a_token_when_the_other_is_busy(desk: Desk)
     limit(desk, "a", rate="1/m")
     first, _ = enqueue(desk, "a", 2)
     (plain_one,) = desk.push("{}")
-    desk.ask("ZADD", "idle", 9_999_999_999_999, "idle")
+    desk.ask("ZADD", "idle", desk.now_ms + 600_000, "idle")
     desk.ask("PEXPIRE", "idle", 60_000)
     found = desk.turn(2, worker="busy")
     assert (started(found), found.wake_ms) == ([first, plain_one], 0), "it has no room left, and parked something"

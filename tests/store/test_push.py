@@ -131,7 +131,7 @@ def test_a_single_job_is_handed_over_to_an_idle_worker(desk: Desk) -> None:
 
 def test_a_job_is_not_handed_over_past_those_that_wait(desk: Desk) -> None:
     first = desk.push_one(group="a")  # no worker is idle: it waits
-    desk.ask("ZADD", "idle", 10**15, "w1")  # registered between the two, as after a bell that was lost
+    desk.ask("ZADD", "idle", desk.now_ms + 60_000, "w1")  # registered between the two, as after a bell that was lost
     (second,) = desk.push()
     assert desk.bell("w1") == [b""]
     assert desk.members("ready") == [first, second]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import redis
 
+from relevo.model.limits import limit_of
 from relevo.store.keys import QueueKeys
+from relevo.store.limits import limit
 from relevo.store.push import NewJob, push_rich
 from relevo.store.queues import pause
 from relevo.store.turns import MOST, Limits, Moved, Settled, renew, turn
@@ -455,7 +457,7 @@ def test_a_worker_passes_the_call_on_when_more_is_waiting(desk: Desk) -> None:
     """Chain: a bulk wakes as many as it needs, each of which wakes the next."""
     desk.push(*["{}"] * 3)
     for worker in ("w2", "w3"):
-        desk.ask("ZADD", "idle", 10**15, worker)
+        desk.ask("ZADD", "idle", desk.now_ms + 60_000, worker)
     assert len(desk.turn(1, worker="w1").ids) == 1
     assert sorted([desk.bell("w2"), desk.bell("w3")]) == [[], [b""]]
     desk.turn(2, worker="w2")
@@ -467,7 +469,7 @@ def test_what_a_full_worker_gives_back_reaches_an_idle_one(desk: Desk, verb: str
     """Else it would sleep past the new due time: its timer was set for a later one, or for none."""
     id, *second = desk.push(*["{}"] * (1 + want))
     desk.claim(worker="full")
-    desk.ask("ZADD", "idle", 10**15, "idle")
+    desk.ask("ZADD", "idle", desk.now_ms + 60_000, "idle")
     assert decoded(desk.turn(want, moved(id, verb, ms=2000), worker="full").ids) == second
     assert desk.bell("idle") == [b""]
     found = desk.wait("idle")
@@ -509,3 +511,43 @@ def test_a_paused_queue_neither_promotes_nor_takes_back(desk: Desk) -> None:
     desk.run(pause(desk.keys, False))
     found = desk.turn(5)
     assert (len(found.lost), len(found.ids)) == (1, 1)
+
+
+LARGE = '{"t":"shop.mail","a":["' + "x" * 1_500_000 + '"]}'
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited"])
+def test_a_turn_hands_out_some_megabytes_and_the_rest_with_the_next(desk: Desk, limited: bool) -> None:
+    """Bodies of 4 MB at the most, as a worker takes in all of them at once; it asks for the others without a rest."""
+    if limited:
+        desk.run(limit(desk.keys, "q:", limit_of(concurrency=500)))
+    pushed = [id for _ in range(3) for id in desk.push(*["{}"] * 20, LARGE, LARGE)]
+    taken: list[str] = []
+    while found := desk.turn(100, idle_ms=30_000):
+        assert sum(map(len, found.bodies)) <= 4 << 20
+        taken += decoded(found.ids)
+        if found.wake_ms != found.now_ms:
+            break
+    assert taken == pushed
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited"])
+def test_a_job_larger_than_a_turn_goes_alone(desk: Desk, limited: bool) -> None:
+    if limited:
+        desk.run(limit(desk.keys, "q:", limit_of(concurrency=500)))
+    body = '{"t":"shop.mail","a":["' + "x" * 5_000_000 + '"]}'
+    pushed = [id for _ in range(3) for id in desk.push(body)]
+    assert [desk.claim(10) for _ in range(4)] == [[one] for one in pushed] + [[]]
+
+
+def test_large_jobs_of_silent_workers_are_taken_back_by_several_turns(desk: Desk) -> None:
+    pushed = [id for _ in range(6) for id in desk.push(LARGE)]
+    for _ in pushed:
+        desk.claim(worker="gone", lease_ms=10_000)
+    desk.advance(10_001)
+    lost: list[str] = []
+    for _ in range(3):
+        found = desk.turn(1)
+        assert sum(len(row[2]) for row in found.lost) < 6 << 20
+        lost += decoded([row[0] for row in found.lost])
+    assert lost == pushed

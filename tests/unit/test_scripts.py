@@ -244,7 +244,8 @@ def check_commands(name: str) -> None:
     if name in ("astray", "vitals"):  # a bounded part of one key; no write comes after it, which older servers refuse
         forbidden -= {"HSCAN"}
     assert not verbs & forbidden
-    assert "redis.pcall" not in code_of(name), "a script that fails half-way must say so"
+    rest = code_of(name).replace("redis.pcall('PUBLISH'", "")  # the channel is data; who cannot be told looks again
+    assert "redis.pcall" not in rest, "a script that fails half-way must say so"
     assert "os.time" not in code_of(name)
     assert "os.clock" not in code_of(name)
 

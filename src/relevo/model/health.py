@@ -23,6 +23,8 @@ CALM = 0.8
 SLO_CRITICAL = 4
 #: A snapshot says nothing any more when it is older than so many intervals.
 STALE = 2
+#: For so long a key that another program wrote is a reason, in milliseconds.
+FAULT_MS = 86_400_000
 
 
 class Status(StrEnum):
@@ -48,7 +50,7 @@ class Reason(Struct, frozen=True):
 
     #: '': the app as a whole.
     queue: str
-    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, breaker TASK, workers, memory, or snapshot
+    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK, workers, memory, or snapshot
     measure: str
     status: Status
     #: A sentence for people.
@@ -159,10 +161,19 @@ def judge(
     elif due and limits.unserved_age and not _is_served(vitals, workers):
         status = Status.UNHEALTHY if _waited_ms(vitals) >= limits.unserved_age * 1000 else Status.DEGRADED
         found.append(_reason(vitals.name, "unserved", status, f"{_many(due, 'job')} due and no worker serves it"))
+    if faults := _recent(vitals):
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        found.append(_reason(vitals.name, "keys", Status.DEGRADED, f"key {faults[0]}: {vitals.faults[faults[0]].text}{more}"))
     if vitals.silent:
         text = f"{_many(vitals.silent, 'job')} of workers that fell silent, and nobody takes them over"
         found.append(_reason(vitals.name, "silent", Status.DEGRADED, text))
     return tuple(reason for reason in found if reason is not None)
+
+
+def _recent(vitals: Vitals) -> list[str]:
+    """Names of faults of the last day, the newest first."""
+    found = [name for name, fault in vitals.faults.items() if vitals.now_ms - fault.at_ms < FAULT_MS]
+    return sorted(found, key=lambda name: -vitals.faults[name].at_ms)
 
 
 def judge_pool(vitals: PoolVitals, limits: Limits, *, before: Mapping[str, Status] | None = None) -> tuple[Reason, ...]:

@@ -146,18 +146,16 @@ def task_of(task: Any) -> str:
     return name
 
 
-def read_limit(text: str, now_ms: int = 0) -> Limit | None:
-    """Read what `str(limit)` wrote, and what the store may have added: a breaker that has opened.
-
-    None: it is no limit, another program wrote it.
-    """
+def limit_in(text: bytes, now_ms: int = 0) -> Limit | None:
+    """A limit as the store keeps it; None: another program wrote something else there."""
     try:
-        return _read_limit(text, now_ms)
+        return read_limit(text.decode(), now_ms)
     except ValueError:
         return None
 
 
-def _read_limit(text: str, now_ms: int) -> Limit:
+def read_limit(text: str, now_ms: int = 0) -> Limit:
+    """Read what `str(limit)` wrote, and what the store may have added: a breaker that has opened."""
     concurrency, rate, burst, paused, *open = text.split(" ")
     count, _, unit = rate.partition("/")
     if rate != _NONE and (unit not in _SPANS or not 0 < float(count) < float("inf")):

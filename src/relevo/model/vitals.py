@@ -115,6 +115,14 @@ class Sample(Struct, frozen=True):
     totals: Mapping[str, int]
 
 
+class Fault(Struct, frozen=True):
+    """Something that another program wrote into the keys of a queue, and that a script met."""
+
+    at_ms: int
+    #: A sentence for people.
+    text: str
+
+
 class Vitals(Struct, frozen=True):
     """A queue, looked at once."""
 
@@ -148,6 +156,8 @@ class Vitals(Struct, frozen=True):
     totals: dict[str, int] = {}
     #: Whether somebody kept them in this minute, so that rates can be told later.
     minute_kept: bool = True
+    #: Key, or key and field -> what was wrong there, of the last week.
+    faults: dict[str, Fault] = {}
 
     def size(self, state: str) -> int:
         """How many jobs are in a state."""

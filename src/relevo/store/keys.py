@@ -82,7 +82,7 @@ QUEUE_KEYS = {
     "bell": "a minute",
     "runs": "a month, renewed by each tick; removed with its schedule",
     "aside": "a week",
-    "faults": "a week after the last fault",
+    "faults": "a week after the last one",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from relevo.model.breaker import Breaker
-from relevo.model.limits import GROUP, QUEUE, TASK, Limit, read_limit
+from relevo.model.limits import GROUP, QUEUE, TASK, Limit, limit_in
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
@@ -121,7 +121,9 @@ def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
     def decode(reply: list[Any]) -> list[LimitInfo]:
         now_ms, *rest = reply
         rows = zip(names, rest[::3], rest[1::3], rest[2::3], strict=True)
-        read = ((name, read_limit(text.decode(errors="replace"), now_ms), counts) for name, text, *counts in rows if text)
+        read = (
+            (name, limit_in(text, now_ms), counts) for name, text, *counts in rows if text
+        )
         return [_read(name, one, now_ms, *counts) for name, one, counts in read if one is not None]
 
     return Call([*names], decode, script, queue.of(script))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.model.limits import TASK, read_limit
+from relevo.model.limits import TASK, limit_in
 from relevo.model.pauses import Pause, read_pause
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -25,7 +25,10 @@ def pauses(queue: QueueKeys, name: str, now_ms: int, rows: list[bytes]) -> Gener
 
     So is a breaker that would let a probe go and has none: it holds nothing back.
     """
-    read = (read_pause(name, rows[i].decode(errors="replace"), rows[i + 1].decode(errors="replace")) for i in range(0, len(rows), 2))
+    read = (
+        read_pause(name, rows[i].decode(errors="replace"), rows[i + 1].decode(errors="replace"))
+        for i in range(0, len(rows), 2)
+    )
     found = [one for one in read if one is not None and (one.until_ms is None or one.until_ms > now_ms)]
     breakers = [one for one in found if one.kind == "breaker"]
     if breakers:
@@ -40,7 +43,7 @@ def _open(queue: QueueKeys, now_ms: int, breakers: list[Pause]) -> Generator[Cal
     texts: list[bytes | None] = yield Call([b"HMGET", queue.key("limits"), *names])
     found = []
     for one, name, text in zip(breakers, names, texts, strict=True):
-        limit = read_limit(text.decode(errors="replace")) if text else None
+        limit = limit_in(text) if text else None
         probe_ms = limit.probe_ms if limit else None
         if probe_ms is None:  # it has closed meanwhile
             continue

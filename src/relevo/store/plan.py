@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from relevo.store.scripts import Script, script
+from relevo.store.scripts import Script, plain_command
 
 T = TypeVar("T")
 Argument: TypeAlias = bytes | str | int | float
@@ -49,7 +49,7 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
         """The same plain command by a script, which sets a key of another type aside (include/guard.lua)."""
         assert self.script is None
         assert self.route is not None
-        return Call(self.args, self.decode, script("command"), (self.route,), self.repeatable, self.again)
+        return Call(self.args, self.decode, plain_command(), (self.route,), self.repeatable, self.again)
 
     @property
     def route(self) -> bytes | None:

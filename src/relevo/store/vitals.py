@@ -8,7 +8,7 @@ from typing import Any
 from relevo.model import vitals as numbers
 from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.pauses import Pause, read_pause
-from relevo.model.vitals import COUNTED, Entry, Sample, StateVitals, Vitals
+from relevo.model.vitals import COUNTED, Entry, Fault, Sample, StateVitals, Vitals
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 
@@ -40,14 +40,14 @@ def vitals(queue: QueueKeys, name: str, *, stuck_ms: int = STUCK_MS, wait_ms: in
     return Call([SAMPLE, AHEAD, stuck_ms, wait_ms, LATE_MS, RECENT_MS], decode, script, queue.of(script))
 
 
-def keep_minute(queue: QueueKeys) -> Call[int]:
-    """Keep the queue's counters as they are in this minute, for those who want to know rates."""
+def keep_minute(queue: QueueKeys) -> Call[dict[str, Fault]]:
+    """Keep the queue's counters as they are in this minute, for those who want to know rates: faults met of late."""
     script = queue.script("minute")
-    return Call([HOUR_MS], int, script, queue.of(script))
+    return Call([HOUR_MS], _faults, script, queue.of(script))
 
 
 def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
-    now, sizes, idle, paused, breakers, parked, counts, jobs, dead_scores, done_scores, totals, minutes = reply
+    now, sizes, idle, paused, breakers, parked, counts, jobs, dead_scores, done_scores, totals, minutes, faults = reply
     overdue, overdue_stuck, first_due, silent, waiting_stuck, waits_since, dead_recently, died, done_since = counts
     ready, heads, scheduled, next_due, running, waiting = map(_entries, jobs)
     due_ms = _ms(first_due) // 1024
@@ -83,7 +83,17 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
         minute_kept=any(one.at_ms // 60_000 == now // 60_000 for one in samples),
         clears_in_s=numbers.clears_in(size["ready"], rates["5m"], rates["1m"]),
         totals=counters,
+        faults=_faults(faults),
     )
+
+
+def _faults(values: Sequence[bytes]) -> dict[str, Fault]:
+    found = {}
+    for name, text in zip(map(_text, values[::2]), map(_text, values[1::2]), strict=True):
+        at_ms, _, what = text.partition(" ")
+        if at_ms.isdigit():
+            found[name] = Fault(int(at_ms), what)
+    return found
 
 
 def _breakers(queue: str, values: Sequence[bytes]) -> tuple[Pause, ...]:

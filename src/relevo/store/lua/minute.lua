@@ -5,8 +5,9 @@ KEYS  stats      hash  counters
       ended      -     prefix of records of finished jobs
       done dead cancelled expired kinds
       alike      -     prefix of the lists of those that died alike
+      faults     hash  keys and values that another program wrote, see include/guard.lua
 ARGV  hour_ms    int   how long they live without a look
-GIVES now ]]
+GIVES faults as name, time and text, ... ]]
 -- @include now
 -- @include minute
 local PART = 500 -- entries of a list that are looked at
@@ -27,4 +28,4 @@ if keep_minute() then
   for _, index in ipairs({ done, dead, cancelled, expired }) do sweep(index) end
   for _, kind in ipairs(redis.call('HRANDFIELD', kinds, 3)) do sweep(alike .. ':' .. kind) end
 end
-return now
+return redis.call('HGETALL', faults)

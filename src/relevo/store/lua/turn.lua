@@ -33,6 +33,7 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 
 -- Numbers are given to commands as text, made once: the server would print each of them with 17 digits.
 local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)
+-- @include bodies
 -- @include limits
 -- @include contact
 local hold = note_contact(tonumber(lease_ms))
@@ -227,12 +228,14 @@ end
 keep_marks()
 
 -- @include lost
-local lost = {}
+local lost, lost_size = {}, 0
 local overdue = lease_end and lease_end <= now and redis.call('ZRANGE', running, '-inf', hold > now and ABANDONED or now_text, 'BYSCORE', 'LIMIT', 0, 20)
 local silent = 0
 for _, id in ipairs(overdue or lost) do
+  if lost_size > MOST_BODIES then break end -- the others with the next turn
   local body = redis.call('HGET', jobs, id)
   if body then
+    lost_size = lost_size + #body
     local claim = redis.call('HGET', claims, id) or ''
     -- A loop of the user's own (idle_ms 0) may have dropped its job without a word; a worker knows what it has.
     if tonumber(idle_ms) > 0 and string.match(claim, '^%d+ (%S+)') == worker then redis.call('ZADD', running, lease_text, id)
@@ -254,7 +257,14 @@ if overdue then lease_end = lease_first(hold) end
 
 local ids, bodies, again = {}, {}, {}
 local tops = {} -- level, largest tag handed out: where the level's clock stands now
-if is_limited then ids, bodies, tops = choose() else ids = redis.call('ZRANGE', ready, 0, want - 1) end
+local is_cut = false
+if is_limited then ids, bodies, tops = choose(MOST_BODIES - lost_size)
+else
+  ids = redis.call('ZRANGE', ready, 0, want - 1)
+  bodies = bodies_within(ids, MOST_BODIES - lost_size)
+  for i = #ids, #bodies + 1, -1 do ids[i], is_cut = nil, true end
+  if is_cut then want = #ids end -- it gets no more, and asks again at once
+end
 local n = #ids
 if n == want and not is_limited then
   local top = tonumber(redis.call('ZSCORE', ready, ids[n]))
@@ -272,7 +282,6 @@ end
 if n > 0 then
   if not is_limited then
     redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
-    bodies = redis.call('HMGET', jobs, unpack(ids))
   end
   local before = redis.call('HMGET', claims, unpack(ids))
   -- Filled up to more than 64 bytes, so that the server keeps claims as a table: in its compact form it would walk
@@ -331,7 +340,7 @@ if n == want then
     local other = wake()
     if other then ring(other, '') end
   end
-  return { now, 0, refused, ids, bodies, again, lost, errand_at or 0 }
+  return { now, is_cut and now or 0, refused, ids, bodies, again, lost, errand_at or 0 }
 end
 
 if tonumber(idle_ms) > 0 then

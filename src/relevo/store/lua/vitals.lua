@@ -4,6 +4,7 @@ first and of the one that runs last, and the first of the scheduled, are told be
 nothing, so that who may only look can call it.
 
 KEYS  jobs running ready scheduled waiting claims carried done dead idle paused pauses limits parked stats minutes
+      faults     hash  keys and values that another program wrote, see include/guard.lua
       ended      -     prefix of records of finished jobs
 ARGV  most       int   jobs of each state, at random
       ahead      int   jobs of each line, from its head
@@ -18,7 +19,7 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       jobs as id, score, since when (handed out, revived, freed; 0: its making), task, how long after its making it was due,
       1 if it may have been ready later than that, ...:
       ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
-      counters as field, value, ...; minutes as minute, text, ... ]]
+      counters as field, value, ...; minutes as minute, text, ...; faults as name, time and text, ..., those of this call last ]]
 -- @include now
 -- @include halt
 -- @include group
@@ -89,7 +90,7 @@ if last then
   local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
   for _, value in ipairs(redis.call('ZRANGE', ready, level, '+inf', 'BYSCORE', 'LIMIT', 0, ahead, 'WITHSCORES')) do heads[#heads + 1] = value end
 end
-return {
+local said = {
   now,
   { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting),
     redis.call('ZCARD', done) - done_gone, redis.call('ZCARD', dead) - dead_gone },
@@ -104,4 +105,7 @@ return {
   scores_of(dead), scores_of(done),
   redis.call('HGETALL', stats),
   redis.call('HGETALL', minutes),
+  redis.call('HGETALL', faults),
 }
+for _, text in ipairs(faults_now) do said[#said][#said[#said] + 1] = text end -- met by one who may only look
+return said

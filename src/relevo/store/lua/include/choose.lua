@@ -123,7 +123,7 @@ end
 
 -- Look at the lines whose time has come. Then take up to `want` jobs that may start out of `ready`, and park those before
 -- them that may not: ids, bodies, and of each level the largest tag, as level, tag, …
-choose = function()
+choose = function(budget)
   local ids, bodies, holds, highest, tops = {}, {}, {}, {}, {}
   local most, all = want, limit_of('q:')
   is_choosing = true
@@ -141,14 +141,17 @@ choose = function()
   till = asked + MOST_ASKED
   let_on()
   till = asked + MOST_ASKED -- of its own: whatever there is to let go, some start
-  while #ids < most and count < MOST_PARKED and bytes < MOST_BYTES and heads < MOST_HEADS and asked < till do
+  local given, is_cut = 0, false
+  while not is_cut and #ids < most and count < MOST_PARKED and bytes < MOST_BYTES and heads < MOST_HEADS and asked < till do
     local rows, some, waits, parks = ask('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
     local n, i, before = #rows / 2, 0, count
     if n == 0 and let_on(true) == 0 then break end
     if n > 0 then
       for j = 1, n do some.ids[j], some.scores[j] = rows[j * 2 - 1], rows[j * 2] end
+      some.texts = bodies_within(some.ids, budget - given)
+      for j = n, #some.texts + 1, -1 do some.ids[j], is_cut = nil, true end
+      n = #some.ids
       ask('ZREMRANGEBYRANK', ready, 0, n - 1)
-      some.texts = ask('HMGET', jobs, unpack(some.ids))
     end
     while i < n and #ids < most and heads < MOST_HEADS and asked < till and not (is_stirred and stirs < MOST_STIRS) do
       i = i + 1
@@ -194,7 +197,7 @@ choose = function()
         for _, one in ipairs(ones) do -- it took no place, or there were more than go at once: others may go
           if is_late then one.is_pending = true elseif one.has_line and room(one) >= MOST_LET_GO then one.has_more = true end
         end
-        ids[#ids + 1], bodies[#bodies + 1] = id, body
+        ids[#ids + 1], bodies[#bodies + 1], given = id, body, given + #body
         local level = math.floor(score / LEVEL)
         highest[level] = math.max(highest[level] or 0, score - level * LEVEL)
       end

@@ -23,7 +23,7 @@ local function farewell(id, record, spare_ms)
       if type(said) == 'number' then heard = heard + said
       elseif not is_refused then
         is_refused = true
-        note_fault(waiters, ' PUBLISH', 'refused for ' .. string.sub(one, 1, 80) .. ': ' .. tostring(said.err))
+        note_fault(waiters, ' PUBLISH', 'who waits for a result could not be told: ' .. tostring(said.err))
       end
     end
   end

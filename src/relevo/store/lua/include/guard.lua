@@ -2,21 +2,22 @@
 -- were removed and before their results are written: it is set aside as `aside:<name>` for a week, and the command is carried
 -- out as if the key had not been there. A counter that is no number starts anew. Both are noted in `faults`, for log and
 -- health. Everything here but the first three lines of `call` runs only after an error.
-local server, faults = redis, {}
+local server, faults_now = redis, {}
+local carry_out, type = redis.pcall, type
 local function note_fault(key, field, text)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local tag, name = string.match(key, '^({[^}]*}:)(.*)$')
   local said, book = string.format('%d ', now) .. text, tag .. 'faults'
   name = string.sub(name .. field, 1, 200)
-  faults[#faults + 1], faults[#faults + 2] = name, said
+  faults_now[#faults_now + 1], faults_now[#faults_now + 2] = name, said
   local known = server.pcall('HLEN', book)
   if type(known) == 'table' then server.pcall('UNLINK', book) elseif known >= 100 then return end
   server.pcall('HSET', book, name, said)
   server.pcall('PEXPIRE', book, '604800000')
 end
 local function guarded(...)
-  local reply = server.pcall(...)
+  local reply = carry_out(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
   local command, key, field = ...
   local tag, name = string.match(tostring(key), '^({[^}]*}:)(.*)$')
@@ -39,4 +40,4 @@ local function guarded(...)
   end
   return server.call(...) -- if it is refused again, that ends the script
 end
-local redis = { call = guarded, pcall = server.pcall }
+local redis = { call = guarded, pcall = server.pcall, sha1hex = server.sha1hex }
