@@ -163,7 +163,9 @@ def judge(
         found.append(_reason(vitals.name, "unserved", status, f"{_many(due, 'job')} due and no worker serves it"))
     if faults := _recent(vitals):
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        found.append(_reason(vitals.name, "keys", Status.DEGRADED, f"key {faults[0]}: {vitals.faults[faults[0]].text}{more}"))
+        found.append(
+            _reason(vitals.name, "keys", Status.DEGRADED, f"key {faults[0]}: {vitals.faults[faults[0]].text}{more}")
+        )
     if vitals.silent:
         text = f"{_many(vitals.silent, 'job')} of workers that fell silent, and nobody takes them over"
         found.append(_reason(vitals.name, "silent", Status.DEGRADED, text))

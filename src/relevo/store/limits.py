@@ -121,9 +121,7 @@ def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
     def decode(reply: list[Any]) -> list[LimitInfo]:
         now_ms, *rest = reply
         rows = zip(names, rest[::3], rest[1::3], rest[2::3], strict=True)
-        read = (
-            (name, limit_in(text, now_ms), counts) for name, text, *counts in rows if text
-        )
+        read = ((name, limit_in(text, now_ms), counts) for name, text, *counts in rows if text)
         return [_read(name, one, now_ms, *counts) for name, one, counts in read if one is not None]
 
     return Call([*names], decode, script, queue.of(script))

@@ -17,10 +17,6 @@ from importlib.resources.abc import Traversable
 _SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
 
 
-#: Commands that do not care about the type of a key need no guard.
-_TYPELESS = re.compile(r"redis\.call\('(TIME|EXISTS|DEL|UNLINK|PEXPIRE|PTTL|PERSIST|SET)'")
-
-
 class Script:
     """One operation of the store."""
 
@@ -77,13 +73,13 @@ def script(name: str, clock_key: str = "") -> Script:
     if clock_key:
         shift = f" + tonumber(redis.call('GET', '{clock_key}') or 0)"
         source = source.replace(_SHIFTED, _SHIFTED + shift)
-    return Script(name, _TYPELESS.sub(r"server.call('\1'", source), _guard())
+    return Script(name, source.replace("redis.call(", "call("), _guard())
 
 
 @cache
 def plain_command() -> Script:
     """One command, its name and arguments in ARGV, as scripts carry it out: behind include/guard.lua."""
-    return Script("command", "return redis.call(unpack(ARGV))", _guard())
+    return Script("command", "return call(unpack(ARGV))", _guard())
 
 
 def names() -> list[str]:

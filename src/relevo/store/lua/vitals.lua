@@ -107,5 +107,5 @@ local said = {
   redis.call('HGETALL', minutes),
   redis.call('HGETALL', faults),
 }
-for _, text in ipairs(faults_now) do said[#said][#said[#said] + 1] = text end -- met by one who may only look
+for _, text in ipairs(faults_now or {}) do said[#said][#said[#said] + 1] = text end -- met by one who may only look
 return said

@@ -1,29 +1,29 @@
 -- Stands before every script. A key that another program filled with another type must not stop a script half-way, after jobs
 -- were removed and before their results are written: it is set aside as `aside:<name>` for a week, and the command is carried
 -- out as if the key had not been there. A counter that is no number starts anew. Both are noted in `faults`, for log and
--- health. Everything here but the first three lines of `call` runs only after an error.
-local server, faults_now = redis, {}
-local carry_out, type = redis.pcall, type
+-- health. Scripts call `call` wherever they say `redis.call` (scripts.py); after its first two lines it runs only after an error.
+local server, type, faults_now = redis.pcall, type, nil
 local function note_fault(key, field, text)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local tag, name = string.match(key, '^({[^}]*}:)(.*)$')
   local said, book = string.format('%d ', now) .. text, tag .. 'faults'
   name = string.sub(name .. field, 1, 200)
+  faults_now = faults_now or {}
   faults_now[#faults_now + 1], faults_now[#faults_now + 2] = name, said
-  local known = server.pcall('HLEN', book)
-  if type(known) == 'table' then server.pcall('UNLINK', book) elseif known >= 100 then return end
-  server.pcall('HSET', book, name, said)
-  server.pcall('PEXPIRE', book, '604800000')
+  local known = server('HLEN', book)
+  if type(known) == 'table' then server('UNLINK', book) elseif known >= 100 then return end
+  server('HSET', book, name, said)
+  server('PEXPIRE', book, '604800000')
 end
-local function guarded(...)
-  local reply = carry_out(...)
+local function call(...)
+  local reply = server(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
   local command, key, field = ...
   local tag, name = string.match(tostring(key), '^({[^}]*}:)(.*)$')
   if tag and string.find(reply.err, 'WRONGTYPE', 1, true) then
     local aside = tag .. 'aside:' .. name
-    if type(server.pcall('RENAME', key, aside)) == 'table' and server.pcall("EXISTS", key) == 1 then
+    if type(server('RENAME', key, aside)) == 'table' and server('EXISTS', key) == 1 then
       note_fault(key, '', 'a key of another type is in its place, and this user may not rename it')
       -- A reader sees what it would see if the key were not there.
       local none = { ZCARD = 0, HLEN = 0, XLEN = 0, HSTRLEN = 0, STRLEN = 0, ZCOUNT = 0, HEXISTS = 0, GET = false, HGET = false, ZSCORE = false,
@@ -32,12 +32,11 @@ local function guarded(...)
       if none[command] ~= nil then return none[command] end
       error('WRONGTYPE ' .. key .. ' holds a value of another type, which relevo did not write: rename or remove it')
     end
-    server.pcall('PEXPIRE', aside, '604800000')
+    server('PEXPIRE', aside, '604800000')
     note_fault(key, '', 'a key of another type was in its place; it is set aside as aside:' .. name)
   elseif tag and command == 'HINCRBY' then
-    note_fault(key, ' ' .. field, 'a counter was no number: ' .. string.sub(tostring(server.pcall('HGET', key, field)), 1, 80))
-    server.pcall('HDEL', key, field)
+    note_fault(key, ' ' .. field, 'a counter was no number: ' .. string.sub(tostring(server('HGET', key, field)), 1, 80))
+    server('HDEL', key, field)
   end
-  return server.call(...) -- if it is refused again, that ends the script
+  return redis.call(...) -- if it is refused again, that ends the script
 end
-local redis = { call = guarded, pcall = server.pcall, sha1hex = server.sha1hex }
