@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from relevo.errors import ServerRefused
+from relevo.model.health import judge
+from relevo.model.health_limits import Limits
 from relevo.model.limits import limit_of
 from relevo.store.jobs import attach, cancel, look
 from relevo.store.keys import QUEUE_KEYS
@@ -315,6 +318,38 @@ def test_forged_score_stops_no_other_job(desk: Desk, harm: Harm, name: str, limi
             desk.run(vitals(desk.keys, "default"))
             desk.run(keep_minute(desk.keys))
         forget(desk)
+
+
+@pytest.mark.parametrize("forbidden", ["-publish", "resetchannels"])
+def test_results_are_kept_although_the_server_refuses_to_publish(
+    stranger_server: Server, desk: Desk, forbidden: str
+) -> None:
+    """Two jobs end in one turn, and a process waits for the first: both results are kept, and the fault is noted."""
+    stranger_server.ask("ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "&*", "+@all", forbidden)
+    url = stranger_server.url.replace("127.", "mute:secret@127.")
+    mute = TimedApp("own", url=url, env="test", **PATIENT)
+    first, second = desk.push("{}", "{}")
+    assert desk.run(attach(desk.keys, first, b"{x}:inbox:p"))
+    assert desk.claim(2) == [first, second]
+    muted = Desk(mute.client.run, mute.keys_of("default"), stranger_server)
+    muted.turn(0, kept([first, second], record=RECORD))
+    assert [desk.record(id) for id in (first, second)] == [RECORD, RECORD]
+    (fault,) = desk.run(vitals(desk.keys, "default")).faults.values()
+    assert "could not be told" in fault.text
+    mute.close()
+
+
+def test_a_user_who_may_not_rename_gets_an_error_that_names_the_key(stranger_server: Server, desk: Desk) -> None:
+    stranger_server.ask("ACL", "SETUSER", "weak", "reset", "on", ">secret", "~*", "&*", "+@all", "-rename")
+    weak = TimedApp("own", url=stranger_server.url.replace("127.", "weak:secret@127."), env="test", **PATIENT)
+    put(desk, "ready", "string")
+    with pytest.raises(ServerRefused, match=r":ready holds a value of another type"):
+        Desk(weak.client.run, weak.keys_of("default"), stranger_server).push()
+    found = desk.run(vitals(desk.keys, "default"))
+    assert "may not rename" in found.faults["ready"].text or "set aside" in found.faults["ready"].text
+    (reason,) = [one for one in judge(found, Limits(), workers=1) if one.measure == "keys"]
+    assert reason.text.startswith("default: key ready: ")
+    weak.close()
 
 
 @pytest.mark.parametrize("claim", GARBAGE)

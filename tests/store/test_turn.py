@@ -523,7 +523,8 @@ def test_a_turn_hands_out_some_megabytes_and_the_rest_with_the_next(desk: Desk, 
         desk.run(limit(desk.keys, "q:", limit_of(concurrency=500)))
     pushed = [id for _ in range(3) for id in desk.push(*["{}"] * 20, LARGE, LARGE)]
     taken: list[str] = []
-    while found := desk.turn(100, idle_ms=30_000):
+    while True:
+        found = desk.turn(100, idle_ms=30_000)
         assert sum(map(len, found.bodies)) <= 4 << 20
         taken += decoded(found.ids)
         if found.wake_ms != found.now_ms:

@@ -410,6 +410,24 @@ async def test_a_worker_keeps_counters_once_a_minute_for_rates(app: Relevo) -> N
     await app.aclose()
 
 
+async def test_a_key_of_another_type_is_named_once_in_the_log_of_a_worker(
+    app: Relevo, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = app.keys_of("default").key("ready")
+    app.run(Call([b"SET", key, b"stranger"]))
+    push_old(app, MINUTE)
+    watcher = Watcher(Worker(app))
+    with caplog.at_level("ERROR", logger="relevo.worker"):
+        for _ in range(3):
+            watcher._sample_at = 0.0
+            await watcher.run_once()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("default: key ready: a key of another type was in its place")
+    app.queue("default").clear()
+    app.run(Call([b"DEL", app.keys_of("default").key("faults"), app.keys_of("default").own("aside", "ready")]))
+    await app.aclose()
+
+
 async def test_jobs_in_all_states_are_counted_by_task(app: Relevo) -> None:
     release = asyncio.Event()
 

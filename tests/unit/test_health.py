@@ -20,7 +20,7 @@ from relevo.model.health import (
     worst,
 )
 from relevo.model.health_limits import ELSEWHERE, NAMES, Limits, limits_of, read_limits
-from relevo.model.vitals import StateVitals, Vitals
+from relevo.model.vitals import Fault, StateVitals, Vitals
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = Status.HEALTHY, Status.DEGRADED, Status.UNHEALTHY, Status.UNKNOWN
 STATES = ("ready", "scheduled", "running", "waiting", "done", "dead")
@@ -96,6 +96,8 @@ def test_a_status_gets_worse_at_once_and_better_below_eighty_percent(
         (queue(stuck=12), {}, "mail: 12 stuck, its limit is 10 (12 ready, for 2h or longer)"),
         (queue(silent=3), {}, "mail: 3 jobs of workers that fell silent, and nobody takes them over"),
         (queue(ready=1, paused=True), {}, "mail: paused, and 1 job due"),
+        (queue(faults={"ready": Fault(0, "of another type")}), {}, "mail: key ready: of another type"),
+        (queue(faults={"a": Fault(-9, "old"), "b": Fault(0, "new")}), {}, "mail: key b: new, and 1 more"),
         (queue(waiting=100, parked=100), {}, "mail: 100 parked, its limit is 100"),
         (queue(waiting=100, parked=30), {}, "mail: 100 waiting, 30 of them parked, its limit is 100"),
     ],

@@ -168,9 +168,9 @@ CALLS: list[tuple[Call[Any], int]] = [
 
 
 def code_of(name: str) -> str:
-    """A script with its includes, without its header and comments."""
+    """A script with its includes as its files spell it, without its header, its guard and comments."""
     text = script(name).text.decode().partition("]]")[2]
-    return re.sub(r"--.*", "", text)
+    return re.sub(r"(?<![\w.])call\(", "redis.call(", re.sub(r"--.*", "", text))
 
 
 def calls_of_redis(name: str) -> Iterator[str]:
