@@ -179,6 +179,21 @@ def test_a_job_that_takes_down_too_many_workers_is_poison(max_crashes: int) -> N
     assert (outcome.state, outcome.reason, outcome.story.crashes) == (State.DEAD, "poison", max_crashes)
 
 
+def test_suspects_of_a_process_that_died_are_not_blamed_before_one_was_alone() -> None:
+    story = Story(crashes=2)
+    back = after(LeaseLost(ATTEMPT, among=30), story, Policy(max_crashes=3))
+    assert back == GiveBack(Story(attempts=(ATTEMPT,), crashes=2, among=30))
+    assert back.story is not None
+    alone = after(LeaseLost(ATTEMPT), back.story, Policy(max_crashes=3))
+    assert isinstance(alone, End) and alone.reason == "poison"
+
+
+def test_a_suspect_that_fails_by_itself_may_share_a_process_with_many_again() -> None:
+    outcome = after(Raised(ValueError(), ATTEMPT), Story(crashes=2, among=2), Policy(retries=3))
+    assert isinstance(outcome, TryAgain)
+    assert (outcome.story.crashes, outcome.story.among) == (2, 0)
+
+
 def test_crashes_and_failures_are_counted_apart() -> None:
     story = Story(spent=3, crashes=2)
     assert after(LeaseLost(ATTEMPT), story, Policy(retries=3, max_crashes=4)) == GiveBack(

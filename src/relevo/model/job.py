@@ -119,20 +119,25 @@ class Story(Struct, frozen=True, omit_defaults=True):
     crashes: int = 0
     #: Since when workers have been asked that do not know its task; 0: none was.
     unknown_since_ms: int = 0
+    #: How many suspects shared the process that died last; the next time at most half as many do. 0: none has died.
+    among: int = 0
 
     @property
     def last(self) -> Attempt:
         """The last attempt; one that says nothing where there was none."""
         return self.attempts[-1] if self.attempts else Attempt("")
 
-    def told(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0) -> Story:
+    def told(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0, among: int | None = None) -> Story:
         """The story with one more attempt."""
+        if among is None:  # its process outlived an attempt that failed by itself: it may share one with many again
+            among = 0 if spent else self.among
         return msgspec.structs.replace(
             self,
             attempts=(*self.attempts, attempt)[-ATTEMPTS_TOLD:],
             spent=self.spent + spent,
             crashes=self.crashes + crashes,
             unknown_since_ms=0,  # somebody knew it: the next one who does not starts the time anew
+            among=among,
         )
 
 

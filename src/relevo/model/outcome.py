@@ -61,9 +61,11 @@ class TimedOut(Struct, frozen=True):
 
 
 class LeaseLost(Struct, frozen=True):
-    """Its worker fell silent: killed, cut off, or stopped."""
+    """Its worker fell silent: killed, cut off, or stopped; or the process died that it shared with other suspects."""
 
     attempt: Attempt
+    #: How many suspects were in that process.
+    among: int = 1
 
 
 class Interrupted(Struct, frozen=True):
@@ -138,6 +140,8 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
             return End(State.EXPIRED, "expired", story)
         case Unrunnable(reason, attempt):
             return End(State.DEAD, reason, story.told(attempt))
+        case LeaseLost(attempt, among) if among > 1:  # nobody knows which of them is to blame: they run in halves
+            return GiveBack(story.told(attempt, among=among))
         case LeaseLost(attempt):
             told = story.told(attempt, crashes=1)
             if told.crashes >= policy.max_crashes:

@@ -35,6 +35,7 @@ from relevo.worker.tracing import begin_span, end_span
 if TYPE_CHECKING:
     from relevo.worker.lane import Lane
     from relevo.worker.processes import Processes
+    from relevo.worker.quarantine import Quarantine
 
 log = logging.getLogger("relevo.worker")
 
@@ -50,6 +51,7 @@ class Hands:
         self._threads = Threads(threads, self._begin, self._ended)
         self._threads_size = threads
         self._processes: Processes | None = None
+        self._quarantine: Quarantine | None = None
         self._waiting: deque[Run] = deque()
         self._on_loop = 0
         self._telemetry = app.telemetry
@@ -78,9 +80,12 @@ class Hands:
 
     def _place(self, run: Run) -> None:
         executor = run.task.executor
-        if executor == "process" or (run.held.story.crashes and _is_suspect(run)):
-            run.is_apart = True
-            self._pool().submit(run)
+        if executor == "process":
+            run.apart = self._pool()
+            run.apart.submit(run)
+        elif run.held.story.crashes and _is_suspect(run):
+            run.apart = self._suspects()
+            run.apart.submit(run)
         elif executor == "thread":
             self._threads.submit(run)
         elif self._on_loop < self._concurrency:
@@ -94,6 +99,13 @@ class Hands:
 
             self._processes = Processes(self._app.settings.pool or os.cpu_count() or 1, self._begin, self._ended)
         return self._processes
+
+    def _suspects(self) -> Quarantine:
+        if self._quarantine is None:
+            from relevo.worker.quarantine import Quarantine  # as above
+
+            self._quarantine = Quarantine(self._concurrency, self._threads_size, self._begin, self._ended)
+        return self._quarantine
 
     def _start(self, run: Run) -> None:
         self._on_loop += 1
@@ -165,7 +177,7 @@ class Hands:
         if isinstance(error, DeadlinePassed):
             return TooLate()
         if isinstance(error, ProcessDied):
-            return LeaseLost(told(run, "lost", error))
+            return LeaseLost(told(run, "lost", error), error.among)
         if isinstance(error, RemoteFailure):
             return Failed(told(run, "failed", error), error.permanent)
         how = "snoozed" if isinstance(error, Snooze) else "retried" if isinstance(error, Retry) else "failed"
@@ -216,8 +228,8 @@ class Hands:
         """The worker is stopping: loops that keep their position shall end after the item in hand."""
         for run in self.runs.values():
             run.context.ask_to_pause()
-            if run.is_apart:
-                self._pool().pause(run)
+            if run.apart is not None:
+                run.apart.pause(run)
 
     def held_of(self, lane: Lane) -> list[tuple[str, int]]:
         """Ids and tokens of the jobs of a queue that are in hand. Also called from the keeper's thread."""
@@ -262,8 +274,8 @@ class Hands:
         run.context.ask_to_stop()
         if run.future is not None:
             run.future.cancel()
-        elif run.is_apart:
-            self._pool().stop(run)
+        elif run.apart is not None:
+            run.apart.stop(run)
         elif run.started:
             self._threads.stop(run)
 
@@ -282,6 +294,8 @@ class Hands:
         self._ended(run, None, TimeoutError("told to stop, and did not"))
         if run.thread is not None:
             self._threads.abandon(run)
+        elif run.apart is not None:
+            run.apart.abandon(run)
         if follower is not None:  # not beside the one that hangs: in another process
             self.give_back(follower)
             return True
@@ -292,13 +306,15 @@ class Hands:
         self._threads.close()
         if self._processes is not None:
             self._processes.close()
+        if self._quarantine is not None:
+            self._quarantine.close()
 
 
 def _is_suspect(run: Run) -> bool:
     """Whether its workers died so often that once more makes it a dead letter.
 
-    Others died with them and nobody knows whose fault it was. In a process of its own a job that is to blame shows it,
-    and one that is not lives.
+    Others died with them and nobody knows whose fault it was. Suspects run in other processes than the rest, and share
+    them by halves until the one to blame is alone: see quarantine.py.
     """
     crashes = run.held.story.crashes
     if crashes + 1 < run.task.options.max_crashes:
@@ -306,12 +322,8 @@ def _is_suspect(run: Run) -> bool:
     func = run.task.func
     if func.__module__ == "__main__" or "<locals>" in func.__qualname__:
         return False  # another process could not import it
-    log.info(
-        "%s: job %s was in hand when its worker died, %d times; it runs in a process of its own now",
-        run.task.target,
-        run.held.id,
-        crashes,
-    )
+    text = "%s: job %s was in hand when its worker died, %d times; it runs apart from other jobs"
+    log.debug(text, run.task.target, run.held.id, crashes)
     return True
 
 

@@ -23,10 +23,11 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import field
@@ -51,6 +52,7 @@ from relevo.worker.process_messages import (
     Decided,
     Done,
     Failed,
+    FromChild,
     Function,
     KeptAt,
     Order,
@@ -59,6 +61,8 @@ from relevo.worker.process_messages import (
     Paused,
     Progressed,
     Ready,
+    Stop,
+    ToChild,
     read_order,
     write,
 )
@@ -89,16 +93,20 @@ class Wire:
     def receive(self) -> Function | Order:
         """The next thing to do; EOFError or OSError: the parent is gone."""
         while True:
-            message = read_order(self._pipe.recv_bytes())
-            if not isinstance(message, Pause):  # came too late: the attempt had ended
+            message = self.hear()
+            if not isinstance(message, Pause | Stop):  # came too late: the attempt had ended
                 return message
+
+    def hear(self) -> ToChild:
+        """The next word of the parent; EOFError or OSError: it is gone."""
+        return read_order(self._pipe.recv_bytes())
 
     def is_paused(self, number: int) -> bool:
         """Whether the parent wants this order to pause. Asked during an attempt, when it says nothing else."""
         # A job may ask from several threads; one of them listens.
         if self._paused < number and self._is_ours and self._listening.acquire(blocking=False):
             try:
-                if self._words.poll(0) and isinstance(message := read_order(self._pipe.recv_bytes()), Pause):
+                if self._words.poll(0) and isinstance(message := self.hear(), Pause):
                     self._paused = message.number
             except (EOFError, OSError):
                 os._exit(0)  # as when we wait for an order
@@ -106,7 +114,7 @@ class Wire:
                 self._listening.release()
         return self._paused == number
 
-    def send(self, message: Output | Progressed | Answer) -> None:
+    def send(self, message: FromChild) -> None:
         """Tell the parent. Safe from threads, and from a finaliser that prints in the middle of a send.
 
         Whoever is sending takes along what others put down meanwhile: nobody waits for the lock, so nobody can wait
@@ -253,35 +261,61 @@ def _prepare(function: Function) -> Ready | Failed:
     return Ready()
 
 
-def _attempt(order: Order, wire: Wire) -> Answer:
-    found = _find(order.function)
+@contextmanager
+def surroundings(order: Order, wire: Wire) -> Iterator[JobContext]:
+    """What an attempt finds around it: its context, its output, its trace. Set in the context of the caller."""
     told, job = _Told(0, wire=wire, number=order.number), _Context.of(order, wire)
     capture.current.set(told)
     context.running.set(job)
     traces = telemetry(order.traceparent != "")
     entered = traces.enter_from_afar(order.traceparent) if traces is not None else None
     try:
-        args, kwargs = found.signature.decode(order.args, order.kwargs)
-        result = found.func(*args, **kwargs)
-        if inspect.iscoroutine(result):
-            result = asyncio.run(result)
-        return _done(order, found, result, carries=job._keeping is not None)
-    except Retry as verdict:
-        return Decided("retry", _text(verdict.reason), verdict.delay)
-    except Snooze as verdict:
-        return Decided("snooze", _text(verdict.reason), verdict.delay)
-    except Cancel as verdict:
-        return Decided("cancel", _text(verdict.reason))
-    except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
-        if is_interruption(error):
-            return Paused(_text(error))
-        permanent = isinstance(error, found.give_up_on) or not isinstance(error, found.retry_on or BaseException)
-        return _failed(error, permanent=permanent)
+        yield job
     finally:
         if traces is not None:
             traces.leave(entered)
         told.tell()
         job.tell()
+
+
+def attempt(order: Order, wire: Wire) -> Answer:
+    """Make one attempt in this thread."""
+    found = _find(order.function)
+    with surroundings(order, wire) as job:
+        try:
+            args, kwargs = found.signature.decode(order.args, order.kwargs)
+            result = found.func(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+            return _done(order, found, result, carries=job._keeping is not None)
+        except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
+            return _judged(error, found)
+
+
+async def attempt_on_loop(order: Order, wire: Wire) -> Answer:
+    """Make one attempt of a coroutine function, beside others."""
+    found = _find(order.function)
+    with surroundings(order, wire) as job:
+        try:
+            args, kwargs = found.signature.decode(order.args, order.kwargs)
+            result = await found.func(*args, **kwargs)
+            return _done(order, found, result, carries=job._keeping is not None)
+        except BaseException as error:  # noqa: BLE001  # as above, and CancelledError when we are told to stop it
+            return _judged(error, found)
+
+
+def _judged(error: BaseException, found: _Found) -> Answer:
+    match error:
+        case Retry():
+            return Decided("retry", _text(error.reason), error.delay)
+        case Snooze():
+            return Decided("snooze", _text(error.reason), error.delay)
+        case Cancel():
+            return Decided("cancel", _text(error.reason))
+    if is_interruption(error):
+        return Paused(_text(error))
+    permanent = isinstance(error, found.give_up_on) or not isinstance(error, found.retry_on or BaseException)
+    return _failed(error, permanent=permanent)
 
 
 def _done(order: Order, found: _Found, result: Any, *, carries: bool) -> Done:
@@ -369,15 +403,18 @@ def _be_first_to_go() -> None:
         pass  # another system, or not ours to say
 
 
-def main() -> None:
-    """Serve the parent until it is gone. Run as `python -c … PIPE_FD PARENT_PID LOG_LEVEL SYS_PATH…`."""
+W = TypeVar("W", bound=Wire)
+
+
+def begin(kind: type[W]) -> W:
+    """Begin as a child of a worker: the pipe to it. Run as `python -c … PIPE_FD PARENT_PID LOG_LEVEL SYS_PATH…`."""
     fd, parent, level = (int(text) for text in sys.argv[1:4])
     del sys.argv[1:]
     os.set_inheritable(fd, False)
     _die_with(parent)
     _leave_signals_to_parent()
     _be_first_to_go()
-    wire = Wire(Connection(fd))
+    wire = kind(Connection(fd))
     os.register_at_fork(after_in_child=wire.leave_to_parent)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -386,17 +423,32 @@ def main() -> None:
         faulthandler.enable()  # where it was when it crashed
     logging.getLogger().setLevel(level)
     wire.send(Ready())
-    routed: capture.Installed | None = None
+    return wire
+
+
+@functools.cache
+def _route_output() -> None:
+    capture.Installed(forward=True).__enter__()
+
+
+def prepare(function: Function) -> Ready | Failed:
+    """Import a function."""
+    answer = _prepare(function)
+    if isinstance(answer, Ready):
+        # Only now: with our handler in place, a `logging.basicConfig` of the user's module would do nothing.
+        _route_output()
+    return answer
+
+
+def main() -> None:
+    """Serve the parent until it is gone."""
+    wire = begin(Wire)
     while True:
         try:
             message = wire.receive()
         except (EOFError, OSError):
             os._exit(0)
         if isinstance(message, Function):
-            answer: Answer = _prepare(message)
-            if routed is None and isinstance(answer, Ready):
-                # Only now: with our handler in place, a `logging.basicConfig` of the user's module would do nothing.
-                routed = capture.Installed(forward=True).__enter__()
+            wire.send(prepare(message))
         else:
-            answer = contextvars.copy_context().run(_attempt, message, wire)
-        wire.send(answer)
+            wire.send(contextvars.copy_context().run(attempt, message, wire))

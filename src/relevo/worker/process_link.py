@@ -12,10 +12,10 @@ from multiprocessing import Pipe
 
 import msgspec
 
-from relevo.worker.process_messages import Answer, Function, Order, Output, Pause, Progressed, read_answer, write
+from relevo.worker.process_messages import FromChild, Function, Order, Pause, ToChild, read_answer, write
 
 # A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.process_child import main; main()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.{} import main; main()"
 
 
 class Gone(Exception):
@@ -29,7 +29,7 @@ class Late(Exception):
 class Child:
     """A child process and the pipe to it. Used by one thread; only `kill` and `pause` are for others."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "process_child") -> None:
         self.knows: set[Function] = set()
         self.is_ready = False
         self.was_killed = False
@@ -44,7 +44,7 @@ class Child:
         try:
             # In a session of its own: Ctrl-C does not reach it, and what its job has started can be killed with it.
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, *flags, "-c", _PROGRAM, *arguments],
+                [sys.executable, *flags, "-c", _PROGRAM.format(module), *arguments],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(fd,),
                 start_new_session=True,
@@ -65,7 +65,7 @@ class Child:
         self._orders += 1
         return self._orders
 
-    def send(self, message: Function | Order) -> None:
+    def send(self, message: ToChild) -> None:
         """Tell it what to do."""
         try:
             self._pipe.send_bytes(write(message))
@@ -87,7 +87,7 @@ class Child:
                 except OSError:
                     pass  # whoever listens to it will notice
 
-    def receive(self, patience: float | None = None) -> Output | Progressed | Answer:
+    def receive(self, patience: float | None = None) -> FromChild:
         """What it says next."""
         try:
             if patience is not None and not self._pipe.poll(patience):

@@ -65,10 +65,18 @@ class Order(Struct, frozen=True, tag=True):
     kept_at: KeptAt
     #: Of the run's span, where traces are on.
     traceparent: str = ""
+    #: It is a coroutine function for the event loop; only a child that runs several jobs has one.
+    on_loop: bool = False
 
 
 class Pause(Struct, frozen=True, tag=True):
     """The worker is stopping: the attempt of this number may end where its checkpoints are."""
+
+    number: int
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """The attempt of this number shall end now. Only for a child that runs several; another one is killed."""
 
     number: int
 
@@ -126,8 +134,17 @@ class Paused(Struct, frozen=True, tag=True):
 
 
 Answer: TypeAlias = Ready | Done | Failed | Decided | Paused
-read_order: Callable[[bytes], Function | Order | Pause] = msgspec.msgpack.Decoder(Function | Order | Pause).decode
-read_answer: Callable[[bytes], Output | Progressed | Answer] = msgspec.msgpack.Decoder(
-    Output | Progressed | Answer
-).decode
+
+
+class Answered(Struct, frozen=True, tag=True):
+    """The answer of one attempt, from a child that runs several."""
+
+    number: int
+    answer: Answer
+
+
+ToChild: TypeAlias = Function | Order | Pause | Stop
+FromChild: TypeAlias = Output | Progressed | Answered | Answer
+read_order: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode
+read_answer: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder(FromChild).decode
 write = msgspec.msgpack.Encoder().encode

@@ -22,6 +22,7 @@ from relevo.worker.process_link import Child, Gone, Late
 from relevo.worker.process_messages import (
     PARENTS_SIGNALS,
     Answer,
+    Answered,
     Decided,
     Done,
     Failed,
@@ -132,7 +133,7 @@ class Processes:
                 child = Child()
         except Exception as error:  # noqa: BLE001  # no memory, too many processes: whatever it is, the run must end
             self._leave(run)
-            return None, (run, None, _failure(run, f"no process could be started for it: {error}", error))
+            return None, (run, None, failure(run, f"no process could be started for it: {error}", error))
         with self._lock:
             self._children.add(child)
             is_wanted = run in self._places
@@ -150,14 +151,14 @@ class Processes:
             how = f"{run.task.target}: the process that ran it {self._bury(child)}"
             if child.is_ready or child.was_killed:
                 return None, (run, None, ProcessDied(how))
-            return None, (run, None, _failure(run, f"{how} before it was ready; its standard error says why"))
+            return None, (run, None, failure(run, f"{how} before it was ready; its standard error says why"))
         except Late:
             self._leave(run)
             child.kill()
             self._bury(child)
             module = run.task.func.__module__
             text = f"a process did not start and import {module} within {START_PATIENCE:g} s; was it waiting?"
-            return None, (run, None, _failure(run, text))
+            return None, (run, None, failure(run, text))
         except BaseException as error:  # noqa: BLE001  # of `on_start`
             ended = run, None, error
         self._leave(run)
@@ -167,7 +168,7 @@ class Processes:
         return child, ended
 
     def _attempt(self, run: Run, child: Child) -> Ended | None:
-        function = _function_of(run)
+        function = function_of(run)
         if isinstance(function, RemoteFailure):
             return run, None, function
         if not child.is_ready:
@@ -177,36 +178,17 @@ class Processes:
             child.send(function)
             answer = self._listen(child, START_PATIENCE)
             if isinstance(answer, Failed):
-                return run, None, _told(answer)
+                return run, None, told(answer)
             child.knows.add(function)
         if run.settled:  # given back meanwhile
             return None
         self._on_start(run)
         number = child.next_number()
-        child.order(_order_of(run, function, number))
+        child.order(order_of(run, function, number))
         if run.context._pause_asked:  # before it could hear of it
             child.pause()
         answer = self._listen(child, None, run, number)
-        match answer:
-            case Done(result, not_kept, carries):
-                run.carries = run.carries or carries
-                if not_kept:
-                    log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, not_kept)
-                return run, Encoded(result, not_kept), None
-            case Failed():
-                return run, None, _told(answer)
-            case Decided("retry", reason, delay):
-                return run, None, Retry(reason, delay=delay)
-            case Decided("snooze", reason, delay):
-                return run, None, Snooze(delay or 0.0, reason)
-            case Decided(_, reason):
-                return run, None, Cancel(reason)
-            case Paused(message):
-                return run, None, Interruption(message)
-            case Ready():
-                raise Gone  # not an answer to this: somebody else wrote to its pipe
-            case _:
-                assert_never(answer)
+        return ended_with(run, answer)
 
     def _listen(self, child: Child, patience: float | None, run: Run | None = None, number: int = 0) -> Answer:
         """The child's answer; what it tells meanwhile goes to the run."""
@@ -218,6 +200,8 @@ class Processes:
                 case Progressed(of, fraction, message):
                     if run is not None and of == number:
                         run.context._progress = (fraction, message)
+                case Answered():
+                    raise Gone  # this child runs one at a time: somebody else wrote to its pipe
                 case answer:
                     return answer
 
@@ -231,7 +215,32 @@ class Processes:
         return child.bury()
 
 
-def _function_of(run: Run) -> Function | RemoteFailure:
+def ended_with(run: Run, answer: Answer) -> Ended:
+    """How a run ended, from what its child says."""
+    match answer:
+        case Done(result, not_kept, carries):
+            run.carries = run.carries or carries
+            if not_kept:
+                log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, not_kept)
+            return run, Encoded(result, not_kept), None
+        case Failed():
+            return run, None, told(answer)
+        case Decided("retry", reason, delay):
+            return run, None, Retry(reason, delay=delay)
+        case Decided("snooze", reason, delay):
+            return run, None, Snooze(delay or 0.0, reason)
+        case Decided(_, reason):
+            return run, None, Cancel(reason)
+        case Paused(message):
+            return run, None, Interruption(message)
+        case Ready():
+            raise Gone  # not an answer to this: somebody else wrote to its pipe
+        case _:
+            assert_never(answer)
+
+
+def function_of(run: Run) -> Function | RemoteFailure:
+    """What a child imports to run it, or why none can."""
     func, target = run.task.func, run.task.target
     if func.__module__ == "__main__":
         text = (
@@ -244,7 +253,8 @@ def _function_of(run: Run) -> Function | RemoteFailure:
     return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action)
 
 
-def _order_of(run: Run, function: Function, number: int) -> Order:
+def order_of(run: Run, function: Function, number: int) -> Order:
+    """What a child needs to know to run it."""
     envelope, job = run.held.envelope, run.context
     assert envelope is not None, "a run has been read"
     return Order(
@@ -268,6 +278,7 @@ def _order_of(run: Run, function: Function, number: int) -> Order:
         run.held.token,
         _kept_at(run),
         run.task.app.telemetry.carried(run.span) if run.span is not None and run.task.app.telemetry is not None else "",
+        run.task.executor == "loop",
     )
 
 
@@ -284,10 +295,12 @@ def _kept_at(run: Run) -> KeptAt:
     )
 
 
-def _failure(run: Run, text: str, error: BaseException | None = None) -> RemoteFailure:
+def failure(run: Run, text: str, error: BaseException | None = None) -> RemoteFailure:
+    """A failure of ours, which costs the run an attempt."""
     name = type(error).__name__ if error is not None else "RuntimeError"
     return RemoteFailure(name, f"{run.task.target}: {text}", "", permanent=False)
 
 
-def _told(answer: Failed) -> RemoteFailure:
+def told(answer: Failed) -> RemoteFailure:
+    """The error that a child tells of."""
     return RemoteFailure(answer.error, answer.message, answer.traceback, permanent=answer.permanent)

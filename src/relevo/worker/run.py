@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -16,6 +16,22 @@ from relevo.worker.capture import Capture
 
 #: Why a run is being stopped from outside.
 Stopped = Literal["", "timeout", "cancel", "shutdown", "lost"]
+
+
+class Apart(Protocol):
+    """Runs jobs in child processes."""
+
+    def submit(self, run: Run) -> None:
+        """Run it as soon as there is room."""
+
+    def stop(self, run: Run) -> None:
+        """Stop it; it ends with an error. Nothing happens if it has ended already."""
+
+    def pause(self, run: Run) -> None:
+        """The worker is stopping: let it end where its checkpoints are."""
+
+    def abandon(self, run: Run) -> None:
+        """It does not stop: end its process."""
 
 
 class Run(Struct, eq=False):
@@ -43,8 +59,8 @@ class Run(Struct, eq=False):
     future: asyncio.Task[None] | None = None
     #: on the loop: its coroutine has taken its first step
     entered: bool = False
-    #: it runs in a process of its own
-    is_apart: bool = False
+    #: runs it in another process; None: it runs in this one
+    apart: Apart | None = None
     thread: threading.Thread | None = None
     #: it is a request: somebody waits for the answer
     is_asked: bool = False
@@ -100,4 +116,9 @@ class DeadlinePassed(Exception):
 
 
 class ProcessDied(Exception):
-    """The process that ran the job was killed or crashed: the job may be to blame."""
+    """The process that ran the job was killed or crashed: the job may be to blame, or one of those beside it."""
+
+    def __init__(self, message: str, *, among: int = 1) -> None:
+        super().__init__(message)
+        #: jobs in that process
+        self.among = among
