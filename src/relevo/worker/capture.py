@@ -78,6 +78,8 @@ class Capture(msgspec.Struct, eq=False, gc=False):
 
 
 # Shared by all captures, for the moment of making a buffer: two threads of one job may both be first.
+#: The worker speaks for itself: what it says of a job is not of the job's own log.
+WORKER_LOG = "relevo.worker"
 _FIRST_WRITE = RLock()
 
 
@@ -243,7 +245,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         others = list(self._others(record))
-        capture = current.get()
+        capture = None if record.name == WORKER_LOG else current.get()
         # A handler made while we are installed prints to our stand-in: once in the log is enough.
         if capture is not None and not any(_prints_to_stand_in(other, record) for other in others):
             capture.write(self._line(record))

@@ -26,9 +26,10 @@ from relevo.model.outcome import (
 )
 from relevo.model.verdicts import Cancel, Retry, Snooze
 from relevo.worker import capture, faults
+from relevo.worker.failure_log import FailureLog
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
-from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, report, told
+from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, told
 from relevo.worker.threads import Threads
 from relevo.worker.tracing import begin_span, end_span
 
@@ -63,6 +64,7 @@ class Hands:
         #: what comes now is given back at once
         self.are_closing = False
         self.done = self.failed = 0
+        self.failure_log = FailureLog()
 
     # in
     def accept(self, run: Run) -> None:
@@ -194,7 +196,7 @@ class Hands:
             self.failed += 1
             lane.timings.note(run, is_failure=_is_failure(happened))
             if outcome is not None:
-                report(run, outcome)
+                self.failure_log.note(run, outcome)
         if run.capture.changed or isinstance(happened, TOLD) or run.is_noted or run.context._progress is not None:
             text = log_text(run, happened) if run.capture.changed or isinstance(happened, TOLD) else ""
             lane.note_end(run, text, ended_well=outcome is None)
@@ -303,6 +305,7 @@ class Hands:
 
     def close(self) -> None:
         """Let threads and processes go."""
+        self.failure_log.flush()
         self._threads.close()
         if self._processes is not None:
             self._processes.close()

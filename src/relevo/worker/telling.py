@@ -1,4 +1,4 @@
-"""How an attempt is told: its story for the record, its log for people, a line for the worker's own log."""
+"""How an attempt is told: its story for the record, its log for people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from relevo.errors import PayloadError
 from relevo.model.job import Attempt
-from relevo.model.legible import short, words_of
-from relevo.model.outcome import End, Failed, Happened, LeaseLost, Outcome, Raised, TimedOut, TryAgain, Unrunnable
+from relevo.model.legible import words_of
+from relevo.model.outcome import Failed, Happened, LeaseLost, Raised, TimedOut, Unrunnable
 from relevo.model.verdicts import Verdict
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from relevo.worker.traceback_text import text_of
@@ -19,8 +19,6 @@ log = logging.getLogger("relevo.worker")
 #: Characters of a traceback that are kept: where it was raised matters most, and where it began.
 TRACEBACK_MOST = 8_000
 MESSAGE_MOST = 2_000
-#: Of its message, in the worker's log.
-LOGGED = 300
 #: What happened with a story to it.
 TOLD = (Raised, Failed, TimedOut, LeaseLost, Unrunnable)
 
@@ -59,22 +57,6 @@ def log_text(run: Run, happened: Happened) -> str:
         attempt = happened.attempt
         text += attempt.traceback or f"{attempt.error}: {attempt.message}\n"
     return text
-
-
-def report(run: Run, outcome: Outcome) -> None:
-    """One line for the worker's log."""
-    target, id = run.task.target, run.held.id
-    match outcome:
-        case TryAgain(delay, story):
-            last = story.last
-            log.info("%s %s: %s %s; again in %.1f s", target, id, last.error, short(last.message, LOGGED), delay)
-        case End(state, reason, story):
-            last = story.last
-            level = logging.ERROR if state == "dead" else logging.INFO
-            said = short(last.message, LOGGED)
-            log.log(level, "%s %s is %s (%s): %s %s", target, id, state, reason, last.error, said)
-        case _:
-            pass
 
 
 def encoded(run: Run, result: Any, limit: int) -> Encoded:

@@ -13,6 +13,8 @@ from types import CodeType, TracebackType
 _PLACES = 4096
 #: A deeper stack is most often a recursion, which `traceback` shortens.
 _DEEPEST = 60
+#: Python says more of these than their message.
+_WITH_MORE = (SyntaxError, NameError, AttributeError, ImportError, BaseExceptionGroup)
 _HEAD = "Traceback (most recent call last):\n"
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
@@ -29,7 +31,7 @@ def text_of(error: BaseException, frames: TracebackType | None) -> str:
         stack = _stack(of)
         if stack is None or isinstance(one, BaseExceptionGroup) or len(parts) > 20:
             return "".join(traceback.format_exception(type(error), error, frames))
-        parts.append((_HEAD + stack if of is not None else "") + "".join(traceback.format_exception_only(one)))
+        parts.append((_HEAD + stack if of is not None else "") + _last_line(one))
         if one.__cause__ is not None:
             parts.append(_CAUSE)
             one = one.__cause__
@@ -39,6 +41,19 @@ def text_of(error: BaseException, frames: TracebackType | None) -> str:
         else:
             one = None
     return "".join(reversed(parts))
+
+
+def _last_line(error: BaseException) -> str:
+    """Its kind and its message."""
+    kind = type(error)
+    if issubclass(kind, _WITH_MORE) or hasattr(error, "__notes__") or kind.__module__ == "__main__":
+        return "".join(traceback.format_exception_only(error))
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the task's code
+        return "".join(traceback.format_exception_only(error))
+    return f"{name}: {message}\n" if message else f"{name}\n"
 
 
 def _stack(frames: TracebackType | None) -> str | None:

@@ -98,12 +98,25 @@ local readied, postponed = 0, {}
 if moved > 0 then
   local ids, heard = {}, {}
   for i = 1, moved do ids[i] = ARGV[at + (i - 1) * 12] end
-  local held = redis.call('HMGET', claims, unpack(ids))
+  local held, lent = redis.call('HMGET', claims, unpack(ids)), redis.call('ZMSCORE', running, unpack(ids))
+  local taken, over = {}, {}
   for i = 1, moved do
     -- A job that went back keeps its token until it is handed out again: the same word told twice must not count twice.
-    local ours = held[i] and string.match(held[i], '^%d+') == ARGV[at + (i - 1) * 12 + 1]
-    if ours and redis.call('ZREM', running, ids[i]) == 1 then heard[#heard + 1] = i else refused[#refused + 1] = ids[i] end
+    local id, row = ids[i], at + (i - 1) * 12
+    if lent[i] and not taken[id] and held[i] and string.match(held[i], '^%d+') == ARGV[row + 1] then
+      heard[#heard + 1], taken[id], taken[#taken + 1] = i, true, id
+      if index_of[ARGV[row + 2]] then over[#over + 1] = id end
+    else
+      refused[#refused + 1] = id
+    end
   end
+  if #taken > 0 then redis.call('ZREM', running, unpack(taken)) end
+  if #over > 0 then
+    redis.call('HDEL', jobs, unpack(over))
+    redis.call('HDEL', claims, unpack(over))
+    redis.call('HDEL', story, unpack(over))
+  end
+  local counted = {}
   if is_limited and #heard > 0 then
     local well, ill = {}, {}
     for _, i in ipairs(heard) do
@@ -119,9 +132,6 @@ if moved > 0 then
     local group, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]
     local index = index_of[verb]
     if index then
-      redis.call('HDEL', jobs, id)
-      redis.call('HDEL', claims, id)
-      redis.call('HDEL', story, id)
       release(ARGV[row + 8], id)
       if verb == 'mute' then
         redis.call('HDEL', waiters, id)
@@ -143,7 +153,7 @@ if moved > 0 then
         readied = readied + 1
       end
     end
-    redis.call('HINCRBY', stats, verb, 1)
+    counted[verb] = (counted[verb] or 0) + 1
     local follow = ARGV[row + 9]
     if follow ~= '' then -- what must follow this end is put in the queue in the same step: no crash can fall between
       redis.call('HSET', jobs, follow, ARGV[row + 11])
@@ -152,6 +162,7 @@ if moved > 0 then
       readied = readied + 1
     end
   end
+  for verb, count in pairs(counted) do redis.call('HINCRBY', stats, verb, count) end
   at = at + moved * 12
 end
 

@@ -3,18 +3,22 @@
 -- @include head
 -- @include tidy
 local KINDS = 500 -- of a queue: more is no help to anybody, and those that were seen last stay
+local lives = {} -- for how long, of those that this call has looked at
 local function outlive(key, ttl) -- an index lives as long as its longest record
+  if lives[key] and lives[key] >= ttl then return end
+  lives[key] = ttl
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
+local kinds_seen = {}
 local function join_alike(id, record, ttl, at)
-  local head = head_of(record)
-  local kind = kind_of(head)
+  local kind = kind_of(record)
   if not kind then return end
   local set = alike .. ':' .. kind
   tidy(set, 10)
   redis.call('ZADD', set, at, id)
   outlive(set, ttl)
-  local is_new = redis.call('HSETNX', kinds, kind, at .. ' ' .. head) == 1
+  local is_new = not kinds_seen[kind] and redis.call('HSETNX', kinds, kind, at .. ' ' .. head_of(record)) == 1
+  kinds_seen[kind] = true
   outlive(kinds, ttl)
   if is_new and redis.call('HLEN', kinds) > KINDS then
     local oldest, seen
@@ -26,6 +30,8 @@ local function join_alike(id, record, ttl, at)
   end
 end
 local function leave_alike(id, record)
-  local kind = kind_of(head_of(record))
-  if kind then redis.call('ZREM', alike .. ':' .. kind, id) end
+  local kind = kind_of(record)
+  if not kind then return end
+  redis.call('ZREM', alike .. ':' .. kind, id)
+  lives[alike .. ':' .. kind] = nil -- the last one may have left
 end

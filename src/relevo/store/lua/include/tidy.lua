@@ -1,6 +1,9 @@
 -- An index outlives its records, each of which ends by itself. Its first entries without one are taken off when others come,
 -- and by workers once a minute (minute.lua); who only looks counts without them (see gone.lua).
+local tidied = {} -- once per call is enough
 local function tidy(index, most)
+  if tidied[index] then return end
+  tidied[index] = true
   local gone = 0
   for _, id in ipairs(redis.call('ZRANGE', index, 0, most - 1)) do
     if redis.call('EXISTS', ended .. ':' .. id) == 1 then break end
