@@ -616,6 +616,7 @@ class Relevo:
             data_dir=data_directory(settings.data_dir),
             connect_timeout=settings.connect_timeout,
             call_timeout=settings.call_timeout,
+            server_check=settings.server_check or ("strict" if settings.env == "prod" else "warn"),
         )
 
     def run(self, plan: Plan[T]) -> T:

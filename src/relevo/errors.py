@@ -9,6 +9,7 @@
     │   ├── ServerUnavailable       not reachable, restarting, failing over
     │   ├── OutOfMemory             the server refuses writes until memory is freed
     │   ├── ServerRefused           it answered no: authentication, ACL, read-only, broken disk
+    │   ├── UnfitServer             it may delete jobs, and server_check is "strict"
     │   └── EmbeddedServerError     the embedded server cannot be started or used
     ├── JobError                the caller: this job, these arguments
     │   ├── PayloadError            values that would not come back as they are
@@ -70,6 +71,10 @@ class OutOfMemory(StoreError):
 
 class ServerRefused(StoreError):
     """The server answered and said no."""
+
+
+class UnfitServer(StoreError):
+    """The server is set up to delete jobs when its memory is full, and `server_check` is "strict"."""
 
 
 class EmbeddedServerError(StoreError):

@@ -212,6 +212,12 @@ def _lifecycle(name: str, given: Any) -> str:
     return str(given)
 
 
+def _server_check(name: str, given: Any) -> str | None:
+    if given not in ("strict", "warn", "off", None):
+        raise OptionError(f"{name}: 'strict', 'warn' or 'off' is needed, found {given!r:.80}.")
+    return given  # type: ignore[no-any-return]
+
+
 # Below a millisecond the store would see zero, and zero means "at once" or "for ever" to the server.
 _SPAN = partial(_duration, least=0.001)
 _SPAN_OR_NONE = partial(_duration, least=0.0)
@@ -290,6 +296,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Seconds to open a connection: room for one lost packet, which is sent again after a second.
     connect_timeout: Annotated[float, _SPAN] = 3.0
+
+    # What workers and producers do when they connect to a server whose eviction policy deletes jobs: refuse it ("strict"),
+    # log one WARNING ("warn"), or do not look ("off"). None is "strict" with env="prod", where jobs matter, else "warn".
+    server_check: Annotated[str | None, _server_check] = None
 
     # Schedules by name, for what an operator may change without touching code:
     # [schedules.nightly] task = "shop.report", cron = "30 2 * * *", tz = "Europe/Madrid".

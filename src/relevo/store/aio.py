@@ -8,10 +8,11 @@ from collections.abc import Coroutine
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from relevo.errors import ServerRefused
+from relevo.errors import ServerRefused, StoreError
 from relevo.store.endpoint import Endpoint
 from relevo.store.plan import Ahead, Call, Plan, Steps
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, WrongType, refusal
+from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
 
@@ -93,6 +94,8 @@ class AsyncDriver:
                 wire = self._wires.get(endpoint) if endpoint is not None else None
                 if wire is None or wire.closed is not None:
                     wire = await self._wire(call.route)
+                if not wire.is_checked and call.script is not None and call.script.is_storing:
+                    await self._check(wire)
                 reply = await wire.send(call.command(repeated=repeated))
                 if isinstance(reply, Exception):
                     error = refusal(str(reply))
@@ -116,6 +119,8 @@ class AsyncDriver:
             for call in calls:
                 flying.append((call, None))  # so that it is made again if there is no way to send it now
                 wire = await self._wire(call.route)
+                if not wire.is_checked and call.script is not None and call.script.is_storing:
+                    await self._check(wire)
                 flying[-1] = call, wire.send(call.command())
                 if len(flying) > ahead.depth:
                     results.append(await _landed(*flying[0]))
@@ -140,6 +145,20 @@ class AsyncDriver:
             if wire is None or wire.closed is not None:
                 wire = self._wires[endpoint] = await self.open(route)
             return wire
+
+    async def check(self, route: bytes) -> None:
+        """Warn of the server of a key, or refuse it, if it may delete jobs."""
+        await self._check(await self._wire(route))
+
+    async def _check(self, wire: Wire) -> None:
+        check = self._source.check
+        if not check.is_off:
+            try:
+                reply: bytes | StoreError = await wire.request(ASK)
+            except ServerRefused as error:
+                reply = error
+            check.judge(wire.endpoint, reply)
+        wire.is_checked = True
 
     async def open(self, route: bytes | None, *, timeout: float | None = None) -> Wire:
         """A connection of its own, for blocking reads and subscriptions."""

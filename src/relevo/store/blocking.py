@@ -14,6 +14,7 @@ from relevo.errors import ServerRefused, StoreError
 from relevo.store.link import Link
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, WrongType
+from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
 
 T = TypeVar("T")
@@ -86,6 +87,8 @@ class BlockingDriver:
             for call in calls:
                 flying.append((call, None))
                 link = self.link(call.route)
+                if not link.is_checked and call.script is not None and call.script.is_storing:
+                    self._check(link, self._left())
                 flying[-1] = call, link
                 link.send(call.command())
                 if len(flying) > ahead.depth:
@@ -109,6 +112,8 @@ class BlockingDriver:
         link = self.link(call.route)
         limit = self._left()
         try:
+            if not link.is_checked and call.script is not None and call.script.is_storing:
+                self._check(link, limit)
             try:
                 return link.request(call.command(repeated=repeated), timeout=limit)
             except ScriptMissing:
@@ -121,6 +126,16 @@ class BlockingDriver:
             if not isinstance(error, StoreError) or isinstance(error, ConnectionLost):
                 self._links().pop(link.endpoint, None)
             raise
+
+    def _check(self, link: Link, limit: float | None) -> None:
+        check = self._source.check
+        if not check.is_off:
+            try:
+                reply: bytes | StoreError = link.request(ASK, timeout=limit)
+            except ServerRefused as error:
+                reply = error
+            check.judge(link.endpoint, reply)
+        link.is_checked = True
 
     def link(self, route: bytes | None) -> Link:
         """This thread's connection to the server of a key."""

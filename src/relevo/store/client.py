@@ -33,8 +33,23 @@ class _OfLoop(NamedTuple):
 class Client:
     """Nothing is opened before it is used; each thread and each event loop gets connections of its own."""
 
-    def __init__(self, url: str | None, keys: AppKeys, *, data_dir: Path, connect_timeout: float, call_timeout: float):
-        self.source = Source(url, data_dir=data_dir, connect_timeout=connect_timeout, call_timeout=call_timeout)
+    def __init__(
+        self,
+        url: str | None,
+        keys: AppKeys,
+        *,
+        data_dir: Path,
+        connect_timeout: float,
+        call_timeout: float,
+        server_check: str = "warn",
+    ) -> None:
+        self.source = Source(
+            url,
+            data_dir=data_dir,
+            connect_timeout=connect_timeout,
+            call_timeout=call_timeout,
+            server_check=server_check,
+        )
         self.blocking = BlockingDriver(self.source)
         self._keys = keys
         self._inbox = BlockingInbox(self.blocking, keys)

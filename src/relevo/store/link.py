@@ -24,6 +24,8 @@ class Link:
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout: float, timeout: float) -> None:
         self.endpoint = endpoint
+        #: Whether the server was found fit to keep jobs (server_check.py).
+        self.is_checked = False
         self._timeout = timeout
         self._waits = -1.0
         self._reader = hiredis.Reader(notEnoughData=Ellipsis)

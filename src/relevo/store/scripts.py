@@ -17,11 +17,16 @@ from importlib.resources.abc import Traversable
 _SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
 
 
+#: They store jobs or hand them out: workers and producers begin with one of these.
+_STORING = frozenset({"push", "push_rich", "ask", "send", "promise", "publish", "admit", "turn"})
+
+
 class Script:
     """One operation of the store."""
 
     def __init__(self, name: str, source: str, guard: str = "") -> None:
         self.name = name
+        self.is_storing = name in _STORING
         self.keys, self.args = contract(source)
         lines = [guard] if guard else []
         if self.keys:

@@ -12,14 +12,24 @@ from relevo.store import embedded
 from relevo.store.endpoint import Endpoint, Location, read_url
 from relevo.store.plan import Call
 from relevo.store.replies import ConnectionLost, NotNow, WrongNode
+from relevo.store.server_check import ServerCheck
 from relevo.store.topology import Topology
 
 
 class Source:
     """Gives the server for a key. Nothing is opened or started before the first question."""
 
-    def __init__(self, url: str | None, *, data_dir: Path, connect_timeout: float, call_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        data_dir: Path,
+        connect_timeout: float,
+        call_timeout: float,
+        server_check: str = "warn",
+    ) -> None:
         self.url = url
+        self.check = ServerCheck(server_check)
         self.data_dir = data_dir
         self.connect_timeout = connect_timeout
         self.call_timeout = call_timeout

@@ -29,6 +29,8 @@ class Wire(asyncio.Protocol):
     def __init__(self, endpoint: Endpoint, *, timeout: float) -> None:
         self.endpoint = endpoint
         self.closed: ConnectionLost | None = None
+        #: Whether the server was found fit to keep jobs (server_check.py).
+        self.is_checked = False
         #: Called with (channel, payload) for messages of a subscription.
         self.on_message: Callable[[bytes, bytes], None] | None = None
         #: Called with the reply to a command that was posted.

@@ -107,6 +107,8 @@ async def _warn_of_an_ill_server(app: Relevo) -> None:
     except StoreError:
         return  # the lanes say that it is away, and go on trying
     for verdict in judge(facts):
+        if verdict.name == "eviction" and not app.client.source.check.is_off:
+            continue  # it was said when the worker connected
         if verdict.level in (Level.WARNING, Level.CRITICAL):
             level = logging.ERROR if verdict.level is Level.CRITICAL else logging.WARNING
             log.log(level, "the server's %s: %s. %s", verdict.name, verdict.found, verdict.what_to_do)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from relevo.app import Relevo
-from relevo.errors import ConfigurationError, OptionError, StoreError
+from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer
 from relevo.model.ids import Ids
 from relevo.model.names import is_bus_name
 from relevo.store.aio import AsyncDriver
@@ -149,7 +149,11 @@ class Worker:
         keeper = Keeper(self.app, hands, self.lanes, watch)
         with capture.Installed(forward=True):
             try:
+                for queue in self.queues:
+                    await driver.check(self.app.keys_of(queue).key("ready"))
                 await self.register()
+            except UnfitServer:
+                raise
             except StoreError as error:
                 log.warning("the server is away at the start: %s", error)  # the lanes go on trying
             keeper.start()
