@@ -22,6 +22,7 @@ from relevo.model.health import (
     Status,
     changed,
     judge,
+    judge_evictions,
     judge_memory,
     judge_pool,
     judge_workers,
@@ -32,7 +33,7 @@ from relevo.model.health import (
 from relevo.model.health_limits import limits_of
 from relevo.model.names import is_pool_name
 from relevo.model.vitals import PoolVitals, Vitals
-from relevo.store.facts import memory
+from relevo.store.facts import Memory, memory
 from relevo.store.health import keep_snapshot, snapshot
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.pools import muster
@@ -111,7 +112,11 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         queues.append(QueueHealth(look.name, status, reasons, workers, limits.slo, look))
     general = limits_of(table, "")
     of_the_app = judge_workers(lost, general.lost_workers, before=before.get(""))
-    of_the_server = judge_memory(*(yield from _memory()), general, before=before.get(""))
+    found = yield from _memory()
+    of_the_server = (
+        *judge_memory(found.used, found.most, general, before=before.get("")),
+        *judge_evictions(found.policy, found.evicted),
+    )
     of_queues = [reason for queue in queues for reason in queue.reasons]
     of_pools = [reason for pool in pools for reason in pool.reasons]
     all_reasons = sorted(
@@ -133,12 +138,12 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
     )
 
 
-def _memory() -> Steps[tuple[int, int]]:
-    """What the server uses and may use; where it does not let us look, nothing."""
-    used, most = 0, 0
+def _memory() -> Steps[Memory]:
+    """The server's memory; where it does not let us look, nothing is known of it."""
+    found = Memory()
     with suppress(ServerRefused):
-        used, most = yield memory()
-    return used, most
+        found = yield memory()
+    return found
 
 
 def look_at(app: Relevo, queue: str) -> Call[Vitals]:

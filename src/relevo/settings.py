@@ -297,8 +297,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Seconds to open a connection: room for one lost packet, which is sent again after a second.
     connect_timeout: Annotated[float, _SPAN] = 3.0
 
-    # What workers and producers do when they connect to a server whose eviction policy deletes jobs: refuse it ("strict"),
-    # log one WARNING ("warn"), or do not look ("off"). None is "strict" with env="prod", where jobs matter, else "warn".
+    # What workers and producers do with a server whose eviction policy deletes jobs: refuse it ("strict"),
+    # log one WARNING ("warn"), or do not look ("off"). None: "strict" with env="prod", where jobs matter, else "warn".
     server_check: Annotated[str | None, _server_check] = None
 
     # Schedules by name, for what an operator may change without touching code:

@@ -13,6 +13,7 @@ from relevo.model.health import (
     Status,
     graded,
     judge,
+    judge_evictions,
     judge_memory,
     judge_workers,
     measures,
@@ -241,3 +242,17 @@ def test_wrong_limits_are_refused_with_what_is_right(given: Any, message: str) -
     with pytest.raises(OptionError) as refused:
         read_limits("health_limits", given)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "evicted", "texts"),
+    [
+        ("noeviction", 16_500, []),  # it was mended
+        ("allkeys-lru", 0, []),  # doctor and server_check speak of it
+        ("allkeys-lru", 16_500, ["the server: 16,500 keys evicted (maxmemory-policy allkeys-lru), jobs may be lost"]),
+    ],
+)
+def test_evicted_keys_are_a_reason_until_the_policy_is_mended(policy: str, evicted: int, texts: list[str]) -> None:
+    found = judge_evictions(policy, evicted)
+    assert [reason.text for reason in found] == texts
+    assert all(reason.status is UNHEALTHY for reason in found)

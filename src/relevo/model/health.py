@@ -50,7 +50,7 @@ class Reason(Struct, frozen=True):
 
     #: '': the app as a whole.
     queue: str
-    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK, workers, memory, or snapshot
+    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK, workers, memory, evicted, or snapshot
     measure: str
     status: Status
     #: A sentence for people.
@@ -209,6 +209,14 @@ def judge_memory(
     part = used * 100 // most if most else 0
     found = _sized("the server", "memory", part, borders, before or {}, "% of its memory in use")
     return () if found is None else (msgspec.structs.replace(found, queue=""),)
+
+
+def judge_evictions(policy: str, evicted: int) -> tuple[Reason, ...]:
+    """Whether the server deleted keys to make room, and goes on doing so. `noeviction` ends the reason."""
+    if policy == "noeviction" or not evicted:
+        return ()
+    text = f"the server: {_many(evicted, 'key')} evicted (maxmemory-policy {policy}), jobs may be lost"
+    return (Reason("", "evicted", Status.UNHEALTHY, text),)
 
 
 def stale(health: Health, now_ms: int) -> Health:

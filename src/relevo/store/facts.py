@@ -49,14 +49,26 @@ def _lines(reply: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in pairs if colon}
 
 
-def memory() -> Call[tuple[int, int]]:
-    """Bytes that the server uses, and may use; 0: it has no limit of its own."""
+class Memory(Struct, frozen=True):
+    """How a server stands with its memory."""
 
-    def decode(reply: bytes) -> tuple[int, int]:
+    used: int = 0
+    #: 0: it has no limit of its own.
+    most: int = 0
+    policy: str = "noeviction"
+    #: Keys deleted to make room, since the server started.
+    evicted: int = 0
+
+
+def memory() -> Call[Memory]:
+    """The server's memory and evictions."""
+
+    def decode(reply: bytes) -> Memory:
         said = _lines(reply)
-        return int(said.get("used_memory", 0)), int(said.get("maxmemory", 0))
+        used, most, evicted = (int(said.get(name, 0)) for name in ("used_memory", "maxmemory", "evicted_keys"))
+        return Memory(used, most, said.get("maxmemory_policy", "noeviction"), evicted)
 
-    return Call(["INFO", "memory"], decode)
+    return Call([b"INFO"], decode)
 
 
 def setting(name: str) -> Call[str | None]:

@@ -25,7 +25,7 @@ class ServerCheck:
         self._warned: set[Endpoint] = set()
 
     def judge(self, endpoint: Endpoint, reply: bytes | StoreError) -> None:
-        """Judge the server's reply to `ASK`; an error means that it may not be asked, which is no reason to refuse it."""
+        """Judge the reply to `ASK`. An error means that it may not be asked, which is no reason to refuse it."""
         if isinstance(reply, StoreError):
             if self._is_strict:
                 self._warn(endpoint, f"the eviction policy of {endpoint} could not be checked: {reply}")

@@ -140,6 +140,7 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped (in burst mode: until nothing is left to do)."""
         driver = self.app.client.driver()
+        await self._check_server(driver)
         hands = self._hands = Hands(
             self.app, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
         )
@@ -149,11 +150,7 @@ class Worker:
         keeper = Keeper(self.app, hands, self.lanes, watch)
         with capture.Installed(forward=True):
             try:
-                for queue in self.queues:
-                    await driver.check(self.app.keys_of(queue).key("ready"))
                 await self.register()
-            except UnfitServer:
-                raise
             except StoreError as error:
                 log.warning("the server is away at the start: %s", error)  # the lanes go on trying
             keeper.start()
@@ -200,6 +197,16 @@ class Worker:
                     await asyncio.sleep(1)
 
         return asyncio.create_task(go_on(), name=f"relevo {name}")
+
+    async def _check_server(self, driver: AsyncDriver) -> None:
+        """Raise `UnfitServer` where `server_check` says so; a server that is away is asked by the first turn."""
+        try:
+            for queue in self.queues:
+                await driver.check(self.app.keys_of(queue).key("ready"))
+        except UnfitServer:
+            raise
+        except (StoreError, TimeoutError) as error:
+            log.debug("the server could not be checked: %s", error)
 
     async def register(self) -> None:
         """Put its queues and schedules on the lists by which they are found."""
