@@ -99,9 +99,13 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
     alive, lost = yield from roll(app.keys, now_ms)
     names = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
     pools = yield from judged_pools(app, before)
+    server = yield from _memory()
+    evictions = judge_evictions(server.policy, server.evicted)
     if not names and not alive and not lost and not pools:
         why = f"nothing is known of app {app.name!r} in {env!r}: no job of late and no worker; check the name and env"
-        return Health(app.name, env, Status.UNKNOWN, now_ms, (Reason("", "app", Status.UNKNOWN, why),))
+        reason = Reason("", "app", Status.UNKNOWN, why)
+        status = Status.UNHEALTHY if evictions else Status.UNKNOWN  # all that was known may have been evicted
+        return Health(app.name, env, status, now_ms, (*evictions, reason))
     looks: list[Vitals] = yield Ahead(look_at(app, name) for name in names)
     queues = []
     for look in looks:
@@ -112,11 +116,7 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         queues.append(QueueHealth(look.name, status, reasons, workers, limits.slo, look))
     general = limits_of(table, "")
     of_the_app = judge_workers(lost, general.lost_workers, before=before.get(""))
-    found = yield from _memory()
-    of_the_server = (
-        *judge_memory(found.used, found.most, general, before=before.get("")),
-        *judge_evictions(found.policy, found.evicted),
-    )
+    of_the_server = (*judge_memory(server.used, server.most, general, before=before.get("")), *evictions)
     of_queues = [reason for queue in queues for reason in queue.reasons]
     of_pools = [reason for pool in pools for reason in pool.reasons]
     all_reasons = sorted(

@@ -126,6 +126,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "log_max": ("1MB", 1_000_000),
         "unknown_task_ttl": ("2d", 172_800.0),
         "call_timeout": ("1.5s", 1.5),
+        "server_check": ("strict", "strict"),
         "connect_timeout": ("1s", 1.0),
         "schedules": (
             '{"nightly": {"task": "shop.report", "cron": "30 2 * * *"}}',

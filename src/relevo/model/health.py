@@ -50,7 +50,8 @@ class Reason(Struct, frozen=True):
 
     #: '': the app as a whole.
     queue: str
-    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK, workers, memory, evicted, or snapshot
+    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK; of the app: workers, memory,
+    #: evicted, or snapshot
     measure: str
     status: Status
     #: A sentence for people.
