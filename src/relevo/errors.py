@@ -4,7 +4,8 @@
     ├── ConfigurationError      you: the code or the settings are wrong
     │   ├── SettingsError           an unknown, misplaced or malformed setting
     │   ├── OptionError             an option of a task or a job is wrong
-    │   └── TargetError             a function that no worker could find again
+    │   ├── TargetError             a function that no worker could find again
+    │   └── FormatError             the keys on the server are of a version that this one does not get along with
     ├── StoreError              the operator: the server or the way to it is ill
     │   ├── ServerUnavailable       not reachable, restarting, failing over
     │   ├── OutOfMemory             the server refuses writes until memory is freed
@@ -55,6 +56,10 @@ class OptionError(ConfigurationError):
 
 class TargetError(ConfigurationError):
     """The function cannot be a job's target: no worker could find it again."""
+
+
+class FormatError(ConfigurationError):
+    """The keys on the server were written by a version of relevo that this one does not get along with."""
 
 
 class StoreError(RelevoError):

@@ -47,13 +47,13 @@ PURGING = LOOKING | {
 ROLES = {
     "producer": (
         # the last ones to publish
-        {"push", "push_rich", "enlist", "look", "attach", "publish", "event", "log", "errands"},
+        {"push", "push_rich", "agree", "enlist", "look", "attach", "publish", "event", "log", "errands"},
         {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
     ),
     "worker": (
         {
-            "push", "push_rich", "enlist", "present", "look", "attach", "turn", "renew", "rest", "leave", "abandon",
-            "note", "cancel", "follow", "hear", "expect", "errands", "clear", "checkpoint", "tick", "enroll",
+            "push", "push_rich", "agree", "enlist", "present", "look", "attach", "turn", "renew", "rest", "leave",
+            "abandon", "note", "cancel", "follow", "hear", "expect", "errands", "clear", "checkpoint", "tick", "enroll",
             "unenroll", "suspend", "trip", "adopt", "publish", "event", "log", "subscribe", "unsubscribe", "sweep",
             "close", "vitals", "minute", "snapshot", "measure", "count", "unlist", *PURGING,
         },

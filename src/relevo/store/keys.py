@@ -65,7 +65,8 @@ QUEUE_KEYS = {
     "sweeping": "half a minute, of a queue a minute: one sweep at a time",
     "audit": "time limit, renewed by deeds; the newest only",
     "spans": "time limit, renewed by traffic; the newest only",
-    # of an app, which is addressed as a queue, too: `{prefix:env:app}`
+    # of the bus, and of an app, which is addressed as a queue, too: `{prefix:env:app}`
+    "format": "a year, renewed by use",
     "replays": "a week, renewed by replays; the newest only",
     # prefixes of keys of their own
     "replay": "a week after its last step",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.bus.serving import offered
 from relevo.bus.sweeping import sweeping
-from relevo.errors import StoreError
+from relevo.errors import FormatError, StoreError
 from relevo.lists import tidying
 from relevo.store.events import relay_events
 from relevo.store.presence import SERVE_EVERY, retire, serve
@@ -62,7 +62,11 @@ class Presence:
             with contextlib.suppress(StoreError):
                 await self._driver.perform(present(app.keys, said), patience=0)
                 if time.monotonic() >= self._list_at:
-                    await self._worker.register()
+                    try:
+                        await self._worker.register()
+                    except FormatError as error:
+                        self._worker.give_up(error)
+                        return
                     await self._driver.perform(listed(app.keys, self._worker.id), patience=0)
                     await self._driver.perform(tidying(app), patience=0)
                     now_ms = await self._driver.perform(app.now_ms(), patience=0)

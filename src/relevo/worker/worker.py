@@ -19,6 +19,7 @@ from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServ
 from relevo.model.ids import Ids
 from relevo.model.names import is_bus_name
 from relevo.store.aio import AsyncDriver
+from relevo.store.formats import agreeing
 from relevo.worker import capture, faults
 from relevo.worker.aftermath import Aftermath
 from relevo.worker.bell import Bell
@@ -88,6 +89,7 @@ class Worker:
         self.is_drained = False
         #: stopped because it should start anew: too many jobs, too much memory, threads that hang
         self.wants_recycling = False
+        self._given_up: ConfigurationError | None = None
         #: settlements that came too late
         self.refused = 0
         self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
@@ -137,6 +139,11 @@ class Worker:
             self.wants_recycling = True
             self.stop()
 
+    def give_up(self, error: ConfigurationError) -> None:
+        """Stop, hand back what is in hand, and let `run` raise this: another start would not help."""
+        self._given_up = error
+        self.stop()
+
     async def run(self) -> None:
         """Work until stopped (in burst mode: until nothing is left to do)."""
         driver = self.app.client.driver()
@@ -176,6 +183,8 @@ class Worker:
                 await write_all(self.lanes, driver)
                 with contextlib.suppress(StoreError):
                     await presence.leave()
+        if self._given_up is not None:
+            raise self._given_up
 
     def _make_bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
         if self.app.client.source.is_cluster:  # keys of different slots cannot be read together
@@ -209,7 +218,10 @@ class Worker:
             log.debug("the server could not be checked: %s", error)
 
     async def register(self) -> None:
-        """Put its queues and schedules on the lists by which they are found."""
+        """Put its queues and schedules on the lists by which they are found, if we get along with their keys."""
+        kept = [self.app.own_keys, *([self.app.bus_keys] if any(map(is_bus_name, self.queues)) else [])]
+        for keys in kept:
+            await self.app.client.arun(agreeing(keys), patience=0)
         for queue in self.queues:
             await self.app.client.arun(self.app.list_served(queue), patience=0)
         await self.register_schedules()

@@ -1,0 +1,62 @@
+"""The format of the keys of an app, and of the bus: a number beside them, compared once before anything is written.
+
+Raise the number of `FORMAT` with every change after which the keys look different to processes of the version before,
+and say what that means for both:
+
+- `least` is the new number if older processes cannot work beside new ones. They refuse to start from then on; running
+  workers stop when they next look, every two minutes, and hand their jobs back; producers look once an hour;
+- `reads` is the new number if new processes cannot work old keys off. They refuse to start and say how to go on.
+
+| format | version | |
+|---|---|---|
+| 0 | before 0.1.0 | keys without a number |
+| 1 | 0.1.0 | works keys of format 0 off, and works beside its processes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from relevo.errors import FormatError
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+
+#: A year: keys that carry no time limit (schedules, limits) may be found again after a long time without any process.
+KEPT_MS = 366 * 86_400_000
+
+
+class Format(NamedTuple):
+    """What a version writes, and what it gets along with."""
+
+    number: int
+    #: The oldest format whose processes can work beside this one's.
+    least: int
+    #: The oldest format whose keys this version works off.
+    reads: int
+
+
+FORMAT = Format(1, least=0, reads=0)
+
+
+def agree(keys: QueueKeys, ours: Format) -> Call[tuple[int, int]]:
+    """Write our format down if it is newer: the format that was found, and the oldest that can work beside it."""
+    script = keys.script("agree")
+    return Call([*ours, KEPT_MS], lambda reply: (reply[0], reply[1]), script, keys.of(script))
+
+
+def agreeing(keys: QueueKeys, ours: Format | None = None) -> Generator[Call[Any], Any, None]:
+    """Compare the format of what is kept under an address with ours; FormatError if the two do not get along."""
+    ours = ours or FORMAT
+    found, least = yield agree(keys, ours)
+    if ours.number < least:
+        raise FormatError(
+            f"the keys of {keys.address} have format {found}, written by a newer version of relevo, which works beside "
+            f"format {least} or newer; this version writes format {ours.number}: upgrade relevo in this process"
+        )
+    if found < ours.reads:
+        raise FormatError(
+            f"the keys of {keys.address} have format {found}, and this version of relevo works off format {ours.reads} "
+            f"or newer: let workers of the version before finish the jobs (`relevo status` shows what is left), or "
+            f"upgrade to a version between the two first"
+        )
