@@ -77,6 +77,8 @@ class JobInfo(Struct, frozen=True):
     source: str = ""
     conversation_id: str = ""
     session: str = ""
+    #: Why a job that workers refused does not start: "no live worker knows task 'remind'". It is given up at `due_ms`.
+    held_up: str = ""
 
 
 class Job(Generic[R]):
@@ -289,8 +291,16 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
         record.version if record else "",
         envelope.origin,
         record.replaced_by if record else "",
+        held_up=_held_up(seen, envelope.target),
         **_belongings(seen.id, envelope),
     )
+
+
+def _held_up(seen: jobs.Seen, task: str) -> str:
+    """Why it waits for a worker of another release; '': it does not."""
+    if seen.takers is None:
+        return ""
+    return "waits for a worker that takes it" if seen.takers else f"no live worker knows task {task!r}"
 
 
 def _belongings(id: str, envelope: Envelope) -> dict[str, str]:

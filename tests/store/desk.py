@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from relevo.model.ids import Ids
 from relevo.store.keys import QueueKeys
+from relevo.store.presence import Known
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.queues import QueueStats, count
 from relevo.store.turns import Limits, Moved, Settled, Turn, turn
@@ -136,6 +138,13 @@ class Desk:
     def in_contact(self) -> None:
         """Some worker reaches the server now, and no outage came before."""
         self.ask("SET", "contact", f"{self.now_ms} 0", "PX", 60_000)
+
+
+def knows(*targets: str, **signatures: str) -> Known:
+    """What a worker says that it knows; `signatures`: of which version of a target."""
+    lines = {**dict.fromkeys(targets, "00000000aa"), **signatures}
+    text = "\n" + "".join(f"{target}={signature}\n" for target, signature in sorted(lines.items()))
+    return Known(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:10], text)
 
 
 def plain(ids: Sequence[str], token: int = 1) -> Settled:

@@ -32,7 +32,7 @@ from relevo.store.turns import Settled
 from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.servers import Server
-from tests.store.desk import Desk, moved, new_id
+from tests.store.desk import Desk, knows, moved, new_id
 from tests.store.kin import end, everything, outbox, state_of
 
 CALLBACKS, ACTIONS = "ingestion:callbacks", "embedding:actions"
@@ -100,7 +100,7 @@ class Pair:
     def lives(self, worker: str) -> None:
         """A worker says that it serves the callbacks."""
         about = WorkerInfo(worker, "host", 1, (CALLBACKS,), 1, 0, 0, 0, 0, "0")
-        self.run(serve(self.callbacks.keys, about, {}))
+        self.run(serve(self.callbacks.keys, about, knows(), {}))
 
     def handled(self, *ids: str, token: int = 1) -> None:
         """Its worker is done with callbacks that it holds: nothing is kept of them."""

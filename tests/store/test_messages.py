@@ -22,7 +22,7 @@ from relevo.store.turns import Settled
 from relevo.store.workers import WorkerInfo
 from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
-from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
+from tests.store.desk import LEASE_MS, Desk, kept, knows, moved, new_id
 from tests.store.kin import everything
 
 T = TypeVar("T")
@@ -64,7 +64,9 @@ def worker(id: str, running: int = 0) -> WorkerInfo:
 
 def serving(desk: Desk, id: str = "w1", *actions: str) -> int:
     """A worker says that it serves these actions: how many serve the queue."""
-    found: int = desk.run(serve(desk.keys, worker(id), dict.fromkeys(actions or ("charge",), b'{"takes":{}}')))
+    known = knows(*(f"billing.{action}" for action in actions or ("charge",)))
+    about = dict.fromkeys(actions or ("charge",), b'{"takes":{}}')
+    found: int = desk.run(serve(desk.keys, worker(id), known, about))
     return found
 
 
@@ -210,7 +212,7 @@ def test_without_workers_a_message_is_unserved_and_nothing_is_written(desk: Desk
 
 
 def test_only_actions_that_a_worker_serves_are_stored(desk: Desk) -> None:
-    assert desk.run(serve(desk.keys, worker("w0"), {})) == 1, "a queue of callbacks has workers and no offers"
+    assert desk.run(serve(desk.keys, worker("w0"), knows(), {})) == 1, "a queue of callbacks has workers and no offers"
     serving(desk, "w1", "refund")
     for odd in ("charge", "@w1", "refund ", "REFUND", "refund.x"):
         assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
@@ -554,9 +556,12 @@ def test_a_request_that_is_handed_back_keeps_its_waiters(desk: Desk, server: Ser
 def test_a_worker_that_serves_is_listed(desk: Desk) -> None:
     about = worker("w1", 3)
     takes = msgspec.json.encode({"takes": {"type": "object"}})
-    assert desk.run(serve(desk.keys, about, {"charge": takes, "refund": b"{}"})) == 1
+    assert (
+        desk.run(serve(desk.keys, about, knows("billing.charge", "billing.refund"), {"charge": takes, "refund": b"{}"}))
+        == 1
+    )
     assert seen(desk) == Served((about,), {"charge": {"takes": {"type": "object"}}, "refund": {}}, {})
-    assert 0 < desk.ask("PTTL", "instances") <= 2 * SERVE_MS
+    assert 0 < desk.ask("PTTL", "instances") <= 10 * SERVE_MS
     assert 0 < desk.ask("PTTL", "offers") <= KNOWN_MS
 
 
@@ -568,7 +573,9 @@ def test_serving_again_renews_the_lease_and_changes_nothing_else(desk: Desk) -> 
     assert serving(desk, "w1") == 1
     assert (desk.score("instances", "w1") or 0) >= until + 10_000
     assert [one.id for one in seen(desk).instances] == ["w1"]
-    assert sorted(desk.ask("HKEYS", "offers")) == [b"#w1", b"@w1", b"charge"]
+    assert sorted(desk.ask("HKEYS", "offers")) == sorted(
+        [b"#w1", b"%" + knows("billing.charge").build.encode(), b"@w1", b"charge"]
+    )
 
 
 def test_a_worker_that_leaves_counts_no_more_and_what_it_offered_can_be_seen(desk: Desk) -> None:
@@ -588,12 +595,14 @@ def test_a_worker_that_leaves_counts_no_more_and_what_it_offered_can_be_seen(des
 
 def test_silent_workers_are_removed_some_at_a_time_when_another_renews(desk: Desk) -> None:
     for n in range(25):
-        desk.run(serve(desk.keys, worker(f"w{n}"), {}))
+        desk.run(serve(desk.keys, worker(f"w{n}"), knows(), {}))
     desk.advance(SERVE_MS + 1)
     assert seen(desk).instances == ()
     assert [serving(desk, "new") for _ in range(4)] == [16, 6, 1, 1]
     assert desk.members("instances") == ["new"]
-    assert sorted(desk.ask("HKEYS", "offers")) == [b"#new", b"@new", b"charge"]
+    assert sorted(desk.ask("HKEYS", "offers")) == sorted(
+        [b"#new", b"%" + knows("billing.charge").build.encode(), b"@new", b"charge"]
+    )
 
 
 # --- a server without memory

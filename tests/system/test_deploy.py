@@ -55,7 +55,7 @@ ROLES = {
             "push", "push_rich", "agree", "enlist", "present", "look", "attach", "turn", "renew", "rest", "leave",
             "abandon", "note", "cancel", "follow", "hear", "expect", "errands", "clear", "checkpoint", "tick", "enroll",
             "unenroll", "suspend", "trip", "adopt", "publish", "event", "log", "subscribe", "unsubscribe", "sweep",
-            "close", "vitals", "minute", "snapshot", "measure", "count", "unlist", *PURGING,
+            "close", "vitals", "minute", "snapshot", "measure", "count", "unlist", "serve", *PURGING,
         },
         {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
         # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel; of health: zrange, mget
@@ -73,7 +73,7 @@ ROLES = {
 
 #: A process of the bus: a worker of its app, and all that services say to each other.
 ROLES["service"] = (
-    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "serve", "cleanup", "span", "lag"},
+    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "cleanup", "span", "lag"},
     ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
 )
 

@@ -9,7 +9,7 @@ import pytest
 from relevo.model.backoff import Backoff
 from relevo.model.job import ATTEMPTS_TOLD, Attempt, State, Story
 from relevo.model.outcome import (
-    UNKNOWN_REST_MAX,
+    MOST_REFUSALS,
     CancelAsked,
     End,
     Failed,
@@ -21,7 +21,10 @@ from relevo.model.outcome import (
     Outcome,
     Policy,
     Raised,
+    Refused,
+    Reroute,
     Returned,
+    Route,
     TimedOut,
     TooLate,
     TryAgain,
@@ -44,7 +47,7 @@ def after(happened: Happened, story: Story = Story(), policy: Policy = POLICY, n
 
 def test_this_table_knows_everything_that_can_happen() -> None:
     ran = {Returned, Raised, Failed, TimedOut, LeaseLost, Interrupted}
-    assert set(get_args(Happened)) == ran | {UnknownTarget, Unrunnable, CancelAsked, TooLate}
+    assert set(get_args(Happened)) == ran | {UnknownTarget, Refused, Unrunnable, CancelAsked, TooLate}
 
 
 @pytest.mark.parametrize(
@@ -207,27 +210,47 @@ def test_crashes_and_failures_are_counted_apart() -> None:
 # --- unknown tasks
 
 
-def test_a_job_of_an_unknown_task_waits_longer_each_time_and_is_logged_once() -> None:
-    story, now, delays = Story(spent=3, crashes=2), NOW, []
-    for _ in range(25):
-        outcome = after(UnknownTarget(ATTEMPT), story, now_ms=now)
-        assert isinstance(outcome, TryAgain)
-        delays.append(outcome.delay)
-        story, now = outcome.story, now + round(outcome.delay * 1000)
-    assert delays[:3] == [1, 1.25, pytest.approx(1.5625)], "a quarter of the time so far"
-    assert delays == sorted(delays)
-    assert delays[-3:] == [UNKNOWN_REST_MAX] * 3
-    assert story == Story(attempts=(ATTEMPT,), spent=3, crashes=2, unknown_since_ms=NOW), "nothing is spent"
+ROUTE = Route("shop.charge", "aaaaaaaaaa")
+UNKNOWN = UnknownTarget(ATTEMPT, Route("shop.charge"))
+
+
+def test_a_job_of_an_unknown_task_waits_for_another_worker_and_is_logged_once() -> None:
+    outcome = after(UNKNOWN, Story(spent=3, crashes=2))
+    told = Story(attempts=(ATTEMPT,), spent=3, crashes=2, unknown_since_ms=NOW)
+    assert outcome == Reroute(86_400, told, "shop.charge"), "nothing is spent"
+    assert after(UNKNOWN, told, now_ms=NOW + 400_000) == Reroute(86_000, told, "shop.charge")
+
+
+def test_refused_arguments_are_offered_to_other_versions_each_once() -> None:
+    story = Story(spent=1, refused_by=("bbbbbbbbbb",))
+    outcome = after(Refused("bad_arguments", ATTEMPT, ROUTE), story)
+    told = Story(attempts=(ATTEMPT,), spent=1)
+    both = Story(attempts=(ATTEMPT,), spent=1, refused_by=("aaaaaaaaaa", "bbbbbbbbbb"))
+    assert outcome == Reroute(86_400, both, "shop.charge", End(State.DEAD, "bad_arguments", told))
+    again = after(Refused("bad_arguments", ATTEMPT, ROUTE), both)
+    assert isinstance(again, Reroute)
+    assert again.story.refused_by == both.refused_by
+    ran = after(TimedOut(ATTEMPT), both)
+    assert isinstance(ran, TryAgain)
+    assert ran.story.refused_by == (), "it ran: the next one that refuses it begins anew"
+
+
+def test_a_job_that_many_versions_refused_is_given_up() -> None:
+    story = Story(refused_by=tuple(f"{n:010}" for n in range(MOST_REFUSALS)))
+    outcome = after(Refused("bad_arguments", ATTEMPT, ROUTE), story)
+    assert isinstance(outcome, End)
+    assert outcome.reason == "bad_arguments"
+    assert isinstance(after(UnknownTarget(ATTEMPT, ROUTE), story), End)
 
 
 @pytest.mark.parametrize(("waited", "ends"), [(DAY - 1, False), (DAY, False), (DAY + 1, True)])
 def test_a_job_whose_task_was_unknown_for_a_day_is_dead(waited: int, ends: bool) -> None:
     story = Story(attempts=(ATTEMPT,), unknown_since_ms=NOW - waited)
-    outcome = after(UnknownTarget(ATTEMPT), story, Policy(unknown_task_ttl=86_400))
+    outcome = after(UNKNOWN, story, Policy(unknown_task_ttl=86_400))
     if ends:
         assert outcome == End(State.DEAD, "unknown_task", story)
     else:
-        assert outcome == TryAgain(60, story)
+        assert outcome == Reroute((DAY - waited) / 1000, story, "shop.charge")
 
 
 def test_a_worker_that_knows_the_task_resets_the_time_of_being_unknown() -> None:
@@ -235,6 +258,6 @@ def test_a_worker_that_knows_the_task_resets_the_time_of_being_unknown() -> None
     story = Story(attempts=(ATTEMPT,), unknown_since_ms=NOW - DAY)
     failed = after(TimedOut(ATTEMPT), story)
     assert isinstance(failed, TryAgain)
-    outcome = after(UnknownTarget(ATTEMPT), failed.story, now_ms=NOW + DAY)
-    assert isinstance(outcome, TryAgain)
-    assert (outcome.delay, outcome.story.unknown_since_ms) == (1, NOW + DAY)
+    outcome = after(UNKNOWN, failed.story, now_ms=NOW + DAY)
+    assert isinstance(outcome, Reroute)
+    assert (outcome.wait, outcome.story.unknown_since_ms) == (86_400, NOW + DAY)

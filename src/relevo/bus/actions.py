@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from relevo.codec import Signature
+from relevo.codec.digest import short
 from relevo.codec.reader import Arguments, Buffer
 from relevo.model.message import Reply
 
@@ -29,6 +30,11 @@ class ActionSignature(Signature):
         if self._takes_whole and kwargs is not None and (args is None or bytes(args) == b"[]"):
             return super().decode(b"[" + bytes(kwargs) + b"]", None)
         return super().decode(args, kwargs)
+
+    @property
+    def digest(self) -> str:
+        """The same for two versions of an action that take the same data."""
+        return super().digest if not self._takes_whole else short(b"whole " + super().digest.encode())
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Those of these names that no argument can have; in a struct there may be any."""

@@ -103,6 +103,11 @@ class Bus:
         head = service + "."
         return {type.removeprefix(head): task for type, task in self.actions.items() if type.startswith(head)}
 
+    @property
+    def failure_handlers(self) -> frozenset[str]:
+        """Targets that are called when a message was given up."""
+        return frozenset(self._failure_handlers - {""})
+
     def handlers(self) -> list[Task[..., Any]]:
         """All functions that handle messages here."""
         return [*self.actions.values(), *(one.task for one in self.subscriptions.values() if one.task is not None)]

@@ -74,8 +74,8 @@ def add(subparsers: Subparsers) -> None:
         "status",
         "show the server, the queues and the workers of an app",
         about="""
-        Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or a task's breaker is
-        open, or nothing is known of such an app. 2: the server cannot be reached.
+        Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or no live worker knows
+        their task, or a task's breaker is open, or nothing is known of such an app. 2: the server cannot be reached.
         """,
         examples="""
         relevo status -A shop:app
@@ -175,6 +175,10 @@ def _warnings(
             end = ends.get(queue.name)
             until = "it is resumed" if end is None else f"it goes on by itself, in {spoken((end - now_ms) // 1000)}"
             warnings.append(f"queue {queue.name!r} is paused: its jobs wait until {until}")
+        warnings += [
+            f"queue {queue.name!r}: no live worker knows task {task!r}, {plural(count, 'job')} waiting"
+            for task, count in queue.unknown_tasks.items()
+        ]
         if queue.idle_workers or any(queue.name in worker.queues for worker in living):
             continue
         overdue = queue.next_due_ms is not None and queue.next_due_ms <= now_ms

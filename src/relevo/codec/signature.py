@@ -11,6 +11,7 @@ import msgspec
 
 from relevo.codec.annotations import Slot, origin_of, read_signature
 from relevo.codec.depth import MAX_DEPTH, SHALLOW_SIZE, is_too_deep
+from relevo.codec.digest import digest_of
 from relevo.codec.reader import ArgumentReader, Arguments, Buffer, split
 from relevo.codec.refusal import TOO_DEEP, Fault, find_fault, find_misfit
 from relevo.errors import PayloadError, PayloadTooLarge
@@ -46,6 +47,11 @@ class Signature:
         reader = ArgumentReader(parameters)
         self._read, self._read_known = reader.read, reader.read_known
         self._read_result = msgspec.json.Decoder(result.type).decode
+
+    @property
+    def digest(self) -> str:
+        """The same for two versions of a function that take the same arguments."""
+        return digest_of(self._slots.values())
 
     @property
     def first(self) -> Slot | None:

@@ -2,7 +2,8 @@
 
 A border belongs to the worse side. A status gets worse at once and better only when the number is below 80 % of the
 border that it crossed: a queue that hovers around its limit wakes nobody twice. What else is judged has no number to
-hover: nobody serves a queue, it is paused while jobs wait, jobs of silent workers are left lying.
+hover: nobody serves a queue, no live worker knows a task, it is paused while jobs wait, jobs of silent workers are
+left lying.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Reason(Struct, frozen=True):
 
     #: '': the app as a whole.
     queue: str
-    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK; of the app: workers, memory,
-    #: evicted, or snapshot
+    #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK, unknown TASK; of the app:
+    #: workers, memory, evicted, or snapshot
     measure: str
     status: Status
     #: A sentence for people.
@@ -156,6 +157,9 @@ def judge(
         age = spoken(max(0, round((vitals.now_ms - one.since_ms) / 1000)))
         text = f"the breaker of task {one.name!r} has been open for {age}: {one.reason}"
         found.append(_reason(vitals.name, f"breaker {one.name}", Status.DEGRADED, text))
+    for task, count in vitals.unknown_tasks.items():
+        text = f"no live worker knows task {task!r}, {_many(count, 'job')} waiting"
+        found.append(_reason(vitals.name, f"unknown {task}", Status.DEGRADED, text))
     if vitals.paused:
         if due:
             found.append(_reason(vitals.name, "paused", Status.DEGRADED, f"paused, and {_many(due, 'job')} due"))

@@ -121,6 +121,8 @@ class Story(Struct, frozen=True, omit_defaults=True):
     unknown_since_ms: int = 0
     #: How many suspects shared the process that died last; the next time at most half as many do. 0: none has died.
     among: int = 0
+    #: Signatures of its task that refused it since it last ran: workers that have them are not asked again.
+    refused_by: tuple[str, ...] = ()
 
     @property
     def last(self) -> Attempt:
@@ -138,6 +140,7 @@ class Story(Struct, frozen=True, omit_defaults=True):
             crashes=self.crashes + crashes,
             unknown_since_ms=0,  # somebody knew it: the next one who does not starts the time anew
             among=among,
+            refused_by=(),
         )
 
 

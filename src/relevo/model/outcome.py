@@ -18,9 +18,8 @@ from relevo.model.job import Attempt, State, Story
 from relevo.model.options import Errors
 from relevo.model.verdicts import Cancel, Retry, Snooze
 
-#: A worker that does not know a task lets the job rest this long, and longer each time, at most a minute.
-UNKNOWN_REST = 1.0
-UNKNOWN_REST_MAX = 60.0
+#: Signatures of its task that may refuse a job before it is given up: there are never so many versions at once.
+MOST_REFUSALS = 16
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -33,6 +32,14 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_crashes: int = 3
     unknown_task_ttl: float = 86400.0
     breaker: Breaker | None = None
+
+
+class Route(Struct, frozen=True):
+    """What to look for in the offers of other workers (see `worker/offers.py`)."""
+
+    target: str
+    #: Of the target at this worker; '': it has none.
+    signature: str = ""
 
 
 # What can happen to an attempt.
@@ -76,10 +83,19 @@ class UnknownTarget(Struct, frozen=True):
     """This worker has no such task; another one may."""
 
     attempt: Attempt
+    route: Route
+
+
+class Refused(Struct, frozen=True):
+    """This worker's version of the task does not take it; another version may."""
+
+    reason: str
+    attempt: Attempt
+    route: Route
 
 
 class Unrunnable(Struct, frozen=True):
-    """It can never run: an unreadable body, arguments that do not fit, a target that is not allowed."""
+    """It can never run: an unreadable body, a signature that is not right, inputs that are gone."""
 
     reason: str
     attempt: Attempt
@@ -94,7 +110,17 @@ class TooLate(Struct, frozen=True):
 
 
 Happened: TypeAlias = (
-    Returned | Raised | Failed | TimedOut | LeaseLost | Interrupted | UnknownTarget | Unrunnable | CancelAsked | TooLate
+    Returned
+    | Raised
+    | Failed
+    | TimedOut
+    | LeaseLost
+    | Interrupted
+    | UnknownTarget
+    | Refused
+    | Unrunnable
+    | CancelAsked
+    | TooLate
 )
 
 
@@ -116,6 +142,16 @@ class GiveBack(Struct, frozen=True):
     story: Story | None = None
 
 
+class Reroute(Struct, frozen=True):
+    """For a worker of another build, for `wait` seconds at the most."""
+
+    wait: float
+    story: Story
+    target: str
+    #: What becomes of it if no live worker would take it; None: it waits for one.
+    otherwise: End | None = None
+
+
 class End(Struct, frozen=True):
     """Dead, cancelled or expired."""
 
@@ -124,7 +160,7 @@ class End(Struct, frozen=True):
     story: Story = Story()
 
 
-Outcome: TypeAlias = Finish | TryAgain | GiveBack | End
+Outcome: TypeAlias = Finish | TryAgain | GiveBack | Reroute | End
 
 
 def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance: float) -> Outcome:
@@ -147,8 +183,10 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
             if told.crashes >= policy.max_crashes:
                 return End(State.DEAD, "poison", told)
             return GiveBack(told)
-        case UnknownTarget(attempt):
-            return _unknown(story, attempt, policy, now_ms, chance)
+        case UnknownTarget(attempt, route):
+            return _unknown(story, attempt, route, policy, now_ms)
+        case Refused(reason, attempt, route):
+            return _refused(story, reason, attempt, route, policy)
         case Raised(Snooze() as verdict, attempt):
             return TryAgain(verdict.delay, story.told(attempt))
         case Raised(Cancel() as verdict, attempt):
@@ -190,12 +228,26 @@ def _again(told: Story, policy: Policy, chance: float, delay: float | None) -> O
     return TryAgain(policy.backoff.delay(told.spent, chance) if delay is None else delay, told)
 
 
-def _unknown(story: Story, attempt: Attempt, policy: Policy, now_ms: int, chance: float) -> Outcome:
-    """Let it rest for a worker that knows it: during a deploy there are old and new ones."""
+def _unknown(story: Story, attempt: Attempt, route: Route, policy: Policy, now_ms: int) -> Outcome:
+    """Let it wait for a worker that knows it: during a deploy there are old and new ones."""
     since = story.unknown_since_ms or now_ms
-    if now_ms - since > policy.unknown_task_ttl * 1000:
+    left_ms = policy.unknown_task_ttl * 1000 - (now_ms - since)
+    if left_ms < 0 or len(story.refused_by) >= MOST_REFUSALS:
         return End(State.DEAD, "unknown_task", story)
-    if not story.unknown_since_ms:  # told once: who said so first, and when
-        story = msgspec.structs.replace(story.told(attempt), unknown_since_ms=since)
-    rest = min(UNKNOWN_REST_MAX, UNKNOWN_REST + (now_ms - since) / 4000)
-    return TryAgain(rest * (0.75 + chance / 2), story)  # at odd times: the same worker must not get it each time
+    told = story if story.unknown_since_ms else story.told(attempt)  # once: who said so first, and when
+    told = msgspec.structs.replace(told, unknown_since_ms=since, refused_by=_refusals(story, route))
+    return Reroute(left_ms / 1000, told, route.target)
+
+
+def _refused(story: Story, reason: str, attempt: Attempt, route: Route, policy: Policy) -> Outcome:
+    """Offer it to workers that have another version of the task. If none lives, it is given up."""
+    told = story.told(attempt)
+    end = End(State.DEAD, reason, told)
+    if len(story.refused_by) >= MOST_REFUSALS:
+        return end
+    told = msgspec.structs.replace(told, refused_by=_refusals(story, route))
+    return Reroute(policy.unknown_task_ttl, told, route.target, end)
+
+
+def _refusals(story: Story, route: Route) -> tuple[str, ...]:
+    return tuple(sorted({*story.refused_by, route.signature} - {""}))

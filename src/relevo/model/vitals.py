@@ -158,6 +158,8 @@ class Vitals(Struct, frozen=True):
     minute_kept: bool = True
     #: Key, or key and field -> what was wrong there, of the last week.
     faults: dict[str, Fault] = {}
+    #: Tasks that no live worker knows, and how many jobs wait for one that does.
+    unknown_tasks: dict[str, int] = {}
 
     def size(self, state: str) -> int:
         """How many jobs are in a state."""

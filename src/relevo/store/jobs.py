@@ -54,6 +54,8 @@ class Seen(Struct, frozen=True):
     notes: dict[str, str] = {}
     #: Of a waiting job: how many jobs it still waits for.
     open: int = 0
+    #: Of one that some workers cannot take: how many live workers can; None: it does not wait for such a worker.
+    takers: int | None = None
 
 
 def look(queue: QueueKeys, id: str) -> Call[Seen]:
@@ -63,7 +65,7 @@ def look(queue: QueueKeys, id: str) -> Call[Seen]:
 
 
 def _seen(id: str, reply: list[Any]) -> Seen:
-    state, score, body, claim, story, record, notes, waits_for = reply
+    state, score, body, claim, story, record, notes, waits_for, takers = reply
     written = {notes[i].decode(): notes[i + 1].decode(errors="replace") for i in range(0, len(notes), 2)}
     if state == b"ended":
         ended = read_record(record)
@@ -81,6 +83,7 @@ def _seen(id: str, reply: list[Any]) -> Seen:
         story_of(story),
         notes=written,
         open=waits_for,
+        takers=takers if takers >= 0 else None,
     )
 
 

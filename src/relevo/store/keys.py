@@ -46,6 +46,8 @@ QUEUE_KEYS = {
     "holding": "empties with the jobs",
     "buckets": "time limit: when all of them are full",
     "parking": "empties with the jobs, and as pauses and breakers end",
+    "rerouted": "empties with the jobs",
+    "sought": "empties with the jobs",
     "lines": "removed when nobody stands in a line",
     "pauses": "as the pause or the breaker",
     "breakers": "time limit: the longest window",

@@ -1,4 +1,4 @@
-"""Who serves the queues of services, and what they offer."""
+"""Who serves a queue, and what they know and offer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ SERVE_MS = 30_000
 SERVE_EVERY = 10.0
 #: What a service offered is known for a day after its last worker went, so that one sees what is missing.
 KNOWN_MS = 86_400_000
+#: The same of queues of tasks. Their workers say it in one command (`stay`), and in full once in ten minutes.
+STAY_MS = 60_000
+TASKS_KNOWN_MS = 1_800_000
+TASKS_FULL_EVERY = 600.0
+
+
+class Known(Struct, frozen=True):
+    """What a worker knows of a queue."""
+
+    #: The same for all workers that know the same.
+    build: str
+    #: Lines `target=signature`.
+    text: str
 
 
 class Served(Struct, frozen=True):
@@ -30,19 +43,30 @@ class Served(Struct, frozen=True):
     missing: dict[str, Any]
 
 
-def serve(queue: QueueKeys, about: WorkerInfo, actions: Mapping[str, bytes]) -> Call[int]:
-    """Say that a worker serves a queue, and which actions, each with its description: how many do."""
+def serve(queue: QueueKeys, about: WorkerInfo, known: Known, actions: Mapping[str, bytes]) -> Call[int]:
+    """Say that a worker serves a queue of the bus, and which actions, each with its description: how many do."""
     script = queue.script("serve")
-    args: list[Argument] = [about.id, SERVE_MS, KNOWN_MS, msgspec.json.encode(about)]
+    args: list[Argument] = [about.id, SERVE_MS, KNOWN_MS, msgspec.json.encode(about), known.build, known.text]
     for action in actions.items():
         args += action
     return Call(args, int, script, queue.of(script))
 
 
+def serve_tasks(queue: QueueKeys, worker: str, known: Known) -> Call[int]:
+    """Say that a worker serves a queue of tasks, and what it knows of it: how many do."""
+    script = queue.script("serve")
+    return Call([worker, STAY_MS, TASKS_KNOWN_MS, "", known.build, known.text], int, script, queue.of(script))
+
+
+def stay(queue: QueueKeys, worker: str, now_ms: int) -> Call[bool]:
+    """Say that a worker still serves a queue of tasks; False: nothing is known of it, and it must say so in full."""
+    return Call([b"ZADD", queue.key("instances"), b"XX", b"CH", now_ms + STAY_MS, worker], bool)
+
+
 def retire(queue: QueueKeys, worker: str) -> Call[int]:
     """Say that a worker serves a queue no longer: how many still do."""
     script = queue.script("serve")
-    return Call([worker, 0, KNOWN_MS, ""], int, script, queue.of(script))
+    return Call([worker, 0, KNOWN_MS, "", "", ""], int, script, queue.of(script))
 
 
 def instances(queue: QueueKeys, now_ms: int) -> Call[int]:
@@ -71,7 +95,7 @@ def served(alive: list[bytes], offers: dict[bytes, bytes], now_ms: int) -> Serve
     actions: dict[str, Any] = {}
     missing: dict[str, Any] = {}
     for name, text in offers.items():
-        if not name.startswith((b"@", b"#")):
+        if not name.startswith((b"@", b"#", b"%")):
             until, _, description = text.partition(b" ")
             lives = alive and int(until) >= now_ms
             (actions if lives else missing)[name.decode()] = msgspec.json.decode(Raw(description or b"null"))

@@ -46,6 +46,8 @@ class QueueStats(Struct, frozen=True):
     next_due_ms: int | None
     #: Totals since the counters began: enqueued, done, retry, dead, lost, …
     totals: dict[str, int]
+    #: Tasks that no live worker knows, and how many jobs wait for one that does.
+    unknown_tasks: dict[str, int] = {}
 
 
 def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
@@ -54,7 +56,7 @@ def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
 
     def decode(reply: list[Any]) -> QueueStats:
         sizes: list[int]
-        _, sizes, idle, paused, due, totals = reply
+        _, sizes, idle, paused, due, totals, unknown = reply
         by_state = dict(zip((*_STATES, "living"), sizes, strict=True))
         counters = {totals[i].decode(): int(totals[i + 1]) for i in range(0, len(totals), 2)}
         return QueueStats(
@@ -64,9 +66,15 @@ def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
             paused=bool(paused),
             next_due_ms=due or None,
             totals=counters,
+            unknown_tasks=read_unknown(unknown),
         )
 
     return Call([], decode, script, queue.of(script))
+
+
+def read_unknown(rows: Sequence[Any]) -> dict[str, int]:
+    """Read what include/unknown.lua tells: task -> jobs."""
+    return {task.decode(errors="replace"): count for task, count in zip(rows[::2], rows[1::2], strict=True)}
 
 
 class Listed(Struct, frozen=True):

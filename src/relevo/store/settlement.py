@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from relevo import __version__
 from relevo.model.fingerprint import error_line, fingerprint
 from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, read_envelope, write
-from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
+from relevo.model.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.model.replying import reply_of, signed_part
 from relevo.store.turns import Moved
 
@@ -158,6 +158,12 @@ def settle(
             return moved("retry", max(1, round(delay * 1000)), write(story))
         case GiveBack(story):
             return moved("back", 0, b"" if story is None else write(story))
+        case Reroute(wait, story, target, otherwise):
+            ms = max(1, round(wait * 1000))
+            if envelope.expires_ms is not None:
+                ms = max(1, min(ms, envelope.expires_ms - now_ms + 1))
+            row = moved("reroute" if otherwise is None else "offer", ms, write(story))
+            return msgspec.structs.replace(row, name=_line(target, story.refused_by, is_final=otherwise is not None))
         case End(reason="bad_reply_to" | "bad_signature"):
             return moved("mute", terms.failure_ttl_ms, write(ended_record(held, outcome, now_ms)))
         case End() if terms.is_asked and held.envelope is not None:
@@ -175,6 +181,11 @@ def settle(
                     follow_body=_signed(_handler_body(held, outcome, terms), terms),
                 )
             return row
+
+
+def _line(target: str, refused_by: Sequence[str], *, is_final: bool) -> str:
+    """The line of a job that is rerouted, as include/rerouted.lua spells it."""
+    return f"{target}\n{'!' if is_final else ''}{','.join(refused_by) or '-'}"
 
 
 def _told(held: Held, record: Record, terms: Terms) -> bytes:

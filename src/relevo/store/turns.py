@@ -16,7 +16,7 @@ MOST = 1000
 #: The server's time that jobs which are not simply done may take in one turn, and what each takes, in microseconds: one
 #: that is given up is filed, grouped and announced; one that is tried again only changes its place.
 MOVED_MICROS = 3000
-_MICROS = {"retry": 8, "back": 8, "done": 12}
+_MICROS = {"retry": 8, "back": 8, "done": 12, "reroute": 15, "offer": 15}
 _MICROS_OF_OTHERS = 25
 
 
@@ -113,6 +113,8 @@ class Turn(Struct, gc=False):
     lost: list[list[bytes]]
     #: When the next errand (a letter, a schedule) is due; 0: there is none.
     errand_ms: int = 0
+    #: Ids of jobs that were offered to other workers; none that lives would take them, and they are still ours.
+    unwanted: list[bytes] = []
 
 
 def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Settled) -> Call[Turn]:
@@ -140,9 +142,9 @@ def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Sett
 
 
 def _turn(reply: list[Any]) -> Turn:
-    now, wake, refused, ids, bodies, again, lost, errand = reply
+    now, wake, refused, ids, bodies, again, lost, errand, unwanted = reply
     before = {again[i]: (again[i + 1], again[i + 2]) for i in range(0, len(again), 3)} if again else {}
-    return Turn(now, wake, refused, ids, bodies, before, lost, errand)
+    return Turn(now, wake, refused, ids, bodies, before, lost, errand, unwanted)
 
 
 class Renewed(NamedTuple):

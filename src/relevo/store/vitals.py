@@ -11,6 +11,7 @@ from relevo.model.pauses import Pause, read_pause
 from relevo.model.vitals import COUNTED, Entry, Fault, Sample, StateVitals, Vitals
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
+from relevo.store.queues import read_unknown
 
 #: Jobs of each state that are looked at, at random: enough to tell a tenth from a fourth. Where millions wait, none of
 #: them is in the processor's cache, and each costs the server some 20 microseconds.
@@ -47,7 +48,8 @@ def keep_minute(queue: QueueKeys) -> Call[dict[str, Fault]]:
 
 
 def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
-    now, sizes, idle, paused, breakers, parked, counts, jobs, dead_scores, done_scores, totals, minutes, faults = reply
+    now, sizes, idle, paused, breakers, parked, counts, jobs, dead_scores, done_scores, totals, minutes, *found = reply
+    unknown, faults = found
     overdue, overdue_stuck, first_due, silent, waiting_stuck, waits_since, dead_recently, died, done_since = counts
     ready, heads, scheduled, next_due, running, waiting = map(_entries, jobs)
     due_ms = _ms(first_due) // 1024
@@ -84,6 +86,7 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
         clears_in_s=numbers.clears_in(size["ready"], rates["5m"], rates["1m"]),
         totals=counters,
         faults=_faults(faults),
+        unknown_tasks=read_unknown(unknown),
     )
 
 

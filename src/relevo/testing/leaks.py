@@ -106,6 +106,11 @@ class _Queue:
                 return {one for one in lost if not self._scores(f"parked:{_text(one)}")}
             case "lines":
                 return set() if self._scores("parking") else _ALL_OF_IT
+            case "rerouted":
+                stand = {id: line for id, line in self._pairs(name) if id in self._scores(f"parked:r:{_text(line)}")}
+                return self._fields(name) - (stand.keys() & self._placed["scheduled"])
+            case "sought":
+                return {target for target, lines in self._pairs(name) if not self._stands(target, lines)}
             case "pauses":
                 known = self._fields("limits") | {b"s:" + name for name in self._fields("schedules")}
                 known |= {b"b:" + name[2:] for name in known} | ({b"q:"} if self._fields("paused") else set())
@@ -120,6 +125,8 @@ class _Queue:
             case "paused" | "schedules" | "subscriptions" | "limits":
                 return set()
         kind, _, id = name.partition(":")
+        if kind == "parked" and id.startswith("r:"):
+            return self._scores(name).keys() - self._fields("rerouted")
         if kind == "parked" and id.encode() in self._scores("parking"):
             return self._scores(name).keys() - self._placed["ready"] - self._placed["waiting"]
         if kind == "placed":
@@ -142,6 +149,9 @@ class _Queue:
                 if not behind & self._jobs:
                     lost.add(letter)
         return lost
+
+    def _stands(self, target: bytes, lines: bytes) -> bool:
+        return all(self._scores(f"parked:r:{_text(target)}\n{_text(line)}") for line in lines.split())
 
     def _placed_entities(self) -> set[bytes]:
         return {id for word in self._scores("states") for id in self._scores(f"placed:{_text(word)}")}

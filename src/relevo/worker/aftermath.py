@@ -13,7 +13,7 @@ from relevo.errors import StoreError
 from relevo.model.ids import made_ms
 from relevo.model.job import State
 from relevo.model.message import Headers
-from relevo.model.outcome import End, Finish, GiveBack, Outcome, TryAgain
+from relevo.model.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.model.span import Span
 from relevo.store.settlement import Held
 from relevo.store.spans import PART, write_spans
@@ -112,6 +112,8 @@ def _words(outcome: Outcome) -> tuple[str, str]:
             return "done", ""
         case TryAgain(_, story):
             return "retry", story.last.error
+        case Reroute():
+            return "rerouted", ""
         case GiveBack():
             return "back", ""
         case End(state, reason, story):

@@ -12,11 +12,12 @@ from relevo.errors import PayloadError
 from relevo.model.job import NO_KWARGS, Attempt, Envelope
 from relevo.model.message import Headers
 from relevo.model.names import is_bus_name
-from relevo.model.outcome import CancelAsked, Happened, TooLate, UnknownTarget, Unrunnable
+from relevo.model.outcome import CancelAsked, Happened, Refused, Route, TooLate, UnknownTarget, Unrunnable
 from relevo.store.carried import TAKES
 from relevo.store.settlement import Held
 from relevo.task import Task
 from relevo.worker.capture import Capture
+from relevo.worker.offers import Offer, offer_of
 from relevo.worker.run import Run
 
 
@@ -28,6 +29,13 @@ class Intake:
         self._worker = worker
         self._log_max = app.settings.log_max
         self._functions: dict[str, Task[..., Any]] = {}
+        self._offers: dict[str, Offer] = {}
+
+    def offer(self, queue: str) -> Offer:
+        """What this worker knows of a queue."""
+        if queue not in self._offers:
+            self._offers[queue] = offer_of(self._app, queue, self._worker)
+        return self._offers[queue]
 
     def run_of(self, lane: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
         """The run, or what happened instead."""
@@ -46,9 +54,9 @@ class Intake:
         task = self._app.task_for(queue, envelope.target)
         if task is None and is_bus:  # nothing but its actions can be called through a service's queue
             text = f"no handler for {envelope.target!r:.100} on {queue}"
-            return UnknownTarget(self._attempt("unknown_task", now_ms, text))
+            return UnknownTarget(self._attempt("unknown_task", now_ms, text), self._route(queue, envelope))
         if task is None:
-            found = self._function(envelope.target, now_ms)
+            found = self._function(envelope.target, self._route(queue, envelope), now_ms)
             if not isinstance(found, Task):
                 return found
             task = found
@@ -57,7 +65,8 @@ class Intake:
                 envelope.args, None if envelope.kwargs is NO_KWARGS else envelope.kwargs
             )
         except PayloadError as error:
-            return Unrunnable("bad_arguments", self._attempt("refused", now_ms, str(error), "PayloadError"))
+            attempt = self._attempt("refused", now_ms, str(error), "PayloadError")
+            return Refused("bad_arguments", attempt, self._route(queue, envelope))
         history, options = held.story.attempts, task.options
         context = JobContext(
             held.id,
@@ -108,24 +117,27 @@ class Intake:
             context.deadline_at = time.monotonic() + left
             run.limit = min(run.limit or left, left)  # nobody waits any longer
 
-    def _function(self, target: str, now_ms: int) -> Task[..., Any] | Happened:
+    def _route(self, queue: str, envelope: Envelope) -> Route:
+        return self.offer(queue).route_of(envelope.target)
+
+    def _function(self, target: str, route: Route, now_ms: int) -> Task[..., Any] | Happened:
         known = self._functions.get(target)
         if known is not None:
             return known
         module, colon, name = target.partition(":")
         if not colon:
-            return UnknownTarget(self._attempt("unknown_task", now_ms, self._app.unknown_task(target)))
+            return UnknownTarget(self._attempt("unknown_task", now_ms, self._app.unknown_task(target)), route)
         # A plain function named by its import path. Only allowed modules are ever imported: a forged job naming
         # os:system must find nothing to call.
         if not self._app.allows(module) or not name.isidentifier():
             text = f"{target!r:.100} is not in a module this app allows"
-            return Unrunnable("forbidden_target", self._attempt("refused", now_ms, text))
+            return Refused("forbidden_target", self._attempt("refused", now_ms, text), route)
         try:
             func = getattr(importlib.import_module(module), name)
             if not callable(func) or getattr(func, "__module__", "") != module:
                 raise AttributeError(f"{name} is not a function of {module}")
         except (ImportError, AttributeError) as error:
-            return UnknownTarget(self._attempt("unknown_task", now_ms, f"{target}: {error}"))
+            return UnknownTarget(self._attempt("unknown_task", now_ms, f"{target}: {error}"), route)
         task = self._functions[target] = self._app.function(func)
         return task
 

@@ -23,11 +23,13 @@ from relevo.model.job import Attempt, Envelope, Record, State, Story, write
 from relevo.model.message import Headers
 from relevo.model.names import known_as
 from relevo.model.outcome import (
+    End,
     Finish,
     GiveBack,
     Happened,
     Interrupted,
     Outcome,
+    Reroute,
     Returned,
     Unrunnable,
     decide,
@@ -113,6 +115,8 @@ class Lane:
         self.errands = Errands(app, queue, driver, self._errands_done)
         #: how long its jobs waited and ran
         self.timings = Timings(app.keys_of(known_as(queue)))
+        #: jobs that are offered to other workers, and what becomes of them if none takes them
+        self._offered: dict[str, tuple[Held, End]] = {}
         self._trips = Trips(self.keys, queue, driver)
         #: jobs whose inputs are being fetched
         self.gathering: dict[str, asyncio.Task[None]] = {}
@@ -247,6 +251,8 @@ class Lane:
         self.timings.ahead = found.now_ms / 1000 - time.monotonic()
         if tasks:
             self._worker.aftermath.clean_up(tasks)
+        if self._offered:
+            self._refuse_unwanted(part, found)
         if found.refused:
             # After a lost reply the first telling may have counted; else somebody else has the job now.
             log.warning("%s: the outcome of %d jobs came too late and was refused", self.queue, len(found.refused))
@@ -323,6 +329,7 @@ class Lane:
         if not step_ms:
             return
         self._worker.step_log.say(self.queue, step_ms)
+        self._worker.say_presence()
         self._called.set()
         if step_ms < 0 and (missing := self._clock.missing(step_ms)):
             self._repair = self._loop.create_task(self._set_back(missing, now_ms), name=f"relevo clock {self.queue}")
@@ -421,9 +428,27 @@ class Lane:
             self._trips.count(held.envelope.target, policy.breaker, outcome)
         if held.envelope is not None and held.envelope.headers is not None:
             self._note_message(held, held.envelope.headers, outcome, now_ms)
+        if isinstance(outcome, Reroute) and outcome.otherwise is not None:
+            self._offered[held.id] = (held, outcome.otherwise)
         self.settled.moved.append(settle(held, outcome, terms, now_ms, result, not_kept))
         self._kick.set()
         return outcome
+
+    def _refuse_unwanted(self, part: Settled, found: Turn) -> None:
+        """Give up what no other worker takes."""
+        unwanted = {id.decode() for id in found.unwanted}
+        for row in part.moved:
+            held, end = self._offered.pop(row.id, (None, None)) if row.verb == "offer" else (None, None)
+            if held is not None and end is not None and held.id in unwanted:
+                self._give_up(held, end)
+
+    def _give_up(self, held: Held, end: End) -> None:
+        now_ms = self.now_ms()
+        if held.envelope is not None and held.envelope.headers is not None:
+            self._note_message(held, held.envelope.headers, end, now_ms)
+        _, terms = self._worker.app.terms_of(held.envelope, self.queue)
+        self.settled.moved.append(settle(held, end, terms, now_ms))
+        self._kick.set()
 
     def conclude(self, run: Run, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome | None:
         """Settle a run. The short way for the many that simply went well."""

@@ -17,7 +17,7 @@ from relevo.bus.sweeping import sweeping
 from relevo.errors import FormatError, StoreError
 from relevo.lists import tidying
 from relevo.store.events import relay_events
-from relevo.store.presence import SERVE_EVERY, retire, serve
+from relevo.store.presence import SERVE_EVERY, TASKS_FULL_EVERY, Known, retire, serve, serve_tasks, stay
 from relevo.store.subscriptions import subscribe, unsubscribe
 from relevo.store.workers import WorkerInfo, forget_lost, gone, listed, present
 
@@ -44,6 +44,11 @@ class Presence:
         self._driver = worker.app.client.driver()
         #: queue -> action -> description
         self._offers = offered(worker.app, worker.queues)
+        self._known = {
+            queue: Known(offer.build, offer.text) for queue in worker.queues for offer in (worker.intake.offer(queue),)
+        }
+        #: queue of tasks -> when to say again in full what is known of it
+        self._full_at = dict.fromkeys((queue for queue in worker.queues if queue not in self._offers), 0.0)
         self._subscriptions = [
             one
             for subscribed in worker.app.bus.subscriptions.values()
@@ -53,14 +58,16 @@ class Presence:
         self._list_at = 0.0
         self._forgotten = asyncio.Event()
         self._is_serving = True
+        self._is_due = False
 
     async def run(self) -> None:
         """Say that the worker lives, for ever."""
         app = self._app
         while True:
-            said = self._about()
+            said, self._is_due = self._about(), False
             with contextlib.suppress(StoreError):
                 await self._driver.perform(present(app.keys, said), patience=0)
+                await self._stay()
                 if time.monotonic() >= self._list_at:
                     try:
                         await self._worker.register()
@@ -75,8 +82,25 @@ class Presence:
             say_at = time.monotonic() + PRESENT_EVERY
             while time.monotonic() < say_at:
                 await asyncio.sleep(BUSY_EVERY)
-                if self._about() != said or time.monotonic() >= self._list_at:
+                if self._is_due or self._about() != said or time.monotonic() >= self._list_at:
                     break
+
+    async def announce(self) -> None:
+        """Say what the worker knows, before it asks for jobs: it may be the one that some wait for."""
+        await self._stay()
+        await self._serve_once()
+
+    async def _stay(self) -> None:
+        """Say that the worker still serves its queues of tasks."""
+        for lane in self._worker.lanes:
+            if lane.queue not in self._full_at or not self._is_serving:
+                continue
+            if time.monotonic() < self._full_at[lane.queue] and await self._perform(
+                stay(lane.keys, self._worker.id, lane.now_ms())
+            ):
+                continue
+            await self._perform(serve_tasks(lane.keys, self._worker.id, self._known[lane.queue]))
+            self._full_at[lane.queue] = time.monotonic() + TASKS_FULL_EVERY
 
     def on_the_bus(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """What is said of services, by name; nothing where none is served."""
@@ -88,16 +112,18 @@ class Presence:
         while self._is_serving:
             self._forgotten.clear()
             with contextlib.suppress(StoreError):
-                about = self._about()
-                if self._subscriptions:
-                    await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
-                for queue, actions in self._offers.items():
-                    if not self._is_serving:
-                        return
-                    await self._perform(serve(self._app.keys_of(queue), about, actions))
+                await self._serve_once()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SERVE_EVERY):
                     await self._forgotten.wait()
+
+    async def _serve_once(self) -> None:
+        about = self._about()
+        if self._subscriptions:
+            await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
+        for queue, actions in self._offers.items():
+            if self._is_serving:
+                await self._perform(serve(self._app.keys_of(queue), about, self._known[queue], actions))
 
     def say_again(self, was_open: bool) -> None:
         """There is a connection; if there was one before, the server may be another one, which knows nothing of us."""
@@ -105,6 +131,11 @@ class Presence:
         if was_open:
             self._app.forget_lists()
             self._list_at = 0.0
+
+    def say_soon(self) -> None:
+        """The server's clock was set: what was said before counts for too short or too long."""
+        self._is_due = True
+        self._forgotten.set()
 
     async def _look_after(self) -> None:
         """What must be done for the bus as a whole, by whoever comes by: events of publishers that died, orphans."""
@@ -128,7 +159,7 @@ class Presence:
     async def stop_serving(self) -> None:
         """Say that no more messages are taken: nobody shall wait for this worker."""
         self._is_serving = False
-        for queue in self._offers:
+        for queue in self._known:
             await self._perform(retire(self._app.keys_of(queue), self._worker.id))
 
     async def leave(self) -> None:

@@ -155,14 +155,15 @@ class Worker:
         self.lanes = [Lane(self, queue, number, driver) for number, queue in enumerate(self.queues)]
         watch = self._watch = Watch(hands, self.lanes, self._on_hanging)
         keeper = Keeper(self.app, hands, self.lanes, watch)
+        presence = self._presence = Presence(self)
         with capture.Installed(forward=True):
             try:
                 await self.register()
+                await presence.announce()
             except StoreError as error:
                 log.warning("the server is away at the start: %s", error)  # the lanes go on trying
             keeper.start()
             lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
-            presence = self._presence = Presence(self)
             self._bells = self._make_bells(driver, presence)
             duties = [self._guard(bell.run, "bell") for bell in self._bells]
             duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
@@ -216,6 +217,11 @@ class Worker:
             raise
         except (StoreError, TimeoutError) as error:
             log.debug("the server could not be checked: %s", error)
+
+    def say_presence(self) -> None:
+        """Say soon that the worker lives, and what it knows."""
+        if self._presence is not None:
+            self._presence.say_soon()
 
     async def register(self) -> None:
         """Put its queues and schedules on the lists by which they are found, if we get along with their keys."""

@@ -1,6 +1,6 @@
 --[[ End jobs that have not started, or ask the workers that run them to stop.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats bell errands letters
-      parking parked limits lines ended done cancelled notes
+      parking parked limits lines ended done cancelled notes rerouted sought
 ARGV  done_max   int   unused for this state
       dead_max   int   records kept
       keep_ms    int   how long the counters live without traffic

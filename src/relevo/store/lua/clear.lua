@@ -1,6 +1,6 @@
 --[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
 KEYS  jobs ready scheduled waiting carried claims story groups clock names unique waiters stats errands letters ended done
-      parking parked limits lines notes
+      parking parked limits lines notes rerouted sought
 ARGV  keep_ms    int   how long the counters live without traffic
       state      word  what those are told that depend on them: removed, or lapsed (it never came to be)
       done_max   int   unused here

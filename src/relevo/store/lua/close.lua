@@ -1,7 +1,7 @@
 --[[ Remove the jobs of a queue that nobody serves any more, without records: those that wait, and those whose worker fell
 silent. What still runs is left to its worker.
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused pauses limits holding parking lines breakers stats
-      closed
+      closed rerouted sought
       parked     -     prefix of the lines of what has a limit
       carried    -     prefix of what jobs carry with them
 ARGV  since      int   since when the one that ended was subscribed

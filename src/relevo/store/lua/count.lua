@@ -1,11 +1,15 @@
 --[[ How a queue stands, in one snapshot whose numbers add up.
 KEYS  jobs ready scheduled running waiting done dead cancelled expired idle paused stats
+      parked sought offers instances
       ended      -     prefix of records of finished jobs
 GIVES now, sizes (ready, scheduled, running, waiting, done, dead, cancelled, expired, jobs), idle workers, paused,
-      next due time (0: none), counters as field, value, ... ]]
+      next due time (0: none), counters as field, value, ...,
+      tasks that no live worker knows, and how many jobs wait for one, as task, count, ... ]]
 -- @include now
 -- @include halt
 -- @include gone
+-- @include group
+-- @include unknown
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
 return {
   now,
@@ -15,4 +19,5 @@ return {
   is_halted() and 1 or 0,
   next_due and math.floor(next_due / 1024) or 0,
   redis.call('HGETALL', stats),
+  unknown_tasks(),
 }

@@ -1,6 +1,7 @@
 --[[ Put events into the queue of one subscription, each unless it is or was there. A full queue drops the oldest or takes
 nothing new: whoever publishes is not slowed down by somebody who does not keep up.
 KEYS  jobs ready scheduled running waiting claims story groups clock waiters stats idle bell parking limits lines closed
+      rerouted sought
       parked     -     prefix of the lines of what has a limit
       carried    -     prefix of what jobs carry with them
       made       -     prefix of what was made on behalf of a task

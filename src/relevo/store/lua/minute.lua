@@ -1,15 +1,20 @@
 --[[ Keep the counters of a queue as they are in this minute, unless somebody did so before; and take what has ended by itself
-off its lists.
+off its lists. Jobs that no live worker takes any more are let go, to be refused.
 KEYS  stats      hash  counters
       minutes    hash  minute -> when, counters
       ended      -     prefix of records of finished jobs
       done dead cancelled expired kinds
+      ready scheduled groups idle bell parked rerouted sought offers instances
       alike      -     prefix of the lists of those that died alike
       faults     hash  keys and values that another program wrote, see include/guard.lua
 ARGV  hour_ms    int   how long they live without a look
 GIVES faults as name, time and text, ... ]]
 -- @include now
 -- @include minute
+-- @include wake
+-- @include rerouted
+-- @include takers
+-- @include hopeless
 local PART = 500 -- entries of a list that are looked at
 -- Another part of each list every minute, for one whose record is kept for long may stand before many that have ended.
 local function sweep(index)
@@ -26,6 +31,10 @@ local function sweep(index)
 end
 if keep_minute() then
   for _, index in ipairs({ done, dead, cancelled, expired }) do sweep(index) end
+  if free_hopeless() > 0 then
+    local other = wake()
+    if other then ring(other, '') end
+  end
   for _, kind in ipairs(redis.call('HRANDFIELD', kinds, 3)) do sweep(alike .. ':' .. kind) end
 end
 return redis.call('HGETALL', faults)

@@ -1,7 +1,7 @@
 --[[ End or remove what is in its state for too long, each entry only if nothing happened to it since it was looked at. Ends
 are told like all others.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats idle bell errands letters
-      parking parked limits holding lines pauses ended notes done dead cancelled expired strays alike kinds
+      parking parked limits holding lines pauses ended notes done dead cancelled expired strays alike kinds rerouted sought
       sweeping   string  who purges this queue
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here

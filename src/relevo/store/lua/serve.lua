@@ -1,40 +1,67 @@
---[[ A worker says that it serves a queue of a service, and which actions; or that it goes.
+--[[ A worker says that it serves a queue, which targets it knows, and which actions of a service; or that it goes.
 KEYS  instances  zset  who serves the queue, until when it is believed alive
-      offers     hash  action -> until when, description; `@worker` -> what it says of itself, `#worker` -> its actions
+      offers     hash  action -> until when, description; `@worker` -> what it says of itself; `#worker` -> its build;
+                       `%build` -> what its workers know, as lines `target=signature`, `*` being all that is not named
+      ready scheduled groups idle bell parked rerouted sought
+      contact    string  when workers last reached the server
 ARGV  worker     id    who serves
       serve_ms   int   how long it is believed; 0: it goes
       known_ms   int   how long descriptions outlive the last who serves them
-      about      json  what the worker says of itself
+      about      json  what the worker says of itself; '': nobody asks for it
+      build      word  what it knows, in short
+      known      text  the same in full
                        then per action: name, description
 GIVES how many serve it ]]
 -- @include now
+-- @include wake
+-- @include rerouted
+-- @include takers
+-- @include hopeless
+local COME_BACK_MS = 30000 -- longer than any time between two calls of an idle worker
 redis.call('ZREM', instances, '') -- as in include/afford.lua: presence must be said on a full server, too
 -- Who goes takes with it what it alone served: nobody shall wait for that.
 local function withdraw(who)
-  local had, others = redis.call('HGET', offers, '#' .. who) or '', {}
+  local had, builds = redis.call('HGET', offers, '#' .. who), {}
   redis.call('ZREM', instances, who)
   redis.call('HDEL', offers, '@' .. who, '#' .. who)
-  for _, one in ipairs(redis.call('ZRANGE', instances, 0, 99)) do
-    for action in string.gmatch(redis.call('HGET', offers, '#' .. one) or '', '%S+') do others[action] = true end
+  local left = redis.call('ZRANGE', instances, 0, 999)
+  for i, one in ipairs(left) do left[i] = '#' .. one end
+  for _, build in ipairs(#left > 0 and redis.call('HMGET', offers, unpack(left)) or left) do
+    if build then builds[build] = true end
   end
-  for action in string.gmatch(had, '%S+') do
-    local offer = not others[action] and redis.call('HGET', offers, action)
-    if offer then redis.call('HSET', offers, action, '0' .. string.gsub(offer, '^%d+', '')) end
+  if not had or builds[had] then return end
+  for target in string.gmatch(offer_of(had), '\n([^\n]+)=%x+') do
+    local action, is_known = string.match(target, '^[^.]*%.(.+)$'), false
+    local offer = action and redis.call('HGET', offers, action)
+    for build in pairs(builds) do is_known = is_known or takes(build, target, '') end
+    if offer and not is_known then redis.call('HSET', offers, action, '0' .. string.gsub(offer, '^%d+', '')) end
+  end
+  redis.call('HDEL', offers, '%' .. had)
+end
+-- After an outage, or a step of the clock, the others are given the time to come back.
+local last, hold = string.match(redis.call('GET', contact) or '', '^(%d+) (%d+)$')
+if last and math.abs(now - last) < COME_BACK_MS and tonumber(hold) <= now then
+  for _, silent in ipairs(redis.call('ZRANGE', instances, '-inf', '(' .. now, 'BYSCORE', 'LIMIT', 0, 10)) do
+    if tonumber(redis.call('ZSCORE', idle, silent) or 0) < now then withdraw(silent) end
   end
 end
-for _, silent in ipairs(redis.call('ZRANGE', instances, '-inf', '(' .. now, 'BYSCORE', 'LIMIT', 0, 10)) do withdraw(silent) end
 if serve_ms == '0' then withdraw(worker)
 else
   local until_ms = string.format('%d', now + serve_ms)
   redis.call('ZADD', instances, until_ms, worker)
-  redis.call('PEXPIRE', instances, serve_ms * 2)
-  redis.call('HSET', offers, '@' .. worker, about)
-  local names = {}
-  for i = 5, #ARGV, 2 do
-    redis.call('HSET', offers, ARGV[i], until_ms .. ' ' .. ARGV[i + 1])
-    names[#names + 1] = ARGV[i]
-  end
-  redis.call('HSET', offers, '#' .. worker, table.concat(names, ' '))
+  redis.call('PEXPIRE', instances, about == '' and known_ms or serve_ms * 10)
+  if about ~= '' then redis.call('HSET', offers, '@' .. worker, about) end
+  for i = 7, #ARGV, 2 do redis.call('HSET', offers, ARGV[i], until_ms .. ' ' .. ARGV[i + 1]) end
+  redis.call('HSET', offers, '#' .. worker, build, '%' .. build, known)
   redis.call('PEXPIRE', offers, known_ms)
+end
+if redis.call('EXISTS', rerouted) == 1 then
+  live = nil
+  if free_hopeless() > 0 then
+    local other = wake()
+    if other then ring(other, '') end
+  end
+  -- It may be the one that some jobs wait for.
+  if serve_ms ~= '0' and #lines_for(worker) > 0 and redis.call('ZREM', idle, worker) == 1 then ring(worker, '') end
 end
 return redis.call('ZCARD', instances)

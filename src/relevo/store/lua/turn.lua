@@ -5,6 +5,7 @@ comes too late and is refused.
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters stats idle bell paused
       limits holding buckets parking parked lines pauses
       carried errands letters ended done dead cancelled expired alike kinds contact notes
+      rerouted sought offers instances
 ARGV  worker     id    who asks
       lease_ms   int   how long a job is lent without a renewal
       idle_ms    int   how long the worker is believed to wait
@@ -18,11 +19,14 @@ ARGV  worker     id    who asks
       moved      int   all others: id, token, verb, priority, group, weight, ms, text, name, follow id, priority, body
                        verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
                        done, dead, cancelled, expired: ended with the record `text` for `ms` (below 0: as above);
-                       mute: dead, and nobody is told
+                       mute: dead, and nobody is told;
+                       reroute, offer: for a worker of another build, in a line, with the story `text`; ready for anybody
+                       after `ms`. The name is `target\nrefusals`, see rerouted.lua. One that is offered stays with
+                       the caller where no live worker fits
 GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
       [index, claim, story] of those handed out before, [id, claim, body, story] of those whose lease has ended: the
       claim has a new token, unless the worker itself holds it: then it is lent again, for the worker may not know of it,
-      when the next errand is due (0: none) ]]
+      when the next errand is due (0: none), ids that were offered and that no live worker takes ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -35,9 +39,13 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)
 -- @include bodies
 -- @include limits
+-- @include rerouted
+-- @include takers
+-- @include lend
 -- @include contact
 local hold = note_contact(tonumber(lease_ms))
-local refused = {}
+believes_silent = hold > now
+local refused, unwanted = {}, {}
 first, kept, moved = tonumber(first), tonumber(kept), tonumber(moved)
 local at = 11 + first -- what comes after the ids
 
@@ -94,7 +102,7 @@ if first > 0 then
 end
 
 local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired, mute = dead }
-local readied, postponed = 0, {}
+local readied, postponed, sent = 0, {}, {}
 if moved > 0 then
   local ids, heard = {}, {}
   for i = 1, moved do ids[i] = ARGV[at + (i - 1) * 12] end
@@ -141,6 +149,21 @@ if moved > 0 then
       -- what it carried with it: inputs and checkpoints, which whoever revives it will need
       if verb == 'done' then redis.call('UNLINK', carried .. ':' .. id)
       else redis.call('PEXPIRE', carried .. ':' .. id, ms) end
+    elseif verb == 'reroute' or verb == 'offer' then
+      local target, refusals = string.match(ARGV[row + 8], '^(.*)\n(.*)$')
+      if verb == 'offer' and #takers_of(target, refusals) == 0 then
+        redis.call('ZADD', running, lease_text, id)
+        unwanted[#unwanted + 1] = id
+        verb = nil
+      else
+        local line = sent[ARGV[row + 8]] or { target, refusals, {} }
+        sent[ARGV[row + 8]] = line
+        line[3][#line[3] + 1], line[3][#line[3] + 2] = string.format('%.0f', priority * LEVEL), id
+        if text ~= '' then redis.call('HSET', story, id, text) end
+        redis.call('ZADD', scheduled, string.format('%.0f', (now + ms) * 1024 + priority), id)
+        if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
+        verb = 'rerouted'
+      end
     else
       if text ~= '' then redis.call('HSET', story, id, text) end
       if verb == 'retry' and ms > 0 then
@@ -153,7 +176,7 @@ if moved > 0 then
         readied = readied + 1
       end
     end
-    counted[verb] = (counted[verb] or 0) + 1
+    if verb then counted[verb] = (counted[verb] or 0) + 1 end
     local follow = ARGV[row + 9]
     if follow ~= '' then -- what must follow this end is put in the queue in the same step: no crash can fall between
       redis.call('HSET', jobs, follow, ARGV[row + 11])
@@ -163,6 +186,10 @@ if moved > 0 then
     end
   end
   for verb, count in pairs(counted) do redis.call('HINCRBY', stats, verb, count) end
+  for _, line in pairs(sent) do
+    join_reroute(line[1], line[2], line[3])
+    ring_takers(line[1], line[2], #line[3] / 2)
+  end
   at = at + moved * 12
 end
 
@@ -202,7 +229,7 @@ if want <= 0 or is_held_up() then
     if other then ring(other, '') end
   end
   -- What was let go may be for nobody but who told of an end, and did not ask: it may rest, and have room all the same.
-  return { now, is_limited and want == 0 and readied > 0 and now or resumes_at, refused, {}, {}, {}, {}, errand_at or 0 }
+  return { now, is_limited and want == 0 and readied > 0 and now or resumes_at, refused, {}, {}, {}, {}, errand_at or 0, unwanted }
 end
 
 -- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
@@ -214,6 +241,7 @@ if due_at and due_at <= now then
   local ids, entries, of, levels = {}, {}, {}, {}
   for i = 1, #due / 2 do ids[i] = due[i * 2 - 1] end
   redis.call('ZREMRANGEBYRANK', scheduled, 0, #ids - 1)
+  if has_rerouted then leave_reroute(ids) end
   if redis.call('EXISTS', groups) == 1 then
     of = redis.call('HMGET', groups, unpack(ids))
     redis.call('HDEL', groups, unpack(ids))
@@ -267,6 +295,7 @@ if silent > 0 then tally('lost', silent) end
 if overdue then lease_end = lease_first(hold) end
 
 local ids, bodies, again = {}, {}, {}
+if has_rerouted then lend(want) end
 local tops = {} -- level, largest tag handed out: where the level's clock stands now
 local is_cut = false
 if is_limited then ids, bodies, tops = choose(MOST_BODIES - lost_size)
@@ -329,6 +358,8 @@ if n > 0 then
   end
 end
 
+local is_left = has_rerouted and take_back_lent(ids)
+
 -- With less than was wanted nothing is left, unless so many had to be parked that the next turn goes on, or the queue is
 -- at its limit.
 local more = (n == want or is_limited) and redis.call('EXISTS', ready) == 1
@@ -351,7 +382,7 @@ if n == want then
     local other = wake()
     if other then ring(other, '') end
   end
-  return { now, is_cut and now or 0, refused, ids, bodies, again, lost, errand_at or 0 }
+  return { now, is_cut and now or 0, refused, ids, bodies, again, lost, errand_at or 0, unwanted }
 end
 
 if tonumber(idle_ms) > 0 then
@@ -361,5 +392,7 @@ elseif calls or looks_sooner() then -- somebody with a loop of his own neither w
   local other = wake()
   if other then ring(other, '') end
 end
-local wake_at = calls and now or sooner(due_at, lease_end, is_limited and look_first())
-return { now, wake_at, refused, ids, bodies, again, lost, errand_at or 0 }
+-- What is left in a line for us, the queue's own limit holds back; nobody else would come for it.
+local look_at = is_left and math.min(now + 1000, is_limited and look_first() or math.huge) or is_limited and look_first()
+local wake_at = calls and now or sooner(due_at, lease_end, look_at)
+return { now, wake_at, refused, ids, bodies, again, lost, errand_at or 0, unwanted }

@@ -4,6 +4,7 @@ first and of the one that runs last, and the first of the scheduled, are told be
 nothing, so that who may only look can call it.
 
 KEYS  jobs running ready scheduled waiting claims carried done dead idle paused pauses limits parked stats minutes
+      sought offers instances
       faults     hash  keys and values that another program wrote, see include/guard.lua
       ended      -     prefix of records of finished jobs
 ARGV  most       int   jobs of each state, at random
@@ -19,12 +20,15 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       jobs as id, score, since when (handed out, revived, freed; 0: its making), task, how long after its making it was due,
       1 if it may have been ready later than that, ...:
       ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
-      counters as field, value, ...; minutes as minute, text, ...; faults as name, time and text, ..., those of this call last ]]
+      counters as field, value, ...; minutes as minute, text, ...;
+      tasks that no live worker knows, and how many jobs wait for one, as task, count, ...;
+      faults as name, time and text, ..., those of this call last ]]
 -- @include now
 -- @include halt
 -- @include group
 -- @include gone
 -- @include open
+-- @include unknown
 local LEVEL = 8796093022208 -- as in place.lua
 local BREAKERS = 500 -- pauses among which open breakers are looked for: there may be one for each of many tenants
 local BODY, BODIES = 16384, 262144 -- bytes of one body, and of all of a state, that are read for the name of its task
@@ -105,6 +109,7 @@ local said = {
   scores_of(dead), scores_of(done),
   redis.call('HGETALL', stats),
   redis.call('HGETALL', minutes),
+  unknown_tasks(),
   redis.call('HGETALL', faults),
 }
 for _, text in ipairs(faults_now or {}) do said[#said][#said[#said] + 1] = text end -- met by one who may only look

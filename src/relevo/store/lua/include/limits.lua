@@ -21,7 +21,9 @@ local MOST_MOVES = 250 -- from line to line, in one turn, roughly
 -- Commands for letting go, and again for handing out, roughly: a millisecond or so each. Where every job is of another group
 -- each of them costs some, and so does each line; what is left over is for the next turn, which is due at once.
 local MOST_ASKED = 1000
-local is_limited = redis.call('EXISTS', limits, holding, parking) > 0
+local special = redis.call('EXISTS', limits, holding, parking, rerouted)
+local has_rerouted = special > 0 and redis.call('EXISTS', rerouted) == 1
+local is_limited = special > (has_rerouted and 1 or 0)
 local give_up_places, let_on, keep_limits, choose, look_before, is_full
 if is_limited then
   -- @include group

@@ -1,7 +1,12 @@
 -- A job that is removed before it starts leaves the line in which it stands, if it stands in one.
-local has_lines -- asked once, when the first job is removed
+-- @include rerouted
+local has_lines, has_rerouted -- asked once, when the first job is removed
 local function leave_line(id)
-  if has_lines == nil then has_lines = redis.call('EXISTS', parking) == 1 end
+  if has_lines == nil then
+    has_rerouted = redis.call('EXISTS', rerouted) == 1
+    has_lines = redis.call('EXISTS', parking) == 1
+  end
+  if has_rerouted then leave_reroute({ id }) end
   if not has_lines then return end
   local body = redis.call('HGET', jobs, id) or ''
   for _, name in ipairs({ group_of(body) or '', task_of(body) or '' }) do

@@ -1,0 +1,32 @@
+"""What a function takes, in short: two versions of it with one digest accept and refuse the same arguments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from relevo.codec.annotations import Slot
+
+#: Hexadecimal digits; `include/takers.lua` counts on it.
+LENGTH = 10
+
+
+def digest_of(slots: Iterable[Slot]) -> str:
+    """The digest of a function's parameters. The types inside their types count, too."""
+    parts = [(slot.name, str(slot.kind), slot.required, _described(slot.type)) for slot in slots]
+    return short(repr(parts).encode())
+
+
+def short(text: bytes) -> str:
+    """The digest of a text."""
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:LENGTH]
+
+
+def _described(kind: Any) -> str:
+    try:
+        return msgspec.json.encode(msgspec.json.schema_components([kind]), order="sorted").decode()
+    except Exception:  # noqa: BLE001 - a type that msgspec cannot describe
+        return repr(kind)

@@ -1,0 +1,104 @@
+"""What a worker knows of a queue: the targets that it can run, each with the digest of its signature.
+
+Workers with one build know the same. A job that one worker cannot take goes to a live worker whose signature of the
+same target has not refused it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.codec.digest import short
+from relevo.model.names import is_bus_name, shared_queue
+from relevo.model.outcome import Route
+from relevo.task import Task
+
+#: What has no name of its own: plain functions of allowed modules, and the events of a subscription.
+ANY = "*"
+#: Longer targets, and such that no line of text can hold, are nobody's: they are known by their digest.
+LONGEST = 200
+#: Source files of allowed modules that are read for the build; beyond that, a worker is a build of its own.
+MOST_FILES = 2_000
+
+
+class Offer(Struct, frozen=True):
+    """What one worker knows of one queue."""
+
+    #: target -> digest of its signature
+    targets: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """As `offers` keeps it."""
+        return "\n" + "".join(f"{target}={digest}\n" for target, digest in sorted(self.targets.items()))
+
+    @property
+    def build(self) -> str:
+        """What is the same for all workers that know the same."""
+        return short(self.text.encode())
+
+    def route_of(self, target: str) -> Route:
+        """What to look for at other workers, for a job of this target."""
+        if target not in self.targets and (":" in target or ANY in self.targets):
+            return Route(ANY, self.targets.get(ANY, ""))
+        is_name = len(target) <= LONGEST and target.isprintable() and target != ANY
+        name = target if is_name else "#" + short(target.encode(errors="replace"))
+        return Route(name, self.targets.get(target, ""))
+
+
+def offer_of(app: Relevo, queue: str, worker: str) -> Offer:
+    """What this worker knows of a queue."""
+    known: dict[str, Task[..., Any]] = {}
+    bus = app.bus
+    if not is_bus_name(queue):
+        known = {**app.built_in, **app.tasks}
+        targets = _digests(known)
+        if app.settings.allow:
+            targets[ANY] = _functions(app, worker)
+        return Offer(targets)
+    if ":notifications:" in queue:
+        subscribed = bus.subscriptions.get(queue) or bus.subscriptions.get(shared_queue(queue))
+        return Offer({} if subscribed is None or subscribed.task is None else {ANY: subscribed.task.signature.digest})
+    for target in (*bus.actions, *bus.failure_handlers):
+        task = bus.handler(queue, target)
+        if task is not None:
+            known[target] = task
+    return Offer(_digests(known))
+
+
+def _digests(tasks: dict[str, Task[..., Any]]) -> dict[str, str]:
+    return {name: task.signature.digest for name, task in tasks.items() if name.isprintable() and len(name) <= LONGEST}
+
+
+def _functions(app: Relevo, worker: str) -> str:
+    """The digest of the allowed modules' sources: any function of them may be a job."""
+    found = hashlib.sha1(repr(sorted(app.settings.allow)).encode(), usedforsecurity=False)
+    count = 0
+    for module in sorted(app.settings.allow):
+        for path in _files_of(module):
+            count += 1
+            if count > MOST_FILES:
+                return short(worker.encode())
+            try:
+                found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+            except OSError:
+                found.update(worker.encode())
+    return short(found.digest())
+
+
+def _files_of(module: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations:
+        return [path for place in spec.submodule_search_locations for path in sorted(Path(place).rglob("*.py"))]
+    return [Path(spec.origin)] if spec.origin and spec.has_location else []
