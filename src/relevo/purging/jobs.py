@@ -82,7 +82,7 @@ def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: i
             for one, verdict in verdicts
             if isinstance(verdict, Verdict)
         ]
-        done = yield from _act(run, name, entries)
+        done = yield from end_jobs(run, name, entries)
         acted, looked, has_more = acted + len(entries), looked + part.looked, part.has_more
         offset += part.looked - done
     if has_more and acted >= MOST:
@@ -100,7 +100,7 @@ def _verdict(
     return judge_job(rules, state, one.id, float(one.score), seen, now_ms, standing)
 
 
-def _act(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
+def end_jobs(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
     """Make the verdicts true: how many have left their state."""
     if run.dry_run:
         for entry in entries:

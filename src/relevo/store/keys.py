@@ -161,6 +161,11 @@ class AppKeys:
         return (self._tag + "pools").encode()
 
     @property
+    def swept(self) -> bytes:
+        """Which worker ends what is past its deadline on queues without a worker, in this interval."""
+        return (self._tag + "swept").encode()
+
+    @property
     def purged(self) -> bytes:
         """Which worker purges in this interval; the interval."""
         return (self._tag + "purged").encode()

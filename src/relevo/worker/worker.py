@@ -23,6 +23,7 @@ from relevo.store.formats import agreeing
 from relevo.worker import capture, faults
 from relevo.worker.aftermath import Aftermath
 from relevo.worker.bell import Bell
+from relevo.worker.deadlines import DeadlineSweeper
 from relevo.worker.hands import Hands
 from relevo.worker.intake import Intake
 from relevo.worker.keeper import Keeper
@@ -170,6 +171,7 @@ class Worker:
             duties.append(self._guard(Watcher(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             duties.append(self._guard(partial(write_now_and_then, self.lanes, driver), "timings"))
+            duties.append(self._guard(DeadlineSweeper(self.app, self.id).run, "deadlines"))
             if self.app.settings.purge != "off":
                 duties.append(self._guard(Purger(self.app, self.id).run, "purge"))
             try:

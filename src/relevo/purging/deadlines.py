@@ -1,0 +1,58 @@
+"""Jobs and messages whose deadline has passed leave queues that no worker serves. On other queues, workers end them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from relevo.lists import known_queues
+from relevo.model.names import is_pool_name
+from relevo.model.purging import Verdict
+from relevo.purging.jobs import JobEntry, end_jobs
+from relevo.purging.run import Part, Run
+from relevo.store import purging as store
+from relevo.store.jobs import readable
+from relevo.store.plan import Call
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: Jobs of one queue and state that one run looks at, from the head; the next run goes on from there.
+MOST_LOOKS = 2_500
+
+
+def expiring(app: Relevo, offsets: dict[str, int]) -> Generator[Call[Any], Any, int]:
+    """End what is past its deadline where no worker came in the last minute: how many.
+
+    `offsets`: where in each long queue the last run stopped; updated.
+    """
+    run = Run(app, (yield from app.now_ms()), dry_run=False)
+    names = [name for name in (yield from known_queues(app)) if not is_pool_name(name)]
+    for name in names:
+        keys = app.keys_of(name)
+        if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):
+            yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))  # type: ignore[misc]  # no Ask here
+    if run.to_relay:
+        yield from app.relay(*run.to_relay)
+    return len(run.report().purged)
+
+
+def _expiring_queue(run: Run, name: str, offsets: dict[str, int]) -> Part:
+    keys = run.app.keys_of(name)
+    for state, first in (("scheduled", 0), ("ready", offsets.pop(name, 0))):
+        offset, looked, has_more = first, 0, True
+        while has_more and looked < MOST_LOOKS:
+            part: store.Survey = yield store.survey(keys, state, run.now_ms, offset)
+            late = [entry for one in part.found if (entry := _late(state, one, run.now_ms)) is not None]
+            done = yield from end_jobs(run, name, late)
+            looked, has_more = looked + part.looked, part.has_more
+            offset += part.looked - done
+        if state == "ready" and has_more:
+            offsets[name] = offset
+
+
+def _late(state: str, one: store.Candidate, now_ms: int) -> JobEntry | None:
+    envelope = readable(one.body) if one.body else None
+    if envelope is None or envelope.expires_ms is None or now_ms <= envelope.expires_ms:
+        return None
+    return JobEntry(one.id, state, Verdict("expired", "expired", envelope.expires_ms, 0), one.bytes, seen=one)

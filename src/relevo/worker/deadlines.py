@@ -1,0 +1,40 @@
+"""A worker ends what is past its deadline on queues that no worker serves, in turn with the other workers of its app."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING
+
+from relevo.errors import StoreError
+from relevo.purging.deadlines import expiring
+from relevo.store.workers import take_turn
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: Seconds between two sweeps of an app: deadlines pass once, and whoever waits for a request counts its time itself.
+EVERY = 60.0
+
+
+class DeadlineSweeper:
+    """The sweep as a duty of one worker."""
+
+    def __init__(self, app: Relevo, worker: str) -> None:
+        self._app = app
+        self._worker = worker
+        self._offsets: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Sweep when it is this worker's turn, for ever."""
+        while True:
+            await asyncio.sleep(EVERY * random.uniform(0.4, 0.6))
+            with contextlib.suppress(StoreError):
+                await self.run_once()
+
+    async def run_once(self) -> int:
+        """Sweep: how many were ended. 0 if another worker did so in this interval."""
+        if not await self._app.arun(take_turn(self._app.keys.swept, self._worker, EVERY)):
+            return 0
+        return await self._app.arun(expiring(self._app, self._offsets))
