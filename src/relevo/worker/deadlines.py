@@ -1,4 +1,4 @@
-"""A worker ends what is past its deadline on queues that no worker serves, in turn with the other workers of its app."""
+"""A worker ends what is past its deadline on queues without a worker, in turn with the other workers of its app."""
 
 from __future__ import annotations
 
