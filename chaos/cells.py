@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -14,6 +15,8 @@ from tests.eventually import eventually
 from tests.process.harness import Effect, Site, WorkerProcess
 from tests.proxy import Proxy
 from tests.servers import Server
+
+from chaos import releases
 
 #: Jobs of one run, besides the one that is watched: they must survive as well.
 OTHERS = 20
@@ -142,6 +145,40 @@ def clock_step(seconds: float) -> Harm:
     return harm
 
 
+def rolling_deploy(site: Site, _server: Server, _chance: random.Random) -> float:
+    """Two old workers and a new one: requests, sends and jobs that only the new one takes. The longest request."""
+    for release in (1, 1, 2):
+        site.wait_idle(site.start(target="chaos.releases:app", variables={releases.RELEASE: str(release)}))
+    releases.add_tasks(site.app, 2)
+    shop = releases.service_of(site.name)
+    for n in range(1, 101):
+        site.enqueue(*(("charge", n, "USD") if n % 2 else ("refund", n)))
+
+    async def ask(n: int) -> float:
+        action, data = (f"{shop}.refund", {"n": n}) if n % 2 else (f"{shop}.charge", {"n": n, "currency": "USD"})
+        asked = time.monotonic()
+        assert await site.app.service("front").arequest(action, data, timeout=10) == n
+        return time.monotonic() - asked
+
+    async def talk() -> list[float]:
+        for n in range(200, 300):
+            await site.app.service("front").asend(f"{shop}.charge", {"n": n, "currency": "USD"})
+        took = []
+        for first in range(300, 520, 20):
+            took += await asyncio.gather(*(ask(n) for n in range(first, first + 20)))
+        await site.app.aclose()
+        return took
+
+    longest = max(asyncio.run(talk()))
+    for n in (*range(1, 101), *range(200, 300)):
+        site.wait_effect("end", n)
+    for queue in ("default", f"{shop}:actions"):
+        totals = site.app.queue(queue).stats().totals
+        assert not totals.get("dead"), f"{queue}: dead letters"
+        assert totals.get("rerouted"), f"{queue}: no old worker was asked"
+    return longest
+
+
 CLOCK_STEPS = tuple(
     Cell(f"server's clock set {seconds:+d} s", clock_step(seconds), 20.0) for seconds in (60, -60, 3600, -3600)
 )
@@ -164,6 +201,7 @@ CELLS = (
     Cell("kill -9, supervised", kill_supervised, 3.0, may_repeat=True),
     Cell("server restarted", restart_server, 5.0),
     Cell("connections silent", silent_connections, 15.0),
+    Cell("rolling deploy", rolling_deploy, 1.0),
     *CLOCK_STEPS,
     *OUTAGES,
 )

@@ -182,14 +182,18 @@ class Site:
         wait: bool = True,
         alive_file: Path | None = None,
         prelude: str = "pass",
+        target: str = "",
+        variables: Mapping[str, str] | None = None,
         **order: int,
     ) -> WorkerProcess:
         """Start a worker process, alone or under its supervisor, and wait until it asks for jobs.
 
         `fault`: where it kills itself; `clock`: seconds its clock is wrong; `prelude`: Python that a supervisor runs
-        first; `order`: concurrency, threads, processes.
+        first; `target`: the app, if it is another one; `variables`: of its environment; `order`: concurrency, threads,
+        processes.
         """
-        env = self.environment(**({"RELEVO_URL": url} if url else {}))
+        target = target or TARGET
+        env = self.environment(**({"RELEVO_URL": url} if url else {}), **(variables or {}))
         if fault:
             env["RELEVO_FAULT"] = fault
         if clock:
@@ -200,9 +204,9 @@ class Site:
         if supervised:
             options = [text for name, value in order.items() for text in (f"--{name}", str(value))]
             options += ["--alive-file", str(alive_file)] if alive_file else []
-            command = [sys.executable, "-c", _COMMAND.format(prelude=prelude), "worker", TARGET, *options]
+            command = [sys.executable, "-c", _COMMAND.format(prelude=prelude), "worker", target, *options]
         else:
-            text = msgspec.json.encode(Order(app=TARGET, **order)).decode()  # type: ignore[arg-type]
+            text = msgspec.json.encode(Order(app=target, **order)).decode()  # type: ignore[arg-type]
             command = [sys.executable, "-m", "relevo.worker.child", text]
         log = self._directory / f"worker-{len(self.workers)}.log"
         worker = WorkerProcess(command, env=env, log=log, dies=bool(fault))

@@ -22,6 +22,7 @@ from tests.process.harness import Site, WorkerProcess
 from tests.process.releases import RELEASE, bill, remind
 from tests.servers import Server
 
+TARGET = "tests.process.releases:app"
 AT_ONCE = 20
 ROUNDS = 5
 
@@ -37,16 +38,11 @@ class Shop(Site):
         self.app.task(name="bill")(bill)
         self.app.task(name="remind")(remind)
         self.queue = self.app.queue()
-        self._number = 1
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        """For a process of one release."""
-        return super().environment(**variables, **{RELEASE: str(self._number)})
 
     def release(self, number: int, count: int = 1) -> list[WorkerProcess]:
         """Workers of a release that wait for jobs."""
-        self._number = number
-        found = [self.start(concurrency=5) for _ in range(count)]
+        variables = {RELEASE: str(number)}
+        found = [self.start(target=TARGET, variables=variables, concurrency=5) for _ in range(count)]
         self.wait_idle(*found)
         return found
 
@@ -70,8 +66,7 @@ class Shop(Site):
 
 
 @pytest.fixture
-def shop(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(harness, "TARGET", "tests.process.releases:app")
+def shop(server: Server, tmp_path: Path) -> Iterator[Shop]:
     with Shop(server, tmp_path) as site:
         yield site
         for worker in site.workers:
