@@ -6,7 +6,8 @@
 
 Faults run with the product's default settings. A ledger outside the server keeps every start and end of a job, and says
 what was lost or ran twice. Nothing here is part of the tests: a promise in seconds is shown, not asserted, because a
-machine may stand still. A row is marked where a job was lost, ran twice without a reason, or left a key behind.
+machine may stand still. A row is marked where a job was lost, ran twice without a reason, or left a key behind, and
+where a worker logged a traceback or ended.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ STORIES = (
 )
 HEADS = (
     *("fault", "runs", "jobs", "acknowledged", "lost", "doubled", "commits twice"),
-    *("recovery p50", "max", "promise", "leaked", "exits", ""),
+    *("recovery p50", "max", "promise", "leaked", "exits", "tracebacks", ""),
 )
 
 
@@ -66,11 +67,13 @@ class Row(Struct):
     commits_twice: int = 0
     leaked: int = 0
     exits: int = 0
+    #: in the logs of the workers: a fault of the server is told in a line
+    tracebacks: int = 0
     recovery: list[float] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.doubled or self.commits_twice or self.leaked or self.exits)
+        return not (self.lost or self.doubled or self.commits_twice or self.leaked or self.exits or self.tracebacks)
 
 
 def main() -> int:
@@ -140,6 +143,10 @@ def _run(cell: Cell, row: Row, chance: random.Random) -> None:
         row.doubled += sum(times - 1 for times in (ended if cell.may_repeat else started).values() if times > 1)
         row.leaked += len(leaks(server, site.name))
         row.exits += sum(not worker.was_ended and not worker.is_running for worker in site.workers)
+        found = [trace for worker in site.workers for trace in worker.tracebacks]
+        row.tracebacks += len(found)
+        if found:
+            print(f"{cell.name}: the log of a worker has\n{found[0]}", file=sys.stderr)
 
 
 def _wait_quiet(site: Site) -> None:
@@ -155,13 +162,13 @@ def _shown(row: Row) -> tuple[str, ...]:
         f"{statistics.median(row.recovery):.2f} s",
         f"{max(row.recovery):.2f} s",
         f"{row.promise:g} s",
-        *map(str, (row.leaked, row.exits)),
+        *map(str, (row.leaked, row.exits, row.tracebacks)),
         ("" if max(row.recovery) <= row.promise else "later than documented") if row.is_clean else "FAULT",
     )
 
 
 def _line(cells: tuple[str, ...]) -> str:
-    widths = (28, 5, 6, 13, 5, 8, 14, 13, 9, 8, 7, 6, 0)
+    widths = (28, 5, 6, 13, 5, 8, 14, 13, 9, 8, 7, 6, 11, 0)
     return "".join(
         cell.ljust(width) if place == 0 else cell.rjust(width) if width else f"  {cell}"
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -403,8 +403,7 @@ class Relevo:
         """Put a pool on the list of pools, before its first entity."""
         listed = f"pool {name}"
         if not self.is_listed(listed):
-            yield from self._agree(self.own_keys)
-            yield queues.register(self.keys.pools, [name], self.bus_keys.script("enlist"))
+            yield from agreeing(self.own_keys, name, on=self.keys.pools)
             self._listed[listed] = time.monotonic() + LIST_AGAIN
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
@@ -523,20 +522,11 @@ class Relevo:
     def _note_listed(self, queue: str) -> None:
         self._listed[queue] = time.monotonic() + min(LIST_AGAIN, self.settings.orphan_age / 4)
 
-    def _agree(self, keys: QueueKeys) -> Generator[Call[Any], Any, None]:
-        """See of late that this version gets along with the keys of the app, or of the bus."""
-        agreed = f"format {keys.address}"
-        if not self.is_listed(agreed):
-            yield from agreeing(keys)
-            self._note_listed(agreed)
-
     def list_queue(self, queue: str) -> Generator[Call[Any], Any, None]:
         """Put a queue on the list of queues. Before its first job, so that no job is where nobody looks."""
         if not self.is_listed(queue):
             is_ours = not is_bus_name(queue) or is_pool_name(queue)
-            key = self.keys.queues if is_ours else self.bus_keys.key("queues")
-            yield from self._agree(self.own_keys if is_ours else self.bus_keys)
-            yield queues.register(key, [queue], self.bus_keys.script("enlist"))
+            yield from agreeing(self.own_keys if is_ours else self.bus_keys, queue)
             self._note_listed(queue)
 
     def list_served(self, queue: str) -> Generator[Call[Any], Any, None]:
@@ -544,8 +534,7 @@ class Relevo:
         yield from self.list_queue(queue)
         own = f"own {queue}"
         if is_bus_name(queue) and not self.is_listed(own):
-            yield from self._agree(self.own_keys)
-            yield queues.register(self.keys.queues, [known_as(queue)], self.bus_keys.script("enlist"))
+            yield from agreeing(self.own_keys, known_as(queue))
             self._note_listed(own)
 
     def forget_lists(self) -> None:

@@ -104,6 +104,11 @@ class WorkerProcess:
         """What it logged at these levels."""
         return [line for line in self.log.splitlines() if any(f" {level} " in line for level in levels)]
 
+    @property
+    def tracebacks(self) -> list[str]:
+        """Tracebacks in its log: what goes wrong around a worker is told in a line, and what its jobs do in records."""
+        return [f"Traceback{text[:3000]}" for text in self.log.split("Traceback")[1:]]
+
     def wait_log(self, text: str, *, times: int = 1) -> None:
         """Until it has logged that."""
         eventually(lambda: self.log.count(text) >= times, what=f"{text!r} in the log")
@@ -372,6 +377,8 @@ class Site:
         eventually(lambda: not self._left(), what=f"nothing without an end: {self._left()}")
         exited = [worker.pid for worker in self.workers if not worker.was_ended and not worker.is_running]
         assert not exited, f"workers that ended by themselves: {exited}"
+        traces = [trace for worker in self.workers for trace in worker.tracebacks]
+        assert not traces, f"a worker logged a traceback:\n{traces[0]}"
 
     def _left(self) -> list[str]:
         return leaks(self.server, self.name)

@@ -130,14 +130,14 @@ def test_a_newer_version_upgrades_what_it_can_read(server: Server, app: Relevo, 
     if before:
         write(server, app.own_keys, before)
     for _ in range(2):
-        app.run(agreeing(app.own_keys, Format(3, least=1, reads=0)))
+        app.run(agreeing(app.own_keys, ours=Format(3, least=1, reads=0)))
         assert found(server, app) == (b"3 2" if before == "2 2" else b"3 1")
 
 
 def test_a_newer_version_says_how_to_go_on_where_it_cannot_read_the_keys(server: Server, app: Relevo) -> None:
     write(server, app.own_keys, "1 0")
     with pytest.raises(FormatError, match="let workers of the version before finish the jobs"):
-        app.run(agreeing(app.own_keys, Format(4, least=4, reads=3)))
+        app.run(agreeing(app.own_keys, ours=Format(4, least=4, reads=3)))
     assert found(server, app) == b"1 0"
 
 

@@ -15,12 +15,13 @@ and say what that means for both:
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from relevo.errors import FormatError
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Argument, Call
+from relevo.store.queues import LISTED_MS
 
 #: A year: keys that carry no time limit (schedules, limits) may be found again after a long time without any process.
 KEPT_MS = 366 * 86_400_000
@@ -39,16 +40,18 @@ class Format(NamedTuple):
 FORMAT = Format(1, least=0, reads=0)
 
 
-def agree(keys: QueueKeys, ours: Format) -> Call[tuple[int, int]]:
-    """Write our format down if it is newer: the format that was found, and the oldest that can work beside it."""
-    script = keys.script("agree")
-    return Call([*ours, KEPT_MS], lambda reply: (reply[0], reply[1]), script, keys.of(script))
+def agree(keys: QueueKeys, ours: Format, on: bytes, names: Sequence[str]) -> Call[tuple[int, int]]:
+    """Write our format down if it is newer, and put names on a list: the format found, and the least beside it."""
+    args: list[Argument] = ["{} {} {}".format(*ours), KEPT_MS, LISTED_MS, *names]
+    return Call(args, lambda reply: (reply[0], reply[1]), keys.script("agree"), (keys.key("format"), on))
 
 
-def agreeing(keys: QueueKeys, ours: Format | None = None) -> Generator[Call[Any], Any, None]:
-    """Compare the format of what is kept under an address with ours; FormatError if the two do not get along."""
+def agreeing(
+    keys: QueueKeys, *names: str, on: bytes | None = None, ours: Format | None = None
+) -> Generator[Call[Any], Any, None]:
+    """Put names on a list of an app or the bus (`on`: not that of queues), if we get along with the format there."""
     ours = ours or FORMAT
-    found, least = yield agree(keys, ours)
+    found, least = yield agree(keys, ours, on or keys.key("queues"), names)
     if ours.number < least:
         raise FormatError(
             f"the keys of {keys.address} have format {found}, written by a newer version of relevo, which works beside "

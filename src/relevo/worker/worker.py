@@ -201,6 +201,9 @@ class Worker:
                 try:
                     await duty()
                     return
+                except StoreError as error:  # a fault of the server is told in a line, wherever it shows
+                    log.warning("%s: %s; it starts anew", name, error)
+                    await asyncio.sleep(1)
                 except (Exception, asyncio.CancelledError):
                     task = asyncio.current_task()
                     if task is not None and task.cancelling():  # by us; else it comes from what the duty waited for
