@@ -376,3 +376,13 @@ def test_every_measure_and_every_option_is_documented() -> None:
     helps = command._parser().format_help() + bus_command.parser().format_help()
     options = set(re.findall(r"--[a-z-]+", helps))
     assert {option for option in options if option not in page} == {"--help"}
+
+
+def test_failing_jobs_are_measured_beside_good_ones(engine: str, tmp_path: Path) -> None:
+    file = tmp_path / "failing.json"
+    printed = bench("failing", "--jobs", "300", "--repeat", "1", "--json", str(file), *server_of(engine))
+    kinds = json.loads(file.read_text())["kinds"]
+    assert printed.code == 0, printed.err
+    assert [*kinds] == ["go well", "are tried again", "become dead letters"]
+    assert kinds["go well"]["ratio"] == 1
+    assert all(min(kind.values()) > 0 for kind in kinds.values())

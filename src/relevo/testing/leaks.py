@@ -18,6 +18,9 @@ Of a pool: what is in a state (`placed:<state>`) and what is known of it (`entit
 resumes what they are about, `schedules` and, of the bus, `subscriptions` until they are removed, so `limits`, `ticks`
 as long as the schedule they are of, and `topics` as the subscriptions whose queues they name. Any other key without a
 time limit is a leak.
+
+A time limit alone is not enough: what a job wrote (`notes:<id>`) and carried (`carried:<id>`) must belong to a job
+that lives, or to one whose record is there (`ended:<id>`), and must not outlive that record.
 """
 
 from __future__ import annotations
@@ -36,13 +39,20 @@ _ALL_OF_IT = {b"*"}
 #: A letter is delivered within milliseconds, and if who took it died, after two seconds more. On a busy machine: ten.
 _LATE_MS = 10_000
 _GATE = b".gate"
+#: Keys of single jobs, which end with the job or with its record.
+_OF_JOBS = (b"notes:", b"carried:")
+#: By how much they may outlive the record, since both limits are set by different calls.
+_SLACK_MS = 60_000
 
 
 def leaks(run: Run, pattern: str) -> list[str]:
     """Keys, and entries as `key[entry]`, that nothing will ever remove, among the keys that match a pattern."""
-    eternal = {key for key in _keys(run, pattern) if run(Call([b"TTL", key])) == -1}
-    addresses = {key.partition(b"}:")[0] + b"}:" for key in eternal}
-    return sorted(leak for address in addresses for leak in _Queue(run, address).leaks(eternal))
+    limits = {key: run(Call([b"PTTL", key])) for key in _keys(run, pattern)}
+    eternal = {key for key, ms in limits.items() if ms == -1}
+    of_jobs = {key: ms for key, ms in limits.items() if ms > 0 and key.partition(b"}:")[2].startswith(_OF_JOBS)}
+    addresses = {key.partition(b"}:")[0] + b"}:" for key in (*eternal, *of_jobs)}
+    queues = [_Queue(run, address) for address in addresses]
+    return sorted(leak for queue in queues for leak in (*queue.leaks(eternal), *queue.outliving(of_jobs)))
 
 
 def remove(run: Run, pattern: str) -> None:
@@ -75,6 +85,14 @@ class _Queue:
             if key.startswith(self._address):
                 for entry in self._strange(key.removeprefix(self._address).decode(errors="replace")):
                     yield _text(key) if entry == b"*" else f"{_text(key)}[{_text(entry)}]"
+
+    def outliving(self, of_jobs: dict[bytes, int]) -> Iterator[str]:
+        """Keys with a time limit whose job neither lives nor has a record that stays as long."""
+        for key, ms in of_jobs.items():
+            if key.startswith(self._address):
+                id = key.removeprefix(self._address).partition(b":")[2]
+                if not self._lives(id) and ms > self._run(Call([b"PTTL", self._address + b"ended:" + id])) + _SLACK_MS:
+                    yield f"{_text(key)} (for {ms // 1000} s)"
 
     def _strange(self, name: str) -> set[bytes]:
         """The entries of a key that belong to nothing; `*` is all of it."""
