@@ -327,6 +327,9 @@ def _logs(seen: jobs.Seen, attempt: int | None) -> str:
     if seen.state is State.UNKNOWN and not seen.notes:
         raise UnknownJob(f"no job {seen.id}: it never was, or its record has ended")
     texts = {int(name[4:]): text for name, text in seen.notes.items() if name.startswith("log:")}
+    for number, ended in enumerate(seen.story.attempts, 1):  # how it ended stands in its story, and only there
+        if end := ended.traceback or (f"{ended.words}\n" if ended.error else ""):
+            texts[number] = texts.get(number, "") + end
     if attempt is not None:
         return texts.get(attempt, "")
     if len(texts) == 1:

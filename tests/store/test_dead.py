@@ -17,9 +17,11 @@ from relevo.store.edges import Edge
 from relevo.store.jobs import discard, look, revive
 from relevo.store.letters import Place
 from relevo.store.push import NewJob, push_rich
+from relevo.store.queues import clear
 from relevo.store.relay import relay
 from relevo.store.settlement import of_dead
 from relevo.store.tasks import clean
+from relevo.store.turns import Note, note
 from tests.store.desk import Desk, moved, new_id
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -457,3 +459,17 @@ def test_replays_are_remembered_for_a_week_the_newest_hundred(desk: Desk) -> Non
     desk.ask("HSET", f"replay:{UNKNOWN}", "text", json.dumps({"id": 5}))
     desk.ask("PEXPIRE", f"replay:{UNKNOWN}", 60_000)
     assert desk.run(replays.one(desk.keys, UNKNOWN)) is None, "a malformed entry is none"
+
+
+def test_what_a_letter_logged_goes_with_it(desk: Desk) -> None:
+    """Notes end with the record that is dropped because there are too many, and with a job that is cleared."""
+    old, new = desk.push("{}", "{}")
+    for id in (old, new):
+        assert id in desk.claim(1)
+        desk.run(note(desk.keys, [Note(id, 1, "log:1", "hello")], 600_000))
+        desk.turn(0, moved(id, "dead", text=b'{"state":"dead"}'), dead_max=1)
+    assert [desk.ask("EXISTS", f"notes:{id}") for id in (old, new)] == [0, 1]
+    waiting = desk.push_one(when="+60000")
+    desk.run(note(desk.keys, [Note(waiting, "", "log:1", "hello")], 600_000))
+    desk.run(clear(desk.keys))
+    assert desk.ask("EXISTS", f"notes:{waiting}") == 0

@@ -84,11 +84,11 @@ def kept_body(held: Held) -> bytes:
 
 
 def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "", *, keeps_body: bool = True) -> Record:
-    """The record of a job that went well. With the body, the target need not be told twice."""
+    """The record of a job that went well. The purge reads its target at its beginning."""
     assert held.envelope is not None
     return Record(
         State.DONE,
-        "" if keeps_body else held.envelope.target,
+        held.envelope.target,
         started_ms=held.since_ms,
         ended_ms=now_ms,
         worker=held.worker,

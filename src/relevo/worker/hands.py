@@ -29,7 +29,7 @@ from relevo.worker import capture, faults
 from relevo.worker.failure_log import FailureLog
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
-from relevo.worker.telling import NOTHING, TOLD, encoded, log_text, told
+from relevo.worker.telling import NOTHING, encoded, told
 from relevo.worker.threads import Threads
 from relevo.worker.tracing import begin_span, end_span
 
@@ -197,9 +197,8 @@ class Hands:
             lane.timings.note(run, is_failure=_is_failure(happened))
             if outcome is not None:
                 self.failure_log.note(run, outcome)
-        if run.capture.changed or isinstance(happened, TOLD) or run.is_noted or run.context._progress is not None:
-            text = log_text(run, happened) if run.capture.changed or isinstance(happened, TOLD) else ""
-            lane.note_end(run, text, ended_well=outcome is None)
+        if run.capture.changed or run.is_noted or run.context._progress is not None:
+            lane.note_end(run, run.capture.text() if run.capture.changed else "", ended_well=outcome is None)
         if run.span is not None:
             end_span(run, happened)
         self._on_settled()

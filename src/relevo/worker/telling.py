@@ -1,4 +1,4 @@
-"""How an attempt is told: its story for the record, its log for people."""
+"""How an attempt is told: its story for the record, its result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from relevo.errors import PayloadError
 from relevo.model.job import Attempt
 from relevo.model.legible import words_of
-from relevo.model.outcome import Failed, Happened, LeaseLost, Raised, TimedOut, Unrunnable
 from relevo.model.verdicts import Verdict
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from relevo.worker.traceback_text import text_of
@@ -19,8 +18,6 @@ log = logging.getLogger("relevo.worker")
 #: Characters of a traceback that are kept: where it was raised matters most, and where it began.
 TRACEBACK_MOST = 8_000
 MESSAGE_MOST = 2_000
-#: What happened with a story to it.
-TOLD = (Raised, Failed, TimedOut, LeaseLost, Unrunnable)
 
 
 def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt:
@@ -48,15 +45,6 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
 def _storable(text: str) -> str:
     """Without lone surrogates, as file names may bring them into messages: they cannot be encoded."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def log_text(run: Run, happened: Happened) -> str:
-    """What the attempt wrote, and how it ended if it did not end well."""
-    text = run.capture.text()
-    if isinstance(happened, TOLD):
-        attempt = happened.attempt
-        text += attempt.traceback or f"{attempt.error}: {attempt.message}\n"
-    return text
 
 
 def encoded(run: Run, result: Any, limit: int) -> Encoded:

@@ -1,5 +1,5 @@
 --[[ File dead letters that come from elsewhere, each unless its id is taken.
-KEYS  jobs ended dead alike kinds stats errands letters binned carried
+KEYS  jobs ended dead alike kinds stats errands letters binned carried notes
 ARGV  keep_ms    int   how long the counters live without traffic
       dead_max   int   dead letters kept
       ttl        int   how long they live, from now

@@ -19,7 +19,7 @@ for i = 5, #ARGV, 2 do
   if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
     local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+') or '0'
     forget(id, name)
-    redis.call('DEL', carried .. ':' .. id)
+    redis.call('DEL', carried .. ':' .. id, notes .. ':' .. id)
     if state == 'lapsed' and redis.call('GET', unique .. ':' .. name) == id then redis.call('DEL', unique .. ':' .. name) end
     tell(id, state, '{"state":"cancelled","reason":"cleared"}', token)
     removed = removed + 1

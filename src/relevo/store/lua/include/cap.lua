@@ -10,7 +10,7 @@ local function cap(index, state)
     local head = redis.call('GETRANGE', ended .. ':' .. old[i], 0, HEAD - 1)
     if string.find(head, '^{"token":%d+,"edges":') then give_up_on(old[i], redis.call('GET', ended .. ':' .. old[i])) end
     if state == 'dead' then leave_alike(old[i], head) end
-    redis.call('DEL', ended .. ':' .. old[i])
+    redis.call('DEL', ended .. ':' .. old[i], notes .. ':' .. old[i])
   end
   redis.call('HINCRBY', stats, 'dropped', #old / 2)
   return #old / 2
