@@ -30,6 +30,7 @@ class _Link:
         self.server = socket.socket()
         self.silent = silent
         self.has_a_hole = False
+        self.sending: asyncio.Event | None = None  # there while requests are held
         self.task: asyncio.Task[None] | None = None
         for end in (self.client, self.server):
             end.setblocking(False)
@@ -55,7 +56,8 @@ class Proxy:
         self._delay = 0.0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._listener.setblocking(False)
-        self._passing: asyncio.Event | None = None  # set while replies are held
+        self._passing: asyncio.Event | None = None  # there while replies are held
+        self._held: list[asyncio.Event] = []  # of connections whose requests are held
         self.port: int = self._listener.getsockname()[1]
         self._loop = asyncio.SelectorEventLoop()
         self._loop.add_reader(self._listener, self._accept)
@@ -107,6 +109,14 @@ class Proxy:
         self._do(change)
         self.reset_all()
 
+    def refuse(self) -> None:
+        """Reset connections to come, until `heal()`; those that exist go on."""
+
+        def change() -> None:
+            self._is_cut = True
+
+        self._do(change)
+
     def delay(self, seconds: float) -> None:
         """Hold every reply back for so long; requests pass at once."""
 
@@ -120,6 +130,29 @@ class Proxy:
 
         def change() -> None:
             self._passing = asyncio.Event()
+
+        self._do(change)
+
+    def hold_requests(self) -> None:
+        """Hold what the connections that exist send, until `let_requests_go()`; new ones pass at once.
+
+        What was held reaches the server also if its client has hung up meanwhile, as packets in a network may.
+        """
+
+        def change() -> None:
+            for link in self._links:
+                link.sending = asyncio.Event()
+                self._held.append(link.sending)
+
+        self._do(change)
+
+    def let_requests_go(self) -> None:
+        """Deliver what `hold_requests()` held."""
+
+        def change() -> None:
+            for held in self._held:
+                held.set()
+            self._held.clear()
 
         self._do(change)
 
@@ -203,6 +236,8 @@ class Proxy:
 
     async def _pass_requests(self, link: _Link) -> None:
         while data := await self._loop.sock_recv(link.client, _CHUNK):
+            if link.sending is not None:
+                await link.sending.wait()
             if not link.silent:
                 await self._loop.sock_sendall(link.server, data)
         self._pass_end(link, link.server)

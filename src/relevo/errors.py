@@ -8,6 +8,7 @@
     │   └── FormatError             the keys on the server are of a version that this one does not get along with
     ├── StoreError              the operator: the server or the way to it is ill
     │   ├── ServerUnavailable       not reachable, restarting, failing over
+    │   │   └── OutcomeUnknown          the connection broke: what was asked may have been done
     │   ├── OutOfMemory             the server refuses writes until memory is freed
     │   ├── ServerRefused           it answered no: authentication, ACL, read-only, broken disk
     │   ├── UnfitServer             it may delete jobs, and server_check is "strict"
@@ -68,6 +69,21 @@ class StoreError(RelevoError):
 
 class ServerUnavailable(StoreError):
     """The server cannot be reached, is starting, or is failing over."""
+
+
+class OutcomeUnknown(ServerUnavailable):
+    """The connection broke, and the server may have done what was asked: stored the job, or answered the request.
+
+    `is_safe`: the same request may be made again, because its name keeps it from being done twice. Otherwise look
+    whether it was done before you repeat it. It may still arrive for
+    ten times `call_timeout`; after that the server refuses it.
+    """
+
+    def __init__(self, message: str, *, is_safe: bool = False, tries: str = "") -> None:
+        super().__init__(message)
+        self.is_safe = is_safe
+        #: Tries of the call, for a call that goes on with it; internal.
+        self.tries = tries
 
 
 class OutOfMemory(StoreError):

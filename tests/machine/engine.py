@@ -33,6 +33,7 @@ from relevo.store import jobs as store_jobs
 from relevo.store import limits, queues
 from relevo.store.client import Client
 from relevo.store.letters import restore
+from relevo.store.numbers import Try
 from relevo.store.plan import Call, Plan
 from relevo.store.push import NewJob, push, push_plain, push_rich
 from relevo.store.settlement import Held, Terms, done_record, settle
@@ -149,7 +150,8 @@ class Engine:
         self._ticks = 0
         self.workers = [self._worker(), self._worker(), self._worker(idle_ms=0)]
         #: Pushes and tellings whose reply was lost: they will be said again.
-        self.unsure: list[list[Job]] = []
+        self.unsure: list[tuple[list[Job], list[str], Try]] = []
+        self._tries = 0
         self.told: list[tuple[Worker, Telling]] = []
         self.tokens: dict[str, int] = {}
         #: A ring may have gone to a dead worker: until the others look up, none may know of a ready job.
@@ -206,23 +208,23 @@ class Engine:
             return push_plain(self.queue, [(job.id, job.body) for job in jobs], jobs[0].priority, LEASE_MS)
         return push_rich(self.queue, [_new(job) for job in jobs])
 
-    def _push(self, jobs: list[Job], *, lost: bool = False, again: bool = False) -> None:
+    def _push(self, jobs: list[Job], *, lost: bool = False) -> None:
         waits_for_nobody: bool = self.perform(Call([b"EXISTS", self.queue.key("ready")])) == 0
         before = {job.id: job.lives for job in jobs}
-        owners = self.model.push(jobs, again=again)
+        owners = self.model.push(jobs)
         stored = [job for job in jobs if job.lives > before[job.id]]
         is_free = len(jobs) == 1 and jobs[0].is_plain and not self._bound(jobs[0])
         idle = self._idle() if is_free and stored and waits_for_nobody else set()
-        if lost or again:
+        if lost:
+            tried = self._try()
             call = self._push_call(jobs)
-            said = self.perform(Call(call.command(repeated=again, text=True), call.decode))
+            said = self.perform(Call(call.command(tried, text=True), call.decode))
             assert said == (len(stored) if _in_short_form(jobs) else owners)
+            self.unsure.append((jobs, owners, tried))
         else:
             assert self.perform(push(self.queue, [_new(job) for job in jobs], LEASE_MS)) == owners
         if idle:
             self._handed_over(stored[0], idle)
-        if lost:
-            self.unsure.append(jobs)
 
     def _bound(self, job: Job) -> bool:
         """Whether a limit may hold it up, as far as the server knows: pauses that have ended may still be there."""
@@ -248,15 +250,17 @@ class Engine:
         """Push jobs; if `lost`, the reply does not arrive."""
         self._push([self._job(spec) for spec in specs], lost=lost)
 
-    @property
-    def repeatable(self) -> list[list[Job]]:
-        """Pushes that may be said again."""
-        # A job that has ended without a record looks like one that never came.
-        return [jobs for jobs in self.unsure if all(not j.lives or j.state in LIVING or j.has_record for j in jobs)]
+    def _try(self, before: str = "") -> Try:
+        self._tries += 1
+        return Try(f"s{self._tries}", f"1 0 99999999999999 3600000 {before}".rstrip())
 
     def repeat_push(self, number: int) -> None:
-        """Push once more what may have arrived already."""
-        self._push(_pick(self.repeatable, -1 - number), again=True)
+        """Push once more what has arrived already, whatever became of it since."""
+        jobs, owners, tried = _pick(self.unsure, -1 - number)
+        call = self._push_call(jobs)
+        again = self._try(tried.name)
+        said = self.perform(Call(call.command(again, text=True), call.decode))
+        assert said == (0 if _in_short_form(jobs) else owners)
 
     # turns
     def _turn(self, worker: Worker, want: int, tellings: list[Telling], *, lost: bool = False) -> None:

@@ -128,13 +128,11 @@ class Model:
         return {job.id for job in self.jobs.values() if job.state == state}
 
     # in
-    def push(self, jobs: Iterable[Job], *, again: bool = False) -> list[str]:
+    def push(self, jobs: Iterable[Job]) -> list[str]:
         """Store jobs: for each the id that has its name, its own if it is new."""
         owners = []
         for job in jobs:
-            known = self.jobs.get(job.id)
-            taken = again and known is not None and (known.state in LIVING or known.has_record)
-            owner = job.id if taken else self._owner(job)
+            owner = self._owner(job)
             owners.append(owner or job.id)
             if owner is None:
                 self._store(job)

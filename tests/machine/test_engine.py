@@ -95,7 +95,7 @@ TROUBLE = {
     "crowds": [Step("enqueue", {"specs": MANY})],
     "lost pushes": [
         Step("enqueue", {"specs": ONE | MANY} | LOST),
-        Step("repeat_push", {"number": ANY}, lambda engine: engine.repeatable),
+        Step("repeat_push", {"number": ANY}, lambda engine: engine.unsure),
     ],
     "lost turns": [
         Step("claim", {"number": ANY, "want": WANTED} | LOST, lambda engine: engine.model.of(*LIVING)),

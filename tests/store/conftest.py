@@ -9,8 +9,11 @@ import pytest
 
 from tests.clock import Clock, TimedApp
 from tests.conftest import PATIENT, AppFactory, Store, apps_on
+from tests.eventually import PATIENCE
+from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.desk import Desk
+from tests.store.lines import AsyncLine, BlockingLine, Line, OpenLine, patient
 
 
 @pytest.fixture
@@ -47,3 +50,26 @@ def own_desk(own_server: Server) -> Iterator[Desk]:
     app = TimedApp("own", url=own_server.url, env="test", **PATIENT)
     yield Desk(app.client.run, app.keys_of("default"), own_server)
     app.close()
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLine]:
+    """Opens drivers on a URL. `call_timeout` is also for how long a call is repeated while the server is away."""
+    opened: list[Line] = []
+
+    def make(url: str, *, call_timeout: float = PATIENCE) -> Line:
+        source = patient(url, tmp_path, call_timeout)
+        made: Line = BlockingLine(source) if request.param == "blocking" else AsyncLine(source)
+        opened.append(made)
+        return made
+
+    yield make
+    for made in opened:
+        made.close()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A way to the server that the test may disturb."""
+    with Proxy("127.0.0.1", server.port) as proxy:
+        yield proxy

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from relevo.model.ids import Ids
 from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
 from relevo.store.presence import Known
 from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.queues import QueueStats, count
@@ -19,6 +22,14 @@ from tests.servers import Server
 
 new_id = Ids()
 LEASE_MS = 30_000
+T = TypeVar("T")
+
+
+def repeated(call: Call[T]) -> Call[T]:
+    """The same call by a client that lost a connection before the server had heard of it."""
+    if not call.numbered:
+        return Call(call.command(repeated=True, text=True), call.decode)
+    return msgspec.structs.replace(call, before="lost 1")
 
 
 class Desk:

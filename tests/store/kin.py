@@ -144,7 +144,7 @@ def everything(desk: Desk) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in sorted(desk.server.ask("KEYS", f"{{{desk.keys.address}}}:*")):
         name = key.decode().partition("}:")[2]
-        if name == "contact":
+        if name == "contact" or name.startswith("sent:"):
             continue
         match desk.server.ask("TYPE", key):
             case b"hash":

@@ -32,7 +32,7 @@ from relevo.store.turns import Settled
 from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.servers import Server
-from tests.store.desk import Desk, knows, moved, new_id
+from tests.store.desk import Desk, knows, moved, new_id, repeated
 from tests.store.kin import end, everything, outbox, state_of
 
 CALLBACKS, ACTIONS = "ingestion:callbacks", "embedding:actions"
@@ -123,11 +123,6 @@ class Pair:
 def pair(app_factory: AppFactory, server: Server) -> Iterator[Pair]:
     name = f"t{uuid4().hex[:12]}"
     yield Pair(app_factory(name, prefix=name), server)
-
-
-def repeated(call: Call[Any]) -> Call[Any]:
-    """The same call by a client that lost the reply."""
-    return Call(call.command(repeated=True, text=True), call.decode)
 
 
 # --- promised

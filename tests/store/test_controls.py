@@ -538,7 +538,7 @@ def test_a_breaker_waits_for_its_probe_however_long_that_takes(desk: Desk) -> No
 
 def test_a_queue_without_limits_and_pauses_costs_a_fixed_number_of_commands(desk: Desk) -> None:
     """The numbers were counted before there were limits of tasks and queues, pauses that end, and breakers;
-    a turn asks once more when workers last reached the server."""
+    a turn asks once more when workers last reached the server, and a push is counted by its connection."""
     for _ in range(2):  # the second time the server knows the scripts
         desk.wait("idle")
         desk.ask("DEL", "bell:idle")
@@ -551,4 +551,4 @@ def test_a_queue_without_limits_and_pauses_costs_a_fixed_number_of_commands(desk
         many = desk.push(*[body_of("charge")] * 50)
         desk.claim(50)
         both = commands(desk, lambda many=many: desk.turn(50, plain(many)))  # type: ignore[misc]
-    assert (handed_over, claim, settle, nothing, both) == (10, 20, 12, 11, 17)
+    assert (handed_over, claim, settle, nothing, both) == (11, 20, 12, 11, 17)

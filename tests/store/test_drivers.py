@@ -13,11 +13,11 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pytest
 
@@ -26,7 +26,7 @@ from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreEr
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Ahead, Call, Plan
+from relevo.store.plan import Ahead, Call
 from relevo.store.push import push_plain
 from relevo.store.queues import server_time
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
@@ -36,74 +36,10 @@ from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy
 from tests.servers import Server, free_port
 from tests.store.desk import LEASE_MS, new_id
+from tests.store.lines import AsyncLine, BlockingLine, Line, OpenLine, patient
 from tests.topologies import Cluster, SentinelGroup
 
-T = TypeVar("T")
 LIMITS = Limits(LEASE_MS, 0, 10, 10)
-
-
-class Line(Protocol):
-    """Either driver."""
-
-    def run(self, plan: Plan[T], *, patience: float | None = None) -> T: ...
-    def close(self) -> None: ...
-
-
-class AsyncLine:
-    """The asyncio driver on a loop of its own, which runs during a call."""
-
-    def __init__(self, source: Source) -> None:
-        self._runner = asyncio.Runner()
-        self.driver = self.do(self._make(source))
-
-    @staticmethod
-    async def _make(source: Source) -> AsyncDriver:
-        return AsyncDriver(source)
-
-    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(coroutine)
-
-    def run(self, plan: Plan[T], *, patience: float | None = None) -> T:
-        return self.do(self.driver.perform(plan, patience=patience))
-
-    def close(self) -> None:
-        self.do(self._close())
-        self._runner.close()
-
-    async def _close(self) -> None:
-        self.driver.close()
-
-
-class BlockingLine:
-    """The blocking driver."""
-
-    def __init__(self, source: Source) -> None:
-        self.driver = BlockingDriver(source)
-        self.run = self.driver.perform
-        self.close = self.driver.close
-
-
-OpenLine = Callable[..., Line]
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLine]:
-    """Opens drivers on a URL. `call_timeout` is also for how long a call is repeated while the server is away."""
-    opened: list[Line] = []
-
-    def make(url: str, *, call_timeout: float = PATIENCE) -> Line:
-        source = patient(url, tmp_path, call_timeout)
-        made: Line = BlockingLine(source) if request.param == "blocking" else AsyncLine(source)
-        opened.append(made)
-        return made
-
-    yield make
-    for made in opened:
-        made.close()
-
-
-def patient(url: str, directory: Path, call_timeout: float = PATIENCE) -> Source:
-    return Source(url, data_dir=directory, connect_timeout=PATIENCE, call_timeout=call_timeout)
 
 
 @pytest.fixture

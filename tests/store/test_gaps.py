@@ -33,10 +33,10 @@ def test_a_call_whose_reply_was_lost_stays_a_repeated_one_when_the_next_connecti
     """The server may have carried it out. Sent again as a new one, a push would store its job twice."""
     source = Source("redis://localhost", data_dir=Path(), connect_timeout=1, call_timeout=1)
     tries = Tries(Call([b"PING"]), source, patience=60)
-    tries.pause_after(ConnectionLost("refused", sent=False))
+    tries.pause_after(ConnectionLost("refused", sent=False), None)
     assert not tries.repeated, "it never left"
-    tries.pause_after(ConnectionLost("reset", sent=True))
-    tries.pause_after(ConnectionLost("refused", sent=False))
+    tries.pause_after(ConnectionLost("reset", sent=True), None)
+    tries.pause_after(ConnectionLost("refused", sent=False), None)
     assert tries.repeated
 
 

@@ -19,7 +19,7 @@ from relevo.store.push import CHUNK, GATE_MS, NewJob, push_rich
 from relevo.store.queues import clear
 from relevo.store.relay import REPORTS, deliver, hear, opened, start_letter
 from tests.servers import Server
-from tests.store.desk import Desk, moved, new_id
+from tests.store.desk import Desk, moved, new_id, repeated
 from tests.store.kin import (
     BODY,
     KEEP_MS,
@@ -125,7 +125,7 @@ def test_a_push_of_gated_jobs_that_is_repeated_stores_them_once(desk: Desk) -> N
     assert desk.run(call) == [job.id]
     report(desk, job.id, "done")
     before = everything(desk)
-    assert desk.run(Call(call.command(repeated=True, text=True), call.decode)) == [job.id]
+    assert desk.run(repeated(call)) == [job.id]
     assert everything(desk) == before
 
 

@@ -13,13 +13,12 @@ from relevo.model.job import State, read_record
 from relevo.store.dependents import follow
 from relevo.store.edges import Edge, Letter, letter_of
 from relevo.store.jobs import attach, cancel, discard, look
-from relevo.store.plan import Call
 from relevo.store.push import NewJob, push_rich
 from relevo.store.queues import clear, pause
 from relevo.store.relay import ERRAND_MS, LETTERS, Errands, deliver, relay, take_errands
 from relevo.store.turns import rest
 from tests.servers import Server
-from tests.store.desk import LEASE_MS, Desk, moved, new_id
+from tests.store.desk import LEASE_MS, Desk, moved, new_id, repeated
 from tests.store.kin import (
     BODY,
     KEEP_MS,
@@ -403,7 +402,7 @@ def test_a_workflow_is_founded_once_with_its_members(desk: Desk) -> None:
     call = push_rich(desk.keys, rows)
     assert desk.run(call) == [flow, member]
     before = everything(desk)
-    assert desk.run(Call(call.command(repeated=True, text=True), call.decode)) == [flow, member]
+    assert desk.run(repeated(call)) == [flow, member]
     assert everything(desk) == before
     end(desk, member, "kept")
     relayed(desk)

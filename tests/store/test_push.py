@@ -11,19 +11,13 @@ from typing import TypeVar
 
 import pytest
 
-from relevo.store.plan import Ahead, Call
+from relevo.store.plan import Ahead
 from relevo.store.push import CHUNK, NewJob, push, push_plain, push_rich
 from relevo.store.queues import clear
 from tests.eventually import eventually
-from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
+from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, repeated
 
 T = TypeVar("T")
-
-
-def repeated(call: Call[T]) -> Call[T]:
-    """The call as a driver sends it after it lost the reply."""
-    assert call.again == 0
-    return Call([1, *call.args[1:]], call.decode, call.script, call.keys, again=0)
 
 
 # --- plain jobs

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from relevo.store.endpoint import read_url
+from relevo.store.numbers import Numbers, ServerClock
 from relevo.store.replies import ConnectionLost
 from relevo.store.wire import Wire, open_wire
 from tests.servers import Server
@@ -18,7 +19,7 @@ uvloop = pytest.importorskip("uvloop")
 
 async def connected(server: Server, *, timeout: float = 30.0) -> Wire:
     (endpoint,) = read_url(server.url).seeds
-    return await open_wire(endpoint, connect_timeout=30.0, timeout=timeout)
+    return await open_wire(endpoint, connect_timeout=30.0, timeout=timeout, numbers=Numbers(ServerClock(), timeout))
 
 
 def test_commands_given_while_the_connection_is_lost_fail_and_log_nothing(server: Server) -> None:

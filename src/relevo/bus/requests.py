@@ -19,6 +19,7 @@ from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
 from relevo.context import running
 from relevo.errors import (
     NoResponders,
+    OutcomeUnknown,
     PayloadError,
     RelevoError,
     RemoteError,
@@ -148,7 +149,7 @@ class Request:
         action = "" if self._may_wait else message.type.partition(".")[2]
         asked = Asked(message.id, action, message.place, max(1, round(left * 1000)), self._body())
         self._sent = True
-        record = await app.client.ask(self._keys, asked, left, app.lease_ms, self._begin)
+        record = await app.client.ask(self._keys, asked, left, app.lease_ms)
         if record is None:
             raise self._nobody()
         return record
@@ -175,7 +176,7 @@ class Request:
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool]:
+    def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool | None]:
         app, message = self._app, self.message
         is_claimed = message.is_claimed(app)
         if is_claimed:
@@ -198,14 +199,14 @@ class Request:
             tracked=message.tracked,
             is_claimed=is_claimed,
         )
-        if said != "stored" and is_claimed:
+        if said in ("nobody", "taken") and is_claimed:
             yield take_away(queue, id)
         if said == "nobody":
             raise self._nobody()
         if said == "taken":
             self._sent = False
             raise _Taken(owner)
-        return True
+        return None if said == "gone" else True
 
     def _answer(self, record: Record) -> Any:
         type = self.message.type
@@ -251,7 +252,11 @@ class Request:
                 return error
             return RequestTimeout(f"{message.type}: no answer within {message.timeout:g} s: {error}")
         if isinstance(error, UnknownJob):
-            return RequestTimeout(f"{message.type}: the answer was lost with the connection; ask again")
+            return OutcomeUnknown(
+                f"{message.type}: the connection broke, and the answer was lost with it; "
+                + ("it has an idempotency key: ask again" if message.name.name else "look before you repeat it"),
+                is_safe=bool(message.name.name),
+            )
         return RequestTimeout(
             f"{message.type}: no answer within {message.timeout:g} s from {message.queue}; the request was cancelled"
         )

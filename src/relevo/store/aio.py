@@ -6,17 +6,21 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
 from relevo.store.endpoint import Endpoint
+from relevo.store.numbers import Try
 from relevo.store.plan import Ahead, Call, Plan, Steps
-from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, WrongType, refusal
+from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType, refusal
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
 
 T = TypeVar("T")
+
+
+_Flight: TypeAlias = tuple[Call[Any], asyncio.Future[Any] | None, Try | None]
 
 
 async def _landed(call: Call[T], reply: asyncio.Future[Any] | None) -> T:
@@ -40,6 +44,11 @@ class AsyncDriver:
         self._source = source
         self._wires: dict[Endpoint, Wire] = {}
         self._opening = asyncio.Lock()
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds for one answer, and as many to go on trying."""
+        return self._source.call_timeout
 
     def perform(
         self, plan: Plan[T], *, patience: float | None = None, within: float | None = None
@@ -85,58 +94,77 @@ class AsyncDriver:
         except StopIteration as stop:
             return cast("T", stop.value)
 
-    async def _call(self, call: Call[T], patience: float | None, *, sent: bool = False) -> T:
-        tries: Tries | None = None
+    async def _call(self, call: Call[T], patience: float | None, tries: Tries | None = None) -> T:
+        tried: Try | None = None
         while True:
+            wire: Wire | None = None
             try:
-                repeated = sent or (tries is not None and tries.repeated)
+                repeated = tries is not None and tries.repeated
                 endpoint = self._source.known(call.route)
                 wire = self._wires.get(endpoint) if endpoint is not None else None
                 if wire is None or wire.closed is not None:
                     wire = await self._wire(call.route)
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
-                reply = await wire.send(call.command(repeated=repeated))
+                if call.numbered:
+                    tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
+                reply = await wire.send(call.command(tried, repeated=repeated))
                 if isinstance(reply, Exception):
                     error = refusal(str(reply))
                     if not isinstance(error, ScriptMissing):
                         raise error
-                    reply = await wire.request(call.command(repeated=repeated, text=True))
+                    if tried is not None:  # others may have been numbered behind it
+                        wire.numbers.refused(call.route, error)
+                        tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
+                    reply = await wire.request(call.command(tried, repeated=repeated, text=True))
                 return call.decode(reply)
-            except (ConnectionLost, NotNow, WrongNode) as failure:
-                tries = tries or Tries(call, self._source, patience)
-                await asyncio.sleep(tries.pause_after(failure))
-            except WrongType:
-                if call.script is not None:
+            except StoreError as failure:
+                if tried is not None and wire is not None:
+                    wire.numbers.refused(call.route, failure)
+                if isinstance(failure, WrongType) and call.script is None:
+                    call = call.guarded()
+                    continue
+                if not isinstance(failure, ConnectionLost | NotNow | WrongNode | Late):
                     raise
-                call = call.guarded()
+                tries = tries or Tries(call, self._source, patience)
+                await asyncio.sleep(tries.pause_after(failure, tried))
 
     async def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
         results = [await self._call(call, patience) for call in islice(calls, 1)]  # finds the server, loads the script
-        flying: deque[tuple[Call[T], asyncio.Future[Any] | None]] = deque()
+        flying: deque[_Flight] = deque()
         try:
             for call in calls:
-                flying.append((call, None))  # so that it is made again if there is no way to send it now
+                flying.append((call, None, None))  # so that it is made again if there is no way to send it now
                 wire = await self._wire(call.route)
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
-                flying[-1] = call, wire.send(call.command())
+                tried = wire.numbers.next(*call.numbering) if call.numbered else None
+                flying[-1] = call, wire.send(call.command(tried)), tried
                 if len(flying) > ahead.depth:
-                    results.append(await _landed(*flying[0]))
+                    results.append(await _landed(*flying[0][:2]))
                     flying.popleft()
             while flying:
-                results.append(await _landed(*flying[0]))
+                results.append(await _landed(*flying[0][:2]))
                 flying.popleft()
         except BaseException as error:
-            for _, unread in flying:
+            for call, unread, tried in flying:
                 if unread is not None:
                     unread.add_done_callback(_unheard)
-            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType):
+                if tried is not None:
+                    wire.numbers.refused(call.route, error)
+            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType | Late):
                 raise
-            results += [await self._call(call, patience, sent=True) for call, _ in flying]
+            results += [
+                await self._call(call, patience, self._lost(call, patience, tried)) for call, _, tried in flying
+            ]
             results += [await self._call(call, patience) for call in calls]
         return results
+
+    def _lost(self, call: Call[T], patience: float | None, tried: Try | None) -> Tries:
+        tries = Tries(call, self._source, patience)
+        tries.lost(tried)
+        return tries
 
     async def _wire(self, route: bytes | None) -> Wire:
         async with self._opening:
@@ -167,6 +195,7 @@ class AsyncDriver:
             endpoint,
             connect_timeout=self._source.connect_timeout,
             timeout=self._source.call_timeout if timeout is None else timeout,
+            numbers=self._source.numbers(endpoint),
         )
 
     async def _locate(self, route: bytes | None) -> Endpoint:

@@ -8,16 +8,20 @@ import time
 import weakref
 from collections import deque
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
 from relevo.store.link import Link
+from relevo.store.numbers import Try
 from relevo.store.plan import Ahead, Call, Plan
-from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, WrongType
+from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
 
 T = TypeVar("T")
+
+
+_Flight: TypeAlias = tuple[Call[Any], Link | None, Try | None]
 
 
 def _landed(call: Call[T], link: Link | None) -> T:
@@ -66,14 +70,17 @@ class BlockingDriver:
         except StopIteration as stop:
             return cast("T", stop.value)
 
-    def _call(self, call: Call[T], patience: float | None, *, sent: bool = False) -> T:
-        tries: Tries | None = None
+    def _call(self, call: Call[T], patience: float | None, tries: Tries | None = None) -> T:
+        tried: Try | None = None
         while True:
             try:
-                return call.decode(self._ask(call, sent or (tries is not None and tries.repeated)))
-            except (ConnectionLost, NotNow, WrongNode) as error:
+                link = self.link(call.route)
+                if call.numbered:
+                    tried = tries.number(link.numbers) if tries else link.numbers.next(*call.numbering)
+                return call.decode(self._ask(link, call, tried, repeated=tries is not None and tries.repeated))
+            except (ConnectionLost, NotNow, WrongNode, Late) as error:
                 tries = tries or Tries(call, self._source, patience)
-                time.sleep(tries.pause_after(error))
+                time.sleep(tries.pause_after(error, tried))
             except WrongType:
                 if call.script is not None:
                     raise
@@ -82,42 +89,47 @@ class BlockingDriver:
     def _ahead(self, ahead: Ahead[T], patience: float | None) -> list[T]:
         calls = iter(ahead.calls)
         results = [self._call(call, patience) for call in islice(calls, 1)]  # finds the server, and loads the script
-        flying: deque[tuple[Call[T], Link | None]] = deque()  # calls to several queues may be to several nodes
+        flying: deque[_Flight] = deque()  # calls to several queues may be to several nodes
         try:
             for call in calls:
-                flying.append((call, None))
+                flying.append((call, None, None))
                 link = self.link(call.route)
                 if not link.is_checked and call.script is not None and call.script.is_storing:
                     self._check(link, self._left())
-                flying[-1] = call, link
-                link.send(call.command())
+                tried = link.numbers.next(*call.numbering) if call.numbered else None
+                flying[-1] = call, link, tried
+                link.send(call.command(tried))
                 if len(flying) > ahead.depth:
-                    results.append(_landed(*flying[0]))
+                    results.append(_landed(*flying[0][:2]))
                     flying.popleft()
             while flying:
-                results.append(_landed(*flying[0]))
+                results.append(_landed(*flying[0][:2]))
                 flying.popleft()
         except BaseException as error:
-            for _, link_used in flying:  # replies that nobody read must not be taken for those to the next calls
+            for _, link_used, _ in flying:  # replies that nobody read must not be taken for those to the next calls
                 if link_used is not None:
                     link_used.close()
                     self._links().pop(link_used.endpoint, None)
-            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType):
+            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType | Late):
                 raise
-            results += [self._call(call, patience, sent=True) for call, _ in flying]
+            results += [self._call(call, patience, self._lost(call, patience, tried)) for call, _, tried in flying]
             results += [self._call(call, patience) for call in calls]
         return results
 
-    def _ask(self, call: Call[T], repeated: bool) -> Any:
-        link = self.link(call.route)
+    def _lost(self, call: Call[T], patience: float | None, tried: Try | None) -> Tries:
+        tries = Tries(call, self._source, patience)
+        tries.lost(tried)
+        return tries
+
+    def _ask(self, link: Link, call: Call[T], tried: Try | None, *, repeated: bool) -> Any:
         limit = self._left()
         try:
             if not link.is_checked and call.script is not None and call.script.is_storing:
                 self._check(link, limit)
             try:
-                return link.request(call.command(repeated=repeated), timeout=limit)
+                return link.request(call.command(tried, repeated=repeated), timeout=limit)
             except ScriptMissing:
-                return link.request(call.command(repeated=repeated, text=True), timeout=limit)
+                return link.request(call.command(tried, repeated=repeated, text=True), timeout=limit)
         except BaseException as error:
             # A thread may be stopped between its question and the answer: then the answer must not be taken for that
             # to the next question.
@@ -125,6 +137,8 @@ class BlockingDriver:
                 link.close()
             if not isinstance(error, StoreError) or isinstance(error, ConnectionLost):
                 self._links().pop(link.endpoint, None)
+            if tried is not None:
+                link.numbers.refused(call.route, error)
             raise
 
     def _check(self, link: Link, limit: float | None) -> None:
@@ -153,7 +167,12 @@ class BlockingDriver:
         endpoint = self._source.locate(route)
         limit = self._left()
         connect_timeout = self._source.connect_timeout if limit is None else min(limit, self._source.connect_timeout)
-        return Link(endpoint, connect_timeout=connect_timeout, timeout=self._source.call_timeout)
+        return Link(
+            endpoint,
+            connect_timeout=connect_timeout,
+            timeout=self._source.call_timeout,
+            numbers=self._source.numbers(endpoint),
+        )
 
     def _left(self) -> float | None:
         """Seconds left for the plan under way in this thread; None: it has the usual time."""

@@ -76,11 +76,9 @@ class Client:
         """Wait on the running event loop until a job has ended."""
         return self._here().inbox.wait(queue, id, timeout, begin)
 
-    def ask(
-        self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int, begin: Begin
-    ) -> Coroutine[Any, Any, Record | None]:
+    def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int) -> Coroutine[Any, Any, Record | None]:
         """Send a plain request on the running event loop and wait for its record; None: nobody serves it."""
-        return self._here().inbox.ask(queue, asked, timeout, lease_ms, begin)
+        return self._here().inbox.ask(queue, asked, timeout, lease_ms)
 
     def stop_waiting(self, id: str, thread: int) -> None:
         """Let a thread go that waits for a job, as if its time were up."""

@@ -130,7 +130,7 @@ def put_events(queue: QueueKeys, to: Recipient, events: Sequence[Event]) -> Call
         place, tracked = one.place, one.tracked
         args += (one.id, place.priority, place.group, place.weight, place.tier, tracked.task, tracked.ttl_ms)
         args.append(one.body_for(to))
-    return Call(args, list, script, queue.of(script))
+    return Call(args, list, script, queue.of(script), numbered=True, timed=True)
 
 
 def deliver_events(keys_of: KeysOf, events: Iterable[Event]) -> Generator[Call[Any], Any, None]:

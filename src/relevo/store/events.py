@@ -54,12 +54,14 @@ def publish(
     script = bus.script("publish")
 
     def decode(reply: list[bytes]) -> Event:
-        at_ms, to = reply
-        return Event(id, topic, int(at_ms), body, recipients(to), place, tracked, log)
+        at_ms, *to = reply
+        if not to:  # an earlier try was carried out, and delivered
+            return Event(id, topic, int(at_ms), body, (), place, tracked)
+        return Event(id, topic, int(at_ms), body, recipients(to[0]), place, tracked, log)
 
     said, logged = terms(place, tracked, log), int(bool(log.queue))
     args: list[Argument] = [check_topic(topic), id, said, logged, ERRAND_MS, CLOSE_MS, body]
-    return Call(args, decode, script, bus.of(script))
+    return Call(args, decode, script, bus.of(script), numbered=True, timed=True)
 
 
 def deliver_event(bus: QueueKeys, keys_of: KeysOf, event: Event) -> Generator[Call[Any], Any, None]:

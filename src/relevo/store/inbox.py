@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from relevo.errors import RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
+from relevo.errors import OutcomeUnknown, RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
 from relevo.model.job import Record, State, read_record
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
@@ -40,6 +40,10 @@ Begin: TypeAlias = Callable[[QueueKeys, str, bytes], Plan[Record | bool | None]]
 #: A connection that carries no message for so long is asked whether it still lives.
 PING_EVERY = 5.0
 ID_LENGTH = 20
+#: What `ask` says of a request that was carried out and of which nothing is left.
+GONE = 2
+#: Seconds for an answer that is on its way on another connection.
+LAST_WORD = 1.0
 #: Requests that leave together, at the most.
 TOGETHER = 100
 #: Ends that no one waits for: who stopped waiting has the job cancelled, or its worker found as well that time was up.
@@ -92,11 +96,10 @@ class AsyncInbox:
             if not awaited.futures:
                 del self._waiting[id]
 
-    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int, begin: Begin) -> Record | None:
+    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int) -> Record | None:
         """Send a plain request and wait for its record; None: nobody serves it.
 
-        One call per queue is under way; what is asked meanwhile leaves together with the next. `begin` sends it alone,
-        should the connection break.
+        One call per queue is under way; what is asked meanwhile leaves together with the next.
         """
         if self._wire is None or self._wire.closed is not None:
             await self._open_within(timeout, asked.id)
@@ -107,7 +110,7 @@ class AsyncInbox:
         crowd = self._crowds.get(queue)
         if crowd is None:
             crowd = self._crowds[queue] = _Crowd()
-        row = _Asking(asked, future, awaited, begin)
+        row = _Asking(asked, future, awaited, self._loop.time() + timeout)
         try:
             crowd.rows.append(row)
             if not crowd.is_busy:
@@ -134,58 +137,60 @@ class AsyncInbox:
             crowd.is_busy = False
 
     async def _send(self, queue: QueueKeys, rows: list[_Asking], lease_ms: int) -> None:
-        rows = [row for row in rows if not row.future.done()]
         openings = self._openings
-        if not rows:
-            return
-        try:
-            call = ask(queue, self._channel, [row.asked for row in rows], lease_ms)
-            codes: list[int] = await self._driver.perform(call, patience=0)
-        except ServerUnavailable:
-            await asyncio.gather(*(self._send_alone(queue, row) for row in rows))
-            return
-        except StoreError as error:
-            for row in rows:
-                row.fail(error)
+        before, give_up = "", None
+        while rows := [row for row in rows if not row.future.done()]:
+            # Not beyond the time of the first to give up: a request that no one waits for is not sent again.
+            left = min(row.until for row in rows) - self._loop.time()
+            try:
+                call = ask(queue, self._channel, [row.asked for row in rows], lease_ms, before)
+                codes = await self._driver.perform(call, patience=min(max(0.0, left), self._driver.call_timeout))
+                break
+            except ServerUnavailable as error:
+                before = error.tries if isinstance(error, OutcomeUnknown) else before
+                give_up = give_up or self._loop.time() + self._driver.call_timeout
+                if self._loop.time() < give_up:
+                    await asyncio.sleep(random.uniform(0.02, 0.1))
+                    continue
+                for row in rows:
+                    row.fail(error)
+            except StoreError as error:
+                for row in rows:
+                    row.fail(error)
+        else:
             return
         for row, code in zip(rows, codes, strict=True):
             row.awaited.has_begun = True
             if not code and not row.future.done():
                 row.future.set_result(None)
-        if openings != self._openings:
-            for row in rows:
-                try:
-                    await self._has_begun(row.asked.id, row.awaited, openings)
-                except StoreError as error:
-                    row.fail(error)
-
-    async def _send_alone(self, queue: QueueKeys, row: _Asking) -> None:
-        """After a broken connection: first look whether it is there."""
-        id, begin, future = row.asked.id, row.begin, row.future
-        openings = self._openings
         try:
-            if not future.done():
-                found = await self._driver.perform(attach(queue, id, self._channel))
-                if found is None and not future.done():
-                    found = await self._driver.perform(begin(queue, id, self._channel))
-                self._settle(id, found)
-                await self._has_begun(id, row.awaited, openings)
-        except RelevoError as error:
-            row.fail(error)
+            for row, code in zip(rows, codes, strict=True):
+                if code == GONE:
+                    await self._settle_gone(row.asked.id, row.future)
+                elif openings != self._openings:
+                    await self._has_begun(row.asked.id, row.awaited, openings)
+        except StoreError as error:
+            for row in rows:
+                row.fail(error)
 
     async def _begin(
         self, queue: QueueKeys, id: str, begin: Begin, future: asyncio.Future[Record], timeout: float | None
     ) -> None:
         try:
-            self._settle(id, await self._driver.perform(begin(queue, id, self._channel), within=timeout))
+            found = await self._driver.perform(begin(queue, id, self._channel), within=timeout)
         except ServerUnavailable:
-            # The acknowledgement was lost, or the server has not even heard of it. The answer may be here already.
-            if future.done():
+            if future.done():  # the answer is here, only its acknowledgement is not
                 return
-            found = await self._driver.perform(attach(queue, id, self._channel), within=timeout)
-            if found is None and not future.done():
-                found = await self._driver.perform(begin(queue, id, self._channel), within=timeout)
+            raise
+        if found is None and begin is not attach:
+            await self._settle_gone(id, future)
+        else:
             self._settle(id, found)
+
+    async def _settle_gone(self, id: str, future: asyncio.Future[Any]) -> None:
+        """It was stored by an earlier try and has ended: the message that says so comes now, or never."""
+        await asyncio.wait([future], timeout=LAST_WORD)
+        self._settle(id, None)
 
     async def _has_begun(self, id: str, awaited: _Awaited, openings: int, timeout: float | None = None) -> None:
         """Our name stands with the job. If the connection was opened since `openings`, what was told before that went
@@ -305,7 +310,8 @@ class _Asking(NamedTuple):
     asked: Asked
     future: asyncio.Future[Any]
     awaited: _Awaited
-    begin: Begin
+    #: When its caller gives up, by the loop's clock.
+    until: float
 
     def fail(self, error: RelevoError) -> None:
         if not self.future.done():
@@ -382,17 +388,15 @@ class BlockingInbox:
         return slot.record
 
     def _begin(self, queue: QueueKeys, id: str, begin: Begin, slot: _Slot, deadline: float | None) -> None:
-        perform = self._driver.perform
         try:
-            self._settle(id, perform(begin(queue, id, self._channel), within=_left(deadline)))
+            found = self._driver.perform(begin(queue, id, self._channel), within=_left(deadline))
         except ServerUnavailable:
-            # The acknowledgement was lost, or the server has not even heard of it. The answer may be here already.
-            if slot.event.is_set():
+            if slot.event.is_set():  # the answer is here, only its acknowledgement is not
                 return
-            found = perform(attach(queue, id, self._channel), within=_left(deadline))
-            if found is None and not slot.event.is_set():
-                found = perform(begin(queue, id, self._channel), within=_left(deadline))
-            self._settle(id, found)
+            raise
+        if found is None and begin is not attach:  # it has ended: the message that says so comes now, or never
+            slot.event.wait(LAST_WORD)
+        self._settle(id, found)
 
     def stop_waiting(self, id: str, thread: int) -> None:
         """Let a thread go that waits for a job, as if its time were up."""

@@ -83,6 +83,7 @@ QUEUE_KEYS = {
     "notes": "as long as the record",
     "unique": "the time the name is held",
     "bell": "a minute",
+    "sent": "ten times the caller's call_timeout",
     "runs": "a month, renewed by each tick; removed with its schedule",
     "aside": "a week",
     "faults": "a week after the last one",

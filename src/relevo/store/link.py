@@ -15,6 +15,7 @@ from typing import Any
 import hiredis
 
 from relevo.store.endpoint import Endpoint
+from relevo.store.numbers import Numbers
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
@@ -22,10 +23,11 @@ from relevo.store.replies import ConnectionLost, refusal
 class Link:
     """A connection for one thread."""
 
-    def __init__(self, endpoint: Endpoint, *, connect_timeout: float, timeout: float) -> None:
+    def __init__(self, endpoint: Endpoint, *, connect_timeout: float, timeout: float, numbers: Numbers) -> None:
         self.endpoint = endpoint
         #: Whether the server was found fit to keep jobs (server_check.py).
         self.is_checked = False
+        self.numbers = numbers
         self._timeout = timeout
         self._waits = -1.0
         self._reader = hiredis.Reader(notEnoughData=Ellipsis)

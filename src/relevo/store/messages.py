@@ -69,11 +69,12 @@ def send(
     tracked: Tracked = NO_TASK,
     is_claimed: bool = False,
 ) -> Call[tuple[str, str]]:
-    """Store a message whose body lacks its closing brace: 'stored', 'nobody', or 'taken' and whose name it is."""
+    """Store a message whose body lacks its closing brace: 'stored', 'nobody', 'gone' (it was stored and has ended), or
+    'taken' and whose name it is.
+    """
     script = queue.script("send")
     return Call(
         [
-            0,
             lease_ms,
             KEEP_MS,
             id,
@@ -96,9 +97,8 @@ def send(
         lambda reply: (reply[0].decode(), reply[1].decode()),
         script,
         queue.of(script),
-        # Who waits for it looks whether it is there before sending it again: it may have been answered by then.
-        repeatable=not waiter or waiter[:1] == ">",
-        again=0,
+        numbered=True,
+        is_named=bool(name.name),
     )
 
 
@@ -114,15 +114,14 @@ class Asked(Struct, frozen=True, gc=False):
     body: bytes
 
 
-def ask(queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], lease_ms: int) -> Call[list[int]]:
-    """Store plain requests of one process: for each 1, or 0 if nobody serves it."""
+def ask(queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], lease_ms: int, before: str = "") -> Call[list[int]]:
+    """Store plain requests of one process: for each 1, 0 if nobody serves it, 2 if it was carried out and has ended."""
     script = queue.script("ask")
     args: list[Argument] = [lease_ms, KEEP_MS, inbox]
     for one in requests:
         place = one.place
         args += (one.id, one.action, place.priority, place.group, place.weight, place.tier, one.timeout_ms, one.body)
-    # Who waits for it looks whether it is there before sending it again: it may have been answered by then.
-    return Call(args, list, script, queue.of(script), repeatable=False)
+    return Call(args, list, script, queue.of(script), numbered=True, before=before)
 
 
 def lay_beside(queue: QueueKeys, id: str, data: bytes) -> Generator[Call[Any], Any, None]:
@@ -154,7 +153,6 @@ def promise(
     script = queue.script("promise")
     return Call(
         [
-            0,
             KEEP_MS,
             id,
             label(name),
@@ -173,7 +171,7 @@ def promise(
         int,
         script,
         queue.of(script),
-        again=0,
+        numbered=True,
     )
 
 
@@ -185,4 +183,4 @@ def interim_body(queue: QueueKeys, callback: str) -> Call[bytes | None]:
 def report(queue: QueueKeys, callback: str, id: str, body: bytes) -> Call[bool]:
     """Queue a report for a callback that still waits: whether it does."""
     script = queue.script("interim")
-    return Call([KEEP_MS, callback, id, body], bool, script, queue.of(script))
+    return Call([KEEP_MS, callback, id, body], bool, script, queue.of(script), numbered=True, timed=True)

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from relevo.store.numbers import Try
 from relevo.store.scripts import Script, plain_command
 
 T = TypeVar("T")
@@ -34,8 +35,19 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
     repeatable: bool = True
     #: Index in `args` of a flag that is set to 1 when the call is repeated.
     again: int | None = None
+    #: Its connection numbers it, so that it is carried out once however often it is sent: see numbers.py.
+    numbered: bool = False
+    #: A numbered call that counts only while its caller waits, although others of its session counted before it. For
+    #: calls that somebody else may make meanwhile, and that are rare enough to read the clock each time.
+    timed: bool = False
+    #: Earlier tries of a numbered call, as a call before this one left them.
+    before: str = ""
+    #: Whether the user may make the same request again when the outcome of this one is unknown.
+    is_named: bool = False
 
-    def command(self, *, repeated: bool = False, text: bool = False) -> tuple[Argument, ...]:
+    def command(
+        self, numbered: Try | None = None, *, repeated: bool = False, text: bool = False
+    ) -> tuple[Argument, ...]:
         """The command as it goes over the wire; `text` sends the whole script instead of its digest."""
         args = self.args
         if repeated and self.again is not None:
@@ -43,7 +55,12 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
         if self.script is None:
             return tuple(args)
         verb, code = (b"EVAL", self.script.text) if text else (b"EVALSHA", self.script.sha)
-        return (verb, code, len(self.keys), *self.keys, *args)
+        return (verb, code, len(self.keys), *self.keys, *(numbered or ()), *args)
+
+    @property
+    def numbering(self) -> tuple[bytes | None, str, bool]:
+        """What `Numbers.next` needs to number its first try."""
+        return self.route, self.before, self.timed
 
     def guarded(self) -> Call[T]:
         """The same plain command by a script, which sets a key of another type aside (include/guard.lua)."""

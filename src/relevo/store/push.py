@@ -60,10 +60,10 @@ def chunks(sizes: Iterable[int]) -> Iterator[slice]:
 def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: int, lease_ms: int) -> Call[int]:
     """Store jobs given as (id, body), at most CHUNK: how many were new."""
     script = queue.script("push")
-    args: list[Argument] = [0, lease_ms, KEEP_MS, priority]
+    args: list[Argument] = [lease_ms, KEEP_MS, priority]
     for job in jobs:
         args += job
-    return Call(args, int, script, queue.of(script), again=0)
+    return Call(args, int, script, queue.of(script), numbered=True)
 
 
 def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call[list[str]]:
@@ -72,11 +72,12 @@ def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call
     `label` is the queue as edges name it, needed where a job is gated.
     """
     script = queue.script("push_rich")
-    args: list[Argument] = [0, KEEP_MS, label, GATE_MS, FLOWS_MS]
+    args: list[Argument] = [KEEP_MS, label, GATE_MS, FLOWS_MS]
     for job in jobs:
         args += (job.id, job.priority, job.body, job.when, job.group, job.weight, job.name, job.scope)
         args += (job.needs, job.edges)
-    return Call(args, _texts, script, queue.of(script), again=0)
+    is_named = all(job.name and job.scope.isdigit() for job in jobs)
+    return Call(args, _texts, script, queue.of(script), numbered=True, is_named=is_named)
 
 
 def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: str = "") -> Steps[list[str]]:
@@ -99,7 +100,7 @@ def _push_part(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: s
         return push_rich(queue, jobs, label)
     ids = [job.id for job in jobs]
     plain = push_plain(queue, [(job.id, job.body) for job in jobs], jobs[0].priority, lease_ms)
-    return Call(plain.args, lambda _: ids, plain.script, plain.keys, again=plain.again)
+    return Call(plain.args, lambda _: ids, plain.script, plain.keys, numbered=True)
 
 
 def _texts(reply: list[bytes]) -> list[str]:

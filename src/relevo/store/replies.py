@@ -27,6 +27,14 @@ class WrongType(ServerRefused):
     """A key holds a type that relevo never wrote there."""
 
 
+class Late(StoreError):
+    """A call came after the time in which its caller waits, or was numbered wrongly; `now_ms`: the server's time."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.now_ms = int(message.partition(" ")[2])
+
+
 class NotNow(ServerUnavailable):
     """The server is starting, failing over, or moving slots: the same call will work soon."""
 
@@ -45,6 +53,8 @@ def refusal(message: str) -> StoreError:
     code = message.partition(" ")[0]
     if code == "NOSCRIPT":
         return ScriptMissing(message)
+    if code == "LATE":
+        return Late(message)
     if code == "MOVED":
         return WrongNode(message)
     if code in _SOON:

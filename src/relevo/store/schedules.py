@@ -199,8 +199,7 @@ def fire(
     def decode(reply: list[bytes]) -> list[str] | None:
         return [id.decode() for id in reply[1:]] if reply[0] == b"fired" else None
 
-    # Repeated after a lost reply, a tick that is waited for no longer is not fired; one that was asked for would be.
-    return Call(args, decode, script, queue.of(script), repeatable=due_ms is not None)
+    return Call(args, decode, script, queue.of(script), numbered=True, timed=True)
 
 
 def postpone(queue: QueueKeys, name: str, at_ms: int) -> Call[Any]:

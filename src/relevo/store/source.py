@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from relevo.errors import OutcomeUnknown, ServerUnavailable, StoreError
 from relevo.store import embedded
 from relevo.store.endpoint import Endpoint, Location, read_url
+from relevo.store.numbers import DOUBLINGS, REPEATED, Numbers, ServerClock, Try
 from relevo.store.plan import Call
-from relevo.store.replies import ConnectionLost, NotNow, WrongNode
+from relevo.store.replies import ConnectionLost, Late
 from relevo.store.server_check import ServerCheck
 from relevo.store.topology import Topology
 
@@ -35,6 +38,7 @@ class Source:
         self.call_timeout = call_timeout
         self._location: Location | None = None if url is None else read_url(url)
         self._topology: Topology | None = None
+        self._clocks: dict[Endpoint, ServerClock] = {}
 
     @property
     def is_embedded(self) -> bool:
@@ -57,6 +61,11 @@ class Source:
             self._topology = Topology(location, timeout=self.connect_timeout)
         return self._topology.locate(route)
 
+    def numbers(self, endpoint: Endpoint) -> Numbers:
+        """What numbers the calls of a new connection."""
+        clock = self._clocks.setdefault(endpoint, ServerClock())
+        return Numbers(clock, self.call_timeout)
+
     def forget(self) -> None:
         """The server did not answer: it may have moved, or, if it is the embedded one, have stopped when idle."""
         if self._topology is not None:
@@ -72,20 +81,55 @@ class Tries:
         self._call = call
         self._source = source
         self._pauses = pauses(source.call_timeout if patience is None else patience)
-        #: the server may have carried the call out already
+        self._late = 0
+        #: Until when the server knows the tries that were lost.
+        self._known_until = time.monotonic() + REPEATED * source.call_timeout if call.before else math.inf
+        #: The server may have carried the call out already.
         self.repeated = False
+        #: Tries of a numbered call whose replies were lost.
+        self.before = call.before
 
-    def pause_after(self, error: ConnectionLost | NotNow | WrongNode) -> float:
+    def number(self, numbers: Numbers) -> Try:
+        """Number the next try."""
+        return numbers.next(self._call.route, self.before, self._call.timed, self._late)
+
+    def pause_after(self, error: StoreError, tried: Try | None) -> float:
         """Seconds to wait before the next try; raises the error when there is none."""
-        if isinstance(error, ConnectionLost):
-            if error.sent and not self._call.repeatable:
+        if isinstance(error, Late):
+            if tried is None:
                 raise error
-            self.repeated = self.repeated or error.sent
+            self._late += 1
+            if self._late > DOUBLINGS:
+                raise self._end(ServerUnavailable(f"every call reaches the server too late: {error}")) from error
+            return 0.0
+        if isinstance(error, ConnectionLost) and error.sent:
+            if not self._call.repeatable:
+                raise error
+            self.lost(tried)
         self._source.forget()
         pause = next(self._pauses, None)
-        if pause is None:
-            raise error
+        if pause is None or time.monotonic() + pause > self._known_until:
+            raise self._end(error) from error
         return pause
+
+    def lost(self, tried: Try | None) -> None:
+        """The reply to a try did not come."""
+        self.repeated = True
+        if tried is not None:
+            if not self.before:
+                self._known_until = time.monotonic() + REPEATED * self._source.call_timeout
+            self.before = f"{self.before} {tried.name}".lstrip()
+
+    def _end(self, error: StoreError) -> StoreError:
+        return outcome_unknown(error, self._call, self.before) if self.before else error
+
+
+def outcome_unknown(error: StoreError, call: Call[Any], before: str) -> OutcomeUnknown:
+    """The error of a numbered call that may have been carried out."""
+    advice = "it has a name, so it can be repeated" if call.is_named else "repeating it may run it twice"
+    return OutcomeUnknown(
+        f"the server may have carried this out: {error}; {advice}", is_safe=call.is_named, tries=before
+    )
 
 
 def pauses(patience: float) -> Iterator[float]:

@@ -16,6 +16,7 @@ import hiredis
 
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import keep_alive
+from relevo.store.numbers import Numbers
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
@@ -26,8 +27,9 @@ DOUBT_AFTER = 0.5
 class Wire(asyncio.Protocol):
     """A connection. Made by `open_wire`."""
 
-    def __init__(self, endpoint: Endpoint, *, timeout: float) -> None:
+    def __init__(self, endpoint: Endpoint, *, timeout: float, numbers: Numbers) -> None:
         self.endpoint = endpoint
+        self.numbers = numbers
         self.closed: ConnectionLost | None = None
         #: Whether the server was found fit to keep jobs (server_check.py).
         self.is_checked = False
@@ -169,12 +171,12 @@ class Wire(asyncio.Protocol):
         self._lost(f"no answer for {self._timeout:g} s")
 
 
-async def open_wire(endpoint: Endpoint, *, connect_timeout: float, timeout: float) -> Wire:
+async def open_wire(endpoint: Endpoint, *, connect_timeout: float, timeout: float, numbers: Numbers) -> Wire:
     """Connect and greet."""
     loop = asyncio.get_running_loop()
 
     def protocol() -> Wire:
-        return Wire(endpoint, timeout=timeout)
+        return Wire(endpoint, timeout=timeout, numbers=numbers)
 
     try:
         async with asyncio.timeout(connect_timeout):

@@ -3,12 +3,18 @@ send.lua. A single one is handed to an idle worker if nothing is queued before i
 KEYS  jobs ready running claims clock waiters stats idle bell limits parking
       instances  zset  who serves the queue, until when it is believed alive
       offers     hash  action -> until when somebody serves it
-ARGV  lease_ms   int   lease of a job handed over directly
+      ended      -     prefix of records of finished jobs
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
+      lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
       inbox      name  channel of the process that asks
                        then per request: id, action ('': it waits for whoever comes), priority, group, weight, tier, ms until its
                        deadline, body without its closing brace
-GIVES per request 1, or 0 if nobody serves the action ]]
+GIVES per request 1; 0 if nobody serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
+-- @include arrive
 -- @include now
 -- @include wake
 -- @include place
@@ -24,14 +30,23 @@ local function is_served(action)
   end
   return served[action]
 end
+if was_done then
+  local left = {}
+  for i = 6, #ARGV, 8 do
+    local was_refused = said_then and string.find(said_then, ARGV[i], 1, true)
+    local lives = redis.call('HEXISTS', jobs, ARGV[i]) == 1 or redis.call('EXISTS', ended .. ':' .. ARGV[i]) == 1
+    left[#left + 1] = was_refused and 0 or lives and 1 or 2
+  end
+  return left
+end
 local said, bodies, noted, entries, stored = {}, {}, {}, {}, 0
-local is_alone = #ARGV == 11
-local worker = is_alone and is_served(ARGV[5]) and wake()
+local is_alone = #ARGV == 13
+local worker = is_alone and is_served(ARGV[7]) and wake()
 if worker and redis.call('EXISTS', ready, limits, parking) > 0 then
   -- @include bound
-  if redis.call('EXISTS', ready) == 1 or is_bound(ARGV[11] .. '}') then is_alone = false end
+  if redis.call('EXISTS', ready) == 1 or is_bound(ARGV[13] .. '}') then is_alone = false end
 end
-for i = 4, #ARGV, 8 do
+for i = 6, #ARGV, 8 do
   local id, group, tier = ARGV[i], ARGV[i + 3], ARGV[i + 5]
   if is_served(ARGV[i + 1]) then
     stored = stored + 1
@@ -66,5 +81,12 @@ if #entries > 0 then
     ring(worker, '')
     worker = nil
   end
+end
+if stored < #said then
+  local refused = {}
+  for i, code in ipairs(said) do
+    if code == 0 then refused[#refused + 1] = ARGV[8 * i - 2] end
+  end
+  remember(table.concat(refused, ' '))
 end
 return said

@@ -6,12 +6,17 @@ KEYS  jobs ready scheduled running waiting claims story groups clock waiters sta
       carried    -     prefix of what jobs carry with them
       made       -     prefix of what was made on behalf of a task
       ended      -     prefix of records of finished jobs
-ARGV  since      int   since when it is subscribed; 0: whatever became of the subscription
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
+      since      int   since when it is subscribed; 0: whatever became of the subscription
       backlog    int   jobs that may wait here
       discard    word  old: the oldest gives way; new: what comes is not stored
       keep_ms    int   how long the counters live without traffic
                        then per event: id, priority, group, weight, tier, task, ms it is known, body
 GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was there, -1 there is no room ]]
+-- @include arrive
 -- @include now
 -- @include wake
 -- @include place
@@ -39,18 +44,22 @@ local function make_room()
   redis.call('UNLINK', carried .. ':' .. old)
   return true
 end
+local function nothing_new()
+  local codes = {}
+  for i = 7, #ARGV, 8 do codes[#codes + 1] = 0 end
+  return codes
+end
+if was_done then return nothing_new() end
 if since ~= '0' then
   local life = redis.call('HMGET', closed, 'shut', 'open')
   if tonumber(life[1] or 0) >= tonumber(since) then -- the subscription ended while the publisher stood still
-    local known_here = {}
-    for i = 5, #ARGV, 8 do known_here[#known_here + 1] = 0 end
-    return known_here
+    return nothing_new()
   end
   if tonumber(life[2] or 0) < tonumber(since) then redis.call('HSET', closed, 'open', since) end
   redis.call('PEXPIRE', closed, 86400000)
 end
 local said, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
-for i = 5, #ARGV, 8 do
+for i = 7, #ARGV, 8 do
   local id, priority, group, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local tier, task = ARGV[i + 4], ARGV[i + 5]
   local code

@@ -1,10 +1,16 @@
 --[[ Queue a report for a callback that still waits for the end: it comes before the reply, or not at all.
 KEYS  jobs ready scheduled running waiting claims carried groups clock idle bell stats instances paused limits parking made
-ARGV  keep_ms    int   how long the counters live without traffic
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
+      keep_ms    int   how long the counters live without traffic
       callback   id    the callback
       id         id    the job of the report
       body       json  of that job
 GIVES 1, or 0 if the callback has been settled (or the report is there already) ]]
+-- @include arrive
+if was_done then return 1 end
 -- @include now
 -- @include wake
 -- @include place

@@ -1,7 +1,10 @@
 --[[ Store a callback before its message is sent: a job that waits for the message's end, or for its own deadline. If the
 message is never sent, because its sender died, the deadline is what comes.
 KEYS  jobs waiting carried errands letters stats idle bell made unique ended
-ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
       keep_ms    int   how long the counters live without traffic
       id         id    the callback
       queue      text  this queue, as edges name it
@@ -14,12 +17,13 @@ ARGV  again      flag  1: the client lost the reply to this very call and repeat
       late       json  the job for its deadline; '': the same
       interim    json  the job for a report before the end, up to the report; '': nobody wants any
 GIVES 1 ]]
+-- @include arrive
 -- @include now
 -- @include wake
 -- @include tally
 -- @include post
 local bag = carried .. ':' .. id
-if again == '1' and redis.call('EXISTS', bag, ended .. ':' .. id, unique .. ':' .. id) > 0 then return 1 end
+if was_done or is_repeated and redis.call('EXISTS', bag, ended .. ':' .. id, unique .. ':' .. id) > 0 then return 1 end
 redis.call('HSET', jobs, id, body)
 redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', 'reply',
   'place', table.concat({ priority, '', weight, '', group }, '\n'))

@@ -14,7 +14,10 @@ KEYS  jobs       hash  bodies of living jobs
       limits     hash  of the queue, its tasks and its groups
       parking    zset  those of them in whose lines jobs stand
       ended      -     prefix of records of finished jobs
-ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
       lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
       priority   int   of all of them
@@ -35,9 +38,11 @@ local function known(id) -- only asked of repeated calls: ids are made by the cl
   return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
 end
 
-if #ARGV == 6 then
-  local id, body = ARGV[5], ARGV[6]
-  if again == '1' and known(id) then return 0 end
+-- @include arrive
+if was_done then return 0 end
+if #ARGV == 7 then
+  local id, body = ARGV[6], ARGV[7]
+  if is_repeated and known(id) then return 0 end
   redis.call('HSET', jobs, id, body)
   if redis.call('HINCRBY', stats, 'enqueued', 1) == 1 then redis.call('PEXPIRE', stats, keep_ms) end
   local waiting = redis.call('ZPOPMAX', idle)
@@ -48,12 +53,12 @@ if #ARGV == 6 then
   -- @include now
   -- @include wake
   local worker = is_believed(waiting[2]) and waiting[1] or wake()
-  local before = worker and redis.call('EXISTS', ready, limits, parking)
-  if before and before > 0 and redis.call('EXISTS', ready) == 0 then
+  local ahead = worker and redis.call('EXISTS', ready, limits, parking)
+  if ahead and ahead > 0 and redis.call('EXISTS', ready) == 0 then
     -- @include bound
-    if not is_bound(body) then before = 0 end
+    if not is_bound(body) then ahead = 0 end
   end
-  if before == 0 then
+  if ahead == 0 then
     redis.call('ZADD', running, now + lease_ms, id)
     redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. now)
     ring(worker, 'j' .. id .. body)
@@ -66,10 +71,10 @@ end
 
 -- @include now
 -- @include wake
-local jobs_given, from, to = ARGV, 5, #ARGV
-if again == '1' then
+local jobs_given, from, to = ARGV, 6, #ARGV
+if is_repeated then
   jobs_given, from, to = {}, 1, 0
-  for i = 5, #ARGV, 2 do
+  for i = 6, #ARGV, 2 do
     if not known(ARGV[i]) then
       jobs_given[to + 1], jobs_given[to + 2] = ARGV[i], ARGV[i + 1]
       to = to + 2

@@ -19,7 +19,10 @@ KEYS  jobs       hash  bodies of living jobs
       stats      hash  counters
       idle       zset  workers that wait, until when they are believed alive
       bell       -     prefix of the workers' bells
-ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
       keep_ms    int   how long the counters live without traffic
       queue      text  the queue, as edges name it
       gate_ms    int   gated jobs are cancelled after so long if nobody opens the gate
@@ -28,6 +31,15 @@ ARGV  again      flag  1: the client lost the reply to this very call and repeat
                        needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in `group`),
                        members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
+-- @include arrive
+if was_done then
+  local as_then = {}
+  for owner in string.gmatch(said_then or '', '%S+') do as_then[#as_then + 1] = owner end
+  if #as_then == 0 then
+    for i = 7, #ARGV, 10 do as_then[#as_then + 1] = ARGV[i] end
+  end
+  return as_then
+end
 -- @include now
 -- @include wake
 -- @include place
@@ -35,7 +47,7 @@ GIVES per job the id that has the name (its own: stored) ]]
 -- @include post
 
 local function taken(id) -- only asked of repeated calls: ids are made by the client and never used twice
-  return again == '1' and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id, carried .. ':' .. id) > 0)
+  return is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id, carried .. ':' .. id) > 0)
 end
 local function wake_for(n)
   for _ = 1, math.min(n, 64) do
@@ -45,10 +57,10 @@ local function wake_for(n)
   end
 end
 
-local owners, stored, is_founded = {}, 0, false
+local owners, stored, is_founded, is_taken = {}, 0, false, false
 local bodies, entries, timed, new, gated = {}, {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
-for i = 6, #ARGV, 10 do
+for i = 7, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local needs, edges = ARGV[i + 8], ARGV[i + 9]
@@ -68,6 +80,7 @@ for i = 6, #ARGV, 10 do
     end
   end
   owners[#owners + 1] = owner or id
+  is_taken = is_taken or (owner and owner ~= id)
   if not owner then
     local kind, parents, keep, takes = string.match(needs, '^(%a) (%d+) (%d+) ?(.*)$')
     local is_flow = kind == 'f' or kind == 'F'
@@ -108,6 +121,7 @@ for i = 6, #ARGV, 10 do
     end
   end
 end
+if is_taken then remember(table.concat(owners, ' ')) end
 if #gated > 0 then -- should the caller die before it has put everything in place
   post(string.sub(gated[1], 4, 23) .. '.gate', 'cancelled 0 gate\n' .. table.concat(gated, ' ') .. '\n', now + gate_ms)
 end

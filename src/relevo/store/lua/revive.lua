@@ -8,7 +8,7 @@ ARGV  id         id    the job
       body       json  its body, as its record keeps it
       name       text  the name it had, or '': it takes it again if nobody else has
       keep_ms    int   how long the counters live without traffic
-      ended_ms   int   when it ended, as its record says
+      ended_ms   int   when it ended, as its record said: a request that comes late finds another time; 0: whenever
       died_ms    int   of a dead letter that was met in the list: its place there; '': wherever it is now
       again      flag  1: the client lost the reply to this very call and repeats it
 GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more, or died again since it
@@ -35,9 +35,11 @@ if died_ms ~= '' and tonumber(redis.call('ZSCORE', dead, id) or 0) ~= tonumber(d
 local bag = carried .. ':' .. id
 local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
 if known[1] and tonumber(known[3]) > 0 and redis.call('EXISTS', ended .. ':' .. id) == 1 then return { -1, 0 } end
-local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)
-local record = found > 0 and redis.call('GET', ended .. ':' .. id) -- a result is not ours to remove
+local record = redis.call('GET', ended .. ':' .. id)
 if not record then return { 0, 0 } end
+if ended_ms ~= '0' and (string.match(record, '"ended_ms":(%d+)') or '0') ~= ended_ms then return { 0, 0 } end
+local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)
+if found == 0 then return { 0, 0 } end -- a result is not ours to remove
 leave_alike(id, record)
 local number = bring_back(id, record, body, name)
 redis.call('PERSIST', bag)

@@ -8,7 +8,10 @@ KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell l
       made       -     prefix of what was made on behalf of a task
       carried    -     prefix of what jobs carry with them
       ended      -     prefix of records of finished jobs
-ARGV  again      flag  1: the client lost the reply to this very call and repeats it
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
       lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
       id         id    the message
@@ -23,7 +26,9 @@ ARGV  again      flag  1: the client lost the reply to this very call and repeat
       task task_ms     made on its behalf, known for so long; '': none
       claimed    flag  1: its data stands in its bag
       body       json  without its closing brace, which the deadline may come before
-GIVES 'stored', 'nobody' serves it, or 'taken' and the id that has the name ]]
+GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'gone': an earlier try was carried out and
+      nothing is left of the message ]]
+-- @include arrive
 -- @include now
 -- @include wake
 -- @include place
@@ -32,16 +37,24 @@ GIVES 'stored', 'nobody' serves it, or 'taken' and the id that has the name ]]
 local function known(id)
   return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
 end
-if again == '1' and known(id) then return { 'stored', '' } end
+if said_then then return { string.match(said_then, '^(%S+) ?(.*)$') } end
+if is_repeated and known(id) then return { 'stored', '' } end
+if was_done then return { 'gone', '' } end
 local owner = name ~= '' and redis.call('GET', unique .. ':' .. name)
 if owner and owner ~= id then
   -- A failure of which nobody heard is kept for a moment, but it is no answer.
   local lives = redis.call('HEXISTS', jobs, owner) == 1
-  if anew == '0' or lives or redis.call('GETRANGE', ended .. ':' .. owner, 0, 14) == '{"state":"done"' then return { 'taken', owner } end
+  if anew == '0' or lives or redis.call('GETRANGE', ended .. ':' .. owner, 0, 14) == '{"state":"done"' then
+    remember('taken ' .. owner)
+    return { 'taken', owner }
+  end
 end
 if action ~= '' then
   local offered = redis.call('ZCOUNT', instances, now, '+inf') > 0 and redis.call('HGET', offers, action)
-  if not offered or tonumber(string.match(offered, '^%d+') or 0) < now then return { 'nobody', '' } end
+  if not offered or tonumber(string.match(offered, '^%d+') or 0) < now then
+    remember('nobody')
+    return { 'nobody', '' }
+  end
 end
 if name ~= '' then redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms) end
 if tonumber(timeout_ms) > 0 then -- from when it is due
@@ -58,12 +71,12 @@ end
 tally('enqueued', 1)
 if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
 local worker = wake()
-local before = worker and when == '' and redis.call('EXISTS', ready, limits, parking)
-if before and before > 0 and redis.call('EXISTS', ready) == 0 then
+local ahead = worker and when == '' and redis.call('EXISTS', ready, limits, parking)
+if ahead and ahead > 0 and redis.call('EXISTS', ready) == 0 then
   -- @include bound
-  if not is_bound(body) then before = 0 end
+  if not is_bound(body) then ahead = 0 end
 end
-if before == 0 then
+if ahead == 0 then
   redis.call('ZADD', running, now + lease_ms, id)
   redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. string.format('%d', now))
   ring(worker, 'j' .. id .. body)

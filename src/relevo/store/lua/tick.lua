@@ -1,6 +1,10 @@
 --[[ Fire ticks of a schedule, each once however many workers try: only who names the tick that is waited for may.
 KEYS  schedules ticks errands runs jobs ready scheduled waiting carried waiters groups clock idle bell stats pauses
-ARGV  name       text  the schedule
+      sent       -     prefix of counters of calls
+ARGV  session    name  of the connection and this queue, see include/arrive.lua
+      number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
+                       its session is known, and its earlier tries
+      name       text  the schedule
       due        int   the tick it waits for; '': run it now, whatever it waits for
       next       int   the tick it waits for from now on
       overlap    word  skip, queue or allow: while the last job of this schedule lives
@@ -12,6 +16,12 @@ ARGV  name       text  the schedule
       runs_max   int   entries kept in the history
                        then per tick: when it was due, id, priority, body, when, group, weight
 GIVES 'gone', 'other' (somebody else fired it, or it is paused), or 'fired' and the ids that were queued ]]
+-- @include arrive
+if was_done and due == '' then
+  local fired = { 'fired' }
+  for i = 13, #ARGV, 7 do fired[#fired + 1] = ARGV[i + 1] end
+  return fired
+end
 -- @include now
 -- @include wake
 -- @include place
@@ -44,7 +54,7 @@ if tonumber(dropped) > 0 then
 end
 local last = redis.call('HGET', ticks, 'job:' .. name) or ''
 local queued = {}
-for i = 11, #ARGV, 7 do
+for i = 13, #ARGV, 7 do
   local tick, id, priority, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local when, group, weight = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
   local lives = overlap ~= 'allow' and redis.call('HEXISTS', jobs, last) == 1
