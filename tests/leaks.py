@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,11 @@ def leaks(server: Server, app: str) -> list[str]:
 def remove(server: Server, app: str) -> None:
     """Delete all keys of an app, so that one test's ten thousand jobs do not slow the next test's look."""
     of_prefix.remove(_client(server.url).run, f"*{app}*")
+
+
+def lasting(keys: Iterable[str]) -> list[str]:
+    """Keys without the counters of calls, which every connection leaves for ten `call_timeout`s."""
+    return [key for key in keys if "}:sent:" not in key]
 
 
 @cache

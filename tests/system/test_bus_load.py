@@ -16,6 +16,7 @@ from relevo.model.message import Reply
 from relevo.store.subscriptions import Subscription, subscriptions
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
+from tests.leaks import lasting
 from tests.servers import Server
 from tests.working import working
 
@@ -112,7 +113,7 @@ class Load:
 
 
 def keys_of(server: Server, app: Relevo) -> set[str]:
-    return {key.decode() for key in server.command("KEYS", f"*{app.settings.prefix}*")}
+    return set(lasting(key.decode() for key in server.command("KEYS", f"*{app.settings.prefix}*")))
 
 
 @pytest.mark.slow

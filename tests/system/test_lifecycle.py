@@ -27,6 +27,7 @@ from relevo.store.subscriptions import Subscription, subscribe, subscriptions
 from relevo.store.tasks import Left
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
+from tests.leaks import lasting
 from tests.servers import Server
 from tests.system.timed import HOUR, Times
 from tests.working import drain, working
@@ -44,7 +45,7 @@ def times(server: Server, bus_factory: AppFactory) -> Times:
 def keys(app: Relevo, part: str = "") -> list[str]:
     """Keys of the bus whose names hold this."""
     found: list[bytes] = app.run(Call(["KEYS", f"*{app.settings.prefix}*"]))
-    return sorted(key.decode() for key in found if part in key.decode())
+    return sorted(key for key in lasting(key.decode() for key in found) if part in key)
 
 
 async def akeys(app: Relevo, part: str = "") -> list[str]:

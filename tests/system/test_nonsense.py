@@ -135,7 +135,7 @@ ARGUMENTS = [
 HANDLES = [
     Case("d.app.job(5)", UnknownJob, "5 is not the id of a job"),
     Case("d.app.job('*' * 20)", UnknownJob, "20 letters and digits"),
-    Case("d.app.job(id)", UnknownJob, "on any of 1 queues"),
+    Case("d.app.job(id)", UnknownJob, r"on any of \d+ queues"),
     Case("d.app.job(id, queue='mail')", UnknownJob, "on mail"),
     Case("d.app.job(id, queue=5)", OptionError, "queue: .* found 5"),
     Case("d.job.result('soon')", OptionError, "timeout: not a duration: 'soon'"),

@@ -468,12 +468,12 @@ class Lane:
             else:
                 told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
                 self.settled.kept.append(held.id)
-                if run.result_ttl > 0:  # the target stands in the body
-                    record = self._done_head("", held.since_ms) + told + b',"body":' + kept_body(held) + b"}"
-                    self.settled.records += (max(1, round(run.result_ttl * 1000)), record)
+                record = self._done_head(envelope.target, held.since_ms) + told
+                if run.result_ttl > 0:
+                    kept_ms, record = max(1, round(run.result_ttl * 1000)), record + b',"body":' + kept_body(held)
                 else:
-                    record = self._done_head(envelope.target, held.since_ms) + told + b"}"
-                    self.settled.records += (self._spared_ms(envelope), record)
+                    kept_ms = self._spared_ms(envelope)
+                self.settled.records += (kept_ms, record + b"}")
             if envelope.headers is not None:
                 self._note_message(held, envelope.headers, _FINISH, self.now_ms())
             self._kick.set()

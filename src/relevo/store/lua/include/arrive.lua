@@ -3,19 +3,20 @@
 local was_done, said_then = false, false -- an earlier try of this call was carried out; what it said, if it was not as asked
 local is_repeated = false
 local function remember(said) -- for those that repeat this call
-  local key = sent .. ':' .. session
-  redis.call('SET', key .. ':' .. string.match(number, '^%d+'), said, 'PX', math.max(1, redis.call('PTTL', key)))
+  local counter = sent .. ':' .. session
+  local answers = counter .. ':answers'
+  redis.call('HSET', answers, string.match(number, '^%d+'), said)
+  redis.call('PEXPIRE', answers, math.max(1, redis.call('PTTL', counter)))
 end
 do
   local key = sent .. ':' .. session
-  local count = server('INCR', key)
+  local count = redis.call('INCR', key)
   if count ~= tonumber(number) or count == 1 then
-    if type(count) == 'table' then return count end -- refused: out of memory, or not allowed
     -- @include now
     local n, since, by, kept_ms, before = string.match(number, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
     -- a second for clocks that drift apart
     if not n or count ~= tonumber(n) or now < since - 1000 or now > tonumber(by) then
-      if count == 1 then redis.call('UNLINK', key) else server('DECR', key) end
+      if count == 1 then redis.call('UNLINK', key) else redis.call('DECR', key) end
       return redis.error_reply('LATE ' .. string.format('%d', now))
     end
     if count == 1 then redis.call('PEXPIRE', key, kept_ms) end
@@ -25,7 +26,7 @@ do
       key = sent .. ':' .. name
       count = tonumber(redis.call('GET', key) or 0)
       if count % FENCE >= tonumber(tried) then
-        was_done, said_then = true, redis.call('GET', key .. ':' .. tried) or said_then
+        was_done, said_then = true, redis.call('HGET', key .. ':answers', tried) or said_then
       elseif count < FENCE then -- it has not come, and never counts
         redis.call('INCRBY', key, FENCE)
         redis.call('PEXPIRE', key, kept_ms)
