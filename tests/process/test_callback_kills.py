@@ -230,7 +230,8 @@ def wait_serving(site: BusSite, worker: WorkerProcess) -> None:
     """Until a worker can be handed callbacks and actions of `ingestion`."""
 
     def serves() -> bool:
-        lists = site.app.keys_of(CALLBACKS).key("instances"), site.app.keys_of("ingestion:actions").key("idle")
+        idle = [site.app.keys_of(queue).key("idle") for queue in (CALLBACKS, "ingestion:actions")]
+        lists = [*idle, site.app.keys_of(CALLBACKS).key("instances")]
         return all(site.app.run(Call([b"ZCARD", one])) for one in lists)
 
     eventually(serves, what="it waits for callbacks and actions")
