@@ -17,6 +17,7 @@ from relevo import Job, Priority, Relevo, State, current_job
 from relevo.errors import JobFailed
 from relevo.store.push import push_plain
 from relevo.worker import Worker
+from relevo.worker.worker import AHEAD_MOST
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
@@ -152,6 +153,25 @@ async def test_a_worker_with_more_room_than_a_turn_can_give_takes_all(app: Relev
     worker = await drain(app, concurrency=2_000)
     assert worker.done == 1_500
     assert (await app.queue().astats()).living == 0
+
+
+@pytest.mark.parametrize("end", ["done", "retry", "dead"])
+async def test_claims_stay_bounded_however_jobs_end(app: Relevo, end: str) -> None:
+    """A killed worker's claims run again, so there must not be more of them than documented."""
+
+    @app.task(retries=int(end == "retry"), backoff=3600)
+    async def step(number: int) -> None:
+        if end != "done":
+            raise ValueError(number)
+
+    await step.aenqueue_many([((number,), {}) for number in range(4_000)])
+    most, looks = 0, 0
+    async with working(app, concurrency=50) as worker:
+        while (stats := await app.queue().astats()).ready or stats.running:
+            most, looks = max(most, stats.running), looks + 1
+    assert worker.done + worker.failed == 4_000
+    assert looks > 10
+    assert most <= 50 + AHEAD_MOST
 
 
 async def test_no_job_can_write_a_line_of_its_own_into_the_log(app: Relevo, caplog: pytest.LogCaptureFixture) -> None:
