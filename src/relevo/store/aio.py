@@ -108,7 +108,7 @@ class AsyncDriver:
                     await self._check(wire)
                 if call.numbered:
                     tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
-                reply = await wire.send(call.command(tried, repeated=repeated))
+                reply = await wire.send(call.packed(tried, repeated=repeated))
                 if isinstance(reply, Exception):
                     error = refusal(str(reply))
                     if not isinstance(error, ScriptMissing):
@@ -140,7 +140,7 @@ class AsyncDriver:
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
                 tried = wire.numbers.next(*call.numbering) if call.numbered else None
-                flying[-1] = call, wire.send(call.command(tried)), tried
+                flying[-1] = call, wire.send(call.packed(tried)), tried
                 if len(flying) > ahead.depth:
                     results.append(await _landed(*flying[0][:2]))
                     flying.popleft()

@@ -8,8 +8,10 @@ asyncio (`aio.py`), so that no logic is written twice and no event loop hides be
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import hiredis
 from msgspec import Struct
 
 from relevo.store.numbers import Try
@@ -57,6 +59,16 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
         verb, code = (b"EVAL", self.script.text) if text else (b"EVALSHA", self.script.sha)
         return (verb, code, len(self.keys), *self.keys, *(numbered or ()), *args)
 
+    def packed(self, numbered: Try | None = None, *, repeated: bool = False) -> bytes:
+        """The same in bytes."""
+        command = self.command(numbered, repeated=repeated)
+        if self.script is None:
+            whole: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]
+            return whole
+        # Most of a script's command are its keys, which are the same for each call to a queue.
+        rest: bytes = hiredis.pack_command(command[3 + len(self.keys) :])  # type: ignore[arg-type]
+        return b"*%d\r\n%b%b" % (len(command), _head(self.script.sha, self.keys), rest[rest.index(b"\n") + 1 :])
+
     @property
     def numbering(self) -> tuple[bytes | None, str, bool]:
         """What `Numbers.next` needs to number its first try."""
@@ -75,6 +87,13 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
             return self.keys[0]
         # Plain commands of the store take their only key first; INFO, PING and their like take none.
         return self.args[1] if len(self.args) > 1 and isinstance(self.args[1], bytes) else None
+
+
+@lru_cache(maxsize=10_000)
+def _head(sha: bytes, keys: tuple[bytes, ...]) -> bytes:
+    """The packed command of a script up to its arguments, without the number of its parts."""
+    packed: bytes = hiredis.pack_command((b"EVALSHA", sha, len(keys), *keys))  # type: ignore[arg-type]
+    return packed[packed.index(b"\n") + 1 :]
 
 
 class Ahead(Struct, Generic[T], frozen=True):

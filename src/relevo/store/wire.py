@@ -54,8 +54,8 @@ class Wire(asyncio.Protocol):
         self._look_every = min(1.0, timeout / 4)
         self._silent_looks = 0
 
-    def send(self, command: Sequence[Argument]) -> asyncio.Future[Any]:
-        """Send a command; the future gives its reply, or an error reply as a value (see `request`)."""
+    def send(self, command: Sequence[Argument] | bytes) -> asyncio.Future[Any]:
+        """Send a command, packed or not; the future gives its reply, or an error reply as a value (see `request`)."""
         if self.closed is not None:
             raise ConnectionLost(str(self.closed), sent=False)
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -67,8 +67,8 @@ class Wire(asyncio.Protocol):
         if self.closed is None:
             self._put(command, None)
 
-    def _put(self, command: Sequence[Argument], future: asyncio.Future[Any] | None) -> None:
-        packed = hiredis.pack_command(command)  # type: ignore[arg-type]
+    def _put(self, command: Sequence[Argument] | bytes, future: asyncio.Future[Any] | None) -> None:
+        packed = command if isinstance(command, bytes) else hiredis.pack_command(command)  # type: ignore[arg-type]
         self._waiting.append(future)
         if len(self._waiting) == 1 and self._crowd < 2 and self._transport is not None:
             self._transport.write(packed)  # somebody alone need not wait for others

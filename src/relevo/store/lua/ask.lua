@@ -15,6 +15,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
                        deadline, body without its closing brace
 GIVES per request 1; 0 if nobody serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
 -- @include arrive
+-- @include remember
 -- @include now
 -- @include wake
 -- @include place

@@ -32,6 +32,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
                        members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
 -- @include arrive
+-- @include remember
 if was_done then
   local as_then = {}
   for owner in string.gmatch(said_then or '', '%S+') do as_then[#as_then + 1] = owner end

@@ -29,6 +29,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
 GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'gone': an earlier try was carried out and
       nothing is left of the message ]]
 -- @include arrive
+-- @include remember
 -- @include now
 -- @include wake
 -- @include place

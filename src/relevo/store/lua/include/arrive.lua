@@ -2,12 +2,6 @@
 -- late: see store/numbers.py. Stands before the first write.
 local was_done, said_then = false, false -- an earlier try of this call was carried out; what it said, if it was not as asked
 local is_repeated = false
-local function remember(said) -- for those that repeat this call
-  local counter = sent .. ':' .. session
-  local answers = counter .. ':answers'
-  redis.call('HSET', answers, string.match(number, '^%d+'), said)
-  redis.call('PEXPIRE', answers, math.max(1, redis.call('PTTL', counter)))
-end
 do
   local key = sent .. ':' .. session
   local count = redis.call('INCR', key)
