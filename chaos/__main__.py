@@ -64,6 +64,8 @@ class Row(Struct):
     #: starts beyond the first; where a worker died or could not be reached: ends beyond the first
     doubled: int = 0
     #: outcomes that the server took beyond one per job
+    #: whether that was more than the fault explains, in any run
+    is_beyond_bound: bool = False
     commits_twice: int = 0
     leaked: int = 0
     exits: int = 0
@@ -73,7 +75,9 @@ class Row(Struct):
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.doubled or self.commits_twice or self.leaked or self.exits or self.tracebacks)
+        return not (
+            self.lost or self.is_beyond_bound or self.commits_twice or self.leaked or self.exits or self.tracebacks
+        )
 
 
 def main() -> int:
@@ -140,7 +144,9 @@ def _run(cell: Cell, row: Row, chance: random.Random) -> None:
         row.acknowledged += len(site.acknowledged)
         row.commits_twice += max(0, totals.get("done", 0) + totals.get("dead", 0) - len(asked))
         row.lost += sum(not ended[n] for n in site.acknowledged)
-        row.doubled += sum(times - 1 for times in (ended if cell.may_repeat else started).values() if times > 1)
+        doubled = sum(times - 1 for times in (started if cell.repeats is None else ended).values() if times > 1)
+        row.doubled += doubled
+        row.is_beyond_bound |= doubled > (cell.repeats or 0)
         row.leaked += len(leaks(server, site.name))
         row.exits += sum(not worker.was_ended and not worker.is_running for worker in site.workers)
         found = [trace for worker in site.workers for trace in worker.tracebacks]

@@ -17,6 +17,8 @@ from tests.proxy import Proxy
 from tests.servers import Server
 
 from chaos import releases
+from relevo import State
+from relevo.worker.worker import AHEAD_MOST
 
 #: Jobs of one run, besides the one that is watched: they must survive as well.
 OTHERS = 20
@@ -31,8 +33,9 @@ class Cell(NamedTuple):
     harm: Harm
     #: What is documented, in seconds.
     promise: float
-    #: Whether jobs may start twice: their worker died or could not be reached.
-    may_repeat: bool = False
+    #: None: each job starts once. Else its worker died, and a job may start again; at most so many of these had ended,
+    #: but the worker could not report it.
+    repeats: int | None = None
 
 
 def _two_workers(site: Site) -> tuple[WorkerProcess, WorkerProcess]:
@@ -97,6 +100,95 @@ def silent_connections(site: Site, server: Server, _chance: random.Random) -> fl
         silent = time.monotonic()
         site.enqueue("nap", 1)
         return site.wait_effect("end", 1).when - silent
+
+
+def late_requests(site: Site, server: Server, _chance: random.Random) -> float:
+    """What a producer sends is held by the network until after it was repeated and its jobs have ended."""
+    site.start()
+    numbers = range(1, 6)
+    with Proxy("127.0.0.1", server.port) as proxy:
+        producer = site.another_app(url=proxy.url, result_ttl=0)
+        producer.tasks["nap"].enqueue(0)
+        proxy.hold_requests()
+        held = time.monotonic()
+        for n in numbers:
+            site.acknowledged[n] = producer.tasks["nap"].enqueue(n)
+        seen = max(site.wait_effect("end", n).when for n in numbers) - held
+        eventually(lambda: site.queue.stats().living == 0, what="every job has ended")
+        before = refused_as_late(server)
+        proxy.let_requests_go()
+        eventually(lambda: refused_as_late(server) > before, what="the held request arrives and is refused")
+        producer.close()
+    site.unsure.add(0)
+    return seen
+
+
+def kill_among_failures(site: Site, _server: Server, _chance: random.Random) -> float:
+    """A worker is killed while thousands of jobs fail; each fails once and then goes well."""
+    site.start()
+    site.enqueue_many("stumble", range(2001, 6001))
+    eventually(lambda: len(site.effects("start")) > 1000, what="jobs fail")
+    running = site.queue.stats().running
+    assert running <= 100 + AHEAD_MOST, f"{running} jobs are claimed"
+    site.workers[0].kill()
+    killed, seen = time.monotonic(), len(site.effects("start"))
+    site.start()
+    eventually(lambda: len(site.effects("start")) > seen, what="work goes on")
+    went_on = site.effects("start")[seen].when - killed
+    eventually(lambda: site.queue.stats().living == 0, what="every job has ended")
+    return went_on
+
+
+def frozen_worker(site: Site, _server: Server, chance: random.Random) -> float:
+    """A worker stands still for longer than a lease, and goes on when its job has been taken back."""
+    other, victim = _two_workers(site)
+    site.enqueue("nap_once", 1, 60.0)
+    assert _start_of(site, 1).pid == victim.pid
+    time.sleep(chance.uniform(0, 2))
+    victim.signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    again = _start_of(site, 1, times=2)
+    assert again.pid == other.pid
+    victim.signal(signal.SIGCONT)
+    return again.when - stopped
+
+
+def stopped_worker(site: Site, _server: Server, chance: random.Random) -> float:
+    """A worker gets SIGTERM in the middle of a job that is longer than its grace time."""
+    victim = site.start(variables={"RELEVO_GRACE": "2s"})
+    site.wait_idle(victim)
+    site.enqueue("nap_once", 1, 60.0)
+    _start_of(site, 1)
+    other = site.start()
+    time.sleep(chance.uniform(0, 2))
+    victim.was_ended = True
+    victim.signal(signal.SIGTERM)
+    stopped = time.monotonic()
+    again = _start_of(site, 1, times=2)
+    assert again.pid == other.pid
+    assert not site.acknowledged[1].info().attempts, "it has spent no attempt"
+    return again.when - stopped
+
+
+def poison(site: Site, _server: Server, chance: random.Random) -> float:
+    """One job crashes its process again and again beside 20 that run for some seconds."""
+    site.start(supervised=True)
+    neighbours = range(2, 22)
+    for n in neighbours:
+        site.enqueue("nap_once", n, chance.uniform(3, 5))
+    for n in neighbours:
+        _start_of(site, n)
+    culprit = site.app.tasks["segfault"].enqueue(1)
+    site.unsure.add(1)
+    crashed = _start_of(site, 1).when
+    ended = max(site.wait_effect("end", n).when for n in neighbours)
+    eventually(lambda: culprit.status() is State.DEAD, what="the culprit is found")
+    return ended - crashed
+
+
+def refused_as_late(server: Server) -> int:
+    """How many calls the server refused as late."""
+    return int(server.command("INFO", "errorstats").get("errorstat_LATE", {"count": 0})["count"])
 
 
 def outage(seconds: float, *, workers: int, times: int = 1) -> Harm:
@@ -197,10 +289,15 @@ OUTAGES = tuple(
 )
 
 CELLS = (
-    Cell("kill -9, no supervisor", kill_alone, 15.0, may_repeat=True),
-    Cell("kill -9, supervised", kill_supervised, 3.0, may_repeat=True),
+    Cell("kill -9, no supervisor", kill_alone, 15.0, repeats=0),
+    Cell("kill -9, supervised", kill_supervised, 3.0, repeats=0),
     Cell("server restarted", restart_server, 5.0),
     Cell("connections silent", silent_connections, 15.0),
+    Cell("kill -9 among failing jobs", kill_among_failures, 15.0, repeats=100 + AHEAD_MOST),
+    Cell("worker frozen", frozen_worker, 15.0, repeats=0),
+    Cell("SIGTERM, grace 2 s", stopped_worker, 5.0, repeats=0),
+    Cell("poison beside 20 jobs", poison, 30.0, repeats=0),
+    Cell("requests arrive late", late_requests, 7.0),
     Cell("rolling deploy", rolling_deploy, 1.0),
     *CLOCK_STEPS,
     *OUTAGES,

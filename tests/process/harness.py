@@ -30,7 +30,7 @@ from uuid import uuid4
 
 import msgspec
 
-from relevo import Job, State
+from relevo import Job, Relevo, State
 from relevo.errors import StoreError
 from relevo.model.durations import seconds
 from relevo.store.plan import Call
@@ -153,7 +153,7 @@ class Site:
         self.name = f"p{uuid4().hex[:12]}"
         #: key of the clock that `move` moves
         self.clock = f"relevo-test-clock-{self.name}"
-        self.app = jobs.build(self.name, url=server.url, env="test", _clock_key=self.clock, **self._settings)
+        self.app = self.another_app()
         self.queue = self.app.queue()
         self.workers: list[WorkerProcess] = []
         #: what the server acknowledged, by number; and numbers of which only the server knows
@@ -175,6 +175,11 @@ class Site:
         if kind is not None and self._effects.exists():
             print(f"--- effects ---\n{self._effects.read_text()[-3000:]}")
         self.app.close()
+
+    def another_app(self, **settings: Any) -> Relevo:
+        """The same app once more, with connections of its own."""
+        given = {"url": self.server.url, "env": "test", "_clock_key": self.clock, **self._settings, **settings}
+        return jobs.build(self.name, **given)
 
     # workers
     def start(

@@ -206,6 +206,7 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "work_once": (work_once, {}),
     "talk": (talk, {}),
     "fail_once": (fail_once, {"retries": 1, "backoff": ["1h"]}),
+    "stumble": (fail_once, {"retries": 1, "backoff": 0.01}),
     "plant": (plant, {}),
     "tick": (tick, {"max_crashes": 1000}),
     "block": (block, {}),
