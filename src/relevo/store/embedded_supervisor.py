@@ -1,6 +1,6 @@
 """Own one embedded server: start it, stop it when nobody uses it, and never outlive it or be outlived.
 
-Run by `relevo.store.embedded` as `python -I -S embedded_supervisor.py LOCK_FD BINARY CONF SOCKET IDLE_S`,
+Run by `relevo.store.embedded` as `python -I -S embedded_supervisor.py LOCK_FD DIR_FD BINARY SOCKET IDLE_S`,
 with stdout and stderr on the server's log. The command returns 0 as soon as the server listens, or the
 server's exit code if it ended before; the supervisor itself stays behind. It lives as long as the server
 does, so it imports only small parts of the standard library and nothing of relevo.
@@ -146,7 +146,9 @@ def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float, st
 
 
 def main() -> int:
-    lock_fd, binary, conf, path, idle_s = sys.argv[1:]
+    lock_fd, directory_fd, binary, path, idle_s = sys.argv[1:]
+    os.fchdir(int(directory_fd))  # and not by its name, where something else may stand by now
+    os.close(int(directory_fd))
     told, starter = os.pipe()
     if os.fork():  # this half returns, and init adopts the other: the starter is not left with a zombie
         os.close(starter)
@@ -154,7 +156,7 @@ def main() -> int:
     os.close(told)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a starter that was killed meanwhile
     os.umask(0o077)  # jobs are nobody else's business, even in a directory that is open to others
-    supervise(int(lock_fd), binary, conf, path, float(idle_s), starter)
+    supervise(int(lock_fd), binary, "server.conf", path, float(idle_s), starter)
     return 0
 
 

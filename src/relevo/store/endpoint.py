@@ -45,6 +45,7 @@ class Endpoint(Struct, frozen=True):
     username: str | None = None
     password: str | None = None
     tls: Tls | None = None
+    is_own: bool = False  # an embedded server, which must run as this user
 
     def __str__(self) -> str:
         return self.path or f"{self.host}:{self.port}"  # never the password

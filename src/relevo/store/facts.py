@@ -20,7 +20,7 @@ from relevo.store.plan import Call
 #: Round trips measured: enough for a median that one hiccup does not move.
 LOOKS = 20
 LIBRARIES = ("hiredis", "redis")
-_ASKED = ("appendfsync", "bind", "maxclients", "port", "protected-mode", "requirepass", "tls-port")
+_ASKED = ("appendfsync", "bind", "maxclients", "protected-mode", "requirepass")
 
 
 class Facts(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import hiredis
 
 from relevo.store.endpoint import Endpoint
 from relevo.store.numbers import Numbers
+from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
@@ -147,6 +148,8 @@ def _open(endpoint: Endpoint, timeout: float) -> socket.socket:
         try:
             made.settimeout(timeout)
             made.connect(endpoint.path)
+            if endpoint.is_own:
+                check_peer(made, endpoint.path)
         except BaseException:
             made.close()
             raise

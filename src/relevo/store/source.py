@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from relevo.errors import OutcomeUnknown, ServerUnavailable, StoreError
 from relevo.store import embedded
 from relevo.store.endpoint import Endpoint, Location, read_url
@@ -57,7 +59,7 @@ class Source:
     def locate(self, route: bytes | None) -> Endpoint:
         """The server for a key. Blocks while sentinels are asked or the embedded server starts."""
         if self._topology is None:
-            location = self._location or read_url(embedded.ensure(self.data_dir))
+            location = self._location or _own_server(self.data_dir)
             self._topology = Topology(location, timeout=self.connect_timeout)
         return self._topology.locate(route)
 
@@ -72,6 +74,11 @@ class Source:
             self._topology.forget()
             if self.is_embedded:
                 self._topology = None
+
+
+def _own_server(data_dir: Path) -> Location:
+    location = read_url(embedded.ensure(data_dir))
+    return replace(location, seeds=tuple(replace(seed, is_own=True) for seed in location.seeds))
 
 
 class Tries:

@@ -17,6 +17,7 @@ import hiredis
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import keep_alive
 from relevo.store.numbers import Numbers
+from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
@@ -181,7 +182,8 @@ async def open_wire(endpoint: Endpoint, *, connect_timeout: float, timeout: floa
     try:
         async with asyncio.timeout(connect_timeout):
             if endpoint.path:
-                _, wire = await loop.create_unix_connection(protocol, endpoint.path)
+                sock = await _connected(endpoint)
+                _, wire = await loop.create_unix_connection(protocol, sock=sock)
             else:
                 context = endpoint.tls.context() if endpoint.tls else None
                 _, wire = await loop.create_connection(protocol, endpoint.host, endpoint.port, ssl=context)
@@ -196,3 +198,16 @@ async def open_wire(endpoint: Endpoint, *, connect_timeout: float, timeout: floa
     except OSError as error:  # TimeoutError is one
         raise ConnectionLost(f"cannot connect to {endpoint}: {str(error) or 'timed out'}", sent=False) from error
     return wire
+
+
+async def _connected(endpoint: Endpoint) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, endpoint.path)
+        if endpoint.is_own:
+            check_peer(sock, endpoint.path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

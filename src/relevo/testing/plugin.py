@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def relevo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def relevo_server() -> Iterator[str]:
     """The URL of a real server for the whole run: `RELEVO_TEST_URL`, else an embedded one that stops at the end."""
     from relevo.testing.real_server import server
 
-    with server(tmp_path_factory.mktemp("relevo")) as url:
+    with server() as url:
         yield url
 
 

@@ -29,7 +29,7 @@ def server(data_dir: Path | None = None) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="relevo-test-", ignore_cleanup_errors=True) as temporary:
         folder = data_dir or Path(temporary)
-        url = embedded.ensure(folder, idle_timeout=IDLE)
+        url = embedded.ensure(folder, idle_timeout=IDLE, record=data_dir is not None)
         presence = Client(
             url, AppKeys("relevo-test", "test", "server"), data_dir=folder, connect_timeout=3, call_timeout=5
         )

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from relevo.app import Relevo
-from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer
+from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer, UntrustedDirectory
 from relevo.model.ids import Ids
 from relevo.model.names import is_bus_name
 from relevo.store.aio import AsyncDriver
@@ -214,11 +214,11 @@ class Worker:
         return asyncio.create_task(go_on(), name=f"relevo {name}")
 
     async def _check_server(self, driver: AsyncDriver) -> None:
-        """Raise `UnfitServer` where `server_check` says so; a server that is away is asked by the first turn."""
+        """Refuse a server that is not to be used; one that is away is asked by the first turn."""
         try:
             for queue in self.queues:
                 await driver.check(self.app.keys_of(queue).key("ready"))
-        except UnfitServer:
+        except (UnfitServer, UntrustedDirectory):
             raise
         except (StoreError, TimeoutError) as error:
             log.debug("the server could not be checked: %s", error)
