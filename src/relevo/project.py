@@ -2,7 +2,8 @@
 
 A file above the working directory may have been put there by another user of this machine, and settings decide which
 server is used and which functions a worker runs. So the search ends at the root of the project, at the home directory
-and at a directory of another user. A file is believed only if no user but this one and root could have written it.
+and below a directory of another user or for all (/tmp). A file is believed only if no other user but root could have
+written it.
 """
 
 from __future__ import annotations
@@ -145,12 +146,14 @@ def _is_writable_by_others(found: os.stat_result) -> bool:
 
 
 def _is_shared(folder: Path) -> bool:
-    """Whether other users may put files into this directory; the mode of this user's own counts as intended."""
+    """Whether a directory belongs to another user, or is meant for all, as /tmp is."""
     try:
         found = folder.stat()
     except OSError:
         return True
-    return user() not in (found.st_uid, -1) and (found.st_uid != 0 or _is_writable_by_others(found))
+    if user() in (found.st_uid, -1):
+        return bool(found.st_mode & stat.S_IWOTH and found.st_mode & stat.S_ISVTX)
+    return found.st_uid != 0 or _is_writable_by_others(found)
 
 
 def user() -> int:
