@@ -30,14 +30,18 @@ class Project(NamedTuple):
     folders: tuple[Path, ...]
     #: The nearest directory with `.git`, else with `pyproject.toml`; None: the working directory alone is the project.
     root: Path | None
-    #: Directories further up.
+    #: Directories further up, in which nothing is looked for.
     above: tuple[Path, ...]
 
     @property
     def end(self) -> str:
         """Why nothing above is used."""
         last = self.folders[-1]
-        return f"the root of the project is {last}" if self.root else f"the search ends at {last}"
+        if self.root:
+            return f"it is above {last}, the root of the project"
+        if last == _home():
+            return f"it is above the home directory, {last}"
+        return f"it is above {last}, and the directory above that belongs to another user or is for all"
 
 
 class SettingsFile(NamedTuple):
@@ -198,7 +202,7 @@ _warned: set[Path] = set()
 def _warn_of_files_outside(project: Project, name: str) -> None:
     for folder in project.above:
         if os.path.lexists(folder / name):
-            warn_once(folder / name, f"it is outside of the project: {project.end}")
+            warn_once(folder / name, project.end)
             return
 
 

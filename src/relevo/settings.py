@@ -563,6 +563,6 @@ def data_directory(name: str) -> Path:
             return folder / path
     for folder in project.above:
         if is_own(folder / path):
-            warn_once(folder / path, f"it is outside of the project: {project.end}")
+            warn_once(folder / path, project.end)
             break
     return project.folders[0] / path

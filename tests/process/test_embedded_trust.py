@@ -131,6 +131,25 @@ def test_data_directory_of_a_cloned_repository_runs_nothing(tmp_path: Path, ran:
         stop(mine / ".relevo")
 
 
+@pytest.mark.parametrize("case", ["of another user", "above the project"])
+def test_data_directory_above_a_project_runs_nothing(tmp_path: Path, ran: Path, case: str) -> None:
+    """In a directory for all users, one of them leaves data for the commands of the others."""
+    shared, project = tmp_path / "shared", tmp_path / "shared" / "victim" / "project"
+    project.mkdir(parents=True)
+    planted(shared / ".relevo", ran)
+    if case == "of another user":
+        if os.geteuid() != 0:
+            pytest.skip("only root can make files of another user; the other case needs none")
+        for path in (shared, shared / ".relevo", *(shared / ".relevo").rglob("*")):
+            os.chown(path, STRANGER, STRANGER)
+        shared.chmod(0o1777)
+    else:
+        (project / ".git").mkdir()
+    result = relevo("status", "--name", "x", cwd=project)
+    assert (result.code, not ran.exists()) == (2, True)
+    assert f"{project / '.relevo'} does not exist" in result.err
+
+
 @pytest.mark.parametrize("named", ["absolute", "settings"])
 def test_directory_that_is_named_needs_trust_as_well(tmp_path: Path, data: Path, ran: Path, named: str) -> None:
     planted(data, ran)
@@ -354,7 +373,7 @@ def test_the_user_at_the_other_end_of_a_socket_is_known() -> None:
 # Trust
 
 
-@pytest.mark.parametrize("umask", [0, 0o077, 0o227])
+@pytest.mark.parametrize("umask", [0, 0o077])
 def test_new_directory_is_trusted_and_closed_whatever_the_umask(data: Path, umask: int) -> None:
     code = f"import os, sys\nos.umask({umask})\nfrom pathlib import Path\n"
     code += "from relevo.store.embedded import ensure\nensure(Path(sys.argv[1]))"

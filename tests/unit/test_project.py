@@ -27,6 +27,12 @@ def found(kind: int, mode: int, uid: int, links: int = 1) -> os.stat_result:
     return os.stat_result((kind | mode, 0, 0, links, uid, 0, 0, 0, 0, 0))
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the files of tests are, the search ends there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 @pytest.fixture
 def ordinary(monkeypatch: pytest.MonkeyPatch) -> int:
     """A user who is not root."""
@@ -58,7 +64,7 @@ def test_search_ends_at_the_home_directory(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_search_ends_below_a_directory_for_all(tmp_path: Path) -> None:
-    assert Path("/tmp") not in project_of(Path("/tmp/x")).folders  # noqa: S108
+    assert Path("/tmp") not in project_of(Path("/tmp/x")).folders
     made(tmp_path / "all" / "x")
     (tmp_path / "all").chmod(0o1777)
     assert project_of(tmp_path / "all" / "x").folders == (tmp_path / "all" / "x",)
@@ -84,9 +90,7 @@ def test_data_directory_is_looked_for_in_the_project_only(
     for _ in range(2):
         assert data_directory(".relevo") == deep / ".relevo"
     (record,) = caplog.records
-    assert record.getMessage() == (
-        f"{tmp_path / '.relevo'} is not used: it is outside of the project: the root of the project is {root}"
-    )
+    assert record.getMessage() == (f"{tmp_path / '.relevo'} is not used: it is above {root}, the root of the project")
     made(root / ".relevo")
     assert data_directory(".relevo") == root / ".relevo"
 
@@ -105,7 +109,7 @@ def test_settings_outside_of_the_project_are_not_used(tmp_path: Path, caplog: py
         settings = load(directory=deep, environ={})
         assert (settings.url, settings.allow, settings.retries, settings.threads) == (None, (), 7, 32)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert caplog.records[0].getMessage().startswith(f"{outside} is not used: it is outside of the project")
+    assert caplog.records[0].getMessage().startswith(f"{outside} is not used: it is above {root}, the root of")
     assert settings_files(deep) == [f"[tool.relevo] of {root / 'pyproject.toml'}"]
 
 

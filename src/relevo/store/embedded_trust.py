@@ -172,16 +172,23 @@ def records_place() -> Path:
 
 
 def _home() -> Path:
-    """The home directory of the user whose rights this process has; under sudo, HOME may be that of another."""
+    """The home directory; for root not that of another user, which sudo may leave in HOME."""
     import pwd
 
     with contextlib.suppress(OSError, RuntimeError):
-        if (home := Path.home()).stat().st_uid == user():
+        home = Path.home()
+        if user() != 0 or home.stat().st_uid == 0:
             return home
     try:
         return Path(pwd.getpwuid(user()).pw_dir)
     except KeyError:
         raise _no_records("this user has no home directory") from None
+
+
+def _make_private(place: Path) -> None:
+    if not place.is_dir():
+        _make_private(place.parent)
+        place.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextlib.contextmanager
@@ -190,7 +197,7 @@ def _records(*, make: bool) -> Iterator[int]:
     place = records_place()
     try:
         if make:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_private(place)
         fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not make:
