@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -613,7 +614,7 @@ class Relevo:
         return Client(
             settings.url,
             self.keys,
-            data_dir=data_directory(settings.data_dir),
+            data_dir=data_directory(settings.data_dir) if settings.url is None else Path(settings.data_dir),
             connect_timeout=settings.connect_timeout,
             call_timeout=settings.call_timeout,
             server_check=settings.server_check or ("strict" if settings.env == "prod" else "warn"),

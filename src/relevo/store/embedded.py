@@ -159,7 +159,7 @@ def trust(data_dir: Path) -> bool:
                 f"{data} is not the data directory of an embedded server; that is mostly a .relevo below it."
             )
         directory.check_files()
-        if embedded_trust.is_trusted(directory):
+        if embedded_trust.is_trusted(directory) and not directory.is_open_to_others:
             return False
         try:
             embedded_trust.trust(directory)

@@ -100,6 +100,11 @@ class DataDirectory:
         """Whether nothing is in it that neither relevo nor the server made."""
         return all(map(_NAMES.fullmatch, self.names()))
 
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other users can put files into it."""
+        return bool(os.fstat(self.fd).st_mode & _OTHERS_MAY_WRITE)
+
     def close_to_others(self) -> None:
         """Let only this user look into it."""
         os.fchmod(self.fd, 0o700)
@@ -160,11 +165,11 @@ def open_directory(path: Path, *, closed: bool = True) -> DataDirectory:
     try:
         found = os.fstat(fd)
         refuse_other_owner(path, found)
-        if closed and found.st_mode & _OTHERS_MAY_WRITE:
+        if closed and directory.is_open_to_others:
             raise UntrustedDirectory(
                 f"{path} can be written by other users (mode {stat.S_IMODE(found.st_mode):04o}), and a server started "
-                "on it would obey them. If you know what is in it, close it: "
-                f"`chmod 700 {shlex.quote(str(path))}`; else remove it."
+                "on it would obey them. If you know what is in it, run "
+                f"`relevo server trust {shlex.quote(str(path))}`, which closes it; else remove it."
             )
     except BaseException:
         directory.close()

@@ -79,6 +79,8 @@ def trust(directory: DataDirectory, *, record: bool = True) -> None:
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=records)
         with open(fd, "wb") as file:
             file.write(os.fsencode(directory.path))
+            file.flush()
+            os.fsync(fd)  # a machine that loses power must not forget what it keeps data in
 
 
 def is_trusted(directory: DataDirectory) -> bool:
