@@ -20,6 +20,7 @@ import msgspec
 from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
 from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
+from relevo.model.masking import masked_url
 from relevo.model.nearest import did_you_mean
 from relevo.model.purging import AGES_ELSEWHERE, ages_of
 from relevo.model.schedule import TIMES, schedule_of
@@ -42,7 +43,7 @@ def _url(name: str, given: Any) -> str | None:
         return None
     if not isinstance(given, str) or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://.", given):
         # Never the raw value: a half-typed URL holds its password all the same.
-        found = masked(given) if isinstance(given, str) else type(given).__name__
+        found = masked_url(given) if isinstance(given, str) else type(given).__name__
         raise OptionError(f"{name}: a URL such as redis://localhost:6379/0 is needed, found {found!r}.")
     return given
 
@@ -385,7 +386,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         keys = tuple(key.partition(":")[0] + ":***" for key in self.signing_keys)
         tokens = tuple(token.rpartition(":")[0] + ":***" for token in self.web_tokens)
-        hidden = {"url": masked(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
+        hidden = {"url": masked_url(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
         return list({**shown, **hidden}.items())
 
 
@@ -440,20 +441,6 @@ _MISPLACED = {
     "purge_interval": "`purge_every`",
     **{name: f"`{state}` under [purge_ages]" for name, state in AGES_ELSEWHERE.items()},
 }
-
-
-def masked(url: str) -> str:
-    """The URL with every secret replaced by `***`; where it is unclear what is secret, more is hidden.
-
-    >>> masked("redis://shop:s3cret@db:6379/0?ssl_password=x")
-    'redis://shop:***@db:6379/0?ssl_password=***'
-    """
-    query = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|auth)[^=&]*=)[^&]*", re.IGNORECASE)
-    shown = query.sub(r"\1***", url)
-    if "@" in url and "@" not in shown:  # was it before the host or in the query? Then show neither.
-        return re.sub(r"^([a-z][a-z0-9+.-]*://)?.*", r"\1***", url, count=1, flags=re.IGNORECASE | re.DOTALL)
-    # Up to the last @, since passwords hold unescaped ones. A lone part before @ may be a password too.
-    return re.sub(r"^([^:/@]*://)?([^:@/]*:)?.*@", r"\1\2***@", shown, count=1, flags=re.DOTALL)
 
 
 def _readers() -> dict[str, Read]:

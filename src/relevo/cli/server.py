@@ -11,7 +11,8 @@ from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_json, command
 from relevo.cli.screen import Screen, mebibytes
 from relevo.model.durations import spoken
-from relevo.settings import Settings, data_directory, load, masked
+from relevo.model.masking import masked_url
+from relevo.settings import Settings, data_directory, load
 from relevo.store import embedded
 
 
@@ -81,7 +82,9 @@ def _start(screen: Screen, args: argparse.Namespace, settings: Settings, data: P
     screen.line("it was running already" if ran else f"started {found.engine} {found.version}", "green")
     screen.fields([("url", url), ("data", found.data_dir), ("log", found.log)])
     if settings.url:
-        screen.line(f"note: the settings name another server, {masked(settings.url)}, and apps use that one", "yellow")
+        screen.line(
+            f"note: the settings name another server, {masked_url(settings.url)}, and apps use that one", "yellow"
+        )
     return Exit.OK
 
 
