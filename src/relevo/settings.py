@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -406,7 +407,7 @@ def load(
     for name, value, where in (  # weakest first, so that the stronger ones write over them
         *_from_pyproject(directory),
         *_from_relevo_toml(directory),
-        *_from_environment(os.environ if environ is None else environ),
+        *_from_environment({**os.environ, **_given_apart} if environ is None else environ),
         *((name, value, "the arguments") for name, value in (arguments or {}).items() if value is not None),
     ):
         if name in readers:
@@ -422,6 +423,34 @@ def load(
             raise SettingsError(f"unknown setting {name!r} in {where}{did_you_mean(name, readers)}")
     # Only what is used is read: a REDIS_URL meant for another program must not stop this one.
     return Settings(**{name: _value(name, *given, readers[name]) for name, given in found.items()})
+
+
+#: Variables of this process that are not in its environment, where whatever a job starts would inherit them.
+_given_apart: dict[str, str] = {}
+
+
+def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that hold tokens, keys or the password of the server."""
+    found = {name: environ[name] for name in ("RELEVO_SIGNING_KEYS", "RELEVO_WEB_TOKENS") if name in environ}
+    url = environ.get("RELEVO_URL", "")
+    return found | ({"RELEVO_URL": url} if masked_url(url) != url else {})
+
+
+def give_apart(variables: Mapping[str, str]) -> None:
+    """Let `load` find these, as if they were in the environment."""
+    _given_apart.update(variables)
+
+
+@contextmanager
+def restored_environment() -> Iterator[None]:
+    """The environment with what was given apart, for the import of a module that reads it for itself."""
+    added = _given_apart.keys() - os.environ.keys()
+    os.environ.update({name: _given_apart[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 #: Where what is found at the top level, or under a name of another system, belongs.
