@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from relevo.cli import server_acl
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_json, command
 from relevo.cli.screen import Screen, mebibytes
@@ -21,7 +22,7 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "server",
-        "start, stop or describe the embedded server",
+        "start, stop or describe the embedded server; print users for another one",
         about="""
         The embedded server keeps its data in a directory, .relevo by default, and is used where no URL is given.
         Apps start it when they need it; this command is for whoever wants it to stay, to stop, or to know.
@@ -46,6 +47,7 @@ def add(subparsers: Subparsers) -> None:
     status = command(
         actions, "status", "describe it; exit code 1 if it does not run", examples="relevo server status --json"
     )
+    server_acl.add(actions)
     for one in (start, stop, status):
         one.add_argument("--data-dir", metavar="DIR", help="its directory (default: RELEVO_DATA_DIR, else .relevo)")
         add_json(one)
@@ -53,6 +55,8 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what is asked."""
+    if args.action == "acl":
+        return server_acl.run(args)
     settings = load(arguments={"data_dir": args.data_dir})
     data = data_directory(settings.data_dir)
     screen = Screen()
