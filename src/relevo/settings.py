@@ -407,7 +407,7 @@ def load(
     for name, value, where in (  # weakest first, so that the stronger ones write over them
         *_from_pyproject(directory),
         *_from_relevo_toml(directory),
-        *_from_environment({**os.environ, **_given_apart} if environ is None else environ),
+        *_from_environment(os.environ if environ is None else environ),
         *((name, value, "the arguments") for name, value in (arguments or {}).items() if value is not None),
     ):
         if name in readers:
@@ -499,6 +499,8 @@ def _check_places(table: str, given: Mapping[Any, Any], where: str) -> None:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    if environ is os.environ:
+        environ = {**environ, **_given_apart}
     known = {f"RELEVO_{name.upper()}": name for name in Settings.__struct_fields__}
     # An empty variable is none: compose files hand on those that nobody set as empty ones.
     if redis_url := environ.get("REDIS_URL"):
