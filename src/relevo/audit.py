@@ -1,25 +1,33 @@
 """The audit trail: who did what to queues, jobs and dead letters, when, and to how many.
 
-It is written by the roads on which operators come, the command line and the HTTP API, after the deed. A program that
-does an operator's work may write its own. What is done in many steps may break off: it tells how far it is, and is
-written down however it ends.
+The command line and the HTTP API write it, after the deed; a program that does an operator's work may write its own.
+What is done in many steps may break off: it tells how far it is, and is written down however it ends.
+
+Each deed goes to the server and, as a line of JSON, to the logger `relevo.audit`: who can write to the server can erase
+the first, but not what the log of the machine has kept.
 """
 
 from __future__ import annotations
 
-import getpass
+import json
 import logging
+import os
+import pwd
 import socket
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, Unpack
+
+import msgspec
 
 from relevo.errors import OptionError, StoreError
+from relevo.model.masking import masked
 from relevo.model.moments import Moment, stretch_ms
 from relevo.model.pauses import Until
-from relevo.store.audit import Deed, deeds, write_deed
-from relevo.store.plan import Call
+from relevo.store.audit import Deed, Which, deeds, write_deed
+from relevo.store.plan import Call, Steps
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -27,8 +35,22 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "Deed", "Doing", "of_control", "whoami"]
 
 log = logging.getLogger("relevo.audit")
+if log.level == logging.NOTSET:
+    log.setLevel(logging.INFO)  # also where a program logs warnings only
 
 Deeds: TypeAlias = list[Deed]
+
+
+class Asked(TypedDict, total=False):
+    """Which deeds are asked for."""
+
+    since: Moment | None
+    until: Moment | None
+    who: str | None
+    what: str | None
+    app: str | None
+
+
 #: Does something that nobody waits for.
 Later: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -37,11 +59,13 @@ OUTLASTS = 3600.0
 
 
 def whoami() -> str:
-    """Who runs this process: `ana@host`."""
+    """Who runs this process: `ana@host`. By the kernel's word: variables such as LOGNAME may hold any name."""
+    uid = os.getuid()
     try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError):  # a container may run under a number that has no name
-        return f"unknown@{socket.gethostname()}"
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container may run under a number that has no name
+        user = str(uid)
+    return f"{user}@{socket.gethostname()}"
 
 
 def of_control(
@@ -73,11 +97,15 @@ class Audit:
 
     def note(self, what: str, *, who: str = "", via: str = "python", count: int = 1, **about: Any) -> None:
         """Write down what was done: `app.audit.note("dead.retry", count=7, queue="mails")`."""
-        self._app.run(_written(self._app, what, who, via, count, about))
+        deed = _deed(self._app, what, who, via, count, about)
+        with _logged(self._app, deed):
+            self._app.run(write_deed(self._app.bus_keys, deed))
 
     async def anote(self, what: str, *, who: str = "", via: str = "python", count: int = 1, **about: Any) -> None:
         """`note` for async code."""
-        await self._app.arun(_written(self._app, what, who, via, count, about))
+        deed = _deed(self._app, what, who, via, count, about)
+        with _logged(self._app, deed):
+            await self._app.arun(write_deed(self._app.bus_keys, deed))
 
     def doing(
         self, what: str, *, who: str = "", via: str = "python", later: Later | None = None, **about: Any
@@ -91,25 +119,52 @@ class Audit:
         """
         return Doing(self._app, what, who, via, later, about)
 
-    def list(self, *, limit: int = 50, since: Moment | None = None, until: Moment | None = None) -> Deeds:
-        """The newest deeds, newest first; `since` and `until` are datetimes, or how long ago ("2h")."""
-        return self._app.run(self._list(limit, since, until))
+    def list(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
+        """The newest deeds, newest first.
 
-    async def alist(self, *, limit: int = 50, since: Moment | None = None, until: Moment | None = None) -> Deeds:
+        Asked for by time (`since` and `until`: datetimes, or how long ago: "2h"), by `who` ("ana@host", or "ana"), by
+        kind (`what`: "dead.retry", or "dead"), and by the `app` they were done to.
+        """
+        return self._app.run(self._list(limit, which))
+
+    async def alist(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
         """`list` for async code."""
-        return await self._app.arun(self._list(limit, since, until))
+        return await self._app.arun(self._list(limit, which))
 
-    def _list(self, limit: Any, since: Any, until: Any) -> Generator[Call[Any], Any, Deeds]:
+    def _list(self, limit: Any, which: Asked) -> Steps[Deeds]:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 1000:
             raise OptionError(f"limit: a whole number from 1 to 1000 is needed, found {limit!r:.80}")
+        if unknown := which.keys() - Asked.__annotations__.keys():
+            raise OptionError(f"deeds cannot be asked for {', '.join(sorted(unknown))}")
+        for name in ("who", "what", "app"):
+            if not isinstance(value := which.get(name), str | None) or value == "":
+                raise OptionError(f"{name}: a text is needed, found {value!r:.80}")
         now_ms = yield from self._app.now_ms()
-        found: Deeds = yield deeds(self._app.bus_keys, limit, *stretch_ms(since, until, now_ms))
-        return found
+        since_ms, until_ms = stretch_ms(which.get("since"), which.get("until"), now_ms)
+        names = {"who": which.get("who"), "what": which.get("what"), "app": which.get("app")}
+        return (yield from deeds(self._app.bus_keys, limit, Which(since_ms=since_ms, until_ms=until_ms, **names)))
 
 
-def _written(app: Relevo, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Call[int]:
+def _deed(app: Relevo, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Deed:
     said = {name: value for name, value in about.items() if value is not None}
-    return write_deed(app.bus_keys, Deed(0, app.name, who or whoami(), via, what, count, said))
+    return Deed(0, app.name, who or whoami(), via, what, count, masked(said, app.settings.mask))
+
+
+@contextmanager
+def _logged(app: Relevo, deed: Deed) -> Iterator[None]:
+    """Around storing a deed: it is logged whether that succeeds or not."""
+    try:
+        yield
+    except BaseException as error:
+        _log(logging.ERROR, app, deed, {"stored": False, "why": str(error) or type(error).__name__})
+        raise
+    _log(logging.INFO, app, deed, {"stored": True})
+
+
+def _log(level: int, app: Relevo, deed: Deed, how: dict[str, Any]) -> None:
+    told = {name: getattr(deed, name) for name in ("who", "via", "what", "count", "app")}
+    line = {**told, "env": app.settings.env, "about": msgspec.to_builtins(deed.about), **how}
+    log.log(level, "%s", json.dumps(line, separators=(",", ":")))  # in ASCII: no character of it moves a cursor
 
 
 class Doing:
@@ -137,10 +192,10 @@ class Doing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._ends(error):
-            try:
-                self._app.run(self._noting())
-            except StoreError as refused:
-                self._complain(refused)
+            deed = self._deed()
+            # It is done all the same, so what called it must not be told that it is not.
+            with suppress(StoreError), _logged(self._app, deed):
+                self._app.run(self._noting(deed))
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,12 +211,9 @@ class Doing:
             await self._anote(None)
 
     async def _anote(self, patience: float | None) -> None:
-        try:
-            await self._app.client.arun(self._noting(), patience=patience)
-        except BaseException as refused:
-            self._complain(refused)
-            if not isinstance(refused, StoreError):
-                raise
+        deed = self._deed()
+        with suppress(StoreError), _logged(self._app, deed):
+            await self._app.client.arun(self._noting(deed), patience=patience)
 
     def _ends(self, error: BaseException | None) -> bool:
         """Whether there is something to write down; an error says how far it came."""
@@ -172,13 +224,11 @@ class Doing:
             error.add_note(f"it broke off after {self._count:,}")
         return True
 
-    def _noting(self) -> Generator[Call[Any], Any, None]:
+    def _deed(self) -> Deed:
         assert self._count is not None
+        return _deed(self._app, self.what, self._who, self._via, self._count, self._about)
+
+    def _noting(self, deed: Deed) -> Generator[Call[Any], Any, None]:
         # A question first, which may be asked until the server is back; a note that was sent twice is written twice.
         yield from self._app.now_ms()
-        yield _written(self._app, self.what, self._who, self._via, self._count, self._about)
-
-    def _complain(self, error: BaseException) -> None:
-        """It is done all the same, so whoever asked must not be told that it is not."""
-        did = (self._who or whoami(), self.what, self._count, self._about)
-        log.error("%s did %s (%d, %s), which could not be written down: %s", *did, str(error) or type(error).__name__)
+        yield write_deed(self._app.bus_keys, deed)

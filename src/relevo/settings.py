@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -20,6 +21,7 @@ import msgspec
 from relevo.errors import OptionError, SettingsError
 from relevo.model import durations, names
 from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
+from relevo.model.masking import masked_url
 from relevo.model.nearest import did_you_mean
 from relevo.model.purging import AGES_ELSEWHERE, ages_of
 from relevo.model.schedule import TIMES, schedule_of
@@ -43,7 +45,7 @@ def _url(name: str, given: Any) -> str | None:
         return None
     if not isinstance(given, str) or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://.", given):
         # Never the raw value: a half-typed URL holds its password all the same.
-        found = masked(given) if isinstance(given, str) else type(given).__name__
+        found = masked_url(given) if isinstance(given, str) else type(given).__name__
         raise OptionError(f"{name}: a URL such as redis://localhost:6379/0 is needed, found {found!r}.")
     return given
 
@@ -386,7 +388,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         keys = tuple(key.partition(":")[0] + ":***" for key in self.signing_keys)
         tokens = tuple(token.rpartition(":")[0] + ":***" for token in self.web_tokens)
-        hidden = {"url": masked(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
+        hidden = {"url": masked_url(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
         return list({**shown, **hidden}.items())
 
 
@@ -424,6 +426,34 @@ def load(
     return Settings(**{name: _value(name, *given, readers[name]) for name, given in found.items()})
 
 
+#: Variables of this process that are not in its environment, where whatever a job starts would inherit them.
+_given_apart: dict[str, str] = {}
+
+
+def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that hold tokens, keys or the password of the server."""
+    found = {name: environ[name] for name in ("RELEVO_SIGNING_KEYS", "RELEVO_WEB_TOKENS") if name in environ}
+    url = environ.get("RELEVO_URL", "")
+    return found | ({"RELEVO_URL": url} if masked_url(url) != url else {})
+
+
+def give_apart(variables: Mapping[str, str]) -> None:
+    """Let `load` find these, as if they were in the environment."""
+    _given_apart.update(variables)
+
+
+@contextmanager
+def restored_environment() -> Iterator[None]:
+    """The environment with what was given apart, for the import of a module that reads it for itself."""
+    added = _given_apart.keys() - os.environ.keys()
+    os.environ.update({name: _given_apart[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
 #: Where what is found at the top level, or under a name of another system, belongs.
 _MISPLACED = {
     **{name: f"`{name}` under [health_limits]" for name in NAMES},
@@ -441,20 +471,6 @@ _MISPLACED = {
     "purge_interval": "`purge_every`",
     **{name: f"`{state}` under [purge_ages]" for name, state in AGES_ELSEWHERE.items()},
 }
-
-
-def masked(url: str) -> str:
-    """The URL with every secret replaced by `***`; where it is unclear what is secret, more is hidden.
-
-    >>> masked("redis://shop:s3cret@db:6379/0?ssl_password=x")
-    'redis://shop:***@db:6379/0?ssl_password=***'
-    """
-    query = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|auth)[^=&]*=)[^&]*", re.IGNORECASE)
-    shown = query.sub(r"\1***", url)
-    if "@" in url and "@" not in shown:  # was it before the host or in the query? Then show neither.
-        return re.sub(r"^([a-z][a-z0-9+.-]*://)?.*", r"\1***", url, count=1, flags=re.IGNORECASE | re.DOTALL)
-    # Up to the last @, since passwords hold unescaped ones. A lone part before @ may be a password too.
-    return re.sub(r"^([^:/@]*://)?([^:@/]*:)?.*@", r"\1\2***@", shown, count=1, flags=re.DOTALL)
 
 
 def _readers() -> dict[str, Read]:
@@ -484,6 +500,8 @@ def _check_places(table: str, given: Mapping[Any, Any], where: str) -> None:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    if environ is os.environ:
+        environ = {**environ, **_given_apart}
     known = {f"RELEVO_{name.upper()}": name for name in Settings.__struct_fields__}
     # An empty variable is none: compose files hand on those that nobody set as empty ones.
     if redis_url := environ.get("REDIS_URL"):

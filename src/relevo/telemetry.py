@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from relevo.model.masking import masked_text
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
@@ -123,7 +125,8 @@ class Telemetry:
         """A run ended: `outcome` in a word, and its error if there was one."""
         span.set_attribute("relevo.outcome", outcome)
         if error:
-            told = {"exception.type": error, "exception.message": message, "exception.stacktrace": traceback}
+            message, trace = masked_text(message), masked_text(traceback)
+            told = {"exception.type": error, "exception.message": message, "exception.stacktrace": trace}
             span.add_event("exception", {name: text for name, text in told.items() if text})
             self._fail(span, error, message)
         span.end()

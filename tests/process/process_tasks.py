@@ -50,6 +50,14 @@ def pid() -> int:
 
 
 @app.task(executor="process")
+def environment() -> str:
+    """All that this process shows of its environment, and that a program which it starts gets."""
+    program = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+    own = Path("/proc/self/environ").read_text() if sys.platform == "linux" else ""
+    return f"{program}\n{own}\n{os.environ}"
+
+
+@app.task(executor="process")
 def count() -> int:
     seen.append(1)
     return len(seen)

@@ -27,6 +27,8 @@ from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from tests.eventually import PATIENCE, aeventually
 from tests.process import process_tasks as tasks
 from tests.process.harness import children_of, is_gone
+from tests.servers import Server
+from tests.system.shell import command, environment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -468,3 +470,86 @@ async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None
         assert parent.stdout is not None
         parent.stdout.close()
     await aeventually(lambda: all(is_gone(pid) for pid in children))
+
+
+# Its environment
+
+SECRETS = {
+    "RELEVO_URL": "redis://default:hunter2@127.0.0.1:1/0",
+    "RELEVO_SIGNING_KEYS": "k1:key-0123456789abcdef",
+    "RELEVO_WEB_TOKENS": "admin:ana:tok-0123456789abcdef",
+}
+
+
+async def test_secrets_of_relevo_are_not_in_the_environment_of_a_child(
+    fresh: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**SECRETS, "RELEVO_ENV": "test", "SHOP_REGION": "es"}.items():
+        monkeypatch.setenv(name, value)
+    shown = await fresh.result(tasks.environment)
+    assert "SHOP_REGION=es" in shown and "RELEVO_ENV=test" in shown
+    for name, value in SECRETS.items():
+        assert name not in shown and value not in shown
+
+    monkeypatch.setenv("RELEVO_URL", "redis://127.0.0.1:1/0")
+    other = Pool(1)
+    try:
+        assert "RELEVO_URL=redis://127.0.0.1:1/0" in await other.result(tasks.environment), "it holds no secret"
+    finally:
+        other.processes.close()
+
+
+SHOP = """
+import os, subprocess
+from relevo import Relevo
+
+app = Relevo("NAME")
+URL = os.environ["RELEVO_URL"]  # programs read it for themselves
+
+
+@app.task(executor="process", retries=0)
+def order() -> list[str]:
+    made_now = Relevo("NAME")
+    made_now.task(name="tell")(print)
+    keys = (*made_now.settings.signing_keys, *app.settings.signing_keys)
+    return [tell.enqueue("a").id, made_now.tasks["tell"].enqueue("b").id, *keys]
+
+
+@app.task(name="tell")
+def tell(text: str) -> str:
+    assert os.environ["RELEVO_URL"] == URL, "the worker itself has it"
+    return text
+
+
+if __name__ == "__main__":
+    job = order.enqueue()
+    one, other, *keys = job.result(timeout=90)
+    print(app.job(one).result(timeout=90) + app.job(other).result(timeout=90), *keys)
+"""
+
+
+async def test_a_job_in_a_child_enqueues_others_with_the_settings_of_its_worker(
+    server: Server, app: Relevo, tmp_path: Path
+) -> None:
+    """The URL and the keys for signing, which are not in its environment."""
+    (tmp_path / "shop.py").write_text(SHOP.replace("NAME", app.name))
+    url = server.url.replace("://", "://default:hunter2@", 1)
+    given = {**SECRETS, "RELEVO_PREFIX": app.settings.prefix, "RELEVO_RESULT_TTL": "1m"}
+    env = environment(None, **{**given, "RELEVO_URL": url})
+    worker = subprocess.Popen(command("worker", "shop:app", "--processes", "1"), env=env, cwd=tmp_path)
+    try:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "shop.py"],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.stdout.split() == ["ab", SECRETS["RELEVO_SIGNING_KEYS"], SECRETS["RELEVO_SIGNING_KEYS"]], (
+            done.stderr
+        )
+    finally:
+        worker.terminate()
+        worker.wait(PATIENCE)

@@ -20,7 +20,8 @@ from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from tests.eventually import PATIENCE, aeventually
 from tests.process import suspect_tasks as tasks
 from tests.process.harness import is_gone
-from tests.process.test_processes import run_of
+from tests.process.process_tasks import environment
+from tests.process.test_processes import SECRETS, run_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="function")
 
@@ -159,3 +160,15 @@ async def test_a_suspect_that_was_cancelled_while_it_waited_never_begins(tmp_pat
     assert await ward.pid(ward.submit(tasks.wait_in_thread, str(tmp_path / "go")))
     assert second not in ward.started
     ward.quarantine.close()
+
+
+async def test_secrets_of_relevo_are_not_in_the_environment_of_suspects(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    _, encoded, error = await ward.end_of(ward.submit(environment))
+    assert isinstance(encoded, Encoded), error
+    shown = environment.signature.decode_result(encoded.result)
+    assert "PATH=" in shown
+    assert all(name not in shown and value not in shown for name, value in SECRETS.items())

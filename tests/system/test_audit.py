@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import pwd
+import socket
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +18,12 @@ import pytest
 from relevo import Relevo, group
 from relevo.audit import whoami
 from relevo.cli.main import main
-from relevo.errors import OptionError
+from relevo.errors import OptionError, StoreError
 from relevo.store.plan import Call
-from tests.eventually import eventually
+from tests.conftest import AppFactory
+from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
-from tests.system.shell import Output, relevo
+from tests.system.shell import Output, environment, relevo
 from tests.system.timed import HOUR
 from tests.system.web import Here, served
 
@@ -211,3 +220,112 @@ def test_old_entries_are_found_by_time(server: Server, bus: Relevo) -> None:
     with served(bus) as url, Here(url) as here:
         assert hours(here.ask("/audit", since="30h", until="24h")) == [25, 26]
         assert here.ask("/audit", 422, since="2030-01-01T00:00")["error"] == "OptionError"
+
+
+def test_entries_are_found_by_author_kind_and_app(server: Server, bus: Relevo, bus_factory: AppFactory) -> None:
+    other = bus_factory("other")
+    for app, who, what in (
+        (bus, "ana@desk", "dead.retry"),
+        (other, "ana@lap", "dead.discard"),
+        (other, "ana", "queue.pause"),
+        (bus, "anastasia@desk", "deadline.move"),
+    ):
+        app.audit.note(what, who=who)
+    for _ in range(7):
+        bus.audit.note("job.cancel", who="bob@desk")
+    asked: list[tuple[dict[str, Any], list[str]]] = [
+        ({"who": "ana"}, ["queue.pause", "dead.discard", "dead.retry"]),
+        ({"who": "ana@desk"}, ["dead.retry"]),
+        ({"what": "dead"}, ["dead.discard", "dead.retry"]),
+        ({"what": "dead.retry", "app": bus.name}, ["dead.retry"]),
+        ({"app": "other", "limit": 1}, ["queue.pause"]),
+        ({"who": "eve"}, []),
+    ]
+    with served(bus) as url, Here(url) as here:
+        for which, found in asked:
+            assert [deed.what for deed in bus.audit.list(**which)] == found, which
+            assert [deed["what"] for deed in here.ask("/audit", **which)] == found, which
+            words = [f"--{name.replace('app', 'of-app')}={value}" for name, value in which.items()]
+            printed = relevo("audit", "--json", *words, url=server.url, RELEVO_PREFIX=bus.settings.prefix)
+            assert [deed["what"] for deed in printed.json] == found, which
+    wrong: list[dict[str, Any]] = [{"who": ""}, {"what": 7}, {"name": "shop"}]
+    for which in wrong:
+        with pytest.raises(OptionError):
+            bus.audit.list(**which)
+
+
+# Who it is, and the copy in the log
+
+
+def test_the_author_is_the_user_of_the_process_whatever_its_environment_says(server: Server, bus: Relevo) -> None:
+    bus.queue().pause()
+    names = dict.fromkeys(("LOGNAME", "USER", "LNAME", "USERNAME"), "ceo")
+    env = environment(server.url, RELEVO_PREFIX=bus.settings.prefix, **names)
+    command = [sys.executable, "-m", "relevo.cli.main", "resume", "default", "--name", bus.name]
+    subprocess.run(command, env=env, check=True, capture_output=True, timeout=PATIENCE)
+    (deed,) = bus.audit.list()
+    assert deed.who == f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
+
+
+def test_the_author_is_a_number_where_the_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 54_321_987)
+    assert whoami() == f"54321987@{socket.gethostname()}"
+
+
+def test_each_deed_is_a_line_in_the_log_whichever_way_it_came(
+    server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where a program logs warnings only."""
+    assert logging.getLogger().getEffectiveLevel() == logging.WARNING
+    of_commands(server, bus, monkeypatch)
+    bus.queue("mail").pause()
+    assert main(["resume", "mail", "--name", bus.name]) == 0
+    caplog.clear()
+    assert main(["pause", "mail", "--reason", "see https://ana:pw@wiki/x", "--name", bus.name]) == 0
+    with served(bus) as url, Here(url) as here:
+        here.do("/queues/mail/resume")
+    bus.audit.note("billing.close", count=3, note="\x1b[31m\x9b\u202e")
+    with bus.audit.doing("dead.retry", queue="mail") as doing:
+        doing.tell(2)
+    lines = [json.loads(text) for name, _, text in caplog.record_tuples if name == "relevo.audit"]
+    assert [(line["via"], line["what"], line["count"]) for line in lines] == [
+        ("cli", "queue.pause", 1),
+        ("http", "queue.resume", 1),
+        ("python", "billing.close", 3),
+        ("python", "dead.retry", 2),
+    ]
+    for line, deed in zip(lines, reversed(bus.audit.list(limit=4)), strict=True):
+        assert line.pop("stored") is True
+        assert (line.pop("app"), line.pop("env")) == (bus.name, "test")
+        assert all(line[name] == getattr(deed, name) for name in line), "the same as on the server"
+    assert lines[0]["about"]["reason"] == "see https://ana:***@wiki/x"
+    assert all(record.getMessage().isascii() and record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_a_deed_that_cannot_be_stored_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    app = Relevo("shop", url="redis://127.0.0.1:1/0", call_timeout="10ms", connect_timeout="10ms")
+    with pytest.raises(StoreError):
+        app.audit.note("billing.close", who="ana")
+    with app.audit.doing("dead.retry", who="ana") as doing:
+        doing.tell(2)  # it is done, so this is no error
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "relevo.audit"]
+    assert [(line["what"], line["stored"]) for line in lines] == [("billing.close", False), ("dead.retry", False)]
+    assert all("127.0.0.1" in line["why"] for line in lines)
+    assert {record.levelname for record in caplog.records if record.name == "relevo.audit"} == {"ERROR"}
+
+
+def test_commands_copy_their_deeds_to_the_log_of_the_machine(
+    server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_commands(server, bus, monkeypatch)
+    monkeypatch.setattr("relevo.cli.system_log.ADDRESS", str(tmp_path / "log"))
+    bus.queue("mail").pause()
+    assert main(["resume", "mail", "--name", bus.name]) == 0, "without such a log, too"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "log"))
+        journal.settimeout(PATIENCE)
+        assert main(["pause", "mail", "--name", bus.name]) == 0
+        head, _, line = journal.recv(65_536).decode().partition(": ")
+    assert head == f"<86>relevo[{os.getpid()}]"
+    assert json.loads(line)["what"] == "queue.pause"
+    bus.queue("mail").resume()

@@ -21,8 +21,8 @@ from relevo import Relevo, Reply, State, current_job, metrics
 from relevo.errors import ServerRefused, UnknownJob
 from relevo.model.health_limits import NAMES, Limits, limits_of
 from relevo.model.purging import POOL_RULES, QUEUE_RULES, ages_of
+from relevo.purging.deadlines import expiring
 from relevo.settings import Settings, load
-from relevo.store import scripts
 from relevo.store.plan import Call
 from relevo.store.subscriptions import subscriptions
 from relevo.web.serving import GRACE
@@ -36,46 +36,20 @@ from tests.working import drain
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
-#: What a purge does that only looks, and what it takes to act; and pools.
-LOOKING = {"survey", "astray", "count", "census", "roll", "unplaced"}
-PURGING = LOOKING | {
-    "purge", "recover", "hold", "lock", "remember", "unlock", "shift", "expel", "oust", "lapse", "admit", "amend",
-    "readmit",
-}  # fmt: skip
-
-#: What each role does: its scripts, and its plain commands.
-ROLES = {
-    "producer": (
-        # the last ones to publish
-        {"push", "push_rich", "agree", "enlist", "look", "attach", "publish", "event", "log", "errands"},
-        {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
-    ),
-    "worker": (
-        {
-            "push", "push_rich", "agree", "enlist", "present", "look", "attach", "turn", "renew", "rest", "leave",
-            "abandon", "note", "cancel", "follow", "hear", "expect", "errands", "clear", "checkpoint", "tick", "enroll",
-            "unenroll", "suspend", "trip", "adopt", "publish", "event", "log", "subscribe", "unsubscribe", "sweep",
-            "close", "vitals", "minute", "snapshot", "measure", "count", "unlist", "serve", *PURGING,
-        },
-        {"ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"}
-        # of jobs that depend on others, workflows and schedules: hget, hset, hmget, hdel; of health: zrange, mget
-        | {"hget", "hset", "hmget", "hdel", "zrange", "mget"}
-        # of metrics; of purges and pools; of the lists of queues
-        | {"zcount", "hgetall"} | {"get", "hscan"} | {"exists"},
-    ),
-    "monitor": (
-        {"count", "page", "look", "letters", "groups", "vitals", "lag", *LOOKING},
-        {"get", "hscan", "hkeys", "zmscore", "zcount", "ping", "time", "info", "mget", "zrange", "zrevrange", "hget"}
-        # of workflows and schedules; of services, traces and the audit trail
-        | {"hmget", "hgetall", "getrange", "lrange"} | {"zrangebyscore", "xrevrange"},
-    ),
-}  # fmt: skip
-
-#: A process of the bus: a worker of its app, and all that services say to each other.
-ROLES["service"] = (
-    ROLES["worker"][0] | {"send", "ask", "beside", "promise", "interim", "cleanup", "span", "lag"},
-    ROLES["worker"][1] | {"zrange", "zrangebyscore", "hgetall", "xrange", "xrevrange", "unlink"},
+#: How deploy/users.acl was made.
+USERS = (
+    "--env prod",
+    "--env prod --app shop",
+    "--env prod --app ingestion --service ingestion --calls embedding",
+    "--env prod --app embedding --service embedding --called-by ingestion",
 )
+#: A service that has nothing to do with those.
+BILLING = "--env prod --app billing --service invoices"
+
+
+def users(*asked: str) -> str:
+    """What `relevo server acl` prints."""
+    return "".join(relevo("server", "acl", "--placeholders", *words.split()).out for words in asked)
 
 
 class Shipped:
@@ -98,7 +72,7 @@ class Shipped:
             text = text.replace(f"\n{there}\n", f"\n{here}\n")
         self._conf = directory / "redis.conf"
         self._conf.write_text(text)
-        shutil.copy(DEPLOY / "users.acl", directory / "users.acl")
+        (directory / "users.acl").write_text((DEPLOY / "users.acl").read_text() + users(BILLING))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -164,7 +138,7 @@ async def _is_empty(app: Relevo) -> bool:
 
 
 async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
-    producer, worker, monitor = (shop(shipped.url(role)) for role in ("producer", "worker", "monitor"))
+    producer, worker, monitor = (shop(shipped.url(user)) for user in ("shop-producer", "shop-worker", "monitor"))
     charge = producer.tasks["charge"]
     good, bad = await charge.aenqueue(7), await charge.aenqueue(13)
     runner = Worker(worker)
@@ -204,8 +178,11 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
 
 
 async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> None:
-    url = shipped.url("service")
-    ingestion, embedding = (Relevo(name, env="prod", url=url, **PATIENT) for name in ("ingestion", "embedding"))
+    ingestion, embedding = (
+        Relevo(name, env="prod", url=shipped.url(f"{name}-service"), **PATIENT) for name in ("ingestion", "embedding")
+    )
+    billing = Relevo("billing", env="prod", url=shipped.url("billing-service"), **PATIENT)
+    waiting = await billing.service("invoices").asend("invoices.pay")  # out of reach for the other two
     got: list[str] = []
     svc, me = embedding.service("embedding", keep_events="1h"), ingestion.service("ingestion")
 
@@ -236,8 +213,14 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         await aeventually(lambda: len(got) >= 6, what="callbacks, a report and events have come")
         assert await me.areplay("embedding.*", since="1h") == 3
         assert (await ingestion.acleanup("t")).dry_run is False
-        await aeventually(lambda: ingestion.atrace("t"), what="its trace is stored")
+        monitor = Relevo("ingestion", env="prod", url=shipped.url("monitor"), **PATIENT)
+        await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")
+        await monitor.aclose()
         assert (await ingestion.asweep(dry_run=False)).removed == 0
+        assert await ingestion.arun(expiring(ingestion, {})) == 0
+        hasty = Relevo("ingestion", env="prod", url=shipped.url("ingestion-service"), orphan_age="1ms", **PATIENT)
+        assert "invoices:actions" not in [orphan.name for orphan in (await hasty.asweep()).orphans]
+        await hasty.aclose()
         for app in (ingestion, embedding):
 
             async def is_listed(app: Relevo = app) -> bool:  # a worker lists itself beside its work
@@ -251,19 +234,84 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
             words = (*look.split(), "--name", "ingestion", "--env", "prod")
             seen = await asyncio.to_thread(relevo, *words, url=shipped.url("monitor"))
             assert (seen.code, seen.err) == (0, ""), look
+        assert await waiting.acancel()
         seen = await asyncio.to_thread(relevo, "services", "--env", "prod", url=shipped.url("monitor"))
         assert (seen.code, seen.err) == (0, "")
     finally:
         for worker in workers:
             worker.stop()
         await asyncio.gather(*running)
-        await ingestion.aclose()
-        await embedding.aclose()
+        for app in (ingestion, embedding, billing):
+            await app.aclose()
+
+
+def test_users_of_apps_and_services_do_not_reach_what_is_others(shipped: Shipped) -> None:
+    """What they may do to what they do reach is not decided by rights: the server checks commands inside of scripts."""
+    reach: dict[str, tuple[list[str], list[str]]] = {
+        "shop-producer": (
+            ["shop:actions:default", "shop", "x:notifications"],
+            ["shop:actions", "shopping:actions:default"],
+        ),
+        "shop-worker": (["shop:actions:default", "shop"], ["shop:actions", "embedding:actions", "embedding"]),
+        "ingestion-service": (
+            [
+                "ingestion:actions",
+                "ingestion:callbacks",
+                "ingestion:t:actions",
+                "embedding:actions",
+                "embedding:t:actions",
+            ],
+            [
+                "embedding",
+                "embedding:callbacks",
+                "embedding:actions:default",
+                "invoices:actions",
+                "shop:actions:default",
+            ],
+        ),
+        "embedding-service": (
+            ["embedding:actions", "ingestion:callbacks", "ingestion:notifications:embedding.made"],
+            ["ingestion", "ingestion:actions", "ingestion:actions:default", "invoices:actions", "shop:actions:default"],
+        ),
+    }
+    for user, (own, others) in reach.items():
+        with redis.Redis.from_url(shipped.url(user)) as client:
+            for address in (*own, ""):
+                client.zadd(f"{{{f'relevo:prod:{address}'.removesuffix(':')}}}:queues", {"x": 1})
+            for address in others:
+                for key in ("jobs", "ready", "ended:x"):
+                    with pytest.raises(redis.exceptions.NoPermissionError):
+                        client.hget(f"{{relevo:prod:{address}}}:{key}", "x")
+            for command in (
+                "XTRIM {relevo:prod}:audit MAXLEN 0",
+                "XADD {relevo:prod}:audit * d x",
+            ):  # a forged or no trail
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    client.execute_command(*command.split())
+            for command in (
+                "KEYS *",
+                "SCAN 0",
+                "FLUSHALL",
+                "CONFIG GET dir",
+                "MODULE LIST",
+                "REPLICAOF a 1",
+            ):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    client.execute_command(*command.split())
+    with redis.Redis.from_url(shipped.url("ingestion-service")) as client:
+        for app, is_ours in (("ingestion", True), ("embedding", False), ("shop", False)):
+            with client.pubsub() as inbox:
+                inbox.subscribe(f"{{relevo:prod:{app}}}:inbox:1")
+                if is_ours:
+                    assert inbox.get_message(timeout=PATIENCE)
+                else:
+                    with pytest.raises(redis.exceptions.NoPermissionError):
+                        inbox.get_message(timeout=PATIENCE)
 
 
 async def test_an_app_is_not_kept_from_its_own_by_services_of_others(shipped: Shipped) -> None:
     """Their queues are out of reach for its workers; that must not hide its own."""
-    mine, other = shop(shipped.url("worker")), Relevo("billing", env="prod", url=shipped.url("service"))
+    mine, other = shop(shipped.url("shop-worker")), Relevo("billing", env="prod", url=shipped.url("billing-service"))
 
     @other.service("invoices").action("pay", retries=0)
     async def pay() -> None:
@@ -286,7 +334,7 @@ async def test_an_app_is_not_kept_from_its_own_by_services_of_others(shipped: Sh
 
 def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: Shipped) -> None:
     """Redis 7.0 also lost them all at a restart when the default user, which is off, had no rights."""
-    app = shop(shipped.url("producer"))
+    app = shop(shipped.url("shop-producer"))
     operator = redis.Redis.from_url(shipped.url("operator"))
     for kill in range(1, 4):
         app.tasks["charge"].enqueue_many([((n,), {}) for n in range(500)])
@@ -298,24 +346,22 @@ def test_no_acknowledged_job_is_lost_when_the_shipped_server_is_killed(shipped: 
     app.close()
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_rights_of_a_role_are_what_its_scripts_call(role: str) -> None:
-    """A script that is refused half-way has done its first half, so nothing may be missing; and nothing is too much."""
-    used, plain = ROLES[role]
-    needed = {"eval", "evalsha", *plain}
-    for name in used:
-        needed |= _commands(scripts.script(name).text.decode())
-    line = next(line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith(f"user {role} "))
-    assert set(re.findall(r"\+(\w+)", line)) == needed
+def test_the_shipped_users_are_those_that_the_command_prints() -> None:
+    assert (DEPLOY / "users.acl").read_text() == users(*USERS)
 
 
-def _commands(text: str) -> set[str]:
-    """Names of commands: the first argument of each `call`, which may be chosen by `and … or`.
+def test_each_user_gets_a_password_of_its_own() -> None:
+    made = [re.findall(r" >(\S+) ", relevo("server", "acl", "--app", "shop").out) for _ in range(2)]
+    assert len({*made[0], *made[1]}) == 4
+    assert min(map(len, made[0])) == 48
 
-    What include/guard.lua needs besides, it does without where it is refused.
-    """
-    calls = re.findall(r"(?:(?<![\w.])|redis\.p)call\(([^,()]+)", text)
-    return {word.lower() for call in calls for word in re.findall(r"'([A-Z]+)'", call)}
+
+def test_names_of_others_match_no_pattern_of_an_app() -> None:
+    """Names may hold what stands for anything in a pattern."""
+    printed = relevo("server", "acl", "--app", "s*[p]?", "--env", "prod").out
+    assert r"~{relevo:prod:s\*\[p\]\?:actions:*}:*" in printed
+    for words in ("--service a", "--app a --calls b"):
+        assert relevo("server", "acl", *words.split()).code == 2
 
 
 # The worker

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from relevo.errors import SettingsError
-from relevo.settings import Settings, load, masked
+from relevo.model.masking import masked_url
+from relevo.settings import Settings, load
 
 
 def toml(path: Path, text: str) -> Path:
@@ -346,8 +347,8 @@ def test_prefix_and_env_may_be_left_out(tmp_path: Path) -> None:
 )
 def test_a_password_is_never_shown(url: str, shown: str) -> None:
     """Secrets stay out of logs, also those of URLs that are not quite right."""
-    assert masked(url) == shown
-    assert not any(part in masked(url) for part in ("S3", "CRET", "C:R"))
+    assert masked_url(url) == shown
+    assert not any(part in masked_url(url) for part in ("S3", "CRET", "C:R"))
 
 
 def test_no_way_of_printing_settings_or_their_errors_shows_a_secret(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import OptionError
+from relevo.errors import OptionError, ServerRefused
 from relevo.lists import bus_queues
 from relevo.model.ids import made_ms
 from relevo.model.job import State
@@ -102,15 +103,18 @@ def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, li
 def cleaning(
     app: Relevo, task: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
 ) -> Generator[Call[Any] | Ahead[Any], Any, Cleaned]:
-    """Remove what is left of a task; each queue in one step. What is in use stays, and so do dead letters."""
+    """Remove what is left of a task; each queue in one step. What is in use stays, and so do dead letters.
+
+    Queues that are out of reach are left to their own services, and to the time limits of what is in them.
+    """
     task = _task(task)
     names = yield from _queues_of(app, task, everywhere=everywhere)
-    done: dict[str, Left] = {}
+    looked: dict[str, Left] = {}
     for name in names:
-        left: Left = yield from clean(app.keys_of(name), task, dead=dead, dry_run=dry_run)
-        if left != Left():
-            done[name] = left
-    emptied = [name for name in names if not (left := done.get(name, Left())).living and not left.dead]
+        with suppress(ServerRefused):
+            looked[name] = yield from clean(app.keys_of(name), task, dead=dead, dry_run=dry_run)
+    done = {name: left for name, left in looked.items() if left != Left()}
+    emptied = [name for name, left in looked.items() if not left.living and not left.dead]
     if emptied and not dry_run:
         yield forget(app.bus_keys, task, emptied)
     report = Cleaned(task, done, dry_run)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from relevo.errors import ServerRefused
 from relevo.model.durations import spoken
 from relevo.model.names import is_bus_name
 from relevo.store import queues
@@ -107,7 +108,7 @@ def _half_ms(one: Subscription) -> int:
     return one.seen_ms + one.inactive_ms // 2
 
 
-def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any], Any, list[Orphan]]:
+def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
     """Queues of the bus that nobody used for long. One that is empty is no key: only its name is taken off the list."""
     before_ms = now_ms - round(app.settings.orphan_age * 1000)
     key = app.bus_keys.key("queues")
@@ -115,9 +116,12 @@ def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any] |
     pairs = zip(rows[::2], rows[1::2], strict=True)
     names = [(name.decode(errors="replace"), int(float(used))) for name, used in pairs]
     names = [(name, used) for name, used in names if is_bus_name(name) and app.can_be_queue(name)]
-    stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name, _ in names)
     found = []
-    for (name, used), one in zip(names, stats, strict=True):
+    for name, used in names:
+        try:
+            one: queues.QueueStats = yield queues.count(app.keys_of(name), name)
+        except ServerRefused:
+            continue  # out of reach: its own services look after it
         why = f"unused for {spoken((now_ms - used) / 1000)}"
         if one.living:
             what = f"kept: {one.living:,} messages are in it"

@@ -22,10 +22,14 @@ def add(subparsers: Subparsers) -> None:
         relevo audit
         relevo audit --env prod --limit 200 --json
         relevo audit --since 2026-11-16T08:00 --until 2h
+        relevo audit --who ana --what dead --of-app shop
         """,
     )
     parser.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
     add_stretch(parser, "done")
+    parser.add_argument("--who", metavar="NAME", help="only by ana@host, by ana on any host, or by a token's name")
+    parser.add_argument("--what", metavar="DEED", help="only this: dead.retry, or dead for all done to dead letters")
+    parser.add_argument("--of-app", metavar="NAME", help="only what was done to this app")
     add_json(parser)
     add_app(parser)
 
@@ -34,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     """Look, and show it."""
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
-        found = app.audit.list(limit=args.limit, since=args.since, until=args.until)
+        which = {"who": args.who, "what": args.what, "app": args.of_app}
+        found = app.audit.list(limit=args.limit, since=args.since, until=args.until, **which)
     if args.json:
         screen.json(found)
     elif found:
@@ -43,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
             [(away(one.at_ms), one.who, one.via, one.app, one.what, one.count, _about(one.about)) for one in found],
         )
     else:
-        screen.line("no operator did anything " + ("then" if args.since or args.until else "of late"))
+        then = "of that kind" if any(which.values()) else "then" if args.since or args.until else "of late"
+        screen.line(f"no operator did anything {then}")
     return Exit.OK
 
 

@@ -17,7 +17,7 @@ from relevo.errors import UnknownJob
 from relevo.handle import Job, JobInfo
 from relevo.model.durations import spoken
 from relevo.model.job import Attempt, State
-from relevo.web.shown import shown_job
+from relevo.web.shown import shown_job, shown_text
 
 #: Characters of arguments: a screen full.
 LONGEST = 2000
@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
             app.audit.note(f"job.{'cancel' if args.cancel else 'retry'}", via="cli", id=job.id, queue=job.queue)
         info = shown_job(app, job.info())
         if args.json:
-            logs = {"logs": job.logs()} if args.logs else {}
+            logs = {"logs": shown_text(app, job.logs())} if args.logs else {}
             screen.json({**msgspec.to_builtins(info), **done, **logs})
         else:
             _tell(screen, info, done)
             describe(screen, info)
             if args.logs:
-                _show_logs(screen, job)
+                _show_logs(screen, shown_text(app, job.logs()).rstrip())
         return Exit.OK if all(done.values()) else Exit.WARNING
 
 
@@ -152,8 +152,7 @@ def _show_attempt(screen: Screen, number: int, attempt: Attempt) -> None:
         screen.line(f"  {line}")
 
 
-def _show_logs(screen: Screen, job: Job[Any]) -> None:
-    text = job.logs().rstrip()
+def _show_logs(screen: Screen, text: str) -> None:
     screen.line("\nlogs" if text else "\nno logs")
     if text:
         screen.line(text)

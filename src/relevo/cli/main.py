@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 from relevo import __version__
-from relevo.cli import output
+from relevo.cli import output, system_log
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers
 from relevo.cli.screen import Screen
@@ -87,7 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end a command
     try:
         try:
-            code = perform(_parse(arguments))
+            args = _parse(arguments)
+            # `relevo web` logs by itself.
+            with contextlib.nullcontext() if args.command == "web" else system_log.copied():
+                code = perform(args)
         except SystemExit:  # what --help says is output, too
             sys.stdout.flush()
             raise

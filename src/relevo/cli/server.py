@@ -7,11 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from relevo.cli import server_acl
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_json, command
 from relevo.cli.screen import Screen, mebibytes
 from relevo.model.durations import spoken
-from relevo.settings import Settings, data_directory, load, masked
+from relevo.model.masking import masked_url
+from relevo.settings import Settings, data_directory, load
 from relevo.store import embedded
 
 
@@ -20,7 +22,7 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "server",
-        "start, stop, describe or trust the embedded server",
+        "start, stop, describe or trust the embedded server; print users for another one",
         about="""
         The embedded server keeps its data in a directory, .relevo by default, and is used where no URL is given.
         Apps start it when they need it. A directory that this user did not make here, such as one that came with a
@@ -55,6 +57,7 @@ def add(subparsers: Subparsers) -> None:
     )
     trust.add_argument("path", metavar="PATH", help="the directory")
     add_json(trust)
+    server_acl.add(actions)
     for one in (start, stop, status):
         one.add_argument("--data-dir", metavar="DIR", help="its directory (default: RELEVO_DATA_DIR, else .relevo)")
         add_json(one)
@@ -64,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     """Do what is asked."""
     if args.action == "trust":
         return _trust(Screen(), args.json, Path(args.path))
+    if args.action == "acl":
+        return server_acl.run(args)
     settings = load(arguments={"data_dir": args.data_dir})
     data = data_directory(settings.data_dir)
     screen = Screen()
@@ -95,7 +100,9 @@ def _start(screen: Screen, args: argparse.Namespace, settings: Settings, data: P
     screen.line("it was running already" if ran else f"started {found.engine} {found.version}", "green")
     screen.fields([("url", url), ("data", found.data_dir), ("log", found.log)])
     if settings.url:
-        screen.line(f"note: the settings name another server, {masked(settings.url)}, and apps use that one", "yellow")
+        screen.line(
+            f"note: the settings name another server, {masked_url(settings.url)}, and apps use that one", "yellow"
+        )
     return Exit.OK
 
 

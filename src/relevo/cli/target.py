@@ -14,7 +14,8 @@ import traceback
 from relevo.app import Relevo
 from relevo.cli.exits import Exit
 from relevo.errors import ConfigurationError, EmbeddedServerError, RelevoError, SettingsError
-from relevo.settings import data_directory, masked
+from relevo.model.masking import masked_url
+from relevo.settings import data_directory
 
 _WHAT_TO_GIVE = "give -A module:app (or set RELEVO_APP), or --name NAME [--env ENV] [--url URL]"
 
@@ -70,9 +71,9 @@ def _broken(module: str, error: Exception) -> ConfigurationError:
 
 
 def _without_secrets(url: str | None) -> str | None:
-    if url is not None and masked(url) != url:
+    if url is not None and masked_url(url) != url:
         raise SettingsError(
-            f"--url {masked(url)} holds a user name or password, and everybody on this machine can read a command "
+            f"--url {masked_url(url)} holds a user name or password, and everybody on this machine can read a command "
             "line. Put the whole URL in RELEVO_URL instead."
         )
     return url

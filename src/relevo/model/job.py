@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from relevo.model.backoff import Backoff, Seconds
+from relevo.model.masking import masked_text
 from relevo.model.message import Headers
 
 
@@ -101,8 +102,9 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """What went wrong, as people read it."""
-        return f"{self.error}: {self.message}" if self.error else self.message
+        """What went wrong, as people read it: without credentials."""
+        message = masked_text(self.message)
+        return f"{self.error}: {message}" if self.error else message
 
 
 #: Attempts told in full, the newest. The counts beside them never forget.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from relevo.errors import ServerRefused
 from relevo.lists import known_queues
 from relevo.model.names import is_pool_name
 from relevo.model.purging import Verdict
@@ -30,8 +32,9 @@ def expiring(app: Relevo, offsets: dict[str, int]) -> Generator[Call[Any], Any, 
     names = [name for name in (yield from known_queues(app)) if not is_pool_name(name)]
     for name in names:
         keys = app.keys_of(name)
-        if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):
-            yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))  # type: ignore[misc]  # no Ask here
+        with suppress(ServerRefused):  # it may be out of reach
+            if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):
+                yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))  # type: ignore[misc]  # no Ask here
     if run.to_relay:
         yield from app.relay(*run.to_relay)
     return len(run.report().purged)

@@ -8,11 +8,13 @@ import msgspec
 from msgspec import Struct
 
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Argument, Call, Steps
 
 #: Deeds that are kept, about, and for how long after the last one: a quarter, as auditors ask.
 MOST = 10_000
 LIVE_MS = 90 * 86_400_000
+#: Deeds read at once where it must be looked at each of them.
+PAGE = 1_000
 
 
 class Deed(Struct, frozen=True):
@@ -53,19 +55,50 @@ def write_deed(bus: QueueKeys, deed: Deed) -> Call[int]:
     return Call([MOST, LIVE_MS, msgspec.json.encode(row)], int, script, bus.of(script), repeatable=False)
 
 
-def deeds(bus: QueueKeys, limit: int, since_ms: int | None = None, until_ms: int | None = None) -> Call[list[Deed]]:
-    """The newest deeds, newest first; of those since and until then."""
+class Which(Struct, frozen=True, kw_only=True):
+    """Which deeds are asked for; all that is given must hold."""
 
-    def decode(rows: list[Any]) -> list[Deed]:
-        found = []
-        for id, fields in rows:
-            try:
-                row = _read(fields[1])
-            except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
-                continue  # somebody else wrote it
-            at_ms = int(id.partition(b"-")[0])
-            found.append(Deed(at_ms, row.app, row.who, row.via, row.what, row.count, row.about))
-        return found
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: `ana@host`, or `ana` on any host.
+    who: str | None = None
+    #: `dead.retry`, or `dead` for all that was done to dead letters.
+    what: str | None = None
+    app: str | None = None
 
-    last, first = (b"+" if until_ms is None else max(0, until_ms)), (b"-" if since_ms is None else max(0, since_ms))
-    return Call([b"XREVRANGE", bus.key("audit"), last, first, b"COUNT", limit], decode)
+    def fits(self, deed: Deed) -> bool:
+        """Whether a deed is one of them, as far as the time does not tell."""
+        return (
+            (self.who is None or self.who in (deed.who, deed.who.partition("@")[0]))
+            and (self.what is None or f"{deed.what}.".startswith(f"{self.what.removesuffix('.')}."))
+            and (self.app is None or self.app == deed.app)
+        )
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether the time alone tells."""
+        return (self.who, self.what, self.app) == (None, None, None)
+
+
+def deeds(bus: QueueKeys, limit: int, which: Which) -> Steps[list[Deed]]:
+    """The newest deeds that fit, newest first. At most all that are kept are looked at, in pages."""
+    last: Argument = b"+" if which.until_ms is None else max(0, which.until_ms)
+    first: Argument = b"-" if which.since_ms is None else max(0, which.since_ms)
+    page = limit if which.is_by_time else PAGE
+    found: list[Deed] = []
+    while len(found) < limit:
+        rows: list[Any] = yield Call([b"XREVRANGE", bus.key("audit"), last, first, b"COUNT", page])
+        found += (deed for deed in map(_deed, rows) if deed is not None and which.fits(deed))
+        if len(rows) < page:
+            break
+        last = b"(" + rows[-1][0]
+    return found[:limit]
+
+
+def _deed(row: Any) -> Deed | None:
+    id, fields = row
+    try:
+        read = _read(fields[1])
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        return None  # written by another program
+    return Deed(int(id.partition(b"-")[0]), read.app, read.who, read.via, read.what, read.count, read.about)

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from relevo.errors import OptionError
 from relevo.lists import known_queues
-from relevo.model.masking import HIDDEN
+from relevo.model.masking import HIDDEN, is_masked
 from relevo.queue import Queue
 from relevo.web.problems import invalid, not_there
 from relevo.web.route import Desk
@@ -76,4 +76,4 @@ def _holds_hidden(value: Any) -> bool:
         case list():
             return any(map(_holds_hidden, value))
         case _:
-            return bool(value == HIDDEN)
+            return isinstance(value, str) and is_masked(value)

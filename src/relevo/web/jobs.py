@@ -13,7 +13,7 @@ from relevo.model.job import State
 from relevo.web.asked import OfQueue, QueueName, if_named
 from relevo.web.problems import Refused, conflict
 from relevo.web.route import Desk, Did, get, post
-from relevo.web.shown import shown_job
+from relevo.web.shown import shown_job, shown_text
 
 
 class OfAttempt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,9 +67,9 @@ async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
 
 @get("/jobs/{id}/logs", Role.OPERATOR)
 async def logs(desk: Desk, id: str, query: OfAttempt) -> Logs:
-    """What a job wrote: stdout, stderr, logging, tracebacks. As it was written, so it may hold secrets."""
+    """What a job wrote: stdout, stderr, logging, tracebacks. Credentials are hidden as far as their form shows them."""
     job = await find(desk, id, query.queue)
-    return Logs(id, await job.alogs(query.attempt))
+    return Logs(id, shown_text(desk.app, await job.alogs(query.attempt)))
 
 
 @post("/jobs/{id}/cancel", "job.cancel")

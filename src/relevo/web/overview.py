@@ -37,11 +37,14 @@ class Workers(Struct, frozen=True):
 
 
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many, and of which time."""
+    """How many, of which time, by whom, of which kind, and done to which app."""
 
     limit: Limit = 50
     since: Time = ""
     until: Time = ""
+    who: Annotated[str, Meta(max_length=200, description="ana@host, or ana on any host, or the name of a token")] = ""
+    what: Annotated[str, Meta(max_length=200, description="dead.retry, or dead for all done to dead letters")] = ""
+    app: Annotated[str, Meta(max_length=200)] = ""
 
 
 @get("/me")
@@ -68,7 +71,8 @@ async def workers(desk: Desk) -> Workers:
 async def audit(desk: Desk, query: Newest) -> list[Deed]:
     """What operators did, newest first, by command line and by HTTP."""
     since, until = time_of("since", query.since) or None, time_of("until", query.until) or None
-    return await desk.app.audit.alist(limit=query.limit, since=since, until=until)
+    names = {"who": query.who or None, "what": query.what or None, "app": query.app or None}
+    return await desk.app.audit.alist(limit=query.limit, since=since, until=until, **names)
 
 
 ROUTES = (me, health, workers, audit)

@@ -10,12 +10,13 @@ from msgspec import Meta, Struct
 from relevo.errors import OptionError
 from relevo.model.access import Role
 from relevo.model.ids import looks_like_id
-from relevo.model.masking import HIDDEN, masked
+from relevo.model.masking import masked
 from relevo.pools import Dead, Entity, Pool
 from relevo.store import pools as store
 from relevo.web.asked import Dry, Limit, Offset, refuse_hidden
 from relevo.web.problems import conflict, invalid, not_there
 from relevo.web.route import Desk, Did, Page, get, post
+from relevo.web.shown import shown_letter
 
 State = Annotated[str, Meta(min_length=1, max_length=50)]
 Metadata = Annotated[dict[str, Any], Meta(description="what is known of it, by name; null takes a field away")]
@@ -123,7 +124,7 @@ async def show(desk: Desk, pool: str, entity: str) -> Entity:
 async def dead(desk: Desk, pool: str, query: Some) -> Page[Dead]:
     """Entities that were given up, newest first."""
     rows = await (await _in_use(desk, pool)).adead(limit=query.limit, offset=query.offset)
-    return Page.of([_shown_letter(desk, row) for row in rows], query.offset, query.limit)
+    return Page.of([shown_letter(desk.app, row, all=desk.sees_all) for row in rows], query.offset, query.limit)
 
 
 @post("/pools/{pool}/items", "pool.add")
@@ -233,12 +234,6 @@ async def _not_so(pool: Pool, id: str, state: str | None = None) -> Exception:
 
 def _shown(desk: Desk, entity: Entity) -> Entity:
     return msgspec.structs.replace(entity, metadata=masked(entity.metadata, desk.app.settings.mask))
-
-
-def _shown_letter(desk: Desk, letter: Dead) -> Dead:
-    traceback = letter.traceback if desk.sees_all or not letter.traceback else HIDDEN
-    metadata = masked(letter.metadata, desk.app.settings.mask)
-    return msgspec.structs.replace(letter, metadata=metadata, traceback=traceback)
 
 
 ROUTES = (pools, items, show, dead, add, move, update, fail, retry, remove)

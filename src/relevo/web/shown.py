@@ -1,4 +1,4 @@
-"""What of jobs and schedules is shown to whom: secrets to nobody, tracebacks to operators."""
+"""What of jobs, schedules and dead letters is shown to whom: secrets to nobody, tracebacks to operators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from relevo.app import Relevo
-from relevo.handle import JobInfo
+from relevo.handle import JobInfo, Progress
 from relevo.model.job import Attempt
-from relevo.model.masking import DEEPEST, HIDDEN, masked, masked_call
+from relevo.model.masking import DEEPEST, HIDDEN, masked, masked_call, masked_text
 from relevo.schedules import ScheduleInfo
+from relevo.store.pools import Dead
 from relevo.store.settlement import Failure
 
 #: What every `Failure` says. Whatever says all of it is taken for one, wherever a handler passed it on to.
@@ -24,12 +25,30 @@ def shown_job(app: Relevo, info: JobInfo, *, all: bool = True) -> JobInfo:
     is_fed = bool(info.workflow) or ":" in info.queue
     given, named = _opened(app, info.args, all), _opened(app, info.kwargs, all)
     args, kwargs = _arguments(app, info.queue, info.task, given, named, is_fed=is_fed, all=all)
+    marked = _marked(app, info.queue, info.task)
     return msgspec.structs.replace(
         info,
         args=args,
         kwargs=kwargs,
-        result=masked(_opened(app, info.result, all), _marked(app, info.queue, info.task)),
-        attempts=info.attempts if all else tuple(map(_without_traceback, info.attempts)),
+        result=masked(_opened(app, info.result, all), marked),
+        attempts=tuple(_shown_attempt(attempt, marked, all=all) for attempt in info.attempts),
+        progress=info.progress and _shown_progress(info.progress, marked),
+    )
+
+
+def shown_text(app: Relevo, text: str) -> str:
+    """What a job wrote as it may be shown."""
+    return masked_text(text, app.settings.mask)
+
+
+def shown_letter(app: Relevo, letter: Dead, *, all: bool = True) -> Dead:
+    """The dead letter of a pool as it may be shown."""
+    marked = app.settings.mask
+    return msgspec.structs.replace(
+        letter,
+        error_message=masked_text(letter.error_message, marked),
+        metadata=masked(letter.metadata, marked),
+        traceback=_shown_traceback(letter.traceback, marked, all=all),
     )
 
 
@@ -61,8 +80,20 @@ def _arguments(
     return shown, named
 
 
-def _without_traceback(attempt: Attempt) -> Attempt:
-    return msgspec.structs.replace(attempt, traceback=HIDDEN) if attempt.traceback else attempt
+def _shown_attempt(attempt: Attempt, marked: tuple[str, ...], *, all: bool) -> Attempt:
+    return msgspec.structs.replace(
+        attempt,
+        message=masked_text(attempt.message, marked),
+        traceback=_shown_traceback(attempt.traceback, marked, all=all),
+    )
+
+
+def _shown_traceback(text: str, marked: tuple[str, ...], *, all: bool) -> str:
+    return masked_text(text, marked) if all or not text else HIDDEN
+
+
+def _shown_progress(progress: Progress, marked: tuple[str, ...]) -> Progress:
+    return msgspec.structs.replace(progress, message=masked_text(progress.message, marked))
 
 
 def _opened(app: Relevo, value: Any, all: bool, deeper: int = DEEPEST) -> Any:

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 
 from relevo.model.legible import short
+from relevo.model.masking import masked_text
 from relevo.model.outcome import End, Outcome, TryAgain
 from relevo.worker.run import Run
 
@@ -45,7 +46,7 @@ class FailureLog:
             self._alarm = self._loop.call_later(WINDOW, self.flush)
         if self._seen[kind] > LINES:
             return
-        said = short(last.message, MESSAGE_MOST)
+        said = short(masked_text(last.message), MESSAGE_MOST)
         if isinstance(outcome, TryAgain):
             log.log(level, "%s %s: %s %s; again in %.1f s", target, run.held.id, last.error, said, outcome.delay)
         else:

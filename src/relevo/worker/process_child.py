@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import field
 
-from relevo import context
+from relevo import context, settings
 from relevo.bus.actions import ActionSignature
 from relevo.checkpoints import Home, is_interruption
 from relevo.codec import Signature
@@ -63,6 +63,7 @@ from relevo.worker.process_messages import (
     Ready,
     Stop,
     ToChild,
+    read_apart,
     read_order,
     write,
 )
@@ -252,7 +253,8 @@ def _find(function: Function) -> _Found:
 
 def _prepare(function: Function) -> Ready | Failed:
     try:
-        _find(function)
+        with settings.restored_environment():
+            _find(function)
     except BaseException as error:  # noqa: BLE001  # SystemExit too: scripts end themselves when imported
         failed = _failed(error)
         where = f"{function.target} cannot be run in a process of its own: {function.module}.{function.name}"
@@ -414,7 +416,12 @@ def begin(kind: type[W]) -> W:
     _die_with(parent)
     _leave_signals_to_parent()
     _be_first_to_go()
-    wire = kind(Connection(fd))
+    pipe = Connection(fd)
+    try:
+        settings.give_apart(read_apart(pipe.recv_bytes()).variables)
+    except (EOFError, OSError):
+        os._exit(0)  # the parent is gone
+    wire = kind(pipe)
     os.register_at_fork(after_in_child=wire.leave_to_parent)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

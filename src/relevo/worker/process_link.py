@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing import Pipe
 
 import msgspec
 
-from relevo.worker.process_messages import FromChild, Function, Order, Pause, ToChild, read_answer, write
+from relevo.settings import secret_variables
+from relevo.worker.process_messages import Apart, FromChild, Function, Order, Pause, ToChild, read_answer, write
 
 # A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.{} import main; main()"
@@ -40,6 +42,8 @@ class Child:
         self._pipe, theirs = Pipe()
         fd = theirs.fileno()
         arguments = [str(fd), str(os.getpid()), str(logging.getLogger().level), *filter(_is_text, sys.path)]
+        # What a job starts, and what prints an environment into a report, shall find no password of ours there.
+        secrets = secret_variables(os.environ)
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         try:
             # In a session of its own: Ctrl-C does not reach it, and what its job has started can be killed with it.
@@ -48,7 +52,10 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 pass_fds=(fd,),
                 start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name not in secrets},
             )
+            with suppress(OSError):  # it has died, which `receive` will say
+                self._pipe.send_bytes(write(Apart(_of_use(secrets))))
         except BaseException:
             self._pipe.close()
             raise
@@ -124,6 +131,11 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass  # all of them are gone; some systems say so in the second way
+
+
+def _of_use(secrets: dict[str, str]) -> dict[str, str]:
+    """Those that jobs need, to enqueue others: no job serves the HTTP API."""
+    return {name: value for name, value in secrets.items() if name != "RELEVO_WEB_TOKENS"}
 
 
 def _is_text(entry: object) -> bool:

@@ -27,6 +27,12 @@ class Function(Struct, frozen=True, tag=True):
     is_action: bool = False
 
 
+class Apart(Struct, frozen=True):
+    """Variables that are not in the child's environment; the first message."""
+
+    variables: dict[str, str]
+
+
 class KeptAt(Struct, frozen=True):
     """Where checkpoints are kept. Told by the parent: the child's own app may have been made with other settings."""
 
@@ -145,6 +151,7 @@ class Answered(Struct, frozen=True, tag=True):
 
 ToChild: TypeAlias = Function | Order | Pause | Stop
 FromChild: TypeAlias = Output | Progressed | Answered | Answer
+read_apart: Callable[[bytes], Apart] = msgspec.msgpack.Decoder(Apart).decode
 read_order: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode
 read_answer: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder(FromChild).decode
 write = msgspec.msgpack.Encoder().encode

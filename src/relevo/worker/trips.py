@@ -41,7 +41,7 @@ class Trips:
         while self.failed:
             # Taken out first: what fails while this is told is told next.
             task, (breaker, count, last) = self.failed.popitem()
-            why = "".join(c if c.isprintable() else " " for c in f"{breaker} failed, last {last.error}: {last.message}")
+            why = "".join(c if c.isprintable() else " " for c in f"{breaker} failed, last {last.words}")
             note = note_of(why[:LONGEST_TEXT], "breaker")
             try:
                 probe_ms = await self._driver.perform(trip(self._keys, task, count, breaker, note), patience=0)

@@ -1,0 +1,154 @@
+"""Users for an ACL file of Redis or Valkey: which commands each role needs, on which keys.
+
+The commands of a role are read from the scripts that it calls, since the server checks the commands inside of scripts,
+too. For the same reason a user who may write to a key may write anything to it: these rights keep mistakes, other apps'
+programs and dangerous commands away, but not somebody hostile who has the password (docs/security.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from relevo.model.names import encode
+from relevo.store import scripts
+
+Role: TypeAlias = Literal["producer", "worker", "service", "monitor"]
+
+#: What a purge does that only looks, and what it takes to act; and pools.
+_LOOKING = {"survey", "astray", "count", "census", "roll", "unplaced"}
+_PURGING = _LOOKING | {
+    *("purge", "recover", "hold", "lock", "remember", "unlock"),
+    *("shift", "expel", "oust", "lapse", "admit", "amend", "readmit"),
+}
+_ENQUEUING = {"push", "push_rich", "agree", "enlist", "look", "attach", "publish", "event", "log", "errands"}
+_WORKING = {
+    *(
+        *_ENQUEUING,
+        "present",
+        "turn",
+        "renew",
+        "rest",
+        "leave",
+        "abandon",
+        "note",
+        "cancel",
+        "follow",
+        "hear",
+        "expect",
+    ),
+    *("clear", "checkpoint", "tick", "enroll", "unenroll", "suspend", "trip", "adopt", "subscribe", "unsubscribe"),
+    *("sweep", "close", "vitals", "minute", "snapshot", "measure", "count", "unlist", "serve", *_PURGING),
+}
+_ON_THE_BUS = {"send", "ask", "beside", "promise", "interim", "cleanup", "span", "lag"}
+
+#: The scripts that each role calls.
+SCRIPTS: dict[Role, set[str]] = {
+    "producer": _ENQUEUING,
+    "worker": _WORKING,
+    "service": _WORKING | _ON_THE_BUS,
+    "monitor": {"count", "page", "look", "letters", "groups", "vitals", "lag", *_LOOKING},
+}
+_PLAIN_OF_WORKERS = {
+    *("ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"),
+    *("hget", "hset", "hmget", "hdel", "zrange", "mget"),  # jobs that depend on others, workflows, schedules, health
+    *("zcount", "hgetall", "get", "hscan", "exists"),  # metrics, purges, pools, lists of queues
+}
+#: The commands that each role calls without a script.
+PLAIN: dict[Role, set[str]] = {
+    "producer": {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
+    "worker": _PLAIN_OF_WORKERS,
+    "service": _PLAIN_OF_WORKERS | {"zrangebyscore", "xrange", "xrevrange", "unlink"},
+    "monitor": {
+        *("ping", "time", "info", "get", "mget", "hget", "hmget", "hgetall", "hkeys", "hscan", "getrange", "lrange"),
+        *("zcount", "zmscore", "zrange", "zrevrange", "zrangebyscore", "xrevrange"),
+    },
+}
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """A user of the server, without a password."""
+
+    name: str
+    #: Everything behind the password.
+    rights: str
+
+    def line(self, password: str) -> str:
+        """Its line in an ACL file."""
+        return f"user {self.name} on >{password} {self.rights}"
+
+
+#: Nobody can log in as a user that is off. It keeps its rights: Redis 7.0 reads its append-only file with them.
+DEFAULT = "user default off resetpass ~* &* +@all"
+OPERATOR = User(name="operator", rights="~* &* +@all")
+
+
+def commands(role: Role) -> list[str]:
+    """The commands that a role needs: `hget`, `zadd`, …"""
+    found = {"eval", "evalsha", *PLAIN[role]}
+    for name in SCRIPTS[role]:
+        found |= called_by(scripts.script(name).text.decode())
+    return sorted(found)
+
+
+def called_by(text: str) -> set[str]:
+    """The commands of a script: the first argument of each `call`, which may be chosen by `and … or`.
+
+    What include/guard.lua needs besides, it does without where it is refused.
+    """
+    calls = re.findall(r"(?:(?<![\w.])|redis\.p)call\(([^,()]+)", text)
+    return {word.lower() for call in calls for word in re.findall(r"'([A-Z]+)'", call)}
+
+
+def monitor(prefix: str, env: str) -> User:
+    """Who looks at everything under a prefix and env."""
+    bus = _glob(prefix, env)
+    return _user("monitor", "monitor", [f"{{{bus}}}:*", f"{{{bus}:*}}:*"], [])
+
+
+def of_app(prefix: str, env: str, app: str) -> list[User]:
+    """Who enqueues jobs of an app, and who runs them."""
+    bus, own = _glob(prefix, env), _glob(prefix, env, app)
+    keys = [f"{{{own}}}:*", f"{{{own}:actions:*}}:*", *_of_bus(bus)]
+    return [_user(f"{app}-{role}", role, keys, [f"{{{own}}}:inbox:*"]) for role in ("producer", "worker")]
+
+
+def of_service(
+    prefix: str, env: str, app: str, services: Iterable[str], calls: Iterable[str], called_by: Iterable[str]
+) -> User:
+    """A process of the bus: the services that it is, the ones it sends to, and the ones that it answers.
+
+    Of those it sends to it may use the queue of actions, which is where a message is put; of those that it answers the
+    queue of callbacks, and the channels on which they wait.
+    """
+    bus, own = _glob(prefix, env), _glob(prefix, env, app)
+    keys, channels = [f"{{{own}}}:*", *_of_bus(bus)], [f"{{{own}}}:inbox:*"]
+    for service in dict.fromkeys((app, *services)):
+        keys.append(f"{{{_glob(prefix, env, service)}:*}}:*")
+    for kind, others in (("actions", calls), ("callbacks", called_by)):
+        for other in dict.fromkeys(others):
+            name = _glob(prefix, env, other)
+            keys += f"{{{name}:{kind}}}:*", f"{{{name}:*:{kind}}}:*"
+    channels += [f"{{{_glob(prefix, env, other)}}}:inbox:*" for other in dict.fromkeys(called_by)]
+    return _user(f"{app}-service", "service", keys, channels)
+
+
+def _of_bus(bus: str) -> list[str]:
+    """The lists of the bus, and the queues of events, but neither the audit trail nor what services are asked."""
+    events = (f"{{{bus}:*:notifications}}:*", f"{{{bus}:*:notifications:*}}:*")
+    # All that begin with another letter than `audit` does, and the one that does not.
+    return [f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside:*", *events]
+
+
+def _user(name: str, role: Role, keys: Iterable[str], channels: Iterable[str]) -> User:
+    parts = ["resetchannels", *(f"~{key}" for key in keys), *(f"&{channel}" for channel in channels), "-@all"]
+    return User(name=name, rights=" ".join([*parts, *(f"+{command}" for command in commands(role))]))
+
+
+def _glob(*parts: str) -> str:
+    """An address as a part of a pattern."""
+    names = (encode(part, what="name") for part in parts if part)
+    return ":".join(re.sub(r"[\\*?\[\]^]", r"\\\g<0>", name) for name in names)
