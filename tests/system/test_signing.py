@@ -163,7 +163,11 @@ async def test_a_message_that_is_stored_again_after_its_deadline_does_not_run(
     times.move(HOUR)
     deadline = msgspec.json.decode(body)["x"]
     ends = {"as it was": b"%d" % deadline, "moved": b"%d" % (deadline + 2 * HOUR)}
-    now = body.replace(b'"x":%d' % deadline, b'"x":' + ends[how]) if how in ends else body.replace(b',"x":%d' % deadline, b"")
+    now = (
+        body.replace(b'"x":%d' % deadline, b'"x":' + ends[how])
+        if how in ends
+        else body.replace(b',"x":%d' % deadline, b"")
+    )
     put(app, job.queue, now, job.id)
     await drain(app)
     assert ran == [kind], "not a second time"
