@@ -70,9 +70,10 @@ def results(queue: QueueKeys, id: str, are_wanted: AreWanted | None = None) -> G
         if one.raw.startswith(LACKING):
             raise InputLacking(one.raw.removeprefix(LACKING).decode(errors="replace"))
     if queue.signer is not None and are_wanted is not None:
-        awaited = [found.get(name, Input(b"")) for name in own]
+        if takes is None or any(name not in found for name in own):
+            raise InputLacking("a result that it takes is gone")
         let_in = {name: found[name] for name in members if name in found}
-        yield from _refuse_forged(queue, queue.signer, id, awaited, let_in, are_wanted)
+        yield from _refuse_forged(queue, queue.signer, id, [found[name] for name in own], let_in, are_wanted)
     return [one.raw for one in found.values()]
 
 
