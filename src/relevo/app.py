@@ -31,7 +31,7 @@ from relevo.model.durations import Duration
 from relevo.model.health import Health
 from relevo.model.ids import Ids
 from relevo.model.job import Envelope
-from relevo.model.names import is_bus_name, is_pool_name, known_as, queue_address, task_queue
+from relevo.model.names import is_bus_name, is_pool_name, known_as, place_of, queue_address, task_queue
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import ONE_JOB_ONLY, Options, changed
 from relevo.model.outcome import Policy
@@ -45,12 +45,14 @@ from relevo.purging import PurgeReport, aperformed, performed, purging
 from relevo.queue import Queue
 from relevo.schedules import Schedule, Schedules
 from relevo.settings import Settings, data_directory, load
+from relevo.signing import Keyring, Signer
 from relevo.store import queues
 from relevo.store.client import Client
 from relevo.store.formats import agreeing
 from relevo.store.keys import AppKeys, QueueKeys, app_keys, bus_keys
 from relevo.store.plan import Call, Plan
 from relevo.store.relay import relay
+from relevo.store.server_time import ServerTime
 from relevo.store.settlement import Terms
 from relevo.task import Task
 from relevo.telemetry import telemetry
@@ -63,7 +65,10 @@ T = TypeVar("T")
 #: A queue is put on the list of queues again after so many seconds of use.
 LIST_AGAIN = 3600.0
 #: What `_bind` sets.
-_BOUND = ("settings", "keys", "bus_keys", "own_keys", "lease_ms", "_clock_key", "_queue_keys", "_listed", "_client")
+_BOUND = (
+    "settings", "keys", "bus_keys", "own_keys", "lease_ms", "keyring", "_server_time", "_clock_key", "_queue_keys",
+    "_listed", "_client",
+)  # fmt: skip
 
 
 class Relevo:
@@ -115,6 +120,9 @@ class Relevo:
         #: what concerns the app as a whole and is written by scripts
         self.own_keys = app_keys(settings.prefix, settings.env, self.name, clock_key=clock_key)
         self.lease_ms = round(settings.lease * 1000)
+        #: what jobs, messages and results are signed with
+        self.keyring = Keyring(settings.signing_keys)
+        self._server_time = ServerTime()
         self._clock_key = clock_key
         self._queue_keys: dict[str, QueueKeys] = {}
         self._listed: dict[str, float] = {}
@@ -502,7 +510,10 @@ class Relevo:
         keys = self._queue_keys.get(queue)
         if keys is None:
             address = queue_address(self.settings.prefix, self.settings.env, self.name, queue)
-            keys = self._queue_keys.setdefault(queue, QueueKeys(str(address), clock_key=self._clock_key))
+            place = place_of(address)
+            signer = Signer(self.keyring, place) if self.keyring else None
+            keys = QueueKeys(str(address), clock_key=self._clock_key, place=place, signer=signer)
+            keys = self._queue_keys.setdefault(queue, keys)
         return keys
 
     def name_abroad(self, queue: str) -> str:
@@ -515,6 +526,10 @@ class Relevo:
         if self._clock_key:
             now_ms += int((yield Call([b"GET", self._clock_key.encode()])) or 0)
         return now_ms
+
+    def about_now_ms(self) -> Generator[Call[Any], Any, int]:
+        """The server's clock as it was a few seconds ago, carried on by this machine's: good enough for deadlines."""
+        return self.now_ms() if self._clock_key else self._server_time.now_ms(self.now_ms)
 
     def is_listed(self, queue: str) -> bool:
         """Whether this process has put the queue on the list of queues of late."""
@@ -573,19 +588,16 @@ class Relevo:
         follow = self.new_id() if on_failure else ""
         failure_ms = max(1, round(failure_ttl * 1000))
         is_asked = envelope.headers is not None and envelope.headers.intent == "request"
-        signer = self.bus.signer
-        sign = signer.signed if on_failure and is_bus_name(queue) else None
         return policy, Terms(
             queue,
             round(result_ttl * 1000),
             failure_ms,
             on_failure,
             follow,
-            sign,
             is_asked,
             not self.client.source.is_cluster,
             self.settings.remote_tracebacks,
-            signer.sign_end if signer.is_on else None,
+            self.keys_of(queue).signer,
         )
 
     def task_for(self, queue: str, target: str) -> Task[..., Any] | None:

@@ -19,6 +19,7 @@
     │   │   └── PayloadTooLarge         more bytes than the limit
     │   ├── UnknownJob              no such job, or its record has ended
     │   ├── UnknownSchedule         no such schedule
+    │   ├── BadSignature            what is said of its end is not signed by a key that `signing_keys` names
     │   ├── ResultTimeout           still not finished after the time you gave
     │   ├── ResultNotKept           finished, but its result was not stored
     │   ├── JobFailed               given up: a dead letter
@@ -133,6 +134,10 @@ class UnknownJob(JobError):
 
 class UnknownSchedule(JobError):
     """No such schedule: it never was, or it was removed."""
+
+
+class BadSignature(JobError):
+    """What the server holds of a job's end bears no good signature: what became of the job is not known."""
 
 
 class ResultTimeout(JobError, TimeoutError):

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from relevo.errors import JobCancelled, JobError, JobExpired, JobFailed, OptionError, ResultNotKept, UnknownJob
+from relevo.errors import (
+    BadSignature,
+    JobCancelled,
+    JobError,
+    JobExpired,
+    JobFailed,
+    OptionError,
+    ResultNotKept,
+    UnknownJob,
+)
 from relevo.model.durations import Duration, seconds
 from relevo.model.fingerprint import is_permanent
 from relevo.model.ids import LENGTH, made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
 from relevo.model.message import message_of
 from relevo.model.names import is_pool_name
+from relevo.signing.ends import doubt_of_record
 from relevo.store import carried, jobs, pools
 from relevo.store.plan import Call
 
@@ -129,6 +139,10 @@ class Job(Generic[R]):
         return self._outcome(await self._app.client.await_end(self._app.keys_of(self.queue), self.id, limit))
 
     def _outcome(self, record: Record) -> R:
+        signer = self._app.keys_of(self.queue).signer
+        if signer is not None and (doubt := doubt_of_record(signer, self.id, record)):
+            why = f" ({record.reason})" if record.reason else ""
+            raise BadSignature(f"job {self.id} is said to be {record.state}{why}; of its record: {doubt}")
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)

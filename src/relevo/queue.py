@@ -16,12 +16,13 @@ from relevo.model.durations import Duration, seconds
 from relevo.model.ids import made_ms
 from relevo.model.job import Attempt, Envelope, State
 from relevo.model.limits import QUEUE, limit_of, name_of
-from relevo.model.names import is_bus_name, is_pool_name
+from relevo.model.names import is_pool_name
 from relevo.model.outcome import (
     CancelAsked,
     End,
     Finish,
     GiveBack,
+    Happened,
     LeaseLost,
     Outcome,
     TooLate,
@@ -30,6 +31,7 @@ from relevo.model.outcome import (
     decide,
 )
 from relevo.model.pauses import Pause, Until, ends_of, note_of
+from relevo.signing.bodies import doubt_of
 from relevo.store import limits, queues
 from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import read_claim, readable, story_of
@@ -301,10 +303,12 @@ class Queue:
                         envelope = yield from with_inputs(self._keys, held.id, held.envelope)
                         held = msgspec.structs.replace(held, envelope=envelope)
                     except InputLacking as lacking:
-                        verdict = self._refused(held, found.now_ms, "input_lacking", str(lacking))
-                refused = self._app.bus.refusal(self.name, held) if verdict is None and is_bus_name(self.name) else None
+                        now_ms, why = found.now_ms, str(lacking)[:2000]
+                        attempt = Attempt("refused", worker, now_ms, now_ms, lacking.error, why)
+                        verdict = self._settled(held, now_ms, Unrunnable(lacking.reason, attempt))
+                refused = refusal(self._app, self.name, held, found.now_ms) if verdict is None else None
                 if refused is not None:
-                    verdict = self._refused(held, found.now_ms, *refused)
+                    verdict = self._settled(held, found.now_ms, refused)
                 if verdict is not None:
                     settled.moved.append(verdict)
                 else:
@@ -323,25 +327,19 @@ class Queue:
         return settle(held, decide(held.story, happened, policy, now_ms, random.random()), terms, now_ms)
 
     def _unfit(self, held: Held, now_ms: int) -> Moved | None:
-        policy, terms = self._app.terms_of(held.envelope, self.name)
         envelope = held.envelope
         if envelope is None:
             attempt = Attempt("unreadable", held.worker, now_ms, now_ms, message="the body is not an envelope")
-            outcome = decide(held.story, Unrunnable("unreadable", attempt), policy, now_ms, 0.5)
-        elif held.cancel_asked:
-            outcome = decide(held.story, CancelAsked(), policy, now_ms, 0.5)
-        elif envelope.expires_ms is not None and now_ms > envelope.expires_ms:
-            outcome = decide(held.story, TooLate(), policy, now_ms, 0.5)
-        else:
-            return None
-        return settle(held, outcome, terms, now_ms)
+            return self._settled(held, now_ms, Unrunnable("unreadable", attempt))
+        if held.cancel_asked:
+            return self._settled(held, now_ms, CancelAsked())
+        if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
+            return self._settled(held, now_ms, TooLate())
+        return None
 
-    def _refused(self, held: Held, now_ms: int, reason: str, why: str) -> Moved:
+    def _settled(self, held: Held, now_ms: int, happened: Happened) -> Moved:
         policy, terms = self._app.terms_of(held.envelope, self.name)
-        error = "InputLacking" if reason == "input_lacking" else ""
-        attempt = Attempt("refused", held.worker, now_ms, now_ms, error, why[:2000])
-        outcome = decide(held.story, Unrunnable(reason, attempt), policy, now_ms, 0.5)
-        return settle(held, outcome, terms, now_ms)
+        return settle(held, decide(held.story, happened, policy, now_ms, 0.5), terms, now_ms)
 
     def _settle(self, held: Held, outcome: Outcome, limits: Limits, result: bytes) -> Generator[Call[Any], Any, bool]:
         now_ms = yield queues.server_time()
@@ -476,6 +474,17 @@ def _checked_reason(reason: str) -> str:
     if not isinstance(reason, str):
         raise OptionError(f"reason: a text for people is needed, found {reason!r:.80}")
     return reason[:2000].encode(errors="backslashreplace").decode()
+
+
+def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None:
+    """What happens to a job that may not run because of who made it, or for whom; None: it may."""
+    envelope = held.envelope
+    assert envelope is not None
+    signer = app.keys_of(queue).signer
+    if signer is not None and (doubt := doubt_of(signer, held.id, held.body, envelope)):
+        why = f"{doubt}. If you know who made it, `relevo dead retry {held.id} --sign` runs it all the same"
+        return Unrunnable("bad_signature", Attempt("refused", held.worker, now_ms, now_ms, message=why[:2000]))
+    return None if envelope.headers is None else app.bus.refusal(queue, held, now_ms)
 
 
 def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:

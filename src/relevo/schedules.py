@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import OptionError, UnknownSchedule
+from relevo.errors import BadSignature, OptionError, UnknownSchedule
 from relevo.handle import Job
 from relevo.model import schedule as model
 from relevo.model.cron import Cron, explain, next_after
@@ -161,6 +161,13 @@ class Schedule:
         names = yield store.homes(app.keys)
         raise UnknownSchedule(f"no schedule {self.name!r:.80}{did_you_mean(self.name, names)}")
 
+    def _believed(self, standing: store.Standing) -> model.Schedule:
+        if standing.doubt:
+            raise BadSignature(
+                f"schedule {self.name!r:.80}: of its record: {standing.doubt}. Register it again, or remove it"
+            )
+        return standing.schedule
+
     def _info(self) -> Generator[Call[Any], Any, ScheduleInfo]:
         standing = yield from self._standing()
         now_ms = yield from self._app.now_ms()
@@ -184,7 +191,7 @@ class Schedule:
 
     def _run_now(self) -> Generator[Call[Any], Any, Job[Any]]:
         app = self._app
-        schedule = (yield from self._standing()).schedule
+        schedule = self._believed((yield from self._standing()))
         yield from app.list_queue(schedule.queue)
         now_ms = yield from app.now_ms()
         ids = yield fire(app, schedule, [now_ms], due_ms=None)
@@ -200,7 +207,7 @@ class Schedule:
                     f"edit: {change!r:.60} is not about when it fires{did_you_mean(change, TIMES)}; "
                     "call app.schedule(name, task, …) again for other options"
                 )
-        before = (yield from self._standing()).schedule
+        before = self._believed((yield from self._standing()))
         after = _edited(before, changes)
         now_ms = yield from self._app.now_ms()
         keys = self._app.keys_of(before.queue)

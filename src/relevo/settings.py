@@ -153,15 +153,20 @@ def _tiers(name: str, given: Any) -> dict[str, float]:
     return weights
 
 
+_SIGNING_KEY = re.compile(r"([A-Za-z0-9_-]{1,100}:)?[A-Za-z0-9]{1,50}:[^:]{16,}")
+
+
 def _signing_keys(name: str, given: Any) -> tuple[str, ...]:
     found = _parts(given)
     if not isinstance(found, list | tuple):
         raise OptionError(f"{name}: a list of keys is needed, each as name:secret.")
     for key in found:  # never the key itself: messages of errors are logged
-        kid, colon, secret = key.partition(":") if isinstance(key, str) else ("", "", "")
-        if not colon or not kid.isalnum() or len(secret) < 16:
-            raise OptionError(f"{name}: each key is name:secret, the name letters and digits, the secret 16 or more.")
-    names = [key.partition(":")[0] for key in found]
+        if not isinstance(key, str) or not _SIGNING_KEY.fullmatch(key):
+            raise OptionError(
+                f"{name}: each key is id:secret, or service:id:secret; the id letters and digits, the secret 16 "
+                "characters or more, without colons."
+            )
+    names = [key.rpartition(":")[0] for key in found]
     if len(set(names)) < len(names):
         raise OptionError(f"{name}: each key has a name of its own, found {', '.join(names)}.")
     return tuple(found)
@@ -320,8 +325,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # lists of messages stay quick to read whatever somebody sends.
     claim_check: Annotated[int, partial(_size, least=1)] = 2**16
 
-    # Keys for signing messages, each "name:secret". The first signs, all are believed, so a new one goes in front until
-    # no message of the old one is left. None by default; with some, a message without a good signature is not run.
+    # Keys for signing jobs, messages and results, each "id:secret", or "service:id:secret" for what one service says.
+    # The first (of each service) signs, all are believed. None by default; with some, what is not signed does not run.
     signing_keys: Annotated[tuple[str, ...], _signing_keys] = ()
 
     # Whether the caller of a request is shown our traceback. Not by default: it tells of files and values.
@@ -386,7 +391,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """What rich prints, in tracebacks too; msgspec's own would show the password."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        keys = tuple(key.partition(":")[0] + ":***" for key in self.signing_keys)
+        keys = tuple(key.rpartition(":")[0] + ":***" for key in self.signing_keys)
         tokens = tuple(token.rpartition(":")[0] + ":***" for token in self.web_tokens)
         hidden = {"url": masked_url(self.url) if self.url else None, "signing_keys": keys, "web_tokens": tokens}
         return list({**shown, **hidden}.items())

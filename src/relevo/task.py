@@ -8,6 +8,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
 
@@ -195,8 +196,11 @@ class Task(Generic[P, R]):
         fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
         id = self.app.new_id()
         if self._plain and self.app.is_listed(self.options.queue):
+            keys = self._keys()
             body = self.body(fragment) if self.app.telemetry is None else self._traced(fragment)
-            return id, push_plain(self._keys(), [(id, body)], self.options.priority, self.app.lease_ms)
+            if keys.signer is not None:
+                body = keys.signer.signed("job", id, body)
+            return id, push_plain(keys, [(id, body)], self.options.priority, self.app.lease_ms)
         return id, self._new_slowly(id, fragment)
 
     def _new_slowly(self, id: str, fragment: bytes) -> Steps[str]:
@@ -251,9 +255,8 @@ class Task(Generic[P, R]):
         parts = chunks(map(len, fragments))
         if self._plain:
             keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
-            body = self.body if self.app.telemetry is None else self._traced
             yield Ahead(
-                push_plain(keys, zip(ids[part], map(body, fragments[part]), strict=True), priority, lease_ms)
+                push_plain(keys, self._plain_jobs(keys, ids[part], fragments[part]), priority, lease_ms)
                 for part in parts
             )
             return ids
@@ -264,6 +267,14 @@ class Task(Generic[P, R]):
         if self.options.depends_on:
             return (yield from self._push([job for some in made for job in some]))
         return (yield from push_parts(self._keys(), map(list, made), self.app.lease_ms))
+
+    def _plain_jobs(
+        self, keys: QueueKeys, ids: Sequence[str], fragments: Sequence[bytes]
+    ) -> Iterable[tuple[str, bytes]]:
+        bodies = map(self.body if self.app.telemetry is None else self._traced, fragments)
+        if keys.signer is not None:
+            bodies = map(partial(keys.signer.signed, "job"), ids, bodies)
+        return zip(ids, bodies, strict=True)
 
     def body(self, fragment: bytes) -> bytes:
         """The body of a job with these encoded arguments."""
@@ -308,10 +319,12 @@ class Task(Generic[P, R]):
             later_ms = 0
         if later_ms is not None:
             head += b',"d":%d' % later_ms
+        body = head + b"," + fragment + b"}" if fragment else head + b"}"
+        signer = self._keys().signer
         return NewJob(
             id,
             options.priority,
-            head + b"," + fragment + b"}" if fragment else head + b"}",
+            body if signer is None else signer.signed("job", id, body),
             when,
             options.group,
             options.weight,

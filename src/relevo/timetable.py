@@ -84,7 +84,7 @@ def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], A
     yield from app.list_queue(queue)
     now_ms = yield from app.now_ms()
     code = ""
-    if schedule.origin != "call":
+    if schedule.origin != "call" and not (yield from _is_doubtful(app, schedule)):
         code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
     said: str = yield store.enroll(app.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
     if said == "changed":
@@ -97,8 +97,33 @@ def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], A
     return said
 
 
+def _is_doubtful(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], Any, bool]:
+    """Whether a record is there that is not well signed: then what code or settings say takes its place."""
+    if not app.keyring:
+        return False
+    for standing in (yield from store.look(app.keys_of(schedule.queue), [schedule.name])):
+        if standing.doubt:
+            log.warning("schedule %s is registered anew; of its record: %s", schedule.name, standing.doubt)
+            return True
+    return False
+
+
+def signing_anew(app: Relevo) -> Generator[Call[Any], Any, int]:
+    """Sign records anew that another key than the first has signed, which may be dropped before their next tick."""
+    count, homes = 0, (yield store.homes(app.keys))
+    for queue in dict.fromkeys(homes.values()):
+        keys, names = app.keys_of(queue), [name for name, home in homes.items() if home == queue]
+        for standing in (yield from store.look(keys, names)):
+            if not standing.is_signed_by_first and not standing.doubt:
+                yield store.enroll(keys, standing.schedule, standing.due_ms or 0, "")
+                count += 1
+    return count
+
+
 def registering_all(app: Relevo) -> Generator[Call[Any], Any, None]:
     """Register what decorators and settings name."""
+    if app.keyring:
+        yield from signing_anew(app)
     for schedule in app.timetable.values():
         yield from registering(app, schedule)
     wrong: ConfigurationError | None = None
@@ -133,6 +158,11 @@ def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Ge
         log.error("%s: schedule %s cannot be read: %s", queue, name, error)
         yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
         return 0
+    signer = app.keys_of(queue).signer
+    if signer is not None and (doubt := signer.doubt_of_object("schedule", name, record)):
+        log.error("schedule %s does not fire: of its record: %s. Register it again, or remove it", name, doubt)
+        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
+        return 0
     firing = due(schedule, due_ms, now_ms)
     if firing.dropped:
         log.warning("schedule %s: %d ticks were missed and are not made up for", name, firing.dropped)
@@ -152,7 +182,7 @@ def fire(
     dropped: int = 0,
 ) -> Call[list[str] | None]:
     """Queue the jobs of ticks, if `due_ms` is the one waited for (None: whatever is)."""
-    rows = []
+    rows, keys = [], app.keys_of(schedule.queue)
     for tick_ms in ticks:
         body = bytes(schedule.body)[:-1] + b',"tk":%d' % tick_ms
         if schedule.expires is not None:
@@ -161,10 +191,10 @@ def fire(
         id = app.new_id()
         if when:
             body += b',"d":%d' % max(1, int(when) - made_ms(id))
-        job = NewJob(id, schedule.priority, body + b"}", when, schedule.group, schedule.weight)
-        rows.append(store.Tick(tick_ms, job))
+        body = body + b"}" if keys.signer is None else keys.signer.signed("job", id, body + b"}")
+        rows.append(store.Tick(tick_ms, NewJob(id, schedule.priority, body, when, schedule.group, schedule.weight)))
     return store.fire(
-        app.keys_of(schedule.queue),
+        keys,
         schedule,
         rows,
         due_ms=due_ms,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from relevo.model.job import Envelope
-from relevo.store.carried import results
+from relevo.store.carried import InputLacking, results
 from relevo.store.dependents import follow, needs_of
-from relevo.store.edges import Edge, Report
+from relevo.store.edges import LACKING, Edge, Report
 from relevo.store.jobs import cancel, look, revive
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -123,7 +123,10 @@ def state_of(desk: Desk, id: str) -> str:
 
 def given(desk: Desk, child: str) -> list[bytes]:
     """What a child would be given."""
-    found: list[bytes] = desk.run(results(desk.keys, child))
+    try:
+        found: list[bytes] = desk.run(results(desk.keys, child))
+    except InputLacking as lacking:
+        return [LACKING + str(lacking).encode()]
     return found
 
 

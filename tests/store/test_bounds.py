@@ -17,7 +17,7 @@ from relevo.store.relay import REPORTS, deliver, hear_all, relay
 from tests.store.desk import Desk, new_id
 from tests.store.kin import BODY, KEEP_MS, bag, end, given, outbox, state_of, step_by_step, waiting
 
-PER_REPORT = 7  # arguments
+PER_REPORT = 8  # arguments
 
 
 class Calls:
@@ -41,7 +41,7 @@ def heard_by(call: Call[Any]) -> list[tuple[str, int]]:
     fixed = len(call.script.args)
     rows = call.args[fixed + int(call.args[fixed - 1]) :]
     return [
-        (str(rows[i]), len(rows[i + PER_REPORT - 1]))  # type: ignore[arg-type]
+        (str(rows[i]), len(rows[i + PER_REPORT - 2]))  # type: ignore[arg-type]
         for i in range(0, len(rows), PER_REPORT)
     ]
 
@@ -106,7 +106,7 @@ def test_large_results_reach_a_job_in_calls_of_bounded_size(desk: Desk) -> None:
             (parent, b"done 2 %b\n%b\n%b" % (parent.encode(), str(Edge(child, "default", "c", place)).encode(), record))
         )
     calls = Calls()
-    finished, _ = step_by_step(desk.run, deliver(lambda _: desk.keys, written, 1000), calls.note)
+    finished, _ = step_by_step(desk.run, deliver(lambda _: desk.keys, desk.keys, written, 1000), calls.note)
     assert finished == parents
     assert len(calls.heard) == 4, "two results fit into one call"
     assert all(sum(size for _, size in rows) <= CHUNK_BYTES for rows in calls.heard)

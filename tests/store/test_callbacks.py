@@ -458,7 +458,7 @@ def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pai
     message = pair.send(callback)
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
     taken = pair.run(take_errands(pair.actions.keys))
-    pair.run(deliver(pair.app.keys_of, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+    pair.run(deliver(pair.app.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
     assert pair.handle_all() == [callback]
     before = everything(pair.callbacks)
     pair.advance(ERRAND_MS + 1)
@@ -478,7 +478,7 @@ def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair
     if has_reply:
         end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
         pair.relay()
-        pair.run(deliver(pair.app.keys_of, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+        pair.run(deliver(pair.app.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
         assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
     else:
         pair.advance(ERRAND_MS + 1)
@@ -530,12 +530,12 @@ def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_onc
             if chance.random() < 0.7:  # else it dies with them in hand
                 told = found * chance.randrange(1, 3)
                 chance.shuffle(told)
-                finished, _ = pair.run(deliver(pair.app.keys_of, told, 1000))
+                finished, _ = pair.run(deliver(pair.app.keys_of, pair.actions.keys, told, 1000))
                 if chance.random() < 0.7:  # else before it says so
                     pair.run(take_errands(desk.keys, finished))
         if turn % 5 == 0:
             chance.shuffle(in_hand)
-            pair.run(deliver(pair.app.keys_of, in_hand, 1000))
+            pair.run(deliver(pair.app.keys_of, pair.actions.keys, in_hand, 1000))
             in_hand.clear()
         got = pair.callbacks.claim(100)
         for id in got:

@@ -465,7 +465,7 @@ def test_outbox_messages_in_any_order_and_number_lead_to_the_same_state(desk: De
     chance.shuffle(left)
     while left:
         some = chance.randint(1, len(left))
-        desk.run(deliver(lambda _: desk.keys, left[:some], 1000))
+        desk.run(deliver(lambda _: desk.keys, desk.keys, left[:some], 1000))
         left = left[some:]
 
     last = [life[-1][0] for life in lives]

@@ -129,7 +129,7 @@ def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancel
     assert founding(desk, flow, gate_of(members[0])) == (1, True)
     desk.advance(GATE_MS + 1)
     lapse = outbox(desk)[gate_of(members[0])]
-    desk.run(deliver(lambda _: desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
+    desk.run(deliver(lambda _: desk.keys, desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
     desk.run(hear(desk.keys, [], 1000, [gate_of(members[0])]))
     relayed(desk)
     assert [state_of(desk, id) for id in members] == ["cancelled", "cancelled"]

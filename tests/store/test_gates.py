@@ -96,7 +96,7 @@ def test_a_gate_that_lapses_after_it_was_opened_changes_nothing(desk: Desk) -> N
     before = everything(desk)
     lapse = [(id, text.encode()) for id, text in letter.items()]
     for _ in range(2):
-        desk.run(deliver(lambda _: desk.keys, lapse, 1000))
+        desk.run(deliver(lambda _: desk.keys, desk.keys, lapse, 1000))
     assert everything(desk) == before
 
 
@@ -143,7 +143,7 @@ def test_an_outbox_message_starts_a_workflow_whose_members_are_stored(desk: Desk
         assert desk.run(app.relay("default")) in (0, 1)
         assert (desk.members("ready"), there.members("ready")) == ([here_id], [there_id, other_id])
         assert outbox(desk) == outbox(there) == {}
-        desk.run(deliver(app.keys_of, [("again", start)], 1000))
+        desk.run(deliver(app.keys_of, desk.keys, [("again", start)], 1000))
     assert bag(desk, flow)["open"] == "3"
     desk.ask("DEL", f"carried:{flow}")
 

@@ -112,7 +112,7 @@ def test_an_outbox_message_holds_the_record_only_if_a_child_takes_the_result(des
     assert letter_of(written[f"{failed}.2"].encode()).record == b""
     assert letter_of(written[f"{takes}.2"].encode()).record == record
     assert letter_of(written[f"{takes_not}.2"].encode()).record == b""
-    reports = letter_of(written[f"{takes}.2"].encode()).reports()
+    reports = letter_of(written[f"{takes}.2"].encode()).reports("")
     assert [(one.index, one.input) for _, one in reports] == [("", b""), (str(index), b'"a\\nb"')]
 
 
@@ -321,7 +321,7 @@ def test_an_outbox_message_to_an_unknown_job_changes_nothing(desk: Desk) -> None
         before = everything(desk)
         edges = " ".join(f">{policy}0:{child}default" for policy in "crwfnCN" for child in (new_id(), done))
         text = f"{state} 2 {PARENT}\n{edges}\n".encode()
-        assert desk.run(deliver(lambda _: desk.keys, [("x", text)], 1000)) == (["x"], set())
+        assert desk.run(deliver(lambda _: desk.keys, desk.keys, [("x", text)], 1000)) == (["x"], set())
         assert everything(desk) == before
 
 
@@ -351,7 +351,7 @@ def test_a_relay_that_dies_before_it_confirms_has_delivered(desk: Desk) -> None:
     child = child_of(desk, parent)
     end(desk, parent, "plain")
     taken = take(desk)
-    desk.run(deliver(lambda _: desk.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+    desk.run(deliver(lambda _: desk.keys, desk.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
     assert state_of(desk, child) == "ready"
     assert relayed(desk) == 0
     desk.advance(ERRAND_MS + 1)

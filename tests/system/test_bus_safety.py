@@ -409,8 +409,8 @@ def stolen(site: Site, job: Any) -> tuple[str, bytes]:
 FORGERIES: dict[str, Any] = {
     "its data": lambda own, body: (own, body.replace(b'"cents":5', b'"cents":6')),
     "its id": lambda own, body: ("0" * 20, body),
-    "no signature": lambda own, body: (own, body[: body.index(b',"s"')] + body[body.index(b'","m"') + 1 :]),
-    "a signature that is no ascii": lambda own, body: (own, body.replace(b'"s":"old.', '"s":"old.é'.encode())),
+    "no signature": lambda own, body: (own, body[: body.index(b',"s"')] + b"}"),
+    "a signature that is no ascii": lambda own, body: (own, body.replace(b'"s":"v2.', '"s":"v2.é'.encode())),
 }
 
 
@@ -628,12 +628,9 @@ async def test_a_signed_reply_that_was_changed_in_any_part_is_refused(signed: Si
         changed_reply(signed, row.id, TAMPERED[changed[row.id]][1])
     assert sorted(changed.values()) == sorted(TAMPERED)
     await drain(signed.app)
-    # A timeout or a cancellation needs no key to be stated, but it carries no result.
-    assert {reply.result for reply in signed.calls} <= {None}
-    assert {reply.context for reply in signed.calls} <= {f"<{what}>" for what in TAMPERED if "a result that" in what}
+    assert signed.calls == []
     letters = await signed.app.dead.alist(queue=CALLBACKS, limit=100)
-    refused = {changed[letter.id] for letter in letters}
-    assert refused >= {what for what in TAMPERED if "a result that" not in what}
+    assert {changed[letter.id] for letter in letters} == set(TAMPERED)
     assert {letter.reason for letter in letters} <= {"bad_signature", "bad_arguments", "unreadable"}
 
 
@@ -668,18 +665,6 @@ async def test_a_forged_answer_to_a_request_is_refused(signed: Site) -> None:
         with pytest.raises((RemoteError, RequestTimeout)) as refused:
             await asking
         assert "forged" not in str(refused.value)
-
-
-async def test_tasks_need_no_signature(bus_factory: AppFactory) -> None:
-    app, ran = bus_factory(signing_keys=[OLD]), list[int]()
-
-    @app.task(name="plain")
-    async def plain(n: int) -> None:
-        ran.append(n)
-
-    await plain.aenqueue(1)
-    await drain(app)
-    assert ran == [1]
 
 
 # --- data too large for a message

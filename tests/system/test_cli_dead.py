@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from relevo import Relevo
+from relevo import Relevo, State
 from relevo.cli.main import main
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE
 from tests.servers import Server
 from tests.system.shell import Output, Terminal, on_terminal, plain
 from tests.system.test_cli import NO_SUCH_ID, add_task, bury
-from tests.working import working
+from tests.working import drained, working
 
 
 class Shell:
@@ -178,6 +178,23 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
         ("--group x", "fing"),
     ):
         assert says in dead("list", *words.split(), code=2).err
+
+
+def test_a_letter_is_run_with_a_signature_for_one_who_knows_its_maker(
+    dead: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead.app.task(name="plain")(lambda: None)
+    job = dead.app.tasks["plain"].enqueue()
+    assert "no signing_keys" in dead("retry", job.id, "--sign", code=2).err
+    monkeypatch.setenv("RELEVO_SIGNING_KEYS", "k1:0123456789abcdef")
+    with dead.app.rebound(signing_keys=("k1:0123456789abcdef",)):
+        drained(dead.app)
+        assert "--sign" in dead("show", job.id).out
+        assert "--rate" in dead("retry", "--all", "--rate", "9/s", "--sign", code=2).err
+        assert dead("retry", job.id, "--sign").out == "retried 1 dead letter\n"
+        drained(dead.app)
+        assert job.status() is State.DONE
+    assert dead.deeds() == [("dead.retry", 1, {"ids": [job.id], "sign": True})]
 
 
 def test_discarded_letters_are_restored(dead: Shell) -> None:

@@ -1,4 +1,4 @@
-"""What the services of one app share: their actions, the keys they sign with, and the bound on requests under way."""
+"""What the services of one app share: their actions, their subscriptions, and the bound on requests under way."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from relevo.bus.checking import refusal
 from relevo.bus.events import Subscribed
 from relevo.bus.naming import queue_of
-from relevo.bus.signing import Signer
 from relevo.errors import ConfigurationError, StoreError
 from relevo.model.names import shared_queue
+from relevo.model.outcome import Happened
 from relevo.store.plan import Plan
 from relevo.store.settlement import Held
 
@@ -39,7 +39,6 @@ class Bus:
         self.subscriptions: dict[str, Subscribed] = {}
         #: (service, context)s whose queues workers of this app serve
         self.served: dict[tuple[str, tuple[str, ...]], None] = {}
-        self._signer: tuple[tuple[str, ...], Signer] = ((), Signer(()))
         self._renew()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -66,14 +65,6 @@ class Bus:
             self._own_instance = self._app.new_id()
         return self.worker or self._own_instance
 
-    @property
-    def signer(self) -> Signer:
-        """Signs and checks messages with the keys of the settings."""
-        keys = self._app.settings.signing_keys
-        if self._signer[0] != keys:
-            self._signer = keys, Signer(keys)
-        return self._signer[1]
-
     # actions
     def add_action(self, type: str, task: Task[..., Any]) -> None:
         """Know the handler of an action."""
@@ -88,15 +79,19 @@ class Bus:
         if target in self._failure_handlers:
             return self.actions.get(target) or self._app.tasks.get(target)
         if ":notifications:" in queue:
-            subscribed = self.subscriptions.get(queue) or self.subscriptions.get(shared_queue(queue))
+            subscribed = self.subscribed(queue)
             return None if subscribed is None else subscribed.task
         # Who may write to the queue of one service only must not reach another through it.
         is_its_own = queue.partition(":")[0] == target.partition(".")[0]
         return self.actions.get(target) if is_its_own else None
 
-    def refusal(self, queue: str, held: Held) -> tuple[str, str] | None:
-        """Why a message may not be worked on: the reason of a dead letter, and a sentence; None: it may."""
-        return refusal(self._app, queue, held)
+    def subscribed(self, queue: str) -> Subscribed | None:
+        """The subscription whose events come to a queue."""
+        return self.subscriptions.get(queue) or self.subscriptions.get(shared_queue(queue))
+
+    def refusal(self, queue: str, held: Held, now_ms: int) -> Happened | None:
+        """What happens to a message that may not be worked on; None: it may."""
+        return refusal(self._app, queue, held, now_ms)
 
     def actions_of(self, service: str) -> dict[str, Task[..., Any]]:
         """The actions of a service, by their own names."""

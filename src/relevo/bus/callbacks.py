@@ -8,6 +8,7 @@ listen on for each message. If the sender dies between the two steps, the deadli
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,22 @@ from relevo.bus.naming import action_name, queue_of
 from relevo.bus.outgoing import Outgoing, track, with_reply_to
 from relevo.context import JobContext, running
 from relevo.errors import BusError, OptionError
-from relevo.model.job import Envelope, write
+from relevo.model.job import Envelope, Proof, write
 from relevo.model.message import Headers, Reply
 from relevo.model.names import parse
+from relevo.signing.signer import Kind
 from relevo.store.edges import Edge
 from relevo.store.messages import interim_body, lay_beside, promise, report, send, take_away
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
+
+
+log = logging.getLogger("relevo.bus")
+
+#: Between what a report begins with and its signature. No JSON holds it.
+_PARTED = b"\x1e"
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
@@ -71,15 +79,16 @@ def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generat
     is_claimed = message.is_claimed(app)
     if is_claimed:
         yield from lay_beside(keys, message.id, message.data)
+    deadline_ms, left_ms = yield from message.timed(app, message.timeout)
     said, owner = yield send(
         keys,
         message.id,
-        message.body(app, headers),
+        message.body(app, headers, deadline_ms),
         message.place,
         lease_ms=app.lease_ms,
         delay_ms=message.delay_ms,
         waiter=waiter,
-        timeout_ms=0 if message.timeout is None else max(1, round(message.timeout * 1000)),
+        timeout_ms=left_ms,
         name=message.name,
         tracked=message.tracked,
         is_claimed=is_claimed,
@@ -105,26 +114,34 @@ def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Gene
         "correlation_id": operation,
     }
 
+    keys, proof = app.keys_of(wanted.queue), None
+    if keys.signer is not None:
+        until_ms = (yield from app.about_now_ms()) + round(wanted.timeout * 1000) + message.delay_ms
+        proof = Proof(answers=app.keys_of(message.queue).place, until_ms=until_ms)
+
     def head(action: str, takes: str) -> bytes:
         target = f"{wanted.service}.{action}"
-        return write(Envelope(target, takes=takes, headers=headers, **message.place.chosen))[:-1]
+        own = proof if takes else None
+        return write(Envelope(target, takes=takes, headers=headers, proof=own, **message.place.chosen))[:-1]
 
-    def body(action: str) -> bytes:
-        open_ended = head(action, "reply") + b',"a":[' + write(known) + b"]"
-        return app.bus.signer.signed(id, f"{wanted.service}.{action}", open_ended) + b"}"
+    def body(action: str, kind: Kind) -> bytes:
+        whole = head(action, "reply") + b',"a":[' + write(known) + b"]}"
+        return whole if keys.signer is None else keys.signer.signed(kind, id, whole)
 
     interim = b""
     if wanted.on_progress is not None:
         interim = head(wanted.on_progress, "") + b',"a":[' + write({"status": "progress", **known})[:-1] + b',"result":'
+        if keys.signer is not None:
+            interim += _PARTED + keys.signer.sign("template", id, interim).encode()
     yield promise(
-        app.keys_of(wanted.queue),
+        keys,
         wanted.queue,
         id,
         message.place,
-        body(wanted.on_reply),
+        body(wanted.on_reply, "callback"),
         timeout_ms=round(wanted.timeout * 1000) + message.delay_ms,
         failure_ms=app.failure_ms(None),
-        late=body(wanted.on_timeout) if wanted.on_timeout is not None else b"",
+        late=body(wanted.on_timeout, "timeout") if wanted.on_timeout is not None else b"",
         interim=interim,
         prefer=f"{_worker(app)} {app.lease_ms}" if wanted.sticky else "",
         tracked=message.tracked,
@@ -156,10 +173,16 @@ def reporting(app: Relevo, job: JobContext, value: Any) -> Generator[Call[Any], 
     known: bytes | None = yield interim_body(queue, headers.callback)
     if known is None:
         return False
-    id = app.new_id()
-    body = known + raw + b"}]"
-    target = msgspec.json.decode(body + b"}", type=Envelope).target
-    told: bool = yield report(queue, headers.callback, id, app.bus.signer.signed(id, target, body) + b"}")
+    known, _, signature = known.partition(_PARTED)
+    id, body, signer = app.new_id(), known + raw + b"}]", queue.signer
+    if signer is not None:
+        # Else it would be signed for whoever wrote it there.
+        bears = signature.decode(errors="replace")
+        if doubt := signer.doubt("template", headers.callback, known, bears, service=signer.owner):
+            log.error("%s: nothing is reported to callback %s: %s", job.target, headers.callback, doubt)
+            return False
+        body += signer.mark("report", id, body, service=job.target.partition(".")[0])
+    told: bool = yield report(queue, headers.callback, id, body + b"}")
     return told
 
 

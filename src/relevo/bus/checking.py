@@ -1,4 +1,4 @@
-"""Whether a message may be worked on: signed by somebody we know, and answered to nobody but its sender."""
+"""Whether a message may be worked on: what it is told is signed, it is in time, and its sender gets the answer."""
 
 from __future__ import annotations
 
@@ -9,37 +9,64 @@ import msgspec
 from msgspec import Raw, Struct
 
 from relevo.errors import OptionError
-from relevo.model.job import NO_JSON, Envelope
-from relevo.model.message import Fault
-from relevo.model.names import is_bus_name, parse
-from relevo.model.replying import signed_part
+from relevo.model.job import NO_JSON, Attempt, Envelope, Proof
+from relevo.model.message import Fault, Headers
+from relevo.model.names import parse
+from relevo.model.outcome import Happened, Raised, TooLate, Unrunnable
+from relevo.model.verdicts import Snooze
+from relevo.signing import Keyring
+from relevo.signing.ends import doubt_of_end, signer_at
+from relevo.signing.signer import kind_said
 from relevo.store.settlement import Held
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
+#: A callback is called so much before its deadline, by clocks that need not quite agree, without waiting for it.
+CLOCKS_MS = 1_000
 
-def refusal(app: Relevo, queue: str, held: Held) -> tuple[str, str] | None:
-    """Why it may not, as the reason of a dead letter and a sentence; None: it may. Nobody is told of a refused one."""
+
+def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None:
+    """What happens to it instead; None: it may be worked on. Nobody is told of one that is refused."""
     envelope = held.envelope
     assert envelope is not None
-    signer = app.bus.signer
-    if signer.is_on and is_bus_name(queue):
-        beside = bytes(envelope.kwargs) if envelope.takes == "claimed" else b""
-        if not signer.is_good(held.id, envelope.target, envelope.signature, held.body, beside):
-            found = "a signature that is not right" if envelope.signature else "no signature"
-            return "bad_signature", f"the message bears {found}; the setting `signing_keys` says whom we believe"
-    headers = envelope.headers
-    if signer.is_on and headers is not None and headers.intent == "callback" and envelope.takes == "taken":
-        reply = _end_of(envelope)
-        if reply is not None and not signer.is_good_end(headers.causation, *reply):
-            return "bad_signature", "the reply is not signed by anybody whom the setting `signing_keys` names"
-    if headers is not None and (headers.reply_to or headers.callback):
+    headers, proof = envelope.headers, envelope.proof or _NO_PROOF
+    if headers is None:
+        return None
+    attempt = Attempt("refused", held.worker, now_ms, now_ms)
+    if app.keyring and headers.intent == "callback" and envelope.takes == "taken":
+        doubt = _doubt_of_reply(app.keyring, envelope, headers, proof)
+        if doubt == _UNSAID and proof.until_ms is not None:
+            # That it was too late nobody can sign, but everybody can see.
+            if proof.until_ms - now_ms > CLOCKS_MS:
+                return _wait(proof.until_ms - now_ms, attempt)
+        elif doubt:
+            return Unrunnable("bad_signature", _saying(attempt, f"the reply: {doubt}"))
+    if app.keyring and headers.intent == "event":
+        subscribed = app.bus.subscribed(queue)
+        if subscribed is not None and now_ms > (proof.made_ms or 0) + subscribed.retention_ms:
+            return TooLate()
+    if headers.reply_to or headers.callback:
         settings = app.settings
         why = _wrong_address(settings.prefix, settings.env, headers.reply_to, headers.source, headers.intent)
         if why:
-            return "bad_reply_to", f"reply_to {headers.reply_to!r:.120}: {why}"
+            return Unrunnable("bad_reply_to", _saying(attempt, f"reply_to {headers.reply_to!r:.120}: {why}"))
     return None
+
+
+_NO_PROOF = Proof()
+#: What a reply says that nobody has signed, for nobody has answered.
+_UNSAID = "it says that there is no answer"
+
+
+def _saying(attempt: Attempt, message: str) -> Attempt:
+    return msgspec.structs.replace(attempt, message=message[:2000])
+
+
+def _wait(ms: int, attempt: Attempt) -> Raised:
+    """It was told too early that there is no answer: it waits until that is so."""
+    told = msgspec.structs.replace(attempt, how="snoozed", message="no answer, said unsigned and before its deadline")
+    return Raised(Snooze(ms / 1000), told)
 
 
 class _End(Struct):
@@ -51,15 +78,20 @@ class _End(Struct):
     signature: str = ""
 
 
-def _end_of(envelope: Envelope) -> tuple[bytes, str] | None:
-    """What was signed and the signature; None where nobody can sign: a deadline, or a message somebody removed."""
+def _doubt_of_reply(keyring: Keyring, envelope: Envelope, headers: Headers, proof: Proof) -> str:
+    """What is wrong with the reply that a callback is called with; '': nothing."""
     try:
         (end,) = msgspec.json.decode(envelope.args, type=tuple[_End])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return b"", ""
-    if end.status in ("timeout", "cancelled") and not bytes(end.result) and not end.signature:
-        return None
-    return signed_part(end.status, bytes(end.result), end.error), end.signature
+        return "it cannot be read"
+    if kind_said(envelope.signature) == "timeout" and end.status != "timeout":
+        return "it is not for the action that is called at the deadline"
+    if end.status == "timeout" and not (bytes(end.result) or end.error or end.signature):
+        return _UNSAID
+    signer = signer_at(keyring, proof.answers)
+    if signer is None:
+        return "the callback does not say whose answer it takes"
+    return doubt_of_end(signer, headers.causation, end.status, bytes(end.result), end.error, end.signature)
 
 
 @lru_cache(maxsize=4096)  # most messages come from a few processes

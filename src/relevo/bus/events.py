@@ -20,8 +20,9 @@ from relevo.bus.naming import queue_of
 from relevo.bus.outgoing import Sending, inherited, place_of, track, tracked_by
 from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
-from relevo.model.job import Envelope, write
+from relevo.model.job import Envelope, Proof, write
 from relevo.model.topics import check_pattern, check_topic
+from relevo.signing.bodies import doubt_of
 from relevo.store.deliveries import Event, Recipient, cut, put_events
 from relevo.store.events import deliver_event, publish
 from relevo.store.history import NO_LOG, Log, Logged, LogPage, read_log
@@ -138,10 +139,12 @@ def publishing(
     tenant, headers = inherited(app, service, said, "event")
     place = place_of(app, said, tenant, headers.tier)
     id, tracked = app.new_id(), tracked_by(app, headers)
-    body = write(Envelope(type, headers=headers, **place.chosen))[:-1] + b',"k":' + raw
-    event: Event = yield publish(
-        app.bus_keys, type, id, app.bus.signer.signed(id, type, body), place, tracked=tracked, log=kept
-    )
+    signer = app.keys_of(queue_of(service, (), "actions")).signer
+    proof = None if signer is None else Proof(made_ms=(yield from app.about_now_ms()))
+    body = write(Envelope(type, headers=headers, proof=proof, **place.chosen))[:-1] + b',"k":' + raw
+    if signer is not None:
+        body += signer.mark("event", id, body, service=service, topic=type)
+    event: Event = yield publish(app.bus_keys, type, id, body, place, tracked=tracked, log=kept)
     return event
 
 
@@ -186,17 +189,19 @@ def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -
 
 def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | None:
     """An event of a log as a new one, with the headers of the old: it may be handled although the old one was."""
-    signer = app.bus.signer
+    signer = app.keys_of(to.queue).signer
     envelope = readable(logged.body)
     if envelope is None or envelope.headers is None:
         log.error("%s: an entry of the log is no event, and is left out: %.100r", logged.topic, logged.body)
         return None
-    if not signer.is_good(logged.id, envelope.target, envelope.signature, logged.body):
-        log.error("%s: event %s of the log has no good signature, and is left out", logged.topic, logged.id)
+    if signer is not None and (doubt := doubt_of(signer, logged.id, logged.body, envelope)):
+        log.error("%s: event %s of the log is left out: %s", logged.topic, logged.id, doubt)
         return None
     id = app.new_id()
     place = Place(envelope.priority, envelope.group, envelope.weight)
-    plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, signature="")
+    proof = None if signer is None else Proof(made_ms=now_ms)
+    plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, proof=proof, signature="")
     body = write(plain)[:-1] + b',"k":' + bytes(envelope.kwargs)
-    signed = signer.signed(id, logged.topic, body)
-    return Event(id, logged.topic, now_ms, signed, (to,), place, tracked_by(app, envelope.headers))
+    if signer is not None:
+        body += signer.mark("copy", id, body)  # by the one who hears it again, who need not have the publisher's key
+    return Event(id, logged.topic, now_ms, body, (to,), place, tracked_by(app, envelope.headers))

@@ -16,11 +16,12 @@ from relevo.bus.naming import context_of, parts_of, queue_of
 from relevo.context import JobContext, running
 from relevo.errors import OptionError, RequestTimeout
 from relevo.model.durations import Duration, seconds
-from relevo.model.job import PRIORITY_DEFAULT, Envelope, write
+from relevo.model.job import PRIORITY_DEFAULT, Envelope, Proof, write
 from relevo.model.message import Belongings, Headers, Intent, Message, onward
 from relevo.model.names import Address
 from relevo.model.nearest import did_you_mean
 from relevo.model.options import Options, changed
+from relevo.signing.bodies import digest_of
 from relevo.store.messages import Name, Place, Tracked
 from relevo.store.plan import Call
 from relevo.store.tasks import enlist
@@ -58,10 +59,19 @@ class Outgoing(Struct, frozen=True):
         """Whether its data is too large to travel inside."""
         return len(self.data) > app.settings.claim_check
 
-    def body(self, app: Relevo, headers: Headers | None = None) -> bytes:
-        """Its body without the closing brace, signed if this app signs."""
+    def body(self, app: Relevo, headers: Headers | None = None, deadline_ms: int | None = None) -> bytes:
+        """Its body without the closing brace; with its deadline and a signature, if this app signs."""
+        text = self._text(app, headers)
+        signer = app.keys_of(self.queue).signer
+        if signer is None:
+            return text
+        if deadline_ms is not None:
+            text += b',"x":%d' % deadline_ms
+        return text + signer.mark(self.headers.intent, self.id, text, service=self.headers.source)
+
+    def _text(self, app: Relevo, headers: Headers | None) -> bytes:
         is_claimed = self.is_claimed(app)
-        if self.head and not is_claimed and not app.bus.signer.is_on:
+        if self.head and not is_claimed:
             return self.head + self.data
         head = write(
             Envelope(
@@ -69,12 +79,26 @@ class Outgoing(Struct, frozen=True):
                 takes="claim" if is_claimed else "",
                 later_ms=self.delay_ms or None,
                 headers=self.headers if headers is None else headers,
+                proof=Proof(data=digest_of(self.data)) if is_claimed and app.keyring else None,
                 **self.place.chosen,
                 **self.chosen,
             )
         )[:-1]
-        body = head if is_claimed else head + b',"k":' + self.data
-        return app.bus.signer.signed(self.id, self.type, body, self.data if is_claimed else b"")
+        return head if is_claimed else head + b',"k":' + self.data
+
+    def template(self, app: Relevo) -> bytes:
+        """The body up to its data, for other messages like this one, which has none."""
+        return self._text(app, None).removesuffix(b"{}")
+
+    def timed(self, app: Relevo, timeout: float | None) -> Generator[Call[Any], Any, tuple[int | None, int]]:
+        """Its deadline, for its body, or how many ms it has from when it is stored, for the server to set it.
+
+        One of the two: a deadline that is signed must be known before the call.
+        """
+        left_ms = 0 if timeout is None else max(1, round(timeout * 1000))
+        if not app.keyring or not left_ms:
+            return None, left_ms
+        return (yield from app.about_now_ms()) + left_ms + self.delay_ms, 0
 
 
 class Sending(Struct, frozen=True, kw_only=True):
@@ -172,7 +196,7 @@ def like_the_last(app: Relevo, source: str, type: str, data: Any, timeout: float
     if known is None or known.headers.reply_to != address:
         plain = outgoing(app, source, type, {}, Sending(), intent="request", passes=True, retries=0)
         plain = msgspec.structs.replace(plain, headers=with_reply_to(plain.headers, address))
-        known = msgspec.structs.replace(plain, head=plain.body(app).removesuffix(b"{}"))
+        known = msgspec.structs.replace(plain, head=plain.template(app))
         if len(app.bus.templates) > 1000:  # types come from the program, not from outside; but who knows
             app.bus.templates.clear()
         app.bus.templates[source, type] = known

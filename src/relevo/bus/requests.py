@@ -30,7 +30,8 @@ from relevo.errors import (
     UnknownJob,
 )
 from relevo.model.job import Record, State
-from relevo.model.replying import fault_of, reply_of, signed_part
+from relevo.model.replying import fault_of
+from relevo.signing.ends import doubt_of_record
 from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import Asked, lay_beside, send, take_away
@@ -101,8 +102,15 @@ class Request:
 
     def _must_ask_anew(self, record: Record) -> bool:
         """Whether the one who asked first under our key had less time than we have."""
-        self._owner = self.message.id if record.state is State.EXPIRED else self._owner
-        return record.state is State.EXPIRED and self._left() > 0
+        if record.state is not State.EXPIRED or self._left() <= 0 or self._doubt(record):
+            return False
+        self._owner = self.message.id
+        return True
+
+    def _doubt(self, record: Record) -> str:
+        """What is wrong with what the answer says; '': it is believed."""
+        signer = self._keys.signer
+        return "" if signer is None else doubt_of_record(signer, self._owner, record)
 
     async def aask(self) -> Any:
         """Send it and wait for the answer on the running event loop."""
@@ -147,19 +155,22 @@ class Request:
         app, message = self._app, self.message
         left = self._left()
         action = "" if self._may_wait else message.type.partition(".")[2]
-        asked = Asked(message.id, action, message.place, max(1, round(left * 1000)), self._body())
+        deadline_ms, left_ms = None, max(1, round(left * 1000))
+        if app.keyring:
+            deadline_ms, left_ms = await app.arun(message.timed(app, left))
+        asked = Asked(message.id, action, message.place, left_ms, self._body(deadline_ms))
         self._sent = True
         record = await app.client.ask(self._keys, asked, left, app.lease_ms)
         if record is None:
             raise self._nobody()
         return record
 
-    def _body(self) -> bytes:
+    def _body(self, deadline_ms: int | None) -> bytes:
         app, message = self._app, self.message
         if not message.headers.reply_to:
             address = responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
-            return message.body(app, with_reply_to(message.headers, address))
-        return message.body(app)
+            return message.body(app, with_reply_to(message.headers, address), deadline_ms)
+        return message.body(app, deadline_ms=deadline_ms)
 
     def _nobody(self) -> NoResponders:
         self._sent = False
@@ -184,12 +195,12 @@ class Request:
         if not app.is_listed(message.queue):
             yield from app.list_queue(message.queue)
         yield from track(app, message.tracked, message.queue)
-        left_ms = max(1, round(self._left() * 1000))
+        deadline_ms, left_ms = yield from message.timed(app, self._left())
         self._sent = True
         said, owner = yield send(
             queue,
             id,
-            self._body(),
+            self._body(deadline_ms),
             message.place,
             lease_ms=app.lease_ms,
             must_be_served="" if self._may_wait else message.type.partition(".")[2],
@@ -210,13 +221,8 @@ class Request:
 
     def _answer(self, record: Record) -> Any:
         type = self.message.type
-        signer = self._app.bus.signer
-        if signer.is_on and record.state in (State.DONE, State.DEAD):
-            reply = reply_of(record)
-            told = signed_part(reply.status, bytes(record.result), reply.error)
-            if not signer.is_good_end(self._owner, told, record.signature):
-                why = f"{type}: the answer is not signed by anybody whom the setting `signing_keys` names"
-                raise RemoteError(why, type="BadSignature", reason="bad_signature")
+        if doubt := self._doubt(record):
+            raise RemoteError(f"{type}: of the answer: {doubt}", type="BadSignature", reason="bad_signature")
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)
@@ -239,7 +245,7 @@ class Request:
                     type=fault.type,
                     reason=fault.reason,
                     retryable=fault.retryable,
-                    traceback=record.story.last.traceback,
+                    traceback=fault.traceback,
                 )
 
     def _read(self, raw: bytes) -> Any:

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from relevo.dead.choosing import Deed, Ids, Letters, Watch, checked, chosen, each_of, each_that_fits, missing
+from relevo.dead.resigning import vouched_for
 from relevo.dead.walk import Letter
 from relevo.errors import JobError, OptionError, ServerRefused
 from relevo.lists import others
@@ -32,7 +33,8 @@ RESTORED_AT_ONCE = 20
 class Revival:
     """Brings letters back, each to where it came from: a job to its queue, an entity to its state of a pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sign: bool = False) -> None:
+        self._sign = sign
         #: Ids of those that did not come back, and why.
         self.left: dict[str, str] = {}
         #: Why the last one that cannot come back cannot.
@@ -48,7 +50,14 @@ class Revival:
             elif (envelope := letter.envelope) is None:
                 self._refuse(letter, "its body is unreadable")
             else:
-                asked.append((letter, _revive(app, letter, envelope)))
+                body = bytes(letter.record.body)
+                if self._sign:
+                    try:
+                        body = yield from vouched_for(app, letter, envelope)
+                    except JobError as error:
+                        self.refusal = self.left[letter.id] = str(error)
+                        continue
+                asked.append((letter, _revive(app, letter, envelope, body)))
         answers: list[tuple[int, int]] = yield Ahead((call for _, call in asked), REVIVED_AHEAD)
         posted: set[str] = set()
         for (letter, _), (said, _) in zip(asked, answers, strict=True):
@@ -88,9 +97,9 @@ class Revival:
         return 0
 
 
-def _revive(app: Relevo, letter: Letter, envelope: Envelope) -> Call[tuple[int, int]]:
+def _revive(app: Relevo, letter: Letter, envelope: Envelope, body: bytes) -> Call[tuple[int, int]]:
     keys, record = app.keys_of(letter.queue), letter.record
-    return jobs.revive(keys, letter.id, envelope, bytes(record.body), record.ended_ms, died_ms=letter.at_ms)
+    return jobs.revive(keys, letter.id, envelope, body, record.ended_ms, died_ms=letter.at_ms)
 
 
 class Bin:
@@ -114,10 +123,18 @@ class Bin:
 
 
 def retrying(
-    app: Relevo, ids: Iterable[str] | None, all: bool, limit: int | None, watch: Watch | None, filters: Filters
+    app: Relevo,
+    ids: Iterable[str] | None,
+    all: bool,
+    limit: int | None,
+    sign: bool,
+    watch: Watch | None,
+    filters: Filters,
 ) -> Steps[int]:
     """Run letters again: how many. If that is none because they cannot, it is an error that says why."""
-    revival = Revival()
+    if sign and not app.keyring:
+        raise OptionError("sign: there are no signing_keys here to sign with")
+    revival = Revival(sign=sign)
     done = yield from _to_chosen(app, revival.of, ids, all, limit, watch, filters)
     if not done and revival.refusal:
         raise JobError(revival.refusal)

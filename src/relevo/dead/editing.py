@@ -8,10 +8,12 @@ import msgspec
 from msgspec import Raw
 
 from relevo.dead.choosing import checked, named
+from relevo.dead.resigning import signed_copy
 from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, UnknownJob
 from relevo.handle import Job
-from relevo.model.job import Envelope, write
-from relevo.model.names import is_bus_name, is_pool_name
+from relevo.model.job import Envelope, Proof, write
+from relevo.model.names import is_pool_name
+from relevo.signing.bodies import doubt_of
 from relevo.store import letters
 from relevo.store.plan import Steps
 
@@ -44,9 +46,15 @@ def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> 
         raise OptionError(f"edit: the data of {id} is large and stands beside it: give kwargs={{…}} as a whole")
     if old.takes not in ("", "claim") and args is None:
         raise OptionError(f"edit: the first argument of {id} stands beside it: give args=[…] as a whole")
+    signer = app.keys_of(letter.queue).signer
+    if signer is not None and (doubt := doubt_of(signer, id, bytes(letter.record.body), old)):
+        raise JobError(f"job {id} cannot be edited, for nobody knows who made it: {doubt}")
     new = _changed(app, letter.queue, old, args, kwargs)
+    if signer is not None and old.headers is not None and old.headers.intent == "event":
+        new = msgspec.structs.replace(new, proof=Proof(made_ms=(yield from app.now_ms())))
     new_id = app.new_id()
-    body = _signed(app, letter.queue, new_id, write(msgspec.structs.replace(new, origin=id)), new.target)
+    new = msgspec.structs.replace(new, origin=id)
+    body = write(new) if signer is None else signed_copy(signer, new_id, new)
     said: int = yield letters.replace(app.keys_of(letter.queue), id, new_id, new, body)
     if said < 0:
         raise JobError(f"job {id} cannot be replaced: other jobs wait for this very one. Retry it as it is")
@@ -72,7 +80,7 @@ def _changed(app: Relevo, queue: str, old: Envelope, args: Any, kwargs: Any) -> 
         task.signature.decode(raw_args, raw_kwargs)  # raises PayloadError that names what does not fit
     # Its time to start may be over, its inputs stay with the letter, and its signature was one of the old body.
     return msgspec.structs.replace(
-        old, args=Raw(raw_args), kwargs=Raw(raw_kwargs), takes="", expires_ms=None, signature=""
+        old, args=Raw(raw_args), kwargs=Raw(raw_kwargs), takes="", expires_ms=None, proof=None, signature=""
     )
 
 
@@ -81,8 +89,3 @@ def _encoded(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(f"edit: the arguments cannot be written as JSON: {error}") from error
-
-
-def _signed(app: Relevo, queue: str, id: str, body: bytes, target: str) -> bytes:
-    signer = app.bus.signer
-    return signer.signed(id, target, body[:-1]) + b"}" if is_bus_name(queue) and signer.is_on else body

@@ -113,15 +113,17 @@ class DeadLetters:
         *,
         all: bool = False,
         limit: int | None = None,
+        sign: bool = False,
         watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """Run dead letters again: some, those that fit, or `all`. Each runs once however often this is asked.
 
         How many will. `watch` is called with how many do so far: that counts should an error end it half-way. `replay`
-        does the same at a rate, behind canaries, and can be resumed.
+        does the same at a rate, behind canaries, and can be resumed. `sign`: those that bear no good signature are
+        signed, since you know who made them.
         """
-        return self._app.run(retrying(self._app, ids, all, limit, watch, filters))
+        return self._app.run(retrying(self._app, ids, all, limit, sign, watch, filters))
 
     async def aretry(
         self,
@@ -129,11 +131,12 @@ class DeadLetters:
         *,
         all: bool = False,
         limit: int | None = None,
+        sign: bool = False,
         watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """`retry` for async code."""
-        return await self._app.arun(retrying(self._app, ids, all, limit, watch, filters))
+        return await self._app.arun(retrying(self._app, ids, all, limit, sign, watch, filters))
 
     def discard(
         self,

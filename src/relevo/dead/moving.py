@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from relevo import __version__
 from relevo.dead.choosing import LOOKED_AHEAD, Watch, asked, next_that_fit, up_to_now
+from relevo.dead.resigning import moved
 from relevo.dead.walk import Letter, Walk
 from relevo.errors import OptionError, PayloadError
 from relevo.model.ids import looks_like_id
@@ -43,6 +44,8 @@ class _Line(Struct, frozen=True, omit_defaults=True):
     record: Raw
     #: What stood beside its body: large data of a message, results of jobs before it, its checkpoints.
     carried: dict[str, str] = {}
+    #: Of a signed one: the queue that it was signed for, as signatures spell it.
+    place: str = ""
 
 
 _read = msgspec.json.Decoder(_Line).decode
@@ -82,9 +85,11 @@ class Export:
             return None
         letter, has_bag = self._held.popleft()
         # What it carries may be large: it is fetched in its turn, and of most letters there is nothing.
-        beside = (yield from carried.packed(self._app.keys_of(letter.queue), letter.id)) if has_bag else {}
-        record = Raw(write(letter.record))
-        return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside)) + b"\n"
+        keys = self._app.keys_of(letter.queue)
+        beside = (yield from carried.packed(keys, letter.id)) if has_bag else {}
+        envelope, record = letter.envelope, Raw(write(letter.record))
+        place = keys.place if envelope is not None and envelope.signature else ""
+        return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside, place)) + b"\n"
 
 
 def loading(app: Relevo, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:
@@ -159,6 +164,10 @@ def _checked(app: Relevo, text: Any, now_ms: int) -> tuple[str, Arrival]:
             f"job {line.id}: what it takes as arguments stood beside its body and is not in this line: it was gone "
             "when the line was written, or an older relevo wrote it"
         )
+    keys = app.keys_of(queue)
+    if keys.signer is not None and line.place not in ("", keys.place):
+        body, beside = moved(keys.signer, line.place, line.id, bytes(record.body), beside)
+        record = msgspec.structs.replace(record, body=Raw(body))
     # Not later than now, whatever clock it comes from: whoever acts on all letters means those that died before.
     died_ms = min(line.died_ms, now_ms)
     record = msgspec.structs.replace(record, ended_ms=min(record.ended_ms, now_ms))

@@ -83,7 +83,7 @@ def _let_in(
     yield push_rich(keys, jobs, label(queue))
     members = [(row.id, queue, target) for target, row, _ in rows]
     for edge in edges:
-        is_in_time = yield flows.expect(app.keys_of(edge.queue), edge.child, me, members)
+        is_in_time = yield flows.expect(app.keys_of(edge.queue), edge.child, me, members, keys.place)
         if not is_in_time and edge.policy in "nN":  # others may have run already, however this one ends
             yield forget(keys, jobs)
             yield hear(keys, [], app.settings.dead_max, [gate_of(jobs[0].id)])

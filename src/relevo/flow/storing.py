@@ -15,7 +15,8 @@ from relevo.flow import graph as graphs
 from relevo.flow.graph import Node
 from relevo.flow.steps import Flow, Step
 from relevo.flow.workflow import Workflow
-from relevo.model.job import Envelope, write
+from relevo.model.job import Envelope, Proof, write
+from relevo.signing.bodies import Parent, digest_of_parents
 from relevo.store import flows
 from relevo.store.dependents import gate_of, needs_of
 from relevo.store.edges import Edge, Policy, label
@@ -129,6 +130,8 @@ class Rows:
         if node.takes:
             extra += b',"i":"%b"' % node.takes.encode()
         takes = str(len(node.parents)) if node.takes == "list" else node.takes
+        if node.takes and self.app.keyring:
+            extra += b',"z":' + write(Proof(parents=digest_of_parents(map(self._as_parent, node.parents))))
         told = " ".join(map(str, edges))
         if node.step is not None:
             task = node.step.task
@@ -142,7 +145,13 @@ class Rows:
         if self.app.telemetry is not None:
             head += self.app.telemetry.field()
         body = head + (b"," + node.fragment if node.fragment else b"") + b"}"
+        signer = self.app.keys_of(self.home).signer
+        if signer is not None:
+            body = signer.signed("job", self._ids[i], body)
         return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
+
+    def _as_parent(self, i: int) -> Parent:
+        return self._ids[i], self.app.keys_of(self._queue(self.graph.nodes[i])).place
 
     def founder(self, *, gated: bool) -> NewJob:
         """The row of the workflow itself."""
@@ -164,7 +173,8 @@ class Rows:
         )
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
-        return founding(self.id, plan, edges, self.app.failure_ms(None), kept, gated=gated)
+        signer = self.app.keys_of(self.home).signer
+        return founding(self.id, plan, edges, self.app.failure_ms(None), kept, gated=gated, signer=signer)
 
     def _kept_ms(self, node: Node) -> int:
         ttl = self.app.settings.result_ttl if node.step is None else node.step.task.options.result_ttl

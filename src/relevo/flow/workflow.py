@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import (
+    BadSignature,
     JobCancelled,
     JobError,
     JobExpired,
@@ -23,9 +24,10 @@ from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Attempt, Record, State
+from relevo.signing.ends import doubt_of_record
 from relevo.store import flows, jobs
-from relevo.store.carried import results
-from relevo.store.edges import LACKING, Report
+from relevo.store.carried import InputLacking, results
+from relevo.store.edges import Report
 from relevo.store.plan import Call, Steps
 from relevo.store.relay import REPORTS, hear_all
 from relevo.store.whereabouts import Whereabouts, of_done, of_ended, of_living
@@ -145,15 +147,21 @@ class Workflow(Generic[R]):
         if record.state is not State.DONE:
             raise (yield from self._why(record.state))
         keys = self._app.keys_of(self.queue)
-        plan: flows.Plan | None = yield flows.plan_of(keys, self.id)
-        if plan is None:
+        kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
+        if kept is None:
             raise ResultNotKept(f"workflow {self.id} is done, but what it gave is not kept any more")
-        raws = yield from results(keys, self.id)
+        plan, doubt = kept
+        if doubt:
+            raise BadSignature(f"workflow {self.id}: of its plan: {doubt}")
+        outputs = [(plan.id(i), self._app.keys_of(plan.queue(i)).place) for i in plan.outputs]
+        try:
+            raws = yield from results(keys, self.id, lambda parents: parents == outputs)
+        except InputLacking as lacking:
+            if lacking.reason == "bad_signature":
+                raise BadSignature(f"workflow {self.id}: of its result: {lacking}") from None
+            raise ResultNotKept(f"workflow {self.id} is done, but not all of its result was kept: {lacking}") from None
         found = []
         for place, raw in enumerate(raws):
-            if raw.startswith(LACKING):
-                why = raw.removeprefix(LACKING).decode(errors="replace")
-                raise ResultNotKept(f"workflow {self.id} is done, but not all of its result was kept: {why}")
             # those that joined later are of a task that only they know
             target = plan.target(plan.outputs[place]) if place < len(plan.outputs) else ""
             task = self._app.tasks.get(target)
@@ -170,6 +178,8 @@ class Workflow(Generic[R]):
             where = f": job {blamed.id} ({blamed.task}) is {blamed.state}"
             seen: jobs.Seen = yield jobs.look(self._app.keys_of(blamed.queue), blamed.id)
             record = seen.record
+        if doubt := (yield from self._doubt(blamed, record, state)):
+            return BadSignature(f"workflow {self.id} is said to be {state}{where}; {doubt}")
         text = f"workflow {self.id} is {state}{where}"
         if state is State.CANCELLED:
             return JobCancelled(text)
@@ -179,6 +189,23 @@ class Workflow(Generic[R]):
         if last.error:
             text += f": {last.words}"
         return JobFailed(text, reason=record.reason if record else "", error=last.error, traceback=last.traceback)
+
+    def _doubt(self, blamed: Member | None, record: Record | None, state: State) -> Generator[Call[Any], Any, str]:
+        """What is wrong with what says that it ended so, where ends are signed: the record of a member must."""
+        keys = self._app.keys_of(self.queue)
+        if keys.signer is None:
+            return ""
+        if blamed is None or record is None or record.state is not state:
+            return "the record of no member says so"
+        home = self._app.keys_of(blamed.queue)
+        assert home.signer is not None
+        if doubt := doubt_of_record(home.signer, blamed.id, record):
+            return f"of the record of that job: {doubt}"
+        if blamed.joined:
+            doubt = yield flows.doubt_of_joined(keys, self.id, blamed.id, home.place)
+            return doubt and f"of that job's joining: {doubt}"
+        kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
+        return f"of its plan: {kept[1]}" if kept is not None and kept[1] else ""
 
     def _blamed(self, flow: flows.Flow | None, state: State) -> Member | None:
         """The member that failed first in the way that the workflow did."""

@@ -42,6 +42,20 @@ PRIORITY_MAX = 1023
 NO_KWARGS = Raw(b"{}")
 
 
+class Proof(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a signed body says besides, so that its signature covers what does not stand in it."""
+
+    #: Of an event: when it was published, by the server's clock. How long it is worth handling its subscribers say.
+    made_ms: int | None = field(name="m", default=None)
+    #: Digest of the data that stands beside it.
+    data: str = field(name="d", default="")
+    #: Digest of the jobs whose results it takes.
+    parents: str = field(name="p", default="")
+    #: Of a callback: the queue of the message whose end it takes, and until when it waits, by the server's clock.
+    answers: str = field(name="q", default="")
+    until_ms: int | None = field(name="u", default=None)
+
+
 class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     """A job's body. Short keys and omitted defaults: a million of these may be queued.
 
@@ -85,7 +99,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     later_ms: int | None = field(name="d", default=None)
     #: Of a message of the bus.
     headers: Headers | None = field(name="m", default=None)
-    #: Over the body, by a key that services share; see bus/signing.py.
+    #: Where bodies are signed: what of it stands elsewhere, and the signature, which is the last field; see signing/.
+    proof: Proof | None = field(name="z", default=None)
     signature: str = field(name="s", default="")
 
 

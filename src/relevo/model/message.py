@@ -173,7 +173,7 @@ class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
     #: The action that was asked.
     action: str = ""
     correlation_id: str = ""
-    #: By whoever ended the message, where messages are signed.
+    #: By whoever ended the message, where that is signed.
     signature: str = ""
 
     @property

@@ -169,6 +169,12 @@ def is_bus_name(queue: str) -> bool:
     return ":" in queue and any(part in KINDS for part in queue.split(":"))
 
 
+def place_of(address: Address) -> str:
+    """A queue's address as signatures spell it: with the places of prefix and env, also where these are left out."""
+    head = ":".join(part and encode(part, what="name") for part in (address.prefix, address.env))
+    return f"{head}:{msgspec.structs.replace(address, prefix='', env='')}"
+
+
 def shared_queue(queue: str) -> str:
     """The queue by which a subscription is known in the code: that of an instance is the service's."""
     address = parse(queue, prefix=False, env=False)

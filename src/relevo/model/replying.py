@@ -6,13 +6,16 @@ from typing import Any
 
 from msgspec import Raw
 
-from relevo.model.job import Record, State, write
+from relevo.model.job import Record, State
 from relevo.model.message import Fault, Reply, Status
 
 #: Reasons after which the same message may go well another time.
 _PASSING = frozenset({"retries_exhausted", "poison"})
 
 _STATUS: dict[State, Status] = {State.CANCELLED: "cancelled"}
+
+#: Why a message that went well is told to have failed.
+NOT_KEPT = "result_not_kept"
 
 
 def fault_of(record: Record) -> Fault:
@@ -31,15 +34,11 @@ def reply_of(record: Record) -> Reply[Any]:
     """What a callback is told."""
     if record.state is not State.DONE:
         if record.state is State.EXPIRED:
-            return Reply("timeout")  # nobody began with it in time: who waits for it has one word for that
+            # No worker began with it in time: for who waits for it that is the same as no answer.
+            return Reply("timeout", signature=record.signature)
         return Reply(_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
     if not bytes(record.result):
         why = record.not_kept or "its result was not kept"
-        fault = Fault("PayloadError", why, reason="result_not_kept")
+        fault = Fault("PayloadError", why, reason=NOT_KEPT)
         return Reply("failed", error=fault, signature=record.signature)
     return Reply("done", Raw(record.result), signature=record.signature)
-
-
-def signed_part(status: str, result: bytes, fault: Fault | None) -> bytes:
-    """What a signature of a message's end covers, besides the message's id."""
-    return write([status, fault]) + b"\n" + result

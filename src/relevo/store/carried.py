@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
 from relevo.model.ids import LENGTH
-from relevo.model.job import Envelope
+from relevo.model.job import Envelope, Proof
+from relevo.signing import Signer
+from relevo.signing.bodies import Parent, digest_of, digest_of_parents
+from relevo.signing.ends import Input, doubt_of_late, input_of
 from relevo.store.edges import LACKING
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -18,12 +21,20 @@ from relevo.store.plan import Call
 #: What stands in an envelope that has something to fetch.
 TAKES = frozenset({"one", "list", "reply", "claim"})
 
+#: Whether results are those of the right jobs, in the right order.
+AreWanted: TypeAlias = Callable[[list[Parent]], bool]
+
 #: Results fetched per call.
 _PART = 500
 
 
 class InputLacking(Exception):
-    """A result that the job takes as its argument was not kept."""
+    """What the job takes as its argument is not there, or (`bad_signature`) is not what it should be."""
+
+    def __init__(self, message: str, reason: str = "input_lacking") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.error = "InputLacking" if reason == "input_lacking" else ""
 
 
 def bag(queue: QueueKeys, id: str) -> bytes:
@@ -41,24 +52,56 @@ def claimed(queue: QueueKeys, id: str) -> Call[bytes | None]:
     return Call([b"HGET", bag(queue, id), b"claim"])
 
 
-def results(queue: QueueKeys, id: str) -> Generator[Call[Any], Any, list[bytes]]:
-    """The results of its parents, in order. Those of members that never came to be are left out."""
+def results(queue: QueueKeys, id: str, are_wanted: AreWanted | None = None) -> Generator[Call[Any], Any, list[bytes]]:
+    """The results of its parents, in order. Those of members that never came to be are left out.
+
+    `are_wanted`: where results are signed, whether these are the jobs whose results it takes.
+    """
     key = bag(queue, id)
     takes, late = yield Call([b"HMGET", key, b"takes", b"late"])
-    names: list[str] = []
+    own: list[str] = []
     if takes is not None:
-        names = [f"#{i}" for i in range(1 if takes == b"one" else int(takes or 0))]
-    if takes != b"one":
-        joined = (late or b"").decode()
-        names += ["#" + joined[i : i + LENGTH] for i in range(0, len(joined), LENGTH)]
-    found: list[bytes] = []
+        own = [f"{i}" for i in range(1 if takes == b"one" else int(takes or 0))]
+    joined = (late or b"").decode() if takes != b"one" else ""
+    members = [joined[i : i + LENGTH] for i in range(0, len(joined), LENGTH)]
+    texts = yield from _fields(queue, id, "#", [*own, *members])
+    found = {name: input_of(text) for name, text in zip([*own, *members], texts, strict=True) if text is not None}
+    for one in found.values():
+        if one.raw.startswith(LACKING):
+            raise InputLacking(one.raw.removeprefix(LACKING).decode(errors="replace"))
+    if queue.signer is not None and are_wanted is not None:
+        if takes is None or any(name not in found for name in own):
+            raise InputLacking("a result that it takes is gone")
+        let_in = {name: found[name] for name in members if name in found}
+        yield from _refuse_forged(queue, queue.signer, id, [found[name] for name in own], let_in, are_wanted)
+    return [one.raw for one in found.values()]
+
+
+def _fields(
+    queue: QueueKeys, id: str, kind: str, names: Sequence[str]
+) -> Generator[Call[Any], Any, list[bytes | None]]:
+    found: list[bytes | None] = []
     for start in range(0, len(names), _PART):
-        found += [raw for raw in (yield Call([b"HMGET", key, *names[start : start + _PART]])) if raw is not None]
+        found += yield Call([b"HMGET", bag(queue, id), *(kind + name for name in names[start : start + _PART])])
     return found
 
 
+def _refuse_forged(
+    queue: QueueKeys, signer: Signer, id: str, own: Sequence[Input], let_in: Mapping[str, Input], are_wanted: AreWanted
+) -> Generator[Call[Any], Any, None]:
+    """Refuse results that are not signed, and those of other jobs than it waits for and than were let in."""
+    doubts = [one.doubt(signer.keyring) for one in (*own, *let_in.values())]
+    if not are_wanted([(one.parent, one.place) for one in own]):
+        doubts.append("a result that it takes is not that of a job it waits for")
+    proofs = yield from _fields(queue, id, "l:", list(let_in))
+    for (name, one), proof in zip(let_in.items(), proofs, strict=True):
+        doubts.append(doubt_of_late(signer, id, name, one, (proof or b"").decode(errors="replace")))
+    if doubt := next(filter(None, doubts), ""):
+        raise InputLacking(doubt, "bad_signature")
+
+
 #: What of a bag a job needs wherever it runs: its inputs, and how far it came. All else is about where it was.
-_NEEDED = re.compile(r"claim|takes|late|#.+|[sp]:.+", re.DOTALL)
+_NEEDED = re.compile(r"claim|takes|late|#.+|[lsp]:.+", re.DOTALL)
 
 
 def needed(known: Mapping[str, str]) -> dict[str, str]:
@@ -97,6 +140,9 @@ def with_inputs(queue: QueueKeys, id: str, envelope: Envelope) -> Generator[Call
         data: bytes | None = yield claimed(queue, id)
         if data is None:
             raise InputLacking("the data that travelled beside the message is gone")
+        proof = envelope.proof or Proof()
+        if queue.signer is not None and proof.data != digest_of(data):
+            raise InputLacking("the data that travelled beside the message was changed", "bad_signature")
         return msgspec.structs.replace(envelope, kwargs=Raw(data), takes="claimed")
     if envelope.takes == "reply":
         reply: bytes | None = yield Call([b"HGET", bag(queue, id), b"#0"])
@@ -106,10 +152,8 @@ def with_inputs(queue: QueueKeys, id: str, envelope: Envelope) -> Generator[Call
         return msgspec.structs.replace(
             envelope, args=Raw(b"[" + reply[:-1] + b"," + bytes(envelope.args)[2:]), takes="taken"
         )
-    found = yield from results(queue, id)
-    for raw in found:
-        if raw.startswith(LACKING):
-            raise InputLacking(raw.removeprefix(LACKING).decode(errors="replace"))
+    wanted = envelope.proof.parents if envelope.proof is not None else ""
+    found = yield from results(queue, id, lambda parents: digest_of_parents(parents) == wanted)
     if envelope.takes == "one":
         if not found:
             raise InputLacking("the result of the job before it is gone")

@@ -16,7 +16,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from relevo.store.push import NewJob, chunks, push_rich
 from relevo.store.queues import remove
-from relevo.store.relay import KeysOf, hear, hear_all, opened, relay
+from relevo.store.relay import KeysOf, hear, hear_all, opened, relay, vouched
 
 
 def needs_of(parents: int, keep_ms: int, *, takes: str = "", gated: bool = False) -> str:
@@ -91,7 +91,8 @@ def _chunk(
                     "result_ttl=0 leaves none)"
                 )
             if state:
-                reports += [Report(job.id, parent, number, state, policy) for job in new]
+                told = [(queue, Report(job.id, parent, number, state, policy)) for job in new]
+                reports += [report for _, report in (yield from vouched(keys_of, keys_of(home), told))]
     reports += opened([job.id for job in new])
     if (yield from hear_all(keys, reports, dead_max, [gate_of(new[0].id)])):
         yield from relay(keys_of, [queue], dead_max)

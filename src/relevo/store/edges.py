@@ -16,6 +16,7 @@ from msgspec import Struct
 from relevo.model.job import read_record, write
 from relevo.model.message import Reply
 from relevo.model.replying import reply_of
+from relevo.signing.ends import passed_on
 
 #: What becomes of a child whose parent fails: cancel it, run it all the same, let it wait until the parent is done
 #: after all. Inside: run only if the parent failed; take note of every end (a workflow of its members); be called
@@ -63,6 +64,8 @@ class Report(Struct, frozen=True, gc=False):
     policy: str = "c"
     index: str = ""
     input: bytes = b""
+    #: Of the child's end, should it be cancelled because of this.
+    signature: str = ""
 
 
 class Letter(Struct, frozen=True):
@@ -74,10 +77,10 @@ class Letter(Struct, frozen=True):
     edges: list[Edge]
     record: bytes = b""
 
-    def reports(self) -> list[tuple[str, Report]]:
-        """A report for each edge, and the queue it goes to."""
+    def reports(self, place: str) -> list[tuple[str, Report]]:
+        """A report for each edge, and the queue it goes to. `place`: of the parent, as signatures spell it."""
         # A callback takes whatever came of it; the letter holds the record for it also where others take nothing.
-        taken = self._result() if self.record and self.state == "done" else b""
+        taken = self._result(place) if self.record and self.state == "done" else b""
         return [
             (
                 edge.queue,
@@ -100,10 +103,12 @@ class Letter(Struct, frozen=True):
             return write(Reply("timeout"))
         return write(reply_of(read_record(self.record)))
 
-    def _result(self) -> bytes:
+    def _result(self, place: str) -> bytes:
         record = read_record(self.record)
         raw = bytes(record.result)
-        return raw or LACKING + (record.not_kept or "its result was not kept").encode()
+        if not raw:
+            return LACKING + (record.not_kept or "its result was not kept").encode()
+        return passed_on(raw, self.parent, place, record.signature)
 
 
 def letter_of(text: bytes) -> Letter:

@@ -115,7 +115,7 @@ def relay_events(bus: QueueKeys, keys_of: KeysOf, dead_max: int) -> Generator[Ca
         letters = list(zip(taken.ids, taken.texts, strict=True))
         # Events first: what they bring into a queue that is closed shall not stay there.
         events = [(id, text) for id, text in letters if not text.startswith(CLOSED)]
-        finished, onward = yield from deliver(keys_of, events, dead_max)
+        finished, onward = yield from deliver(keys_of, bus, events, dead_max)
         for id, text in letters:
             if text.startswith(CLOSED):
                 queue, _, since = text.removeprefix(CLOSED).decode(errors="replace").partition("\n")

@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from relevo.model.ids import LENGTH
+from relevo.signing import Signer
+from relevo.signing.ends import Input, doubt_of_late, late_proof
 from relevo.store.carried import bag
 from relevo.store.edges import Edge
 from relevo.store.keys import QueueKeys
@@ -84,11 +86,16 @@ _ENDS = ("n:done", "n:dead", "n:cancelled", "n:expired")
 _SHORT = ("life", "state", "open", "began", "ended", *_ENDS)
 
 
-def founding(id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int, *, gated: bool) -> NewJob:
+def founding(
+    id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int, *, gated: bool, signer: Signer | None = None
+) -> NewJob:
     """The row that founds a workflow; see push_rich.lua. `gated`: it is founded when its gate is opened."""
     needs = f"{'F' if gated else 'f'} {len(plan) + gated} {keep_ms} {max(KEPT_MS, kept_ms)}"
     takes = str(len(plan.outputs)) if plan.is_list else "one"
-    return NewJob(id, 0, msgspec.json.encode(plan), group=takes, needs=needs, edges=" ".join(map(str, edges)))
+    text = msgspec.json.encode(plan)
+    if signer is not None:
+        text = signer.signed("flow", id, text)
+    return NewJob(id, 0, text, group=takes, needs=needs, edges=" ".join(map(str, edges)))
 
 
 def look(queue: QueueKeys, id: str) -> Call[Flow | None]:
@@ -105,9 +112,16 @@ def look_closely(queue: QueueKeys, id: str) -> Call[Flow | None]:
     return Call([b"HGETALL", bag(queue, id)], decode)
 
 
-def plan_of(queue: QueueKeys, id: str) -> Call[Plan | None]:
-    """What a workflow is made of."""
-    return Call([b"HGET", bag(queue, id), b"plan"], lambda text: _READ_PLAN(text) if text else None)
+def plan_of(queue: QueueKeys, id: str) -> Call[tuple[Plan, str] | None]:
+    """What a workflow is made of, and what is wrong with its signature; '': nothing, or there are no keys."""
+
+    def decode(text: bytes | None) -> tuple[Plan, str] | None:
+        if not text:
+            return None
+        doubt = "" if queue.signer is None else queue.signer.doubt_of_object("flow", id, text)
+        return _READ_PLAN(text), doubt
+
+    return Call([b"HGET", bag(queue, id), b"plan"], decode)
 
 
 def _flow(fields: dict[str, Any]) -> Flow | None:
@@ -133,13 +147,31 @@ def _flow(fields: dict[str, Any]) -> Flow | None:
     )
 
 
-def expect(queue: QueueKeys, child: str, parent: str, members: Sequence[tuple[str, str, str]]) -> Call[bool]:
-    """Announce late members (id, queue, task) that `parent` brings: False if it is too late for them."""
+def expect(
+    queue: QueueKeys, child: str, parent: str, members: Sequence[tuple[str, str, str]], place: str = ""
+) -> Call[bool]:
+    """Announce late members (id, queue, task) that `parent` brings: False if it is too late for them.
+
+    `place`: of their queue, as signatures spell it.
+    """
     script = queue.script("expect")
     args: list[Argument] = [child, parent]
     for id, home, target in members:
-        args += (id, msgspec.json.encode((home, target)))
+        proof = "" if queue.signer is None else late_proof(queue.signer, child, id, place)
+        args += (id, msgspec.json.encode((home, target)), proof)
     return Call(args, bool, script, queue.of(script))
+
+
+def doubt_of_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:
+    """What is wrong with the proof that a member was let join a workflow; '': it is good."""
+    signer = queue.signer
+    assert signer is not None
+    taken = Input(b"", member, place)
+
+    def decode(proof: bytes | None) -> str:
+        return doubt_of_late(signer, id, member, taken, (proof or b"").decode(errors="replace"))
+
+    return Call([b"HGET", bag(queue, id), f"l:{member}"], decode)
 
 
 def is_founded(queue: QueueKeys, id: str) -> Call[bool]:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.model.job import Envelope, Record, State, Story, read_envelope, read_record, read_story
+from relevo.signing.ends import cancelled_by_hand
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
@@ -124,7 +125,7 @@ def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int
     script = queue.script("cancel")
     args: list[Argument] = [0, dead_max, KEEP_MS]
     for job in jobs:
-        args += job
+        args += (*job, cancelled_by_hand(queue.signer, job[0]))
     return Call(args, lambda r: ([one.decode() for one in r[:-1]], bool(r[-1])), script, queue.of(script))
 
 

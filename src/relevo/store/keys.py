@@ -9,6 +9,7 @@ What a job carries with it (results of its parents, checkpoints) is removed in t
 from __future__ import annotations
 
 from relevo.model.names import encode
+from relevo.signing import Signer
 from relevo.store.scripts import Script, script
 
 #: Key names a script may ask for, and what ends them.
@@ -93,8 +94,10 @@ QUEUE_KEYS = {
 class QueueKeys:
     """The keys of one queue."""
 
-    def __init__(self, address: str, *, clock_key: str = "") -> None:
+    def __init__(self, address: str, *, clock_key: str = "", place: str = "", signer: Signer | None = None) -> None:
         self.address = address
+        #: the address as signatures spell it, and what signs what is put in the queue; None: nothing is signed
+        self.place, self.signer = place or address, signer
         self._clock_key = clock_key
         self._tag = "{" + address + "}:"
         self._for_script: dict[str, tuple[bytes, ...]] = {}

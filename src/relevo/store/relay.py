@@ -12,11 +12,14 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from msgspec import Struct
 
 from relevo.errors import ConfigurationError
+from relevo.signing.ends import cancelled_by_hand, doubt_of_record
 from relevo.store.deliveries import EVENT, Event, deliver_events, event_of
 from relevo.store.edges import Report, edges_of, label, letter_of
+from relevo.store.jobs import record_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import CHUNK_BYTES, KEEP_MS
@@ -29,6 +32,8 @@ ERRAND_MS = 2_000
 LETTERS = 100
 REPORTS = 100
 
+#: Ends of a parent for which its children are cancelled.
+_FAILED = ("dead", "cancelled", "expired")
 #: Parent of every gated job, until its maker is done.
 GATE = "gate"
 
@@ -70,7 +75,7 @@ def hear(
     script = queue.script("hear")
     args: list[Argument] = [KEEP_MS, 0, dead_max, start, len(gates), *gates]
     for one in reports:
-        args += (one.child, one.parent, one.number, one.state, one.policy, one.index, one.input)
+        args += (one.child, one.parent, one.number, one.state, one.policy, one.index, one.input, one.signature)
     return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
 
 
@@ -119,9 +124,9 @@ def _gates(text: bytes) -> list[tuple[str, str]]:
 
 
 def deliver(
-    keys_of: KeysOf, letters: Iterable[tuple[str, bytes]], dead_max: int
+    keys_of: KeysOf, source: QueueKeys, letters: Iterable[tuple[str, bytes]], dead_max: int
 ) -> Generator[Call[Any], Any, tuple[list[str], set[str]]]:
-    """Carry letters to where they lead: ids of those that are finished, queues with more to relay now."""
+    """Carry letters from a queue to where they lead: ids of those that are finished, queues with more to relay now."""
     finished: list[str] = []
     by_queue: dict[str, list[Report]] = {}
     events: list[Event] = []
@@ -133,9 +138,11 @@ def deliver(
             elif text.startswith(EVENT):
                 events.append(event_of(text))
             else:
-                told = letter_of(text).reports()
+                told = letter_of(text).reports(source.place)
                 for queue, _ in told:
                     keys_of(queue)  # refuses a name that cannot be one
+                if source.signer is not None:
+                    told = yield from vouched(keys_of, source, told)
                 for queue, report in told:
                     by_queue.setdefault(queue, []).append(report)
         except (ValueError, ConfigurationError):  # somebody else wrote it; it must not be in the way for ever
@@ -148,6 +155,32 @@ def deliver(
     return finished, onward
 
 
+def vouched(
+    keys_of: KeysOf, source: QueueKeys, told: list[tuple[str, Report]]
+) -> Generator[Call[Any], Any, list[tuple[str, Report]]]:
+    """Reports of one parent, signed where they cancel a child, if a signed record says that the parent ended so.
+
+    The script that cancels the child cannot sign, and whoever waits for the child believes no unsigned end.
+    """
+    first = next((report for _, report in told if _cancels(report)), None)
+    if first is None or source.signer is None:
+        return told
+    text: bytes | None = yield Call([b"GET", source.own("ended", first.parent)])
+    record = record_of(text or b"")
+    if record.state != first.state or doubt_of_record(source.signer, first.parent, record):
+        return told
+    return [(queue, _signed(keys_of(queue), report) if _cancels(report) else report) for queue, report in told]
+
+
+def _cancels(report: Report) -> bool:
+    return report.state == "done" if report.policy == "f" else report.policy in "cC" and report.state in _FAILED
+
+
+def _signed(queue: QueueKeys, report: Report) -> Report:
+    reason = "not_needed" if report.policy == "f" else "dependency_failed"  # as include/hear.lua writes it
+    return msgspec.structs.replace(report, signature=cancelled_by_hand(queue.signer, report.child, reason))
+
+
 def relay(keys_of: KeysOf, queues: Iterable[str], dead_max: int) -> Generator[Call[Any], Any, int]:
     """Deliver all letters of these queues that are due, and those that this causes elsewhere: how many there were."""
     pending, delivered = set(queues), 0
@@ -158,7 +191,8 @@ def relay(keys_of: KeysOf, queues: Iterable[str], dead_max: int) -> Generator[Ca
             taken: Errands = yield take_errands(keys_of(queue), finished)
             if not taken.ids:
                 break
-            finished, onward = yield from deliver(keys_of, zip(taken.ids, taken.texts, strict=True), dead_max)
+            letters = zip(taken.ids, taken.texts, strict=True)
+            finished, onward = yield from deliver(keys_of, keys_of(queue), letters, dead_max)
             pending |= onward - {queue}
             delivered += len(finished)
     return delivered

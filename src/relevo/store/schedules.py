@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from relevo.model.cron import next_after
 from relevo.model.schedule import Schedule, read_schedule
+from relevo.signing import Signer
 from relevo.store.edges import label
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Argument, Call
@@ -52,6 +53,9 @@ class Standing(Struct, frozen=True):
     fired: int = 0
     skipped: int = 0
     dropped: int = 0
+    #: Where records are signed: what is wrong with the signature, and whether it is by the key that signs now.
+    doubt: str = ""
+    is_signed_by_first: bool = True
 
 
 _PARTS = ("due", "paused", "seen", "job", "fired", "skipped", "dropped")
@@ -71,8 +75,16 @@ def look(queue: QueueKeys, names: Sequence[str]) -> Generator[Call[Any], Any, li
                 schedule = read_schedule(text)
             except (msgspec.DecodeError, ValueError):
                 continue
-            found.append(_standing(schedule, parts[i * len(_PARTS) : (i + 1) * len(_PARTS)]))
+            standing = _standing(schedule, parts[i * len(_PARTS) : (i + 1) * len(_PARTS)])
+            if queue.signer is not None:
+                standing = _checked(queue.signer, standing, names[i], text)
+            found.append(standing)
     return found
+
+
+def _checked(signer: Signer, standing: Standing, name: str, text: bytes) -> Standing:
+    doubt = signer.doubt_of_object("schedule", name, text)
+    return msgspec.structs.replace(standing, doubt=doubt, is_signed_by_first=signer.is_by_first_key(text))
 
 
 def _standing(schedule: Schedule, parts: Sequence[bytes | None]) -> Standing:
@@ -129,9 +141,14 @@ def move_out(keys: AppKeys, name: str) -> Call[Any]:
 def enroll(queue: QueueKeys, schedule: Schedule, due_ms: int, code: str) -> Call[str]:
     """Register or change a schedule: 'new', 'changed' or 'same'. `code`: what code or settings say, in short."""
     script = queue.script("enroll")
-    text = msgspec.json.encode(msgspec.structs.replace(schedule, paused=False))
+    text = _text(queue.signer, schedule)
     args: list[Argument] = [schedule.name, text, msgspec.json.encode(schedule.when), due_ms, code]
     return Call(args, bytes.decode, script, queue.of(script))
+
+
+def _text(signer: Signer | None, schedule: Schedule) -> bytes:
+    text = msgspec.json.encode(msgspec.structs.replace(schedule, paused=False))
+    return text if signer is None else signer.signed("schedule", schedule.name, text)
 
 
 def unenroll(queue: QueueKeys, name: str) -> Call[bool]:

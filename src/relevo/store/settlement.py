@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw, Struct
@@ -10,8 +10,11 @@ from msgspec import Raw, Struct
 from relevo import __version__
 from relevo.model.fingerprint import error_line, fingerprint
 from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, read_envelope, write
+from relevo.model.names import is_bus_name
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
-from relevo.model.replying import reply_of, signed_part
+from relevo.signing import Signer
+from relevo.signing.bodies import doubt_of
+from relevo.signing.ends import signed_record
 from relevo.store.turns import Moved
 
 
@@ -56,8 +59,6 @@ class Terms(Struct, frozen=True):
     on_failure: str | None = None
     #: Id for the handler's job, should there be one.
     follow_id: str = ""
-    #: Signs the handler's job, where jobs of the queue must be signed.
-    sign: Callable[[str, str, bytes], bytes] | None = None
     #: It is a request: what becomes of it is told to the one who asked, and not kept.
     is_asked: bool = False
     #: The answer is kept for a moment if nobody was there to hear it. In a cluster nobody knows: a server counts only
@@ -65,8 +66,8 @@ class Terms(Struct, frozen=True):
     is_spared: bool = True
     #: Who waits for it may see our traceback.
     shows_traceback: bool = False
-    #: Signs what became of a message, where messages are signed.
-    sign_end: Callable[[str, bytes], str] | None = None
+    #: Signs what became of the job, and the handler's job.
+    signer: Signer | None = None
 
 
 #: Bytes of a body that the record of a done job keeps whole; of a larger one it keeps all but the arguments. A record
@@ -164,7 +165,7 @@ def settle(
                 ms = max(1, min(ms, envelope.expires_ms - now_ms + 1))
             row = moved("reroute" if otherwise is None else "offer", ms, write(story))
             return msgspec.structs.replace(row, name=_line(target, story.refused_by, is_final=otherwise is not None))
-        case End(reason="bad_reply_to" | "bad_signature"):
+        case End(reason="bad_reply_to" | "bad_signature") if is_bus_name(terms.queue):
             return moved("mute", terms.failure_ttl_ms, write(ended_record(held, outcome, now_ms)))
         case End() if terms.is_asked and held.envelope is not None:
             answer = _fault_record(outcome, held, now_ms, shows_traceback=terms.shows_traceback)
@@ -173,12 +174,13 @@ def settle(
         case End():
             record = _told(held, ended_record(held, outcome, now_ms, queue_from), terms)
             row = moved(outcome.state.value, terms.failure_ttl_ms, record)
-            if outcome.state is State.DEAD and terms.on_failure and held.envelope is not None:
+            if outcome.state is State.DEAD and terms.on_failure and held.envelope is not None and _is_ours(held, terms):
+                body = _handler_body(held, outcome, terms)
                 return msgspec.structs.replace(
                     row,
                     follow_id=terms.follow_id,
                     follow_priority=envelope.priority,
-                    follow_body=_signed(_handler_body(held, outcome, terms), terms),
+                    follow_body=body if terms.signer is None else terms.signer.signed("job", terms.follow_id, body),
                 )
             return row
 
@@ -189,16 +191,25 @@ def _line(target: str, refused_by: Sequence[str], *, is_final: bool) -> str:
 
 
 def _told(held: Held, record: Record, terms: Terms) -> bytes:
-    """The record as it is stored, and told to who waits for it: signed, where messages are."""
-    if held.envelope is None or held.envelope.headers is None:
+    """The record as it is stored, and told to who waits for it: signed, where ends are."""
+    if held.envelope is None:
         return write(record)
-    if terms.shows_traceback and record.state is not State.DONE:
+    is_message = held.envelope.headers is not None
+    if record.state is not State.DONE and (terms.shows_traceback if is_message else terms.signer is not None):
         record = msgspec.structs.replace(record, shows_traceback=True)
-    if terms.sign_end is not None:
-        reply = reply_of(record)
-        told = signed_part(reply.status, bytes(record.result), reply.error)
-        record = msgspec.structs.replace(record, signature=terms.sign_end(held.id, told))
+    if terms.signer is not None and _is_ours(held, terms):
+        record = signed_record(terms.signer, held.id, record)
     return write(record)
+
+
+def _is_ours(held: Held, terms: Terms) -> bool:
+    """Whether we may vouch for what became of a job: what was forged must not end under our signature.
+
+    Asked here although workers ask before a job runs: many jobs end that never came so far.
+    """
+    if terms.signer is None or held.envelope is None:
+        return terms.signer is None
+    return not doubt_of(terms.signer, held.id, held.body, held.envelope)
 
 
 def spared_ms(envelope: Envelope, now_ms: int) -> int:
@@ -218,10 +229,6 @@ def _fault_record(outcome: End, held: Held, now_ms: int, *, shows_traceback: boo
     return Record(
         outcome.state, held.envelope.target, reason=outcome.reason, ended_ms=now_ms, story=Story(attempts=told)
     )
-
-
-def _signed(body: bytes, terms: Terms) -> bytes:
-    return body if terms.sign is None else terms.sign(terms.follow_id, terms.on_failure or "", body[:-1]) + b"}"
 
 
 def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:

@@ -94,7 +94,7 @@ class Errands:
                 faults.at("errand_taken")
             pairs = list(zip(taken.ids, taken.texts, strict=True))
             letters = [(id, text) for id, text in pairs if not id.startswith("@")]
-            finished, onward = await self._perform(deliver(app.keys_of, letters, dead_max))
+            finished, onward = await self._perform(deliver(app.keys_of, keys, letters, dead_max))
             for id, text in pairs:
                 if id.startswith("@"):
                     await self._fire(id[1:], text, taken.now_ms)

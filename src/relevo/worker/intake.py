@@ -13,6 +13,7 @@ from relevo.model.job import NO_KWARGS, Attempt, Envelope
 from relevo.model.message import Headers
 from relevo.model.names import is_bus_name
 from relevo.model.outcome import CancelAsked, Happened, Refused, Route, TooLate, UnknownTarget, Unrunnable
+from relevo.queue import refusal
 from relevo.store.carried import TAKES
 from relevo.store.settlement import Held
 from relevo.task import Task
@@ -27,6 +28,7 @@ class Intake:
     def __init__(self, app: Relevo, worker: str) -> None:
         self._app = app
         self._worker = worker
+        self._is_signed = bool(app.keyring)
         self._log_max = app.settings.log_max
         self._functions: dict[str, Task[..., Any]] = {}
         self._offers: dict[str, Offer] = {}
@@ -43,10 +45,10 @@ class Intake:
         if envelope is None:
             return Unrunnable("unreadable", self._attempt("unreadable", now_ms, "the body is not an envelope"))
         is_bus = ":" in queue and is_bus_name(queue)
-        if (envelope.headers is not None or is_bus) and envelope.takes not in TAKES:
-            refused = self._app.bus.refusal(queue, held)
+        if (envelope.headers is not None or self._is_signed) and envelope.takes not in TAKES:
+            refused = refusal(self._app, queue, held, now_ms)
             if refused is not None:
-                return Unrunnable(refused[0], self._attempt("refused", now_ms, refused[1]))
+                return refused
         if held.cancel_asked:
             return CancelAsked()
         if envelope.expires_ms is not None and now_ms > envelope.expires_ms:

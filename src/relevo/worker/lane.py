@@ -36,6 +36,7 @@ from relevo.model.outcome import (
     speaks_against_task,
 )
 from relevo.queue import held_of
+from relevo.signing.ends import done_mark
 from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
@@ -78,6 +79,7 @@ class Lane:
         #: its place among the worker's lanes
         self.number = number
         self.keys = app.keys_of(queue)
+        self._signer = self.keys.signer
         self.settled = Settled()
         self._worker = worker
         self._hands = worker.hands
@@ -385,8 +387,8 @@ class Lane:
             self._take(msgspec.structs.replace(held, envelope=envelope), self.now_ms())
         except InputLacking as lacking:
             now_ms = self.now_ms()
-            attempt = Attempt("refused", self._worker.id, now_ms, now_ms, "InputLacking", str(lacking)[:2000])
-            self._conclude(held, Unrunnable("input_lacking", attempt))
+            attempt = Attempt("refused", self._worker.id, now_ms, now_ms, lacking.error, str(lacking)[:2000])
+            self._conclude(held, Unrunnable(lacking.reason, attempt))
         except StoreError as error:
             log.warning("%s: the inputs of job %s cannot be had: %s", self.queue, held.id, error)
             self._conclude(held, Interrupted())
@@ -460,19 +462,21 @@ class Lane:
             and envelope is not None
             and not envelope.name
             and not run.carries
-            and not (run.is_asked and self._worker.app.bus.signer.is_on)  # the answer is signed
+            and (self._signer is None or not not_kept)
             and run.context._keeping is None  # checkpoints end with the job, which the short way knows nothing of
         ):
-            if run.result_ttl <= 0 and not run.is_asked:
+            if run.result_ttl <= 0 and not run.is_asked and self._signer is None:
                 self.settled.plain.append(held.id)
             else:
                 told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
+                if self._signer is not None:
+                    told += done_mark(self._signer, held.id, result)
                 self.settled.kept.append(held.id)
                 record = self._done_head(envelope.target, held.since_ms) + told
                 if run.result_ttl > 0:
                     kept_ms, record = max(1, round(run.result_ttl * 1000)), record + b',"body":' + kept_body(held)
                 else:
-                    kept_ms = self._spared_ms(envelope)
+                    kept_ms = self._spared_ms(envelope) if run.is_asked else 0
                 self.settled.records += (kept_ms, record + b"}")
             if envelope.headers is not None:
                 self._note_message(held, envelope.headers, _FINISH, self.now_ms())

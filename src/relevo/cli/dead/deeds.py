@@ -34,8 +34,10 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if args.ids and (is_filtered(args) or args.limit is not None or args.yes):
         raise ConfigurationError("filters, --limit and --yes go with --all; ids name the dead letters already")
     is_run = args.action == "retry" and bool(args.rate or args.canary)
-    if is_run and (args.ids or args.limit is not None):
-        raise ConfigurationError("--rate and --canary go with --all, and without --limit")
+    if is_run and (args.ids or args.limit is not None or args.sign):
+        raise ConfigurationError("--rate and --canary go with --all, and without --limit and --sign")
+    if args.action == "retry" and args.sign and not app.keyring:
+        raise ConfigurationError("--sign: there are no signing_keys here to sign with")
     if is_run and args.yes:  # nobody need be told how many: they are looked at on the way
         refuse_unknown_queue(app, args.queue)
         return runs.begin(screen, app, args)
@@ -68,7 +70,7 @@ def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
 
 def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int, dict[str, str]]:
     """Do it to some after the others, and say how far it is: to how many; the ids it could not be done to, and why."""
-    revival = Revival()
+    revival = Revival(sign=args.action == "retry" and args.sign)
     deed = revival.of if args.action == "retry" else Bin(undo=not args.no_undo).of
     met: set[str] = set()
 

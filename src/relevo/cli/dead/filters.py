@@ -62,6 +62,7 @@ def said(args: argparse.Namespace) -> dict[str, Any]:
         if value is not None:
             found[name] = value if isinstance(value, bool) else HIDDEN if name == "text" else str(value)
     found |= {name: value for name in ("all", "limit") if (value := getattr(args, name, None))}
+    found |= {"sign": True} if getattr(args, "sign", False) else {}
     return found | ({"undo": False} if getattr(args, "no_undo", False) else {})
 
 

@@ -12,7 +12,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       keep_ms    int   how long the counters live without traffic
       inbox      name  channel of the process that asks
                        then per request: id, action ('': it waits for whoever comes), priority, group, weight, tier, ms until its
-                       deadline, body without its closing brace
+                       deadline (0: the body says it), body without its closing brace
 GIVES per request 1; 0 if nobody serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
 -- @include arrive
 -- @include remember
@@ -51,7 +51,8 @@ for i = 6, #ARGV, 8 do
   local id, group, tier = ARGV[i], ARGV[i + 3], ARGV[i + 5]
   if is_served(ARGV[i + 1]) then
     stored = stored + 1
-    local body = ARGV[i + 7] .. ',"x":' .. string.format('%d', now + ARGV[i + 6]) .. '}'
+    local deadline = ARGV[i + 6] ~= '0' and ',"x":' .. string.format('%d', now + ARGV[i + 6]) or ''
+    local body = ARGV[i + 7] .. deadline .. '}'
     bodies[stored * 2 - 1], bodies[stored * 2] = id, body
     noted[stored * 2 - 1], noted[stored * 2] = id, inbox
     if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end

@@ -4,7 +4,7 @@ KEYS  jobs ready scheduled running waiting carried claims story groups clock nam
 ARGV  done_max   int   unused for this state
       dead_max   int   records kept
       keep_ms    int   how long the counters live without traffic
-                       then per job: id, ttl of its record in ms, the name it holds or ''
+                       then per job: id, ttl of its record in ms, the name it holds or '', the signature of its end or ''
 GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown'; last 1 if there is something to relay ]]
 -- @include now
 -- @include afford
@@ -14,7 +14,7 @@ GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown';
 -- @include errand
 -- @include group
 -- @include forget
-local function cancel(id, ttl, name)
+local function cancel(id, ttl, name, signature)
   local body = redis.call('HGET', jobs, id)
   if not body then return 'unknown' end
   local claim = redis.call('HGET', claims, id) or '0 nobody 0'
@@ -32,12 +32,12 @@ local function cancel(id, ttl, name)
   local told = redis.call('HGET', story, id) or ''
   forget(id, name)
   redis.call('PEXPIRE', carried .. ':' .. id, ttl)
-  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', ''), tonumber(ttl), string.match(claim, '^%d+') or '0')
+  file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', '', signature), tonumber(ttl), string.match(claim, '^%d+') or '0')
   return 'cancelled'
 end
 local said, ended_now = {}, 0
-for i = 4, #ARGV, 3 do
-  said[#said + 1] = cancel(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+for i = 4, #ARGV, 4 do
+  said[#said + 1] = cancel(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
   if said[#said] == 'cancelled' then ended_now = ended_now + 1 end
 end
 if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew

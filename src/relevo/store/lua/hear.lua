@@ -8,7 +8,8 @@ ARGV  keep_ms    int   how long the counters live without traffic
       dead_max   int   records kept
       start      text  letter that opens the gates of a workflow, which is the first child here; '': none
       gates      int   letters that need not be delivered any more, their ids first
-                       then per report: child, parent, number, state, policy, index, input
+                       then per report: child, parent, number, state, policy, index, input, and the signature of the child's
+                       end, should it be cancelled for this, or ''
 GIVES how many reports were news, 1 if there is something to relay from this queue now ]]
 -- @include now
 -- @include afford
@@ -28,13 +29,13 @@ for i = 6, 5 + gates do
   redis.call('HDEL', letters, ARGV[i])
 end
 local order, heard, cause = {}, 0, {}
-for i = 6 + gates, #ARGV, 7 do
+for i = 6 + gates, #ARGV, 8 do
   local child, parent, state, policy = ARGV[i], ARGV[i + 1], ARGV[i + 3], ARGV[i + 4]
   local is_bad = hear(child, parent, ARGV[i + 2], state, policy, ARGV[i + 5], ARGV[i + 6])
   if is_bad then
     heard = heard + 1
     if not cause[child] then order[#order + 1], cause[child] = child, {} end
-    if is_bad > 0 then cause[child] = { parent, state, policy } end
+    if is_bad > 0 then cause[child] = { parent, state, policy, ARGV[i + 7] } end
   end
 end
 for _, child in ipairs(order) do judge(child, unpack(cause[child])) end

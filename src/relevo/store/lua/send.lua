@@ -20,7 +20,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       tier       text  counted by; '': none
       when       time  '' now, '+ms' after a delay
       waiter     text  an inbox or an edge: who is told of its end; '': nobody
-      timeout_ms  int  its deadline from now; 0: none
+      timeout_ms  int  its deadline from now; 0: none, or the body says it
       name hold_ms     the same name is the same message for so long; '': none
       anew       flag  1: unless nothing is left of that one
       task task_ms     made on its behalf, known for so long; '': none

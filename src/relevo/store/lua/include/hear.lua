@@ -4,7 +4,7 @@
 --   open    parents it still waits for          bad   parents that forbid it to run
 --   place   priority, when, weight, name and group, a line each: where it goes when it may run
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
---   late    ids of those that joined late, in order                 #<id> the result of one of them
+--   late    ids of those that joined late, in order                 #<id> the result of one of them; l:<id> who let it join
 --   keep    ms its record is kept when it fails
 --   prefer, else, interim, task   of a callback, see promise.lua; its other end is the letter <id>.late
 --   s:<name>, p:<name>   checkpoints of a job that has begun: results of its steps, positions of its loops
@@ -93,7 +93,7 @@ local function free(child, bag)
   put(child, priority, when, group, weight)
   readied = readied + 1
 end
-local function cut(child, bag, parent, state, policy)
+local function cut(child, bag, parent, state, policy, signature)
   local body = redis.call('HGET', jobs, child)
   if not body then return end
   local known = redis.call('HMGET', bag, 'place', 'keep')
@@ -109,7 +109,7 @@ local function cut(child, bag, parent, state, policy)
   if parent == 'gate' then why = 'whoever made it died before all of it was in place'
   elseif policy == 'f' then reason, why = 'not_needed', '' end
   -- Whose gate was never opened never came to be.
-  file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, told, 'waiting', reason, why), keep,
+  file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, told, 'waiting', reason, why, signature or ''), keep,
     string.match(claim, '^%d+') or '0')
   redis.call('HSET', bag, 'life', 'cut')
   redis.call('PEXPIRE', bag, keep)
@@ -153,12 +153,12 @@ local function reopen(flow, bag)
   if edges ~= '' then redis.call('HSET', waiters, flow, edges) end
   announce(flow, 'revived', redis.call('HINCRBY', bag, 'number', 1), edges, '')
 end
-local function judge(child, parent, state, policy)
+local function judge(child, parent, state, policy, signature)
   local bag = carried .. ':' .. child
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
   local life, open, bad = known[1], tonumber(known[2]), tonumber(known[3])
   if life == 'waits' and redis.call('ZSCORE', waiting, child) then
-    if bad > 0 then cut(child, bag, parent or '', state or '', policy) elseif open == 0 then free(child, bag) end
+    if bad > 0 then cut(child, bag, parent or '', state or '', policy, signature) elseif open == 0 then free(child, bag) end
   elseif life == 'cut' and bad == 0 then
     if uncut(child, bag) and open == 0 then free(child, bag) end
   elseif life == 'open' and open == 0 then close(child, bag)

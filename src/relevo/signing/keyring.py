@@ -1,0 +1,69 @@
+"""The keys of the setting `signing_keys`: which one signs for a service, and which are believed of it."""
+
+from __future__ import annotations
+
+import hmac
+from binascii import b2a_base64
+from collections.abc import Sequence
+
+from relevo.errors import ConfigurationError
+
+
+class Key:
+    """One key: `id:secret`, which all share, or `service:id:secret`, of one service."""
+
+    __slots__ = ("_secret", "name", "service")
+
+    def __init__(self, text: str) -> None:
+        self.name, _, secret = text.rpartition(":")
+        self.service = self.name.rpartition(":")[0]
+        self._secret = secret.encode()
+
+    def begun(self, text: bytes) -> hmac.HMAC:
+        """A signature that begins with this text, to be copied and finished by `ended`."""
+        return hmac.new(self._secret, text, "sha256")
+
+
+def ended(begun: hmac.HMAC) -> bytes:
+    """A signature as it is written: 43 characters of base64."""
+    return b2a_base64(begun.digest(), newline=False)[:43]
+
+
+class Keyring:
+    """Of a service that has keys of its own only these are believed; of all others, those that all share."""
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        self._keys = {key.name: key for key in map(Key, keys)}
+        self._signing: dict[str, Key] = {}
+        for key in self._keys.values():
+            self._signing.setdefault(key.service, key)  # the first of each signs
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def key_of(self, service: str) -> Key:
+        """The key that signs for a service."""
+        key = self._signing.get(service) or self._signing.get("")
+        if key is None:
+            raise ConfigurationError(
+                f"signing_keys: none signs for {service!r:.80}; found keys of {', '.join(sorted(self._signing))}. "
+                "Add one of its own (service:id:secret), or one that all share (id:secret)"
+            )
+        return key
+
+    def any_key(self) -> Key:
+        """The first key, for what any process with a key may say."""
+        return next(iter(self._keys.values()))
+
+    def doubt(self, name: str, service: str | None) -> str:
+        """Why a key is not believed of a service (None: of any); '': it is."""
+        key = self._keys.get(name)
+        if key is None:
+            return f"it is signed with the key {name!r:.60}, which the setting `signing_keys` does not name here"
+        if service is None or key.service == (service if service in self._signing else ""):
+            return ""
+        owner = f"of {key.service!r:.60}" if key.service else "that all share"
+        return f"it is signed with a key {owner}, and it says that it is from {service!r:.60}"
+
+    def __getitem__(self, name: str) -> Key:
+        return self._keys[name]
