@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relevo.app import Relevo
 from relevo.audit import Doing
 from relevo.errors import RelevoError, told
-from relevo.model.access import token_of
 from relevo.web.asking import JSON, LINES, SLASH, arguments
 from relevo.web.gate import Gate
 from relevo.web.problems import Problem, Refused, refusal_of
@@ -75,8 +74,7 @@ class Endpoint:
         if route is None:
             allowed = ", ".join(sorted(self._routes))
             raise Refused(405, "MethodNotAllowed", f"{request.method:.20} is not; use {allowed}", {"Allow": allowed})
-        client = request.client.host if request.client else ""
-        caller = self._gate.admit(request.headers, client, route.role, changes=route.changes)
+        caller = await self._gate.admit(request, route.role, changes=route.changes)
         given = await arguments(request, route, self._app.settings.max_payload + ROOM)
         doing = self._app.audit.doing(route.deed, who=caller.name, via="http", later=self._errands.go)
         desk = Desk(self._app, caller, doing, request.scope.get("root_path", ""), self._errands)
@@ -147,9 +145,8 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(404, Problem("NotFound", message))(scope, receive, send)
 
 
-def api_of(app: Relevo, routes: Iterable[Route]) -> ASGIApp:
+def api_of(app: Relevo, gate: Gate, routes: Iterable[Route]) -> ASGIApp:
     """The API of an app, to be mounted anywhere."""
-    gate = Gate([token_of(text) for text in app.settings.web_tokens])
     errands = Errands()
     by_path: dict[str, list[Route]] = {}
     for route in routes:
