@@ -21,7 +21,7 @@ from tests.leaks import leaks, remove
 from tests.servers import Server
 from tests.working import drained
 
-SECRETS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "operator", "admin")}
+SECRETS = {role: f"{role}-0123456789abcdef" for role in ("producer", "viewer", "operator", "admin")}
 TOKENS = [f"{role}:{role}-ana:{secret}" for role, secret in SECRETS.items()]
 #: By URL: tokens that were made at the start of servers of apps without tokens.
 MADE: dict[str, str] = {}

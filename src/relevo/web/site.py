@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from relevo import metrics
 from relevo.app import Relevo
 from relevo.model.access import Role
-from relevo.web.asgi import HEADERS, answer, api_of
+from relevo.web.asgi import HEADERS, api_of, refusal
 from relevo.web.gate import Gate
 from relevo.web.problems import Refused
 from relevo.web.table import ROUTES
@@ -63,7 +63,7 @@ def site(app: Relevo, gate: Gate) -> Router:
         try:
             await gate.admit(request, Role.VIEWER)
         except Refused as refused:
-            return answer(refused.status, refused.problem, refused.headers)
+            return refusal(refused)
         return Response(await metrics.aexposition(app), headers=HEADERS, media_type=metrics.CONTENT_TYPE)
 
     routes = [
