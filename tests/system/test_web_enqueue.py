@@ -84,7 +84,7 @@ def test_roles_besides_producer_and_admin_enqueue_nothing(desk: Desk) -> None:
     assert desk.waiting() == before
     with desk("admin") as here:
         assert enqueue(here, args=[1]).status_code == 201
-    assert desk.app.audit.list() == [], "no deeds of operators"
+    assert {deed.what for deed in desk.app.audit.list()} <= {"http.refuse"}, "no deeds of operators"
 
 
 def test_token_with_tasks_is_for_those(desk: Desk) -> None:
@@ -251,7 +251,7 @@ def test_no_more_requests_wait_than_connections_allow(desk: Desk, monkeypatch: p
     monkeypatch.setattr("relevo.web.asgi.most_connections", lambda: 0)
     with served(desk.app) as url, Here(url, "viewer") as here:
         refused = here.get(f"/api/v1/jobs/{desk.data.ready}", params={"wait": 1})
-        assert refused.status_code == 429 and refused.headers["Retry-After"]
+        assert refused.status_code == 503 and refused.headers["Retry-After"]
         assert here.get(f"/api/v1/jobs/{desk.data.ready}").status_code == 200
         assert here.get(f"/api/v1/jobs/{desk.data.done}", params={"wait": 31}).status_code == 422
 

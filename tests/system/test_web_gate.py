@@ -27,6 +27,7 @@ from relevo.web import api
 from relevo.web.bad_tokens import ADDRESSES, BadTokens
 from relevo.web.gate import PEER_UID, Gate
 from relevo.web.problems import Problem, Refused
+from relevo.web.refusals import AT_ONCE
 from relevo.web.route import Route
 from relevo.web.table import ROUTES
 from tests.conftest import AppFactory
@@ -181,6 +182,23 @@ def test_wrong_tokens_are_delayed_by_address_within_bounds() -> None:
     for n in range(3 * ADDRESSES):
         bad.seconds(f"10.1.{n // 256}.{n % 256}", 3_000.0)
     assert len(bad._counts) == ADDRESSES
+
+
+def test_refused_requests_are_in_the_audit_trail_within_bounds(bus_factory: AppFactory) -> None:
+    app = bus_factory(web_tokens=TOKENS)
+    with served(app) as url, Here(url, "viewer") as viewer, Here(url) as stranger:
+        viewer.do("/queues/default/clear", 403)
+        for _ in range(50):
+            stranger.ask("/me", 401)
+        found = eventually(lambda: (deeds := app.audit.list())[AT_ONCE - 1 :] and deeds, what="the entries")
+        assert len(found) == AT_ONCE
+        assert {(one.who, one.what, one.via, one.count) for one in found} == {
+            ("viewer-ana", "http.refuse", "http", 1),
+            ("127.0.0.1", "http.refuse", "http", 1),
+        }
+        assert {"asked": "POST /queues/{queue}/clear", "status": 403} in [one.about for one in found]
+        viewer.ask("/queues", 422, limit=0)  # what is only wrong is no refusal
+    assert len(app.audit.list()) == AT_ONCE
 
 
 # Mounted

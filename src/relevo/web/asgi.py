@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -22,6 +22,7 @@ from relevo.web.asking import JSON, LINES, PROBLEM, SLASH, arguments
 from relevo.web.connections import most_connections
 from relevo.web.gate import Gate
 from relevo.web.problems import Refused, refusal_of
+from relevo.web.refusals import Refusals
 from relevo.web.route import Created, Desk, Did, Errands, Lines, Route, Waits
 
 log = logging.getLogger("relevo.web")
@@ -48,23 +49,36 @@ def refusal(refused: Refused) -> Response:
     return Response(body, refused.status, {**HEADERS, **refused.headers}, PROBLEM)
 
 
+class Shared(NamedTuple):
+    """What all endpoints of an API have together."""
+
+    errands: Errands
+    waits: Waits
+    refusals: Refusals
+
+
 class Endpoint:
     """All that can be asked under one path."""
 
-    def __init__(self, app: Relevo, gate: Gate, errands: Errands, waits: Waits, routes: Iterable[Route]) -> None:
+    def __init__(self, app: Relevo, gate: Gate, shared: Shared, routes: Iterable[Route]) -> None:
         self._app = app
         self._gate = gate
-        self._errands = errands
-        self._waits = waits
+        self._errands, self._waits, self._refusals = shared
         self._routes = {route.method: route for route in routes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (await self._answer(Request(scope, receive)))(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
+        route = self._routes.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            allowed = ", ".join(sorted(self._routes))
+            message = f"{request.method:.20} is not; use {allowed}"
+            return refusal(Refused(405, "MethodNotAllowed", message, {"Allow": allowed}))
         try:
-            found = await self._perform(request)
+            found = await self._perform(route, request)
         except Refused as refused:
+            self._refusals.note(route, refused, request.client.host if request.client else "")
             return refusal(refused)
         except RelevoError as error:
             as_refused = refusal_of(error)
@@ -83,12 +97,7 @@ class Endpoint:
             case _:
                 return answer(200, found)
 
-    async def _perform(self, request: Request) -> Any:
-        method = "GET" if request.method == "HEAD" else request.method
-        route = self._routes.get(method)
-        if route is None:
-            allowed = ", ".join(sorted(self._routes))
-            raise Refused(405, "MethodNotAllowed", f"{request.method:.20} is not; use {allowed}", {"Allow": allowed})
+    async def _perform(self, route: Route, request: Request) -> Any:
         caller = await self._gate.admit(request, route.role, changes=route.changes, producers=route.producers)
         given = await arguments(request, route, self._app.settings.max_payload + ROOM)
         doing = self._app.audit.doing(route.deed, who=caller.name, via="http", later=self._errands.go)
@@ -162,14 +171,15 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 def api_of(app: Relevo, gate: Gate, routes: Iterable[Route]) -> ASGIApp:
     """The API of an app, to be mounted anywhere."""
-    errands, waits = Errands(), Waits(most_connections() // 2)
+    errands = Errands()
+    shared = Shared(errands, Waits(most_connections() // 2), Refusals(app, errands))
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
     # Names may hold slashes, so the longer paths are asked first: `/queues/a/jobs` is not the queue `a/jobs`, which is
     # `/queues/a%2Fjobs`.
     order = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
-    paths = [Path(_matched(path), Endpoint(app, gate, errands, waits, by_path[path])) for path in order]
+    paths = [Path(_matched(path), Endpoint(app, gate, shared, by_path[path])) for path in order]
     router = Router(paths, redirect_slashes=False, default=_nowhere)
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:

@@ -118,7 +118,8 @@ def _task(desk: Desk, name: str) -> Task[Any, Any]:
     """The task; what a producer may not enqueue is refused whether it exists or not."""
     if not desk.caller.may_enqueue(name):
         allowed = " ".join(desk.caller.tasks)
-        raise Refused(403, "Forbidden", f"{desk.caller.name} may enqueue {allowed}, and not {name!r:.80}")
+        message = f"{desk.caller.name} may enqueue {allowed}, and not {name!r:.80}"
+        raise Refused(403, "Forbidden", message, who=desk.caller.name)
     tasks = desk.app.tasks
     if not tasks:
         where = "start it with MODULE:APP instead of --name"

@@ -58,12 +58,14 @@ class Gate:
         if changes and origin is not None and not is_same_origin(origin, asked.headers.get("host", "")):
             raise _forbidden(
                 f"a page of {origin!r:.80} may change nothing here: send the request without an Origin header, "
-                "or from a page of this server"
+                "or from a page of this server",
+                caller.name,
             )
         if not (producers and caller.role is Role.PRODUCER) and caller.role < role:
             needed = f"{role.label} or producer" if producers and role is Role.ADMIN else role.label
             raise _forbidden(
-                f"{caller.name} has the role {caller.role.label}; this needs {needed}: use a token of that role"
+                f"{caller.name} has the role {caller.role.label}; this needs {needed}: use a token of that role",
+                caller.name,
             )
         return caller
 
@@ -129,5 +131,5 @@ def _unauthorized(message: str) -> Refused:
     return Refused(401, "Unauthorized", message, {"WWW-Authenticate": 'Bearer realm="relevo"'})
 
 
-def _forbidden(message: str) -> Refused:
-    return Refused(403, "Forbidden", message)
+def _forbidden(message: str, who: str = "") -> Refused:
+    return Refused(403, "Forbidden", message, who=who)

@@ -32,8 +32,8 @@ _PROBLEMS = {
     "413": "the body is too large",
     "415": "the body is not called JSON",
     "422": "what is asked does not have the form it should have",
-    "429": "too many wrong tokens, or too many requests that wait",
-    "503": "the server of the queues cannot be reached or refuses",
+    "429": "too many wrong tokens",
+    "503": "the server of the queues cannot be reached or refuses, or too many requests are in work here",
 }
 
 

@@ -48,12 +48,15 @@ class Refused(Exception):
         headers: Mapping[str, str] | None = None,
         *,
         argument: str = "",
+        who: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.error = error
         self.headers = dict(headers or {})
         self.argument = argument
+        #: The name of the token that was sent, if it is known.
+        self.who = who
 
     @property
     def problem(self) -> Problem:

@@ -56,10 +56,10 @@ class Waits:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """A request waits; `Refused` with 429 if too many do."""
+        """A request waits; `Refused` with 503 if too many do."""
         if self._count >= self._most:
             message = f"{self._count} requests wait for jobs here already: ask again, or without `wait`"
-            raise Refused(429, "TooManyRequests", message, {"Retry-After": RETRY_AFTER})
+            raise Refused(503, "TooManyWaits", message, {"Retry-After": RETRY_AFTER})
         self._count += 1
         try:
             yield
