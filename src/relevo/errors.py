@@ -113,7 +113,11 @@ class JobError(RelevoError):
 
 
 class PayloadError(JobError):
-    """Arguments or a result would not come back as they were given."""
+    """Arguments or a result would not come back as they were given. `argument` names the part at fault, if known."""
+
+    def __init__(self, message: str, *, argument: str = "") -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 class PayloadTooLarge(PayloadError):

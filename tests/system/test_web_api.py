@@ -44,7 +44,8 @@ def desk(bus_factory: AppFactory) -> Iterator[Desk]:
 
 
 def deeds(app: Relevo) -> list[tuple[str, str, str, int]]:
-    return [(deed.what, deed.who, deed.via, deed.count) for deed in app.audit.list()]
+    """What was done; refusals are no deeds."""
+    return [(one.what, one.who, one.via, one.count) for one in app.audit.list() if one.what != "http.refuse"]
 
 
 # Looking

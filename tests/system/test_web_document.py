@@ -41,7 +41,7 @@ def test_every_route_is_described_once() -> None:
     assert sorted(found) == sorted((route.method, route.path) for route in ROUTES)
     ids = Counter(one["operationId"] for methods in made["paths"].values() for one in methods.values())
     assert max(ids.values()) == 1
-    deeds = Counter(route.deed for route in ROUTES if route.changes)
+    deeds = Counter(route.deed for route in ROUTES if route.changes and not route.creates)
     assert max(deeds.values()) == 1, "two routes would be one in the audit trail"
 
 
@@ -52,6 +52,7 @@ def test_description_has_summary_role_and_answers() -> None:
         assert made["summary"] and made["summary"][0].isupper(), route.path
         assert (f"role {route.role.label}" in made["description"]) is (route.role > Role.VIEWER), route.path
         assert {"200", "401", "403", "503"} <= set(made["responses"]), route.path
+        assert ("201" in made["responses"]) is route.creates, route.path
         assert [one["name"] for one in made["parameters"] if one["in"] == "path"] == route.names
 
 
@@ -98,6 +99,7 @@ def with_real_names(made: dict[str, Any], data: Filled) -> dict[str, Any]:
             for parameter in one["parameters"]:
                 if parameter["in"] == "path" and parameter["name"] in known:
                     parameter["schema"] = {"enum": known[parameter["name"]]}
+    made["paths"]["/tasks/{task}/jobs"]["post"]["parameters"][0]["schema"] = {"enum": ["double", "report"]}
     # Not where the others look: one that is called 0 would make a wrong name in a path a right one.
     made["paths"]["/pools/{pool}/items"]["post"]["parameters"][0]["schema"] = {"enum": ["racks"]}
     return made

@@ -14,21 +14,25 @@ from relevo import Relevo, chain, current_job
 from relevo.lists import known_queues
 from relevo.model.names import is_pool_name
 from relevo.web import serving
+from relevo.web.gate import own_gate
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
 from tests.working import drained
 
-SECRETS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "operator", "admin")}
+SECRETS = {role: f"{role}-0123456789abcdef" for role in ("producer", "viewer", "operator", "admin")}
 TOKENS = [f"{role}:{role}-ana:{secret}" for role, secret in SECRETS.items()]
+#: By URL: tokens that were made at the start of servers of apps without tokens.
+MADE: dict[str, str] = {}
 
 
 class Here(httpx.Client):
-    """A client of the API; with a role, it sends the token of that role."""
+    """A client of the API; with a role, it sends the token of that role, else the one made at the start, if any."""
 
     def __init__(self, url: str, role: str = "") -> None:
-        headers = {"Authorization": f"Bearer {SECRETS[role]}"} if role else {}
+        secret = SECRETS[role] if role else MADE.get(url)
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         super().__init__(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False)
 
     def ask(self, path: str, status: int = 200, **query: Any) -> Any:
@@ -49,13 +53,18 @@ def _checked(answer: httpx.Response, status: int) -> Any:
 def served(app: Relevo) -> Iterator[str]:
     """Serve the app as `relevo web` does, in a thread: the URL."""
     listening = serving.bind("127.0.0.1", 0)
-    server = serving.server(app, log_level="error")
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    gate, made = own_gate(app)
+    if made is not None:
+        MADE[url] = made.secret
+    server = serving.server(app, gate, log_level="error")
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]), name="web under test")
     thread.start()
     try:
         eventually(lambda: server.started, what="uvicorn listens")
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield url
     finally:
+        MADE.pop(url, None)
         server.should_exit = True
         thread.join(PATIENCE)
         assert not thread.is_alive(), "uvicorn does not stop"

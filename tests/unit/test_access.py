@@ -20,9 +20,18 @@ def test_a_token_is_read_and_its_secret_is_not_shown() -> None:
     assert "abc_DEF" not in f"{token!r} {token} {token.__rich_repr__()}"
 
 
+def test_the_token_of_a_producer_may_name_tasks() -> None:
+    caller = caller_of(f"Bearer {'x' * 16}", [token_of(f"producer shop.mails.* shop.report:web:{'x' * 16}")])
+    assert caller is not None and (caller.name, caller.role) == ("web", Role.PRODUCER)
+    asked = ("shop.mails.send", "shop.mails.", "shop.report", "shop.reports", "SHOP.report", "other.shop.report")
+    assert [task for task in asked if caller.may_enqueue(task)] == ["shop.mails.send", "shop.mails.", "shop.report"]
+    assert Caller("web", Role.PRODUCER).may_enqueue("anything")
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        *("viewer shop.*:ana:0123456789abcdef", " :ana:0123456789abcdef", "producer,x:ana:0123456789abcdef"),
         *("", "admin", "admin:ana", "admin:ana:", "admin::0123456789abcdef", "ADMIN:ana:0123456789abcdef", None, 7),
         *("admin:ana:0123456789abcdefü", "admin:ana:0123456789abc def", "admin:ana:0123456789:abcdef"),
         "admin:ana:===============",
@@ -117,7 +126,7 @@ def test_only_a_page_of_this_server_has_its_origin(origin: str, host: str, same:
     [
         ({"web_tokens": 7}, "a list of tokens"),
         ({"web_tokens": ["0123456789abcdef"]}, "role:name:secret"),
-        ({"web_tokens": ["root:ana:0123456789abcdef"]}, "one of viewer, operator, admin"),
+        ({"web_tokens": ["root:ana:0123456789abcdef"]}, "one of producer, viewer, operator, admin"),
         ({"web_tokens": ["admin:a na:0123456789abcdef"]}, "a name has letters"),
         ({"web_tokens": ["admin:ana:0123456789abcde"]}, "16 characters or more"),
         ({"web_tokens": ["admin:ana:0123456789 abcdef"]}, "openssl rand"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
@@ -145,6 +146,15 @@ class Signature:
         except Exception as exc:  # bytes from outside, made into classes of the user's
             raise self._refuse_payload(args, kwargs, exc) from exc
 
+    def decode_given(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
+        """The arguments of a call that is no job yet: as `decode`, but a refusal speaks of no stored arguments."""
+        try:
+            return self.decode(args, kwargs)
+        except PayloadError as error:
+            cause = error.__cause__
+            assert isinstance(cause, Exception)
+            raise self._refuse_payload(args, kwargs, cause, is_stored=False) from cause
+
     def encode_result(self, value: Any, *, limit: int) -> bytes:
         """The result as JSON, under the same rule as the arguments."""
         cause = None
@@ -175,33 +185,45 @@ class Signature:
 
     def _refuse_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PayloadError:
         if why := self._misbound(args, kwargs):
-            return PayloadError(f"{self.name}(): {why}; it takes {self._taking or self._signature}")
+            return self._refuse_binding(why)
         for label, slot, value in self._places(args, kwargs):
             if fault := find_fault(value, slot):
                 return self._refusal(label, fault)
         return self._refusal("arguments", ("", "would not come back equal; is a value changing meanwhile?"))
 
-    def _refuse_payload(self, args: Buffer | None, kwargs: Buffer | None, cause: Exception) -> PayloadError:
+    def _refuse_payload(
+        self, args: Buffer | None, kwargs: Buffer | None, cause: Exception, *, is_stored: bool = True
+    ) -> PayloadError:
+        what = "stored arguments" if is_stored else "arguments"
         if isinstance(cause, RecursionError):
-            return self._refusal("stored arguments", ("", TOO_DEEP))
+            return self._refusal(what, ("", TOO_DEEP))
         try:
             values, named = split(args, kwargs)
         except Exception as exc:  # noqa: BLE001 - not even JSON
-            return self._refusal("stored arguments", ("", f"not readable: {exc}"))
+            return self._refusal(what, ("", f"not readable: {exc}"))
         if why := self._misbound(values, named):
+            if not is_stored:
+                return self._refuse_binding(why)
             now = f"the function now takes {self._signature}. Was the job enqueued for another version of it?"
             return PayloadError(f"{self.name}(): the stored arguments do not fit: {why}; {now}")
         for label, slot, raw in self._places(values, named):
             if fault := find_misfit(raw, slot):
                 return self._refusal(label, fault)
-        return self._refusal("stored arguments", ("", f"not readable: {cause}"))
+        return self._refusal(what, ("", f"not readable: {cause}"))
+
+    def _refuse_binding(self, why: str) -> PayloadError:
+        named = re.search("'([^']+)'", why)
+        message = f"{self.name}(): {why}; it takes {self._taking or self._signature}"
+        return PayloadError(message, argument=named[1] if named else "")
 
     def _refuse_result(self, fault: Fault | None) -> PayloadError:
         return self._refusal("result", fault or ("", "would not come back equal"))
 
     def _refusal(self, label: str, fault: Fault) -> PayloadError:
         path, why = fault
-        return PayloadError(f"{self.name}(): {label}{path}: {why}")
+        named = re.fullmatch("argument '(.+?)'(.*)", label)
+        argument = f"{named[1]}{named[2]}{path}" if named else ""
+        return PayloadError(f"{self.name}(): {label}{path}: {why}", argument=argument)
 
     def _misbound(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: roles, the tokens that give them, and which callers are believed without one.
+"""Who may do what over HTTP: roles, the tokens that give them, and which requests come from this machine.
 
 Pure decisions about what a request says of itself; `web/gate.py` asks them.
 """
@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from enum import IntEnum
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,8 +31,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Role(IntEnum):
-    """What somebody may do; each may do what those before it may."""
+    """What a caller may do. Viewer, operator, admin: each may do what those before it may."""
 
+    #: Enqueue, and look at the jobs it enqueued; nothing else. It stands apart: no viewer or operator may enqueue.
+    PRODUCER = 0
     #: Look, but neither at logs nor at tracebacks, which tell of values.
     VIEWER = 1
     #: Pause, resume, retry, cancel, run: what can be taken back.
@@ -51,6 +54,8 @@ class Token(Struct, frozen=True):
     role: Role
     name: str
     secret: str
+    #: Of a producer: patterns of the names of tasks it may enqueue; none: all.
+    tasks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"{self.role.label}:{self.name}:***"
@@ -65,10 +70,11 @@ class Caller(Struct, frozen=True):
 
     name: str
     role: Role
+    tasks: tuple[str, ...] = ()
 
-
-#: Who comes from this machine, where no token is asked for.
-LOOPBACK = Caller("loopback", Role.ADMIN)
+    def may_enqueue(self, task: str) -> bool:
+        """Whether its token names this task, or names none."""
+        return not self.tasks or any(fnmatchcase(task, pattern) for pattern in self.tasks)
 
 
 def token_of(text: Any) -> Token:
@@ -76,13 +82,18 @@ def token_of(text: Any) -> Token:
 
     >>> token_of("operator:ana:correct-horse-battery")
     operator:ana:***
+    >>> token_of("producer shop.mails.* shop.report:web:correct-horse-battery").tasks
+    ('shop.mails.*', 'shop.report')
     """
-    role, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+    scope, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     name, second, secret = rest.partition(":")
     if not (colon and second):
         raise OptionError(f"{_FORM}, such as operator:ana:SECRET.")
+    role, *tasks = scope.split() or [""]
     if role not in (known := [one.label for one in Role]):
         raise OptionError(f"{_FORM}, and a role is one of {', '.join(known)}.")
+    if tasks and role != Role.PRODUCER.label:
+        raise OptionError(f"{_FORM}, and only a producer's role is followed by the tasks it may enqueue.")
     if not _NAME.fullmatch(name):
         raise OptionError(f"{_FORM}, and a name has letters, digits and . _ @ - only, 64 at most.")
     if len(secret) < SHORTEST_SECRET or not _SECRET.fullmatch(secret):
@@ -90,7 +101,7 @@ def token_of(text: Any) -> Token:
             f"{_FORM}, and a secret has {SHORTEST_SECRET} characters or more, letters, digits and . _ ~ + / - only. "
             "One is made by: openssl rand -hex 24"
         )
-    return Token(Role[role.upper()], name, secret)
+    return Token(Role[role.upper()], name, secret, tuple(tasks))
 
 
 def caller_of(authorization: str, tokens: Sequence[Token]) -> Caller | None:
@@ -102,7 +113,7 @@ def caller_of(authorization: str, tokens: Sequence[Token]) -> Caller | None:
     ours = _digest(given.strip())
     for token in tokens:  # all of them, each in the same time: how long it takes must not tell how near a guess was
         if hmac.compare_digest(ours, _digest(token.secret)):
-            found = Caller(token.name, token.role)
+            found = Caller(token.name, token.role, token.tasks)
     return found
 
 

@@ -22,14 +22,15 @@ def api(app: Relevo) -> _ASGI:
 
     >>> site.mount("/relevo", api(app))           # doctest: +SKIP
 
-    It asks for the tokens of the setting `web_tokens`, whatever the site around it asks for. Without any, only
-    requests that come from this machine, and are meant for it, are answered.
+    It asks for the tokens of the setting `web_tokens`, whatever the site around it asks for; without any it is
+    refused with `ConfigurationError`.
     """
     needs_extra()
     from relevo.web.asgi import api_of
+    from relevo.web.gate import mounted_gate
     from relevo.web.table import ROUTES
 
-    return api_of(app, ROUTES)
+    return api_of(app, mounted_gate(app), ROUTES)
 
 
 def needs_extra() -> None:

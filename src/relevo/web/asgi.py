@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -18,11 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relevo.app import Relevo
 from relevo.audit import Doing
 from relevo.errors import RelevoError, told
-from relevo.model.access import token_of
-from relevo.web.asking import JSON, LINES, SLASH, arguments
+from relevo.web.asking import JSON, LINES, PROBLEM, SLASH, arguments
+from relevo.web.connections import most_connections
 from relevo.web.gate import Gate
-from relevo.web.problems import Problem, Refused, refusal_of
-from relevo.web.route import Desk, Did, Errands, Lines, Route
+from relevo.web.problems import Refused, refusal_of
+from relevo.web.refusals import Refusals
+from relevo.web.route import Created, Desk, Did, Errands, Lines, Route, Waits
 
 log = logging.getLogger("relevo.web")
 
@@ -42,44 +43,65 @@ def answer(status: int, value: Any, headers: dict[str, str] | None = None) -> Re
     return Response(msgspec.json.encode(value), status, {**HEADERS, **(headers or {})}, JSON)
 
 
+def refusal(refused: Refused) -> Response:
+    """The answer to a request that is refused."""
+    body = msgspec.json.encode(refused.problem)
+    return Response(body, refused.status, {**HEADERS, **refused.headers}, PROBLEM)
+
+
+class Shared(NamedTuple):
+    """What all endpoints of an API have together."""
+
+    errands: Errands
+    waits: Waits
+    refusals: Refusals
+
+
 class Endpoint:
     """All that can be asked under one path."""
 
-    def __init__(self, app: Relevo, gate: Gate, errands: Errands, routes: Iterable[Route]) -> None:
+    def __init__(self, app: Relevo, gate: Gate, shared: Shared, routes: Iterable[Route]) -> None:
         self._app = app
         self._gate = gate
-        self._errands = errands
+        self._errands, self._waits, self._refusals = shared
         self._routes = {route.method: route for route in routes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (await self._answer(Request(scope, receive)))(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
-        try:
-            found = await self._perform(request)
-            return found if isinstance(found, Streamed) else answer(200, found)
-        except Refused as refused:
-            return answer(refused.status, Problem(refused.problem.error, told(refused)), refused.headers)
-        except RelevoError as error:
-            refusal = refusal_of(error)
-            if refusal.status >= 500:
-                log.warning("%s %s: %s", request.method, request.url.path, told(error))
-            return answer(refusal.status, refusal.problem, refusal.headers)
-        except Exception:
-            log.exception("%s %s", request.method, request.url.path)
-            return answer(500, Problem("InternalError", "something went wrong here; the log of relevo web tells what"))
-
-    async def _perform(self, request: Request) -> Any:
-        method = "GET" if request.method == "HEAD" else request.method
-        route = self._routes.get(method)
+        route = self._routes.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             allowed = ", ".join(sorted(self._routes))
-            raise Refused(405, "MethodNotAllowed", f"{request.method:.20} is not; use {allowed}", {"Allow": allowed})
-        client = request.client.host if request.client else ""
-        caller = self._gate.admit(request.headers, client, route.role, changes=route.changes)
+            message = f"{request.method:.20} is not; use {allowed}"
+            return refusal(Refused(405, "MethodNotAllowed", message, {"Allow": allowed}))
+        try:
+            found = await self._perform(route, request)
+        except Refused as refused:
+            self._refusals.note(route, refused, request.client.host if request.client else "")
+            return refusal(refused)
+        except RelevoError as error:
+            as_refused = refusal_of(error)
+            if as_refused.status >= 500:
+                log.warning("%s %s: %s", request.method, request.url.path, told(error))
+            return refusal(as_refused)
+        except Exception:
+            log.exception("%s %s", request.method, request.url.path)
+            return refusal(Refused(500, "InternalError", "something went wrong here; the log of relevo web tells what"))
+        match found:
+            case Streamed():
+                return found
+            case Created():
+                headers = {"Location": found.location} if found.location else None
+                return answer(201 if found.is_new else 200, found.answer, headers)
+            case _:
+                return answer(200, found)
+
+    async def _perform(self, route: Route, request: Request) -> Any:
+        caller = await self._gate.admit(request, route.role, changes=route.changes, producers=route.producers)
         given = await arguments(request, route, self._app.settings.max_payload + ROOM)
         doing = self._app.audit.doing(route.deed, who=caller.name, via="http", later=self._errands.go)
-        desk = Desk(self._app, caller, doing, request.scope.get("root_path", ""), self._errands)
+        desk = Desk(self._app, caller, doing, request.scope.get("root_path", ""), self._errands, self._waits)
         async with doing:
             found = await route.handler(desk, **given)
             if isinstance(found, Did) and not (found.dry or found.goes_on):
@@ -144,20 +166,20 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
         return
     base = scope.get("root_path", "")
     message = f"there is nothing at {scope['path'].replace(SLASH, '/')!r:.80}; {base}/openapi.json says what there is"
-    await answer(404, Problem("NotFound", message))(scope, receive, send)
+    await refusal(Refused(404, "NotFound", message))(scope, receive, send)
 
 
-def api_of(app: Relevo, routes: Iterable[Route]) -> ASGIApp:
+def api_of(app: Relevo, gate: Gate, routes: Iterable[Route]) -> ASGIApp:
     """The API of an app, to be mounted anywhere."""
-    gate = Gate([token_of(text) for text in app.settings.web_tokens])
     errands = Errands()
+    shared = Shared(errands, Waits(most_connections() // 2), Refusals(app, errands))
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
     # Names may hold slashes, so the longer paths are asked first: `/queues/a/jobs` is not the queue `a/jobs`, which is
     # `/queues/a%2Fjobs`.
     order = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
-    paths = [Path(_matched(path), Endpoint(app, gate, errands, by_path[path])) for path in order]
+    paths = [Path(_matched(path), Endpoint(app, gate, shared, by_path[path])) for path in order]
     router = Router(paths, redirect_slashes=False, default=_nowhere)
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:

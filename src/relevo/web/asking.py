@@ -15,6 +15,8 @@ from relevo.web.route import Lines, Route
 T = TypeVar("T", bound=Struct)
 
 JSON = "application/json"
+#: Of refusals, RFC 9457.
+PROBLEM = "application/problem+json"
 #: Of lines of JSON. No form of a page can send it.
 LINES = "application/x-ndjson"
 #: A dead letter holds more than its arguments: each attempt, with its traceback.
@@ -31,6 +33,8 @@ async def arguments(request: Request, route: Route, most: int) -> dict[str, Any]
     query = _query(request, route.query)
     if query is not None:
         given["query"] = query
+    if route.headers is not None:
+        given["headers"] = _headers(request, route.headers)
     if route.body is Lines:
         _check_media(request, LINES)
         given["body"] = Lines(_lines(request, most * STORY))
@@ -59,6 +63,20 @@ def _query(request: Request, kind: type[T] | None) -> T | None:
         raise misfit(error, kind.__struct_fields__) from None
 
 
+def _headers(request: Request, kind: type[T]) -> T:
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        match request.headers.getlist(field.encode_name):
+            case [value]:
+                found[field.encode_name] = value
+            case [_, *_]:
+                raise invalid(f"{field.encode_name} is given twice", argument=field.encode_name)
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise misfit(error, ()) from None
+
+
 def _check_media(request: Request, media: str) -> None:
     found = request.headers.get("content-type", "")
     if found.partition(";")[0].strip().lower() != media:
@@ -79,12 +97,15 @@ def _body(raw: bytes, request: Request, kind: type[T]) -> T:
 
 async def _bytes(request: Request, most: int) -> bytes:
     """The body, and never more of it than is allowed."""
+    too_large = f"a body of {most:,} bytes at the most is read; this one is larger"
+    if request.headers.get("content-length", "").isdecimal() and int(request.headers["content-length"]) > most:
+        raise _too_large(too_large)  # before a client that asks is told to send it
     parts, size = [], 0
     try:
         async for part in request.stream():
             size += len(part)
             if size > most:
-                raise _too_large(f"a body of {most:,} bytes at the most is read; this one is larger")
+                raise _too_large(too_large)
             parts.append(part)
     except ClientDisconnect:
         raise invalid("the body ended too soon") from None  # told to nobody, but it is no fault of ours

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from relevo.errors import UnknownJob
+from relevo.errors import ResultTimeout, UnknownJob
 from relevo.handle import Job, JobInfo
 from relevo.model.access import Role
 from relevo.model.job import State
 from relevo.web.asked import OfQueue, QueueName, if_named
+from relevo.web.enqueueing import own_job
 from relevo.web.problems import Refused, conflict
 from relevo.web.route import Desk, Did, get, post
 from relevo.web.shown import shown_job, shown_text
+
+#: Seconds that one request may wait for a job: proxies give up after a minute.
+LONGEST_WAIT = 30
+
+
+class OfJob(OfQueue, frozen=True, forbid_unknown_fields=True):
+    """Which job is meant, and whether to wait."""
+
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="seconds to wait for its end")] = 0.0
 
 
 class OfAttempt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,10 +69,16 @@ async def _state(job: Job[Any]) -> JobState:
     return JobState(job.id, job.queue, info.state, info.cancel_asked)
 
 
-@get("/jobs/{id}")
-async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
-    """Everything known about a job. Without `queue`, all queues are asked for it."""
-    job = await find(desk, id, query.queue)
+@get("/jobs/{id}", producers=True)
+async def show(desk: Desk, id: str, query: OfJob) -> JobInfo:
+    """Everything known about a job. Without `queue`, all queues are asked for it. With `wait`, it is answered when the
+    job has ended, or after that time as it is then. Producers see the jobs they enqueued.
+    """
+    is_producer = desk.caller.role is Role.PRODUCER
+    job = await (own_job if is_producer else find)(desk, id, query.queue)
+    if query.wait:
+        with desk.waits.one_more(), suppress(ResultTimeout):
+            await desk.app.client.await_end(desk.app.keys_of(job.queue), job.id, query.wait)
     return shown_job(desk.app, await job.ainfo(), all=desk.sees_all)
 
 

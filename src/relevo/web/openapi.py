@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from relevo import __version__
 from relevo.model.access import Role
-from relevo.web.asking import JSON, LINES
+from relevo.web.asking import JSON, LINES, PROBLEM
 from relevo.web.problems import Problem
 from relevo.web.route import Lines, Route
 
@@ -18,25 +18,28 @@ Schema = Callable[[Any], dict[str, Any]]
 
 _REFS = "#/components/schemas/{name}"
 _ABOUT = """\
-Looks at and looks after the jobs of one relevo app. Everything is JSON; an error is an object with its name and a \
-message that says what to do. Times are milliseconds since 1970, by the clock of the queues' server."""
+Enqueues the jobs of one relevo app, looks at them and looks after them. Everything is JSON; an error is an object \
+with its name and a message that says what to do (RFC 9457). Times are milliseconds since 1970, by the clock of the \
+queues' server."""
 #: When each is answered. 404 and 409 are left out where nothing is named.
 _PROBLEMS = {
     "401": "a token is needed, or this one is not known",
     "403": "the token's role does not allow it, or the page or host it comes from",
     "404": "there is no such thing",
     "405": "this path is asked for in another way",
+    "408": "the body did not come in time",
     "409": "it cannot be done to this thing as it is",
     "413": "the body is too large",
     "415": "the body is not called JSON",
     "422": "what is asked does not have the form it should have",
-    "503": "the server of the queues cannot be reached or refuses",
+    "429": "too many wrong tokens",
+    "503": "the server of the queues cannot be reached or refuses, or too many requests are in work here",
 }
 
 
 def document(routes: Sequence[Route], *, base: str = "", app: str = "relevo") -> dict[str, Any]:
     """Describe the API. `base`: where it is mounted."""
-    asked = (kind for route in routes for kind in (route.answers, route.query, route.body))
+    asked = (kind for route in routes for kind in (route.answers, route.query, route.headers, route.body))
     kinds = [Problem, *(kind for kind in asked if kind and kind is not Lines)]
     schemas, parts = msgspec.json.schema_components(kinds, ref_template=_REFS)
     known = list(zip(kinds, schemas, strict=True))
@@ -51,19 +54,20 @@ def document(routes: Sequence[Route], *, base: str = "", app: str = "relevo") ->
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema, part)
-    queries = {_name(schema(route.query)) for route in routes if route.query}  # they stand among the parameters
+    given = (kind for route in routes for kind in (route.query, route.headers) if kind)
+    parameters = {_name(schema(kind)) for kind in given}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"relevo: {app}", "version": __version__, "description": _ABOUT},
         "servers": [{"url": base or "/"}],
         "paths": paths,
         "components": {
-            "schemas": {name: one for name, one in parts.items() if name not in queries},
+            "schemas": {name: one for name, one in parts.items() if name not in parameters},
             "securitySchemes": {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The secret of one of web_tokens; without any, only loopback is answered.",
+                    "description": "The secret of one of web_tokens; without any, the one printed at the start.",
                 }
             },
         },
@@ -76,15 +80,20 @@ def _name(schema: dict[str, Any]) -> str:
 
 
 def _operation(route: Route, schema: Schema, part: Schema) -> dict[str, Any]:
-    needs = "" if route.role is Role.VIEWER else f"\n\nNeeds the role {route.role.label}."
+    roles = f"{route.role.label} or producer" if route.producers else route.role.label
+    needs = "" if route.role is Role.VIEWER else f"\n\nNeeds the role {roles}."
     found: dict[str, Any] = {
         "operationId": route.id,
         "tags": [route.handler.__module__.rpartition(".")[2]],
         "summary": route.summary,
         "description": route.about + needs,
-        "parameters": [*map(_in_path, route.names), *_in_query(route.query, part)],
+        "parameters": [
+            *map(_in_path, route.names),
+            *_given(route.query, "query", part),
+            *_given(route.headers, "header", part),
+        ],
         "responses": {
-            "200": {"description": "done", "content": _content(route.answers, schema)},
+            **_answers(route, schema),
             **{status: _problem(schema, status) for status in _statuses(route)},
         },
     }
@@ -99,7 +108,7 @@ def _statuses(route: Route) -> list[str]:
     if not route.names and route.query is None and route.body is None:
         left_out |= {"404"}
     if not route.changes:
-        left_out |= {"409", "413"}
+        left_out |= {"408", "409", "413"}
     if route.body is None:
         left_out |= {"415"}
     return [status for status in _PROBLEMS if status not in left_out]
@@ -109,11 +118,20 @@ def _in_path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
-def _in_query(kind: type[Struct] | None, part: Schema) -> list[dict[str, Any]]:
+def _given(kind: type[Struct] | None, where: str, part: Schema) -> list[dict[str, Any]]:
     if kind is None:
         return []
     fields: dict[str, Any] = part(kind)["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": about} for name, about in fields.items()]
+    return [{"name": name, "in": where, "required": False, "schema": about} for name, about in fields.items()]
+
+
+def _answers(route: Route, schema: Schema) -> dict[str, Any]:
+    content = _content(route.answers, schema)
+    if not route.creates:
+        return {"200": {"description": "done", "content": content}}
+    where = {"description": "where to look at it; of several there is none", "schema": {"type": "string"}}
+    answer = {"headers": {"Location": where}, "content": content}
+    return {"200": {"description": "it was there already", **answer}, "201": {"description": "made", **answer}}
 
 
 def _content(kind: Any, schema: Schema) -> dict[str, Any]:
@@ -121,4 +139,4 @@ def _content(kind: Any, schema: Schema) -> dict[str, Any]:
 
 
 def _problem(schema: Schema, status: str) -> dict[str, Any]:
-    return {"description": _PROBLEMS[status], "content": _content(Problem, schema)}
+    return {"description": _PROBLEMS[status], "content": {PROBLEM: {"schema": schema(Problem)}}}

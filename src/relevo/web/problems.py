@@ -25,21 +25,44 @@ from relevo.model.nearest import did_you_mean
 RETRY_AFTER = "5"
 
 
-class Problem(Struct, frozen=True):
-    """Why a request was not answered; `error` is a name from `relevo.errors`, or one of HTTP's."""
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """Why a request was not answered, as RFC 9457 has it; `error` is a name from `relevo.errors`, or one of HTTP's."""
 
     error: str
     message: str
+    status: int
+    #: The message once more, by the name that clients of such documents know.
+    detail: str
+    #: The part of the request that is at fault, where it is one: an argument of the task, a name in the body.
+    argument: str = ""
 
 
 class Refused(Exception):
     """A request that is not answered, with what to say instead."""
 
-    def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        argument: str = "",
+        who: str = "",
+    ) -> None:
         super().__init__(message)
         self.status = status
-        self.problem = Problem(error, message)
+        self.error = error
         self.headers = dict(headers or {})
+        self.argument = argument
+        #: The name of the token that was sent, if it is known.
+        self.who = who
+
+    @property
+    def problem(self) -> Problem:
+        """What the answer says."""
+        message = told(self)
+        return Problem(self.error, message, self.status, message, self.argument)
 
 
 #: The first that fits counts, so the finer ones stand before the coarser.
@@ -60,7 +83,8 @@ def refusal_of(error: RelevoError) -> Refused:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     # The name under which it is documented, not that of a finer one inside the store.
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
-    return Refused(status, name, told(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
+    headers = {"Retry-After": RETRY_AFTER} if status == 503 else None
+    return Refused(status, name, told(error), headers, argument=getattr(error, "argument", ""))
 
 
 def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
@@ -70,13 +94,13 @@ def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
     if unknown := re.search("unknown field `(.*)`", what, re.DOTALL):
         known = sorted(known)
         near = did_you_mean(unknown[1], known) or (f"; there is {', '.join(known)}" if known else "; there is none")
-        return invalid(f"unknown name {unknown[1]!r:.60}{near}")
-    return invalid(f"{place}: {what}" if place else what)
+        return invalid(f"unknown name {unknown[1]!r:.60}{near}", argument=unknown[1][:60])
+    return invalid(f"{place}: {what}" if place else what, argument=place)
 
 
-def invalid(message: str) -> Refused:
+def invalid(message: str, *, argument: str = "") -> Refused:
     """422: understood, and wrong."""
-    return Refused(422, "Invalid", message)
+    return Refused(422, "Invalid", message, argument=argument)
 
 
 def not_there(what: str, name: str, known: Iterable[str] = ()) -> Refused:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.audit import Doing
 from relevo.model.access import Caller, Role
+from relevo.web.problems import RETRY_AFTER, Refused
 
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
@@ -46,6 +47,26 @@ class Errands:
             task.exception()  # whoever began it has told of it
 
 
+class Waits:
+    """Requests that wait for the end of a job: no more than so many, for each holds a connection."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """A request waits; `Refused` with 503 if too many do."""
+        if self._count >= self._most:
+            message = f"{self._count} requests wait for jobs here already: ask again, or without `wait`"
+            raise Refused(503, "TooManyWaits", message, {"Retry-After": RETRY_AFTER})
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+
 class Desk(Struct, frozen=True):
     """What a handler works with: the app, and who asks."""
 
@@ -54,9 +75,10 @@ class Desk(Struct, frozen=True):
     #: What a handler whose deed has many steps tells how far it is.
     doing: Doing
     #: Where the API is mounted.
-    base: str = ""
+    base: str
     #: Where a handler leaves what goes on after its answer.
-    errands: Errands = msgspec.field(default_factory=Errands)
+    errands: Errands
+    waits: Waits
 
     @property
     def sees_all(self) -> bool:
@@ -77,6 +99,16 @@ class Did(Struct, Generic[T], frozen=True):
     goes_on: bool = False
     #: What the audit trail calls it, where that depends on what was asked; '': as its route says.
     deed: str = ""
+
+
+class Created(Struct, Generic[T], frozen=True):
+    """What a request gives that makes something: the answer, and where that can be looked at."""
+
+    answer: T
+    #: '': nowhere.
+    location: str = ""
+    #: False: there was one already that it may be taken for.
+    is_new: bool = True
 
 
 class Lines(Struct, frozen=True):
@@ -115,6 +147,11 @@ class Route(Struct, frozen=True):
     #: A struct, or `Lines`.
     body: type[Struct] | None
     answers: Any
+    #: Whether its answer is that of `Created`.
+    creates: bool
+    headers: type[Struct] | None
+    #: Open to producers, whatever the role; they see only what is theirs.
+    producers: bool
     #: The first sentence of the handler, and all it says.
     summary: str
     about: str
@@ -135,24 +172,46 @@ class Route(Struct, frozen=True):
         return self.method != "GET"
 
 
-def get(path: str, role: Role = Role.VIEWER) -> Callable[[Handler], Route]:
+def get(path: str, role: Role = Role.VIEWER, *, producers: bool = False) -> Callable[[Handler], Route]:
     """Make a route of a handler that only looks."""
-    return lambda handler: _route("GET", path, role, handler, "")
+    return lambda handler: _route("GET", path, role, handler, "", producers)
 
 
 def post(path: str, deed: str, role: Role = Role.OPERATOR) -> Callable[[Handler], Route]:
     """Make a route of a handler that changes something, and gives `Did` (or `Lines`, which are taken out);
     `deed` is what the audit trail calls it.
     """
-    return lambda handler: _route("POST", path, role, handler, deed)
+    return lambda handler: _route("POST", path, role, handler, deed, False)
 
 
-def _route(method: str, path: str, role: Role, handler: Handler, deed: str) -> Route:
+def create(path: str) -> Callable[[Handler], Route]:
+    """Make a route of a handler that does what producers are there for, and gives `Created`.
+
+    It is no deed of an operator: thousands of them would leave no room in the audit trail.
+    """
+    return lambda handler: _route("POST", path, Role.ADMIN, handler, "", True)
+
+
+def _route(method: str, path: str, role: Role, handler: Handler, deed: str, producers: bool) -> Route:
     hints = get_type_hints(handler)
     answers = hints["return"]
-    if deed and answers is not Lines:
-        assert get_origin(answers) is Did, f"{handler.__name__}: what changes something gives Did[…]"
+    creates = get_origin(answers) is Created
+    if creates or (deed and answers is not Lines):
+        assert creates or get_origin(answers) is Did, f"{handler.__name__}: what changes something gives Did[…]"
         (answers,) = get_args(answers)
     about = inspect.cleandoc(handler.__doc__ or "")
-    summary = about.partition("\n")[0].partition(". ")[0].rstrip(".:")
-    return Route(method, path, role, handler, deed, hints.get("query"), hints.get("body"), answers, summary, about)
+    return Route(
+        method,
+        path,
+        role,
+        handler,
+        deed,
+        hints.get("query"),
+        hints.get("body"),
+        answers,
+        creates,
+        hints.get("headers"),
+        producers,
+        summary=about.partition("\n")[0].partition(". ")[0].rstrip(".:"),
+        about=about,
+    )

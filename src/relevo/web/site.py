@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from relevo import metrics
 from relevo.app import Relevo
-from relevo.model.access import Role, token_of
-from relevo.web.asgi import HEADERS, answer, api_of
+from relevo.model.access import Role
+from relevo.web.asgi import HEADERS, api_of, refusal
 from relevo.web.gate import Gate
 from relevo.web.problems import Refused
 from relevo.web.table import ROUTES
@@ -27,36 +27,50 @@ _PAGE = """\
 <p>The HTTP API of this app is at <code>{base}/api/v1</code>; <a href="{base}/api/v1/openapi.json">openapi.json</a>
 describes it. <a href="{base}/metrics">metrics</a> are for Prometheus, and <a href="{base}/healthz">healthz</a> says
 whether this process lives.</p>
+<p>{token}</p>
 """
+_WITHOUT = "All but this page and healthz needs a token: send it as <code>Authorization: Bearer TOKEN</code>."
+_BELONGS = """\
+The token in the address of this page is that of <b>{name}</b>, with the role <b>{role}</b>. Send it to the API as
+<code>Authorization: Bearer TOKEN</code>; only this page takes it from an address.\
+"""
+#: The address of the page may hold a token: no other server and no cache is to hear of it.
+_PAGE_HEADERS = {**HEADERS, "Content-Security-Policy": _POLICY, "Referrer-Policy": "no-referrer"}
 
 
-def site(app: Relevo) -> Router:
+def site(app: Relevo, gate: Gate) -> Router:
     """Everything that is served for an app."""
 
     async def page(request: Request) -> Response:
+        """What is here. With ?token=, as `relevo web` prints it at the start, whether that is a good one."""
+        status, about, headers = 200, _WITHOUT, _PAGE_HEADERS
+        if (token := request.query_params.get("token")) is not None:
+            try:
+                caller = await gate.admit(request, Role.PRODUCER, authorization=f"Bearer {token}")
+                about = _BELONGS.format(name=escape(caller.name), role=caller.role.label)
+            except Refused as refused:
+                status, about = refused.status, escape(refused.problem.message)
+                headers = {**_PAGE_HEADERS, **refused.headers}
         base = escape(request.scope.get("root_path", ""), quote=True)
-        text = _PAGE.format(app=escape(app.name), base=base)
-        return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": _POLICY})
+        return HTMLResponse(_PAGE.format(app=escape(app.name), base=base, token=about), status, headers)
 
     async def healthz(_: Request) -> Response:
         """The process lives and answers. It asks the server nothing: a restart of this process would not mend that."""
         return PlainTextResponse("ok\n", headers=HEADERS)
 
-    gate = Gate([token_of(text) for text in app.settings.web_tokens])
-
     async def scrape(request: Request) -> Response:
-        """For Prometheus, which sends a token as anybody does."""
+        """For Prometheus, which sends a token as every client does."""
         try:
-            gate.admit(request.headers, request.client.host if request.client else "", Role.VIEWER, changes=False)
+            await gate.admit(request, Role.VIEWER)
         except Refused as refused:
-            return answer(refused.status, refused.problem, refused.headers)
+            return refusal(refused)
         return Response(await metrics.aexposition(app), headers=HEADERS, media_type=metrics.CONTENT_TYPE)
 
     routes = [
         Route("/", page),
         Route("/healthz", healthz),
         Route("/metrics", scrape),
-        Mount("/api/v1", api_of(app, ROUTES)),
+        Mount("/api/v1", api_of(app, gate, ROUTES)),
     ]
     return Router(routes, redirect_slashes=False, default=_nothing)
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from relevo.web import bus, controls, dead, jobs, moving, overview, pools, queues, replays, schedules, upkeep, workflows
+from relevo.web import (
+    bus,
+    controls,
+    dead,
+    enqueueing,
+    jobs,
+    moving,
+    overview,
+    pools,
+    queues,
+    replays,
+    schedules,
+    upkeep,
+    workflows,
+)
 from relevo.web.openapi import document
 from relevo.web.route import Desk, get
 
@@ -19,6 +33,7 @@ ROUTES = (
     *queues.ROUTES,
     *controls.ROUTES,
     *jobs.ROUTES,
+    *enqueueing.ROUTES,
     *dead.ROUTES,
     *moving.ROUTES,
     *replays.ROUTES,
