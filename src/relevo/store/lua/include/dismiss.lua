@@ -1,5 +1,5 @@
--- Remove a subscription. What is still in its queue, which may be in another slot, is removed by the relay, after the
--- events that are under way have arrived.
+-- Remove a subscription. What is left in its queue, which may be in another slot, is removed by the relay after the events
+-- that are on their way have arrived.
 local function dismiss(queue, text)
   redis.call('HDEL', subscriptions, queue)
   strike(pattern_in(text), queue)
