@@ -19,10 +19,10 @@ GIVES when it was published, its subscribers: queue, most jobs there may be, wha
 -- @include subscription
 -- @include dismiss
 -- @include topic
-local letter = id .. '.event'
-local written = redis.call('HGET', letters, letter)
+local message = id .. '.event'
+local written = redis.call('HGET', letters, message)
 if written then
-  redis.call('ZADD', errands, now + lease_ms, letter)
+  redis.call('ZADD', errands, now + lease_ms, message)
   return { string.match(written, '^event\n%S+ (%d+)'), string.match(written, '^[^\n]*\n[^\n]*\n([^\n]*)') }
 end
 if was_done then return { string.format('%d', now) } end
@@ -43,8 +43,8 @@ for i, names in ipairs(redis.call('HMGET', topics, unpack(patterns))) do
 end
 local now_text, to = string.format('%d', now), table.concat(rows, ' ')
 if #rows > 0 or logged == '1' then
-  redis.call('HSET', letters, letter, table.concat({ 'event', id .. ' ' .. now_text .. ' ' .. topic .. ' ' .. details, to, body }, '\n'))
-  redis.call('ZADD', errands, now + lease_ms, letter)
+  redis.call('HSET', letters, message, table.concat({ 'event', id .. ' ' .. now_text .. ' ' .. topic .. ' ' .. details, to, body }, '\n'))
+  redis.call('ZADD', errands, now + lease_ms, message)
 end
 for i = 1, #lapsed, 2 do dismiss(lapsed[i], lapsed[i + 1]) end
 return { now_text, to }

@@ -28,10 +28,10 @@ else
   end
   if #moved > 0 then redis.call('ZADD', running, unpack(moved)) end
   redis.call('ZREMRANGEBYSCORE', idle, now + idle_ms + 1000, '+inf')
-  local letters = redis.call('ZRANGE', errands, now + step / 2, '+inf', 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
-  for i = 1, #letters, 2 do
-    if string.sub(letters[i], 1, 1) ~= '@' then
-      redis.call('ZADD', errands, string.format('%d', letters[i + 1] - step), letters[i])
+  local timed = redis.call('ZRANGE', errands, now + step / 2, '+inf', 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
+  for i = 1, #timed, 2 do
+    if string.sub(timed[i], 1, 1) ~= '@' then
+      redis.call('ZADD', errands, string.format('%d', timed[i + 1] - step), timed[i])
     end
   end
 end

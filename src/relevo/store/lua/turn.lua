@@ -104,7 +104,7 @@ end
 local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired, mute = dead }
 local readied, postponed, sent = 0, {}, {}
 if moved > 0 then
-  local ids, heard = {}, {}
+  local ids, settled = {}, {}
   for i = 1, moved do ids[i] = ARGV[at + (i - 1) * 12] end
   local held, lent = redis.call('HMGET', claims, unpack(ids)), redis.call('ZMSCORE', running, unpack(ids))
   local taken, over = {}, {}
@@ -112,7 +112,7 @@ if moved > 0 then
     -- A job that was given back keeps its token until it is handed out again: a repeated settlement must not count twice.
     local id, row = ids[i], at + (i - 1) * 12
     if lent[i] and not taken[id] and held[i] and string.match(held[i], '^%d+') == ARGV[row + 1] then
-      heard[#heard + 1], taken[id], taken[#taken + 1] = i, true, id
+      settled[#settled + 1], taken[id], taken[#taken + 1] = i, true, id
       if index_of[ARGV[row + 2]] then over[#over + 1] = id end
     else
       refused[#refused + 1] = id
@@ -125,16 +125,16 @@ if moved > 0 then
     redis.call('HDEL', story, unpack(over))
   end
   local counted = {}
-  if is_limited and #heard > 0 then
+  if is_limited and #settled > 0 then
     local well, ill = {}, {}
-    for _, i in ipairs(heard) do
+    for _, i in ipairs(settled) do
       local of = ARGV[at + (i - 1) * 12 + 2] == 'done' and well or ill
       of[#of + 1] = ids[i]
     end
     if #ill > 0 then give_up_places(ill, 1, #ill) end
     if #well > 0 then give_up_places(well, 1, #well, true) end
   end
-  for _, i in ipairs(heard) do
+  for _, i in ipairs(settled) do
     local row = at + (i - 1) * 12
     local id, verb, priority = ARGV[row], ARGV[row + 2], ARGV[row + 3]
     local group, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]

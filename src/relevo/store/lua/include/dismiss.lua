@@ -3,7 +3,7 @@
 local function dismiss(queue, text)
   redis.call('HDEL', subscriptions, queue)
   strike(pattern_in(text), queue)
-  local letter = 'closed.' .. string.format('%d', now) .. '.' .. redis.sha1hex(queue)
-  redis.call('HSET', letters, letter, 'closed\n' .. queue .. '\n' .. string.format('%d', number_in(text, 'created_ms')))
-  redis.call('ZADD', errands, now + close_ms, letter)
+  local message = 'closed.' .. string.format('%d', now) .. '.' .. redis.sha1hex(queue)
+  redis.call('HSET', letters, message, 'closed\n' .. queue .. '\n' .. string.format('%d', number_in(text, 'created_ms')))
+  redis.call('ZADD', errands, now + close_ms, message)
 end

@@ -13,21 +13,21 @@ local function farewell(id, record, spare_ms)
   local noted = has_waiters() and redis.call('HGET', waiters, id)
   if not noted then return '' end
   redis.call('HDEL', waiters, id)
-  local edges, asked, heard = {}, false, 0
+  local edges, asked, received = {}, false, 0
   for one in string.gmatch(noted, '%S+') do
     if string.sub(one, 1, 1) == '>' then edges[#edges + 1] = one
     else
       asked = true
       -- Channel names come from data, and ACLs differ: a refused PUBLISH counts as not received and must not stop the turn.
       local receivers = redis.pcall('PUBLISH', one, id .. record)
-      if type(receivers) == 'number' then heard = heard + receivers
+      if type(receivers) == 'number' then received = received + receivers
       elseif not is_refused then
         is_refused = true
         note_fault(waiters, ' PUBLISH', 'a process that waits for a result could not be notified: ' .. tostring(receivers.err))
       end
     end
   end
-  if spare_ms and asked and heard == 0 then
+  if spare_ms and asked and received == 0 then
     redis.call('SET', ended .. ':' .. id, record, 'PX', spare_ms)
     redis.call('HINCRBY', stats, 'unheard', 1)
   end

@@ -1,8 +1,8 @@
 -- The outbox: effects on another queue are written here, in the step that causes them. A relay delivers them, repeating as
 -- often as needed; receivers recognise repetitions by their numbers.
-local function post(letter, text, at)
-  redis.call('HSET', letters, letter, text)
-  redis.call('ZADD', errands, at, letter)
+local function post(message, text, at)
+  redis.call('HSET', letters, message, text)
+  redis.call('ZADD', errands, at, message)
 end
 -- An edge `>p7:<id><queue>` leads to a dependent of this job, under the policy p, and passes the result as its input 7 (x:
 -- appended, for it joined late). Numbers grow with every end (2 x token) and every revival (one less than the next end).
