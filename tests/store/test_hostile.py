@@ -335,7 +335,7 @@ def test_results_are_kept_although_the_server_refuses_to_publish(
     muted.turn(0, kept([first, second], record=RECORD))
     assert [desk.record(id) for id in (first, second)] == [RECORD, RECORD]
     (fault,) = desk.run(vitals(desk.keys, "default")).faults.values()
-    assert "could not be told" in fault.text
+    assert "could not be notified" in fault.text
     mute.close()
 
 

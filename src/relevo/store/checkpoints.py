@@ -13,11 +13,11 @@ Kind = Literal["s", "p"]
 
 
 def keep(queue: QueueKeys, id: str, token: int, kind: Kind, name: str, value: bytes) -> Call[bool]:
-    """Write a checkpoint; False: the token is not that of whoever holds the job, and nothing was written."""
+    """Write a checkpoint; False: the token is not the one of the job's lease, and nothing was written."""
     script = queue.script("checkpoint")
     return Call([id, token, f"{kind}:{name}", value], bool, script, queue.of(script))
 
 
 def kept(queue: QueueKeys, id: str, kind: Kind, name: str) -> Call[bytes | None]:
-    """What was kept under this name; None: nothing."""
+    """The value kept under this name; None: nothing."""
     return Call([b"HGET", bag(queue, id), f"{kind}:{name}"])

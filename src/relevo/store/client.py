@@ -26,12 +26,12 @@ T = TypeVar("T")
 class _OfLoop(NamedTuple):
     driver: AsyncDriver
     inbox: AsyncInbox
-    #: Closing it hangs up.
+    #: Closing it closes the connections.
     end: AsyncGenerator[None, None]
 
 
 class Client:
-    """Nothing is opened before it is used; each thread and each event loop gets connections of its own."""
+    """Opens connections when they are first used; each thread and each event loop has its own."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class Client:
         self._inbox = BlockingInbox(self.blocking, keys)
         self._pid = os.getpid()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
-        #: The loop that asked last: most programs have one.
+        #: The loop of the last call: most programs have one.
         self._last: tuple[weakref.ref[asyncio.AbstractEventLoop], _OfLoop] | None = None
 
     def run(self, plan: Plan[T], *, patience: float | None = None, within: float | None = None) -> T:
-        """Carry a plan out and block meanwhile."""
+        """Carry out a plan and block until it is done."""
         return self.blocking.perform(plan, patience=patience, within=within)
 
     def arun(self, plan: Plan[T], *, patience: float | None = None) -> Coroutine[Any, Any, T]:
-        """Carry a plan out on the running event loop."""
+        """Carry out a plan on the running event loop."""
         return self._here().driver.perform(plan, patience=patience)
 
     def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
@@ -77,16 +77,16 @@ class Client:
         return self._here().inbox.wait(queue, id, timeout, begin)
 
     def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int) -> Coroutine[Any, Any, Record | None]:
-        """Send a plain request on the running event loop and wait for its record; None: nobody serves it."""
+        """Send a plain request on the running event loop and wait for its record; None: no worker serves it."""
         return self._here().inbox.ask(queue, asked, timeout, lease_ms)
 
     def stop_waiting(self, id: str, thread: int) -> None:
-        """Let a thread go that waits for a job, as if its time were up."""
+        """Stop a thread's wait for a job, as if its timeout had passed."""
         self._inbox.stop_waiting(id, thread)
 
     @property
     def late_replies(self) -> int:
-        """Ends this process was told of when nobody waited for them any more."""
+        """Results that this process received when no caller waited for them any more."""
         return self._inbox.late + sum(here.inbox.late for here in self._loops.values())
 
     def driver(self) -> AsyncDriver:
@@ -99,13 +99,13 @@ class Client:
             return self._last[1]
         here = self._loops.get(loop)
         if here is None or self._pid != os.getpid():
-            if self._pid != os.getpid():  # a forked child must not talk on its parent's sockets
+            if self._pid != os.getpid():  # a forked child must not use its parent's sockets
                 self._loops = weakref.WeakKeyDictionary()
                 self._pid = os.getpid()
             driver = AsyncDriver(self.source)
             inbox = AsyncInbox(driver, self._keys)
             here = self._loops[loop] = _OfLoop(driver, inbox, self._until_end(loop, driver, inbox))
-            with contextlib.suppress(StopIteration):  # up to its yield: from here on the loop knows it
+            with contextlib.suppress(StopIteration):  # up to its yield: from here on the loop closes it
                 here.end.__anext__().send(None)
         self._last = weakref.ref(loop), here
         return here
@@ -113,7 +113,7 @@ class Client:
     async def _until_end(
         self, loop: asyncio.AbstractEventLoop, driver: AsyncDriver, inbox: AsyncInbox
     ) -> AsyncGenerator[None, None]:
-        """Hangs up with the loop, for those who forget: asyncio ends the async generators of a loop that shuts down."""
+        """Closes the connections with the loop if `aclose` was not called: asyncio closes its async generators."""
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ MOVED_AT_ONCE = 5000
 
 
 class Replanned(NamedTuple):
-    """A schedule that waits for another tick than before."""
+    """A schedule whose next tick has changed."""
 
     name: str
     due_ms: int
@@ -29,7 +29,7 @@ def set_back(
     schedules: Sequence[Replanned] = (),
     most: int = MOVED_AT_ONCE,
 ) -> Call[bool]:
-    """The clock was set back by `step_ms`: move what waits for a time; whether there is more to move.
+    """The clock was set back by `step_ms`: move due times back, too. Returns whether there is more to move.
 
     Reports of the same step within three minutes count once.
     """

@@ -1,7 +1,7 @@
-"""Events on their way: from the letter that publishing wrote into the queues of all who subscribed.
+"""Delivery of events: from the outbox message that publishing wrote into the queues of all subscribers.
 
-The letter holds the event once, whom it goes to, and how much each of them can take. Each of them gets a job with the
-event's id, so that delivering twice does nothing. `publish.lua` writes the letter:
+The outbox message holds the event once, its recipients, and how much each of them can take. Each recipient gets a job
+with the event's id, so that repeated deliveries have no effect. `publish.lua` writes the outbox message:
 
     event
     <id> <when, ms> <topic> <priority> <weight> <group> <tier> <task> <ms> <log> <ms> <most>
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.relay")
 
-#: How a letter begins that holds an event.
+#: First line of an outbox message that holds an event.
 EVENT = b"event\n"
-#: Events per call: no script is long.
+#: Events per call, so that no script runs long.
 TOGETHER = 100
 
 #: What became of an event in one queue.
@@ -49,12 +49,12 @@ class Recipient(Struct, frozen=True):
     max_backlog: int
     discard: str
     retention_ms: int
-    #: Since when it is subscribed: one that ended and came back is another. 0: that does not matter.
+    #: When the subscription was made: a later one has another time. 0: ignored.
     since_ms: int = 0
 
 
 class Event(Struct, frozen=True):
-    """An event that was published."""
+    """A published event."""
 
     id: str
     topic: str
@@ -69,21 +69,21 @@ class Event(Struct, frozen=True):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is anything to deliver, and so a letter."""
+        """Whether there is anything to deliver, and so an outbox message."""
         return bool(self.to or self.log.queue)
 
     def body_for(self, to: Recipient) -> bytes:
-        """The job of one recipient: it ends with the time until which it is worth running."""
+        """The job of one recipient; it ends with its deadline."""
         return self.body + (b',"x":%d}' % (self.at_ms + to.retention_ms) if to.retention_ms else b"}")
 
 
 def letter_id(event: str) -> str:
-    """The letter that holds an event."""
+    """The id of the outbox message that holds an event."""
     return event + ".event"
 
 
 def terms(place: Place, tracked: Tracked, log: Log) -> str:
-    """All that must be known to deliver an event besides what `publish.lua` itself knows, as words."""
+    """What the delivery of an event needs besides what `publish.lua` itself knows, as words."""
     words = (
         place.priority,
         place.weight,
@@ -99,14 +99,14 @@ def terms(place: Place, tracked: Tracked, log: Log) -> str:
 
 
 def recipients(text: bytes) -> tuple[Recipient, ...]:
-    """Read whom an event goes to."""
+    """Read the recipients of an event."""
     words = text.decode(errors="replace").split(" ") if text else []
     rows = zip(*(words[n::5] for n in range(5)), strict=True)
     return tuple(Recipient(queue, int(most), discard, int(ms), int(since)) for queue, most, discard, ms, since in rows)
 
 
 def event_of(text: bytes) -> Event:
-    """Read a letter that holds an event; ValueError if it is none."""
+    """Read an outbox message that holds an event; ValueError for any other."""
     _, head, rows, body = text.split(b"\n", 3)
     id, at, topic, priority, weight, *named = head.decode().split(" ")
     group, tier, task, task_ms, where, keep_ms, most = map(unquote, named)
@@ -123,7 +123,7 @@ def event_of(text: bytes) -> Event:
 
 
 def put_events(queue: QueueKeys, to: Recipient, events: Sequence[Event]) -> Call[list[int]]:
-    """Store events in the queue of one recipient, at most TOGETHER: for each what became of it."""
+    """Store events in the queue of one recipient, at most TOGETHER: for each the outcome, such as STORED."""
     script = queue.script("event")
     args: list[Argument] = [to.since_ms, to.max_backlog, to.discard, KEEP_MS]
     for one in events:
@@ -134,7 +134,7 @@ def put_events(queue: QueueKeys, to: Recipient, events: Sequence[Event]) -> Call
 
 
 def deliver_events(keys_of: KeysOf, events: Iterable[Event]) -> Generator[Call[Any], Any, None]:
-    """Carry events to all their recipients, in calls that are bounded in rows and bytes, and into their logs."""
+    """Deliver events to all their recipients, in calls that are bounded in rows and bytes, and to their logs."""
     by_recipient: dict[Recipient, list[Event]] = {}
     by_log: dict[Log, list[Logged]] = {}
     for one in events:
@@ -155,13 +155,13 @@ def deliver_events(keys_of: KeysOf, events: Iterable[Event]) -> Generator[Call[A
 def _keys(keys_of: KeysOf, queue: str) -> QueueKeys | None:
     try:
         return keys_of(queue)
-    except ConfigurationError:  # somebody else wrote it; the others shall get their event
+    except ConfigurationError:  # written by another program; the other recipients must get the event
         log.error("an event for %.200r is dropped: no queue can be called so", queue)
         return None
 
 
 def cut(events: list[Sized]) -> Iterator[list[Sized]]:
-    """As many as one call takes, again and again."""
+    """Cut events into parts that fit in one call."""
     some: list[Sized] = []
     size = 0
     for one in events:

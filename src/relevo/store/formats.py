@@ -1,16 +1,16 @@
 """The format of the keys of an app, and of the bus: a number beside them, compared once before anything is written.
 
-Raise the number of `FORMAT` with every change after which the keys look different to processes of the version before,
-and say what that means for both:
+Raise the number of `FORMAT` with every change after which processes of the previous version read the keys differently,
+and state what that means for both:
 
 - `least` is the new number if older processes cannot work beside new ones. They refuse to start from then on; running
-  workers stop when they next look, every two minutes, and hand their jobs back; producers look once an hour;
-- `reads` is the new number if new processes cannot work old keys off. They refuse to start and say how to go on.
+  workers stop at their next check, every two minutes, and hand their jobs back; producers check once an hour;
+- `reads` is the new number if new processes cannot process old keys. They refuse to start and say what to do.
 
 | format | version | |
 |---|---|---|
 | 0 | before 0.1.0 | keys without a number |
-| 1 | 0.1.0 | works keys of format 0 off, and works beside its processes |
+| 1 | 0.1.0 | processes keys of format 0, and works beside its processes |
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.queues import LISTED_MS
 
-#: A year: keys that carry no time limit (schedules, limits) may be found again after a long time without any process.
+#: A year: keys without a TTL (schedules, limits) may be used again after a long time without any process.
 KEPT_MS = 366 * 86_400_000
 
 
 class Format(NamedTuple):
-    """What a version writes, and what it gets along with."""
+    """What a version writes, and what it is compatible with."""
 
     number: int
     #: The oldest format whose processes can work beside this one's.
     least: int
-    #: The oldest format whose keys this version works off.
+    #: The oldest format whose keys this version can process.
     reads: int
 
 
@@ -41,7 +41,7 @@ FORMAT = Format(1, least=0, reads=0)
 
 
 def agree(keys: QueueKeys, ours: Format, on: bytes, names: Sequence[str]) -> Call[tuple[int, int]]:
-    """Write our format down if it is newer, and put names on a list: the format found, and the least beside it."""
+    """Write our format if it is newer, and put names on a list: returns the format found, and the least beside it."""
     args: list[Argument] = ["{} {} {}".format(*ours), KEPT_MS, LISTED_MS, *names]
     return Call(args, lambda reply: (reply[0], reply[1]), keys.script("agree"), (keys.key("format"), on))
 
@@ -49,7 +49,7 @@ def agree(keys: QueueKeys, ours: Format, on: bytes, names: Sequence[str]) -> Cal
 def agreeing(
     keys: QueueKeys, *names: str, on: bytes | None = None, ours: Format | None = None
 ) -> Generator[Call[Any], Any, None]:
-    """Put names on a list of an app or the bus (`on`: not that of queues), if we get along with the format there."""
+    """Put names on a list of an app or the bus (`on`: not that of queues), if the format there is compatible."""
     ours = ours or FORMAT
     found, least = yield agree(keys, ours, on or keys.key("queues"), names)
     if ours.number < least:

@@ -1,4 +1,4 @@
-"""The health of an app as somebody last found it."""
+"""The last health report of an app."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from relevo.store.keys import AppKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.scripts import script
 
-#: A snapshot says nothing after two intervals; for two more it can be seen what was found last.
+#: A snapshot is outdated after two intervals; it stays visible for two more.
 KEPT = 4
 
 _read = msgspec.json.Decoder(Health).decode
 
 
 def keep_snapshot(keys: AppKeys, health: Health) -> Call[int]:
-    """Keep what was found."""
+    """Keep a report."""
     reasons = "\n".join(reason.text for reason in health.reasons)
     live_ms = round(KEPT * health.every_s * 1000)
     args: list[Argument] = [live_ms, health.status, health.checked_at_ms, reasons, msgspec.json.encode(health)]
@@ -24,7 +24,7 @@ def keep_snapshot(keys: AppKeys, health: Health) -> Call[int]:
 
 
 def snapshot(keys: AppKeys) -> Call[Health | None]:
-    """What was found last; None: nobody looked, or not for long."""
+    """The last report; None: there is none, or it has expired."""
 
     def decode(reply: bytes | None) -> Health | None:
         try:

@@ -1,7 +1,7 @@
-"""The log of a service's events, for those who want to hear them again: written when they are delivered, read in pages.
+"""The log of a service's events, for catch-up: written when they are delivered, read in pages.
 
-A log belongs to the service that publishes, and stands under the address of its notifications. Whoever carries an event
-to its subscribers writes it here; if that one dies and another carries it again, it is here twice.
+A log belongs to the service that publishes, and is kept under the address of its notifications. The process that
+delivers an event to its subscribers writes it here; if it dies and another repeats the delivery, it is here twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Log(Struct, frozen=True):
     #: The notifications of a service, such as `ingestion:notifications`; '': they are not kept.
     queue: str = ""
     keep_ms: int = 0
-    #: About so many are kept, even if they are younger.
+    #: About so many are kept at most, however young they are.
     most: int = 100_000
 
 
@@ -39,7 +39,7 @@ class Logged(Struct, frozen=True):
     topic: str
     #: When it was published, by the server's clock.
     at_ms: int
-    #: As the jobs that it became, but without the time until which those are worth running.
+    #: As the jobs that it became, but without their deadline.
     body: bytes
 
 
@@ -47,12 +47,12 @@ class LogPage(Struct, frozen=True):
     """A part of a log, oldest first."""
 
     events: list[Logged]
-    #: Where the next page begins; '': there is none now.
+    #: Where the next page begins; '': this is the last one now.
     after: str
 
 
 def log_events(queue: QueueKeys, events: Sequence[Logged], *, keep_ms: int, most: int) -> Call[str]:
-    """Write events down, and forget those that are older than `keep_ms`, or more than about `most`."""
+    """Write events into the log, and drop those that are older than `keep_ms`, or more than about `most`."""
     script = queue.script("log")
     args: list[Argument] = [keep_ms, most]
     for one in events:
@@ -63,9 +63,9 @@ def log_events(queue: QueueKeys, events: Sequence[Logged], *, keep_ms: int, most
 def read_log(
     queue: QueueKeys, *, since_ms: int = 0, pattern: str = ">", after: str = "", limit: int = 100
 ) -> Call[LogPage]:
-    """Events that were published since a time: those of `limit` entries that match the pattern, and where to go on.
+    """Events published since a time: those of `limit` entries that match the pattern, and where the next page begins.
 
-    An event may be there twice. Within a page it is given once; who reads several drops what he has seen by its id.
+    An event may be in the log twice. A page has it once; a caller that reads several pages must compare ids.
     """
     check_pattern(pattern)
     count = max(1, min(limit, PAGE))
@@ -75,7 +75,7 @@ def read_log(
         found: dict[str, Logged] = {}
         for _, fields in reply:
             one = _logged(fields)
-            # An event is written down after it was published, so that none is missed by where the page begins.
+            # An event is logged after it was published, so a page that begins at `since_ms` misses none.
             if one is not None and one.at_ms >= since_ms and matches(pattern, one.topic):
                 found.setdefault(one.id, one)
         return LogPage(list(found.values()), reply[-1][0].decode() if len(reply) == count else "")
@@ -88,4 +88,4 @@ def _logged(fields: Sequence[bytes]) -> Logged | None:
     try:
         return Logged(named[b"id"].decode(), named[b"topic"].decode(), int(named[b"at"]), named[b"body"])
     except (KeyError, ValueError):
-        return None  # a stranger's
+        return None  # written by another program

@@ -1,4 +1,4 @@
-"""Dead letters in the store: parts of the list, groups that died alike, and what can be done to a letter."""
+"""Dead letters in the store: pages of the list, error groups, and what can be done to a dead letter."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
 
-#: Letters and bytes in one call: enough for a page, few enough that others are answered meanwhile.
+#: Dead letters and bytes in one call: enough for a page, few enough that other clients are served in between.
 CHUNK = 100
 CHUNK_BYTES = 1024 * 1024
-#: Kinds looked at in one call, and heads of the newest of each.
+#: Error groups in one call, and heads of the newest of each.
 KINDS_AT_ONCE = 10
 SAMPLE = 10
-#: The trend of a group: what died in the last hour, against the day before that.
+#: The trend of an error group: what died in the last hour, against the day before that.
 RECENT_MS = 3_600_000
 BEFORE_MS = 24 * 3_600_000
 
 
 class Place(Struct, frozen=True):
-    """Where in the order of deaths a list goes on: behind this letter, or with it."""
+    """Where in the order of deaths a page begins: after this dead letter, or with it."""
 
     at_ms: int
     id: str
@@ -34,21 +34,21 @@ class Place(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """Letters as one call found them."""
+    """Dead letters as one call found them."""
 
     ids: list[str]
     times: list[int]
     records: list[Record]
-    #: The last one that was looked at; None: there was none.
+    #: The last one that was read; None: there was none.
     place: Place | None
     behind: int
 
 
 class Alike(Struct, frozen=True):
-    """Letters of one queue that died alike."""
+    """An error group within one queue."""
 
     first_ms: int
-    #: Of the first of them, without its story.
+    #: Of the first dead letter, without its story.
     head: Record | None
     count: int
     last_ms: int
@@ -67,7 +67,7 @@ def part(
     oldest: bool = False,
     limit: int = CHUNK,
 ) -> Call[Part]:
-    """Letters of a queue in the order of their deaths, from a place on; O(log n) to find it, however far it is."""
+    """Dead letters of a queue in the order of their deaths, from a place on; found in O(log n), wherever it is."""
     script = queue.script("letters")
     args: list[Argument] = [
         kind,
@@ -95,7 +95,7 @@ def _ms(score: bytes) -> int:
 
 
 def count_between(queue: QueueKeys, kind: str, since_ms: int | None, until_ms: int | None) -> Call[int]:
-    """How many letters died in a time; of a kind, or all."""
+    """How many dead letters died in a time span; of one error group, or all."""
     key = queue.own("alike", kind) if kind else queue.key("dead")
     low = "-inf" if since_ms is None else since_ms
     return Call([b"ZCOUNT", key, low, "+inf" if until_ms is None else until_ms], int)
@@ -111,12 +111,12 @@ def are_dead(queue: QueueKeys, ids: Sequence[str]) -> Call[dict[str, int]]:
 
 
 def kinds(queue: QueueKeys) -> Call[list[str]]:
-    """The kinds of deaths in a queue, as fingerprints."""
+    """The fingerprints of a queue's error groups."""
     return Call([b"HKEYS", queue.key("kinds")], lambda names: sorted(name.decode(errors="replace") for name in names))
 
 
 def alike(queue: QueueKeys, fingerprints: Sequence[str]) -> Call[list[Alike]]:
-    """How groups of letters that died alike stand."""
+    """The figures of error groups."""
     script = queue.script("groups")
     args: list[Argument] = [RECENT_MS, BEFORE_MS, SAMPLE, *fingerprints]
     return Call(args, lambda reply: [_alike(*row) for row in reply], script, queue.of(script))
@@ -132,24 +132,24 @@ def _head(text: bytes) -> Record | None:
     try:
         return read_record(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # cut off: its edges alone are longer than a head
+        return None  # cut off: its edges alone exceed a head
 
 
 def restore(queue: QueueKeys, ids: Sequence[str], dead_max: int) -> Call[tuple[int, bool, int]]:
-    """Bring back letters that were discarded a moment ago: how many; whether to relay; how many have no room."""
+    """Restore dead letters discarded shortly before: how many; whether to relay; how many have no room."""
     script = queue.script("restore")
-    # A repeated call would answer 0 although the first one, whose reply was lost, did it.
+    # A repeated call would return 0 although the first one, whose reply was lost, did it.
     args: list[Argument] = [KEEP_MS, dead_max, *ids]
     return Call(args, lambda r: (r[0], bool(r[1]), r[2]), script, queue.of(script), repeatable=False)
 
 
 def discarded(queue: QueueKeys) -> Call[list[str]]:
-    """Letters that were discarded a moment ago, the first one first."""
+    """Dead letters that were discarded shortly before, in that order."""
     return Call([b"ZRANGE", queue.key("bin"), 0, -1], lambda ids: [id.decode(errors="replace") for id in ids])
 
 
 def replace(queue: QueueKeys, id: str, new_id: str, envelope: Envelope, body: bytes) -> Call[int]:
-    """Queue a job in place of a letter: 1; 0 if that is none (any more), -1 if others wait for that very job."""
+    """Queue a job in place of a dead letter: 1; 0 if it is none (any more), -1 if others wait for that very job."""
     script = queue.script("replace")
     args: list[Argument] = [
         id,
@@ -165,7 +165,7 @@ def replace(queue: QueueKeys, id: str, new_id: str, envelope: Envelope, body: by
 
 
 class Arrival(Struct, frozen=True):
-    """A letter that comes from elsewhere."""
+    """A dead letter that comes from elsewhere, such as an import."""
 
     id: str
     died_ms: int
@@ -182,7 +182,7 @@ class Arrival(Struct, frozen=True):
 def bury(
     queue: QueueKeys, letters: Sequence[Arrival], *, ttl_ms: int, dead_max: int
 ) -> Call[tuple[list[bool], int, bool]]:
-    """File letters from elsewhere: of each whether it was new; how many old ones had to go; whether to relay."""
+    """File dead letters from elsewhere: for each whether it was new; how many old ones went; whether to relay."""
     script = queue.script("bury")
     args: list[Argument] = [KEEP_MS, dead_max, ttl_ms]
     for one in letters:

@@ -1,4 +1,4 @@
-"""Limits of a queue, its tasks and its groups: said, taken back, paused, and looked at; and the breakers of tasks.
+"""Limits of a queue, its tasks and its tenants: set, removed, paused, and read; and the circuit breakers of tasks.
 
 All of them are named as `model.limits.name_of` does.
 """
@@ -17,28 +17,28 @@ from relevo.store.plan import Argument, Call
 
 #: Running jobs that one call looks at.
 CHUNK = 200
-#: Names that one call looks at: of each, the head of its line is read, and none takes longer than three milliseconds.
+#: Names that one call looks at: of each, the head of its line is read, at most three milliseconds in all.
 NAMES = 50
 _ORDER = (QUEUE, TASK, GROUP)
 
 
 class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
-    """A limit, and how what it is about stands. With neither group nor task, it is that of the whole queue."""
+    """A limit, with how many jobs run and wait under it. With neither tenant nor task, that of the whole queue."""
 
     group: str
     #: How many of its jobs may run at once; None: any number.
     concurrency: int | None
     #: How fast they may start, such as `10/s`; None: as fast as workers take them.
     rate: str | None
-    #: How many may start at once after a while without any; None without a rate.
+    #: How many may start at once after an idle time; None without a rate.
     burst: int | None
     paused: bool
     running: int
-    #: Jobs that wait for it and would else be ready. They are counted among the waiting ones. Those that wait for a
-    #: limit of the whole queue are not parked: they stay ready.
+    #: Jobs that would be ready without this limit. They are counted among the waiting ones. Jobs that wait for a limit
+    #: of the whole queue are not parked: they stay ready.
     parked: int
     task: str = ""
-    #: When the pause ends by itself; None: it does not.
+    #: When the pause expires; None: it does not.
     until_ms: int | None = None
     #: Of a task whose attempts failed too often: none start (open), or one at a time (half_open).
     breaker: Literal["", "open", "half_open"] = ""
@@ -50,26 +50,26 @@ class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
 
 
 def limit(queue: QueueKeys, name: str, limit: Limit) -> Generator[Call[Any], Any, bool]:
-    """Set a limit, or change it: whether that changed anything."""
-    return _say(queue, name, "limit", limit.terms)
+    """Set or change a limit: returns whether that changed anything."""
+    return _set(queue, name, "limit", limit.terms)
 
 
 def unlimit(queue: QueueKeys, name: str) -> Call[bool]:
-    """Take a limit away: whether there was one."""
+    """Remove a limit: returns whether there was one."""
     return _call(queue, name, "unlimit")
 
 
 def pause(queue: QueueKeys, name: str, ends_ms: int = 0, note: bytes = b"{}") -> Generator[Call[Any], Any, bool]:
-    """Start no more jobs of a task or a group: whether that changed anything. `ends_ms` 0: until it is resumed."""
-    return _say(queue, name, "pause", "", ends_ms, note)
+    """Start no more jobs of a task or a tenant: whether that changed anything. `ends_ms` 0: until it is resumed."""
+    return _set(queue, name, "pause", "", ends_ms, note)
 
 
 def resume(queue: QueueKeys, name: str) -> Call[bool]:
-    """Start jobs of a task or a group again, also if its breaker has opened: whether that changed anything."""
+    """Start jobs of a task or a tenant again, also if its breaker has opened: whether that changed anything."""
     return _call(queue, name, "resume")
 
 
-def _say(
+def _set(
     queue: QueueKeys, name: str, does: str, terms: str = "", ends_ms: int = 0, note: bytes = b"{}"
 ) -> Generator[Call[Any], Any, bool]:
     changed: bool = yield _call(queue, name, does, terms, ends_ms, note)
@@ -83,20 +83,20 @@ def _call(queue: QueueKeys, name: str, does: str, terms: str = "", ends_ms: int 
 
 
 def adopt_all(queue: QueueKeys, name: str) -> Generator[Call[Any], Any, None]:
-    """Count what runs already. Jobs that start from now on are counted as they do; twice does no harm."""
+    """Count jobs that run already. Jobs that start from now on are counted as they start; twice does no harm."""
     running: list[bytes] = yield Call([b"ZRANGE", queue.key("running"), 0, -1])
     for at in range(0, len(running), CHUNK):
         yield adopt(queue, name, running[at : at + CHUNK])
 
 
 def adopt(queue: QueueKeys, name: str, ids: list[bytes]) -> Call[int]:
-    """Count those of these running jobs that are under the limit: how many were not counted before."""
+    """Count those of these running jobs that are under the limit: returns how many were not counted before."""
     script = queue.script("adopt")
     return Call([name, *ids], int, script, queue.of(script))
 
 
 def trip(queue: QueueKeys, task: str, failed: int, breaker: Breaker, note: bytes = b"{}") -> Call[int]:
-    """Attempts of a task failed: when its breaker, which opens now, lets a probe go; 0: it does not open."""
+    """Attempts of a task failed: when its breaker, which opens now, lets a probe start; 0: it does not open."""
     script = queue.script("trip")
     times = (round(span * 1000) for span in (breaker.window, breaker.rest, breaker.longest))
     args: list[Argument] = [TASK + task, failed, breaker.failures, *times, note]
@@ -104,7 +104,7 @@ def trip(queue: QueueKeys, task: str, failed: int, breaker: Breaker, note: bytes
 
 
 def limits(queue: QueueKeys) -> Generator[Call[Any], Any, list[LimitInfo]]:
-    """All that have a limit, are paused or have an open breaker: the queue, then tasks, then groups, by name."""
+    """All that have a limit, are paused or have an open breaker: the queue, then tasks, then tenants, by name."""
     found: list[bytes] = yield Call([b"HKEYS", queue.key("limits")])
     ours = (name for name in (one.decode(errors="replace") for one in found) if name[:2] in _ORDER)
     names = sorted(ours, key=lambda name: (_ORDER.index(name[:2]), name))
@@ -115,7 +115,7 @@ def limits(queue: QueueKeys) -> Generator[Call[Any], Any, list[LimitInfo]]:
 
 
 def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
-    """How these stand; those without a limit are left out."""
+    """The state of these limits; names without one are left out."""
     script = queue.script("gauge")
 
     def decode(reply: list[Any]) -> list[LimitInfo]:

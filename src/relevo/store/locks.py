@@ -1,4 +1,4 @@
-"""Locks with an owner and an end: one process at a time sweeps the bus, or purges a queue."""
+"""Locks with an owner and a TTL: one process at a time sweeps the bus, or purges a queue."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from relevo.store.plan import Call
 
 
 def lock(keys: QueueKeys, owner: str, lock_ms: int) -> Call[bool]:
-    """Be the one who does it, unless somebody else is: whether we are."""
+    """Take the lock, unless another owner has it: whether it is ours."""
     script = keys.script("lock")
     return Call([owner, lock_ms], bool, script, keys.of(script), repeatable=False)
 
 
 def unlock(keys: QueueKeys, owner: str) -> Call[bool]:
-    """Give it back, unless somebody else has it by now: whether it was ours."""
+    """Release the lock, unless another owner has it by now: whether it was ours."""
     script = keys.script("unlock")
     return Call([owner], bool, script, keys.of(script))

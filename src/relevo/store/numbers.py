@@ -1,16 +1,16 @@
-"""Calls that make jobs are numbered by their connection, so that each is carried out once, and not after its time.
+"""Calls that make jobs are numbered by their connection, so that each is carried out once, and not after its deadline.
 
 TCP may deliver a request after its sender closed the connection and repeated the request on another one. `arrive.lua`
 counts the calls of a session, which belongs to one connection and one queue and lasts for seconds:
 
 - a call counts only if it is the next of its session;
-- the first call of a session, and each repeated one, counts only within the time that its caller waits;
-- a repeated call names its earlier tries: the counters say whether one of them was carried out, and refuse those that
-  come later.
+- the first call of a session, and each repeated one, counts only while its caller waits;
+- a repeated call names its earlier tries: the counters show whether one of them was carried out, and refuse those that
+  arrive later.
 
-The server forgets a session some time after its first call, and refuses calls of a session that it does not know. A
-refusal (`Late`) that its caller can still read is a mistake about the time. It says the time of the server, and the
-call is sent again with it.
+The server forgets a session some time after its first call, and refuses calls of unknown sessions. If the caller still
+waits when it reads a refusal (`Late`), its idea of the server's time was wrong. The refusal contains the server's time,
+and the call is sent again with it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from relevo.store.replies import Late
 
-#: Sessions of one connection at most: one for each queue that it wrote to of late.
+#: Sessions of one connection at most: one for each queue that it wrote to recently.
 MOST = 1000
-#: The following are in units of `call_timeout`. A session is used for one, and its last call is lost after another one.
+#: The following are in units of `call_timeout`. A session is used for one, and its last call fails after another one.
 #: From then on the call may be repeated for so long:
 REPEATED = 1
-#: A call that is refused as late while its caller waits is given twice the time, so often (large bodies, slow lines):
+#: A call refused as late while its caller waits is sent again with twice the time, so often (large bodies, slow links):
 DOUBLINGS = 2
 #: The counter of a session outlives the last repetition of its calls: at most 2 + 2 * REPEATED + 1 + 2 ** DOUBLINGS.
 KEPT = 10
@@ -36,18 +36,18 @@ class Try(NamedTuple):
     """One attempt at a call, as it goes over the wire."""
 
     session: str
-    #: Its number. If it is the first of its session, timed or repeated, there follow since when and by when it may
+    #: Its number. If it is the first of its session, timed or repeated, these follow: from when until when it may
     #: arrive, how long the server knows its session, and `session number` of each earlier try.
     number: int | str
 
     @property
     def name(self) -> str:
-        """How a repeated call names it."""
+        """How a repeated call refers to it."""
         return f"{self.session} {str(self.number).partition(' ')[0]}"
 
 
 class ServerClock:
-    """What this process knows about a server's clock: at first its own, later what refusals said."""
+    """What this process knows about a server's clock: at first its own time, later that of refusals."""
 
     def __init__(self) -> None:
         self._ahead_ms = (time.time() - time.monotonic()) * 1000
@@ -57,7 +57,7 @@ class ServerClock:
         return int(time.monotonic() * 1000 + self._ahead_ms)
 
     def learn(self, server_ms: int) -> None:
-        """The server has just said its time."""
+        """Take over the time that the server has just sent."""
         self._ahead_ms = server_ms - time.monotonic() * 1000
 
 
@@ -93,7 +93,7 @@ class Numbers:
         return Try(session.name, session.count)
 
     def refused(self, route: bytes | None, error: BaseException) -> None:
-        """A call failed: begin a new session, because those behind it in this one may not count either."""
+        """A call failed: begin a new session, because later calls in this one may not count either."""
         self._sessions.pop(route, None)
         if isinstance(error, Late):
             self._clock.learn(error.now_ms)

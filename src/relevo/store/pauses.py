@@ -1,4 +1,4 @@
-"""What is paused in a queue, as it is kept for people."""
+"""What is paused in a queue, as kept for display."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ORDER = ("queue", "task", "breaker", "group", "schedule")
 
 
 def written(queue: QueueKeys) -> Call[list[bytes]]:
-    """What is written down about the pauses of a queue, for `pauses`."""
+    """The records of a queue's pauses, for `pauses`."""
     return Call([b"HGETALL", queue.key("pauses")])
 
 
 def pauses(queue: QueueKeys, name: str, now_ms: int, rows: list[bytes]) -> Generator[Call[Any], Any, list[Pause]]:
-    """All that is paused in a queue: itself, tasks, breakers, groups, schedules. What has ended is left out.
+    """All that is paused in a queue: itself, tasks, breakers, tenants, schedules. Expired pauses are left out.
 
-    So is a breaker that would let a probe go and has none: it holds nothing back.
+    So is a breaker that waits for a probe and has no parked job: it holds nothing back.
     """
     read = (
         read_pause(name, rows[i].decode(errors="replace"), rows[i + 1].decode(errors="replace"))
@@ -38,14 +38,14 @@ def pauses(queue: QueueKeys, name: str, now_ms: int, rows: list[bytes]) -> Gener
 
 
 def _open(queue: QueueKeys, now_ms: int, breakers: list[Pause]) -> Generator[Call[Any], Any, list[Pause]]:
-    """Those that hold something back, each with the time at which it lets a probe go."""
+    """Breakers that hold jobs back, each with the time at which it lets a probe start."""
     names = [TASK + one.name for one in breakers]
     texts: list[bytes | None] = yield Call([b"HMGET", queue.key("limits"), *names])
     found = []
     for one, name, text in zip(breakers, names, texts, strict=True):
         limit = limit_in(text) if text else None
         probe_ms = limit.probe_ms if limit else None
-        if probe_ms is None:  # it has closed meanwhile
+        if probe_ms is None:  # it has closed since
             continue
         if probe_ms > now_ms or (yield Call([b"EXISTS", queue.own("parked", name)])):
             found.append(msgspec.structs.replace(one, until_ms=probe_ms))

@@ -1,8 +1,8 @@
-"""Plans: what the store is to do, as values.
+"""Plans: store operations as values.
 
 A store operation is a `Call` (one script or one command and how to read its reply), or a generator of calls where a
-sequence is needed. Nothing here does anything: two small drivers perform plans, one blocking (`blocking.py`), one on
-asyncio (`aio.py`), so that no logic is written twice and no event loop hides behind the blocking API.
+sequence is needed. Nothing here does I/O: two small drivers perform plans, one blocking (`blocking.py`), one on
+asyncio (`aio.py`), so that no logic is written twice and the blocking API runs no event loop.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
     decode: Callable[[Any], T] = as_is
     script: Script | None = None
     keys: tuple[bytes, ...] = ()
-    #: After a lost connection nobody knows whether a call was carried out. It is repeated only if that does no harm.
+    #: After a lost connection it is unknown whether a call was carried out. It is repeated only if that does no harm.
     repeatable: bool = True
     #: Index in `args` of a flag that is set to 1 when the call is repeated.
     again: int | None = None
     #: Its connection numbers it, so that it is carried out once however often it is sent: see numbers.py.
     numbered: bool = False
     #: A numbered call that counts only while its caller waits, although others of its session counted before it. For
-    #: calls that somebody else may make meanwhile, and that are rare enough to read the clock each time.
+    #: calls that another process may make as well, and that are rare enough to read the clock each time.
     timed: bool = False
-    #: Earlier tries of a numbered call, as a call before this one left them.
+    #: Earlier tries of a numbered call, taken over from a previous call.
     before: str = ""
     #: Whether the user may make the same request again when the outcome of this one is unknown.
     is_named: bool = False
@@ -82,7 +82,7 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def route(self) -> bytes | None:
-        """A key that says which node of a cluster must be asked; None: any."""
+        """A key on the cluster node to send it to; None: any node."""
         if self.keys:
             return self.keys[0]
         # Plain commands of the store take their only key first; INFO, PING and their like take none.
@@ -97,14 +97,14 @@ def _head(sha: bytes, keys: tuple[bytes, ...]) -> bytes:
 
 
 class Ahead(Struct, Generic[T], frozen=True):
-    """Many calls, to any queues, of which the next is made while the server works on the one before.
+    """Many calls, to any queues, each sent while the server works on the one before.
 
-    Gives a list of their results. All of them must be repeatable: after a broken connection those under way are.
+    Returns a list of their results. All of them must be repeatable: after a broken connection those in flight are.
     """
 
     calls: Iterator[Call[T]]
-    #: Calls made before the answer to the first of them is read. Many where each is short, so that a server that is far
-    #: away is not waited for each time; one where each is long, since others wait for all that are under way.
+    #: Calls sent before the reply to the first of them is read. Many where each is short, so that the round trips to a
+    #: distant server overlap; one where each is long, since other clients wait for all that are in flight.
     depth: int = 1
 
 

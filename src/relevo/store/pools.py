@@ -21,7 +21,7 @@ from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
 from relevo.store.vitals import RECENT_MS, SAMPLE
 
-#: States of one pool: free words, but a word for each entity would be a mistake.
+#: States of one pool: any words, but one per entity would be a mistake.
 MOST_STATES = 100
 #: Fields of one entity's metadata: enough to describe it, too few to be a database.
 MOST_FIELDS = 100
@@ -30,18 +30,18 @@ PART = 500
 
 
 class Entity(Struct, frozen=True):
-    """Something in a pool: where it is since when, and what is known of it."""
+    """An entity of a pool: its state, since when, and its metadata."""
 
     id: str
     pool: str
-    #: '' once it has left all states; what is known of it lives on for the pool's `data_ttl`.
+    #: '' once it has left all states; its metadata is kept for the pool's `data_ttl`.
     state: str
-    #: Since when it is there, by the server's clock.
+    #: When it entered its state, by the server's clock.
     since_ms: int
     metadata: dict[str, Any] = {}
-    #: How often it was brought back from the dead letters.
+    #: How often it was revived from the dead letters.
     retries: int = 0
-    #: Bytes of what is known of it.
+    #: Bytes of its metadata.
     bytes: int = 0
 
 
@@ -68,18 +68,18 @@ class Dead(Struct, frozen=True):
 class Census(Struct, frozen=True):
     """A pool in one snapshot."""
 
-    #: Entities of which something is known.
+    #: All entities with metadata.
     total: int
     counts: dict[str, int]
 
     @property
     def astray(self) -> int:
-        """How many of them are in no state; none, unless somebody else's hand took them out of it."""
+        """How many of them are in no state; 0, unless another program removed them from it."""
         return self.total - sum(self.counts.values())
 
 
 class Only(Struct, frozen=True):
-    """An entity is moved only if it is still what was seen: since then, and old enough. For the purge."""
+    """Condition of the purge: an entity is moved only if it is in its state since exactly then, and for long enough."""
 
     since_ms: int
     older_ms: int
@@ -93,7 +93,7 @@ def _pairs(metadata: Mapping[str, bytes]) -> list[Argument]:
     return [part for pair in metadata.items() for part in pair]
 
 
-def _said(reply: list[Any]) -> tuple[int, str]:
+def _outcome(reply: list[Any]) -> tuple[int, str]:
     return reply[0], reply[1].decode()
 
 
@@ -101,17 +101,17 @@ def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -
     """Put an entity into a state: 1 done, 0 the pool has it, -1 too many states."""
     script = pool.script("admit")
     args: list[Argument] = [KEEP_MS, id, state, MOST_STATES, *_pairs(metadata)]
-    # A repeated call would say that the pool has it, although it was the first one that put it there.
+    # A repeated call would return 0 although the first one, whose reply was lost, did it.
     return Call(args, int, script, pool.of(script), repeatable=False)
 
 
 def shift(
     pool: QueueKeys, id: str, from_: str, to: str, metadata: Mapping[str, bytes], only: Only | None = None
 ) -> Call[tuple[int, str]]:
-    """Move an entity: 1 done, 0 it is not there, -1 too many states, -3 too many fields; and where it is."""
+    """Move an entity: 1 done, 0 it is not in `from_`, -1 too many states, -3 too many fields; and its state."""
     script = pool.script("shift")
     args: list[Argument] = [KEEP_MS, id, from_, to, *_conditions(only), MOST_STATES, MOST_FIELDS, *_pairs(metadata)]
-    return Call(args, _said, script, pool.of(script), repeatable=False)
+    return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
 class Reason(Struct, frozen=True):
@@ -125,7 +125,7 @@ class Reason(Struct, frozen=True):
 
 
 class Keeping(Struct, frozen=True):
-    """How long what is left of an entity is kept."""
+    """How long the remains of an entity are kept."""
 
     letter_ms: int
     data_ms: int
@@ -143,7 +143,7 @@ def expel(
     metadata: Mapping[str, bytes],
     only: Only | None = None,
 ) -> Call[tuple[int, str]]:
-    """Make an entity a dead letter: 1 done, 0 it is not there, -3 too many fields; and where it is."""
+    """Make an entity a dead letter: 1 done, 0 it is not in `from_`, -3 too many fields; and its state."""
     script = pool.script("expel")
     write = msgspec.json.encode
     args: list[Argument] = [KEEP_MS, 0, keeping.dead_max, id, from_, *_conditions(only), letter, keeping.letter_ms]
@@ -158,24 +158,24 @@ def expel(
         write(last)[:-1],
     ]
     args += [MOST_FIELDS, *_pairs(metadata)]
-    return Call(args, _said, script, pool.of(script), repeatable=False)
+    return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
 def oust(pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None = None) -> Call[tuple[int, str]]:
-    """Take an entity out of its pool: 1 done, 0 it is not there; and where it is."""
+    """Take an entity out of its pool: 1 done, 0 it is not in `from_`; and its state."""
     script = pool.script("oust")
     args: list[Argument] = [KEEP_MS, id, from_, *_conditions(only), data_ms]
-    return Call(args, _said, script, pool.of(script), repeatable=False)
+    return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
 def amend(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[int]:
-    """Change what is known of an entity: 1 done, 0 it is not there, -3 too many fields."""
+    """Change the metadata of an entity: 1 done, 0 the pool does not have it, -3 too many fields."""
     script = pool.script("amend")
     return Call([id, MOST_FIELDS, *_pairs(metadata)], int, script, pool.of(script))
 
 
 def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
-    """What is known of an entity; None: nothing."""
+    """An entity; None: unknown."""
 
     def decode(reply: list[bytes]) -> Entity | None:
         return _entity(name, id, reply) if reply else None
@@ -184,7 +184,7 @@ def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
 
 
 def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int) -> Call[list[Entity]]:
-    """A page of the entities in a state, those that are there longest first."""
+    """A page of the entities in a state, longest in it first."""
     script = pool.script("roll")
 
     def decode(reply: list[Any]) -> list[Entity]:
@@ -195,7 +195,7 @@ def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, lim
 
 
 def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[PoolVitals]:
-    """How a pool is doing."""
+    """The health of a pool."""
     script = pool.script("muster")
 
     def decode(reply: list[Any]) -> PoolVitals:
@@ -213,7 +213,7 @@ def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[Poo
 
 
 def census(pool: QueueKeys) -> Call[Census]:
-    """How many entities are where."""
+    """How many entities are in each state."""
     script = pool.script("census")
 
     def decode(reply: list[Any]) -> Census:
@@ -226,14 +226,14 @@ def census(pool: QueueKeys) -> Call[Census]:
 def readmit(
     pool: QueueKeys, letter: str, id: str, state: str, retries: int, metadata: Mapping[str, bytes]
 ) -> Call[int]:
-    """Bring an entity back from its dead letter: 1 done, 0 no such letter, -1 too many states, -2 it is there."""
+    """Revive an entity from its dead letter: 1 done, 0 no such dead letter, -1 too many states, -2 id taken."""
     script = pool.script("readmit")
     args: list[Argument] = [KEEP_MS, letter, id, state, retries, MOST_STATES, 0, *_pairs(metadata)]
     return Call(args, int, script, pool.of(script), again=6)
 
 
 def come_back(pool: QueueKeys, letter: str, record: Record, body: Body, to: str | None = None) -> Call[int]:
-    """`readmit` with all that a dead letter knows: to the state that the entity came from, or another."""
+    """`readmit` with what a dead letter holds: into the state that the entity came from, or another."""
     metadata = {name: bytes(value) for name, value in body.metadata.items()}
     return readmit(pool, letter, body.entity, to or record.queue_from, record.runs + 1, metadata)
 
@@ -247,7 +247,7 @@ class Stray(Struct, frozen=True):
 
 
 def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, list[Stray]]]:
-    """How many entities were looked at, and those among them that are in no state."""
+    """How many entities were scanned, and those among them that are in no state."""
     script = pool.script("unplaced")
 
     def decode(reply: list[Any]) -> tuple[int, list[Stray]]:
@@ -258,7 +258,7 @@ def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, li
 
 
 def lapse(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bool]:
-    """Let what is known of an entity in no state end: whether it is still in none."""
+    """Let the metadata of an entity in no state expire: whether it is still in none."""
     script = pool.script("lapse")
     return Call([KEEP_MS, id, only.since_ms, only.older_ms, data_ms], bool, script, pool.of(script))
 
@@ -286,7 +286,7 @@ def letter(pool: QueueKeys, id: str) -> Call[tuple[Record, Body] | None]:
 
 
 def body_of(record: Record) -> Body | None:
-    """What a pool's dead letter holds; None for any other record, and for one that nobody can read."""
+    """The entity in a pool's dead letter; None for any other record, and for an unreadable one."""
     if record.state is not State.DEAD:
         return None
     try:
@@ -296,7 +296,7 @@ def body_of(record: Record) -> Body | None:
 
 
 def dead_of(id: str, record: Record) -> Dead | None:
-    """A dead letter of a pool as people see it; None for anything else."""
+    """A dead letter of a pool as the API shows it; None for anything else."""
     body = body_of(record)
     if body is None:
         return None
@@ -338,5 +338,5 @@ def _number(text: bytes) -> int:
 def _value(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # written by somebody else's hand
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # written by another program
         return text.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Who serves a queue, and what they know and offer."""
+"""Which workers serve a queue, and what they know and offer."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.workers import WorkerInfo, read_worker
 
-#: A worker says that it serves three times in this span; silent for so long, it is gone.
+#: A worker refreshes its registration three times in this span; without a refresh for so long, it counts as gone.
 SERVE_MS = 30_000
 SERVE_EVERY = 10.0
-#: What a service offered is known for a day after its last worker went, so that one sees what is missing.
+#: What a service offered is known for a day after its last worker left, so that missing services are visible.
 KNOWN_MS = 86_400_000
-#: The same of queues of tasks. Their workers say it in one command (`stay`), and in full once in ten minutes.
+#: The same for queues of tasks. Their workers refresh with one command (`stay`), and in full every ten minutes.
 STAY_MS = 60_000
 TASKS_KNOWN_MS = 1_800_000
 TASKS_FULL_EVERY = 600.0
 
 
 class Known(Struct, frozen=True):
-    """What a worker knows of a queue."""
+    """The targets that a worker knows, for one queue."""
 
-    #: The same for all workers that know the same.
+    #: The same for all workers with the same text.
     build: str
     #: Lines `target=signature`.
     text: str
 
 
 class Served(Struct, frozen=True):
-    """A queue of a service, as those who serve it describe it."""
+    """A queue of a service, as its workers describe it."""
 
-    #: Workers that live.
+    #: Live workers.
     instances: tuple[WorkerInfo, ...]
-    #: Action -> description, of those that somebody who lives serves.
+    #: Action -> description, of those that a live worker serves.
     actions: dict[str, Any]
-    #: The same of those that nobody serves any more.
+    #: The same of those that no live worker serves.
     missing: dict[str, Any]
 
 
 def serve(queue: QueueKeys, about: WorkerInfo, known: Known, actions: Mapping[str, bytes]) -> Call[int]:
-    """Say that a worker serves a queue of the bus, and which actions, each with its description: how many do."""
+    """Register a worker of a bus queue, with its actions and their descriptions: returns how many workers it has."""
     script = queue.script("serve")
     args: list[Argument] = [about.id, SERVE_MS, KNOWN_MS, msgspec.json.encode(about), known.build, known.text]
     for action in actions.items():
@@ -53,18 +53,18 @@ def serve(queue: QueueKeys, about: WorkerInfo, known: Known, actions: Mapping[st
 
 
 def serve_tasks(queue: QueueKeys, worker: str, known: Known) -> Call[int]:
-    """Say that a worker serves a queue of tasks, and what it knows of it: how many do."""
+    """Register a worker of a queue of tasks, with what it knows: returns how many workers the queue has."""
     script = queue.script("serve")
     return Call([worker, STAY_MS, TASKS_KNOWN_MS, "", known.build, known.text], int, script, queue.of(script))
 
 
 def stay(queue: QueueKeys, worker: str, now_ms: int) -> Call[bool]:
-    """Say that a worker still serves a queue of tasks; False: nothing is known of it, and it must say so in full."""
+    """Refresh the registration of a worker of a queue of tasks; False: it is unknown and must register in full."""
     return Call([b"ZADD", queue.key("instances"), b"XX", b"CH", now_ms + STAY_MS, worker], bool)
 
 
 def retire(queue: QueueKeys, worker: str) -> Call[int]:
-    """Say that a worker serves a queue no longer: how many still do."""
+    """Withdraw a worker from a queue: returns how many are left."""
     script = queue.script("serve")
     return Call([worker, 0, KNOWN_MS, "", "", ""], int, script, queue.of(script))
 
@@ -80,7 +80,7 @@ def present_at(queue: QueueKeys, now_ms: int) -> Call[list[bytes]]:
 
 
 def offers(queue: QueueKeys) -> Call[dict[bytes, bytes]]:
-    """What the workers of a queue say of themselves and of its actions."""
+    """What the workers of a queue registered about themselves and its actions."""
 
     def decode(reply: list[bytes]) -> dict[bytes, bytes]:
         return dict(zip(reply[::2], reply[1::2], strict=True))
@@ -89,9 +89,9 @@ def offers(queue: QueueKeys) -> Call[dict[bytes, bytes]]:
 
 
 def served(alive: list[bytes], offers: dict[bytes, bytes], now_ms: int) -> Served:
-    """Who serves a queue, and what, as `present_at` and `offers` told."""
-    said = [read_worker(offers[b"@" + id]) for id in alive if b"@" + id in offers]
-    instances = [one for one in said if one is not None]
+    """Workers and actions of a queue, from the replies to `present_at` and `offers`."""
+    registered = [read_worker(offers[b"@" + id]) for id in alive if b"@" + id in offers]
+    instances = [one for one in registered if one is not None]
     actions: dict[str, Any] = {}
     missing: dict[str, Any] = {}
     for name, text in offers.items():

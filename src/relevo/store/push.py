@@ -11,15 +11,15 @@ from msgspec import Struct
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Argument, Call, Steps
 
-#: Jobs and bytes per call: enough to make the round trip cheap, few enough to keep the server answering others. Where
-#: millions are stored already, a job with a delay or a group takes it some 10 microseconds, and a plain one 3.
+#: Jobs and bytes per call: enough to make the round trip cheap, few enough to keep the server responsive. Where
+#: millions are stored already, a job with a delay or a tenant takes it some 10 microseconds, and a plain one 3.
 CHUNK = 300
 CHUNK_BYTES = 512 * 1024
-#: A job whose maker dies before all is in place (parents told, all members stored) is cancelled after this.
+#: A job whose producer dies before all is stored (edges at its parents, all members) is cancelled after this.
 GATE_MS = 600_000
-#: The list of a queue's workflows is forgotten a month after the last one began.
+#: TTL of a queue's list of workflows without a new one: a month.
 FLOWS_MS = 30 * 86_400_000
-#: Counters of a queue without any traffic are forgotten after a week.
+#: TTL of a queue's counters without any traffic: a week.
 KEEP_MS = 7 * 86_400_000
 
 
@@ -38,17 +38,17 @@ class NewJob(Struct, frozen=True, gc=False):
     scope: str = ""
     #: What it waits for, as push_rich.lua reads it: see `needs_of` and `founding` in flows.py.
     needs: str = ""
-    #: What depends on it: see edges.py.
+    #: Edges to its dependents: see edges.py.
     edges: str = ""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has nothing but a priority: the short form is enough."""
+        """Whether it has nothing but a priority, so that the short form is enough."""
         return not (self.when or self.group or self.name or self.needs or self.edges)
 
 
 def chunks(sizes: Iterable[int]) -> Iterator[slice]:
-    """How to cut jobs of these sizes into calls."""
+    """Cut jobs of these sizes into calls."""
     ends = list(accumulate(sizes))
     start = before = 0
     while start < len(ends):
@@ -58,7 +58,7 @@ def chunks(sizes: Iterable[int]) -> Iterator[slice]:
 
 
 def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: int, lease_ms: int) -> Call[int]:
-    """Store jobs given as (id, body), at most CHUNK: how many were new."""
+    """Store jobs given as (id, body), at most CHUNK: returns how many were new."""
     script = queue.script("push")
     args: list[Argument] = [lease_ms, KEEP_MS, priority]
     for job in jobs:
@@ -67,7 +67,7 @@ def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: in
 
 
 def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call[list[str]]:
-    """Store jobs that are more than plain: for each the id that has its name (its own: it is new).
+    """Store jobs with options: for each the id that has its name (its own: it is new).
 
     `label` is the queue as edges name it, needed where a job is gated.
     """
@@ -90,7 +90,7 @@ def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: str = "
 
 
 def push_parts(queue: QueueKeys, parts: Iterable[Sequence[NewJob]], lease_ms: int, label: str = "") -> Steps[list[str]]:
-    """The same for jobs that are cut into calls already; each part is made when the one before it is under way."""
+    """The same for jobs that are cut into calls already; each part is made while the one before it is in flight."""
     answers: list[list[str]] = yield Ahead(_push_part(queue, part, lease_ms, label) for part in parts)
     return list(chain.from_iterable(answers))
 

@@ -1,4 +1,4 @@
-"""A queue as a whole: how it stands, what is in it, pause and clear; and the list of queues."""
+"""A queue as a whole: counts, listings, pause and clear; and the list of queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relevo.store.scripts import Script, script
 
 #: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
 LISTED_MS = 30 * 86_400_000
-#: What a queue or pool holds for somebody: jobs and entities, records, and what an operator or a schedule left there.
+#: What makes a queue or pool worth listing: jobs and entities, records, and what an operator or a schedule left there.
 _HELD = (
     *("jobs", "done", "dead", "cancelled", "expired", "bin", "flows", "letters", "errands", "idle", "instances"),
     *("schedules", "limits", "pauses", "paused", "entities"),
@@ -46,12 +46,12 @@ class QueueStats(Struct, frozen=True):
     next_due_ms: int | None
     #: Totals since the counters began: enqueued, done, retry, dead, lost, …
     totals: dict[str, int]
-    #: Tasks that no live worker knows, and how many jobs wait for one that does.
+    #: Tasks unknown to all live workers, and how many jobs wait for one that does.
     unknown_tasks: dict[str, int] = {}
 
 
 def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
-    """How the queue stands."""
+    """The counts of a queue."""
     script = queue.script("count")
 
     def decode(reply: list[Any]) -> QueueStats:
@@ -73,7 +73,7 @@ def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
 
 
 def read_unknown(rows: Sequence[Any]) -> dict[str, int]:
-    """Read what include/unknown.lua tells: task -> jobs."""
+    """Read the reply of include/unknown.lua: task -> jobs."""
     return {task.decode(errors="replace"): count for task, count in zip(rows[::2], rows[1::2], strict=True)}
 
 
@@ -90,7 +90,7 @@ class Listed(Struct, frozen=True):
 
 
 def page(queue: QueueKeys, state: str, offset: int, limit: int) -> Call[list[Listed]]:
-    """Jobs in one state: those that wait in the order they will run, those that ended newest first."""
+    """Jobs in one state: live ones in the order they will run, ended ones newest first."""
     if state not in _STATES:
         raise OptionError(f"state: one of {', '.join(_STATES)} is needed, found {state!r}")
     if offset < 0 or not 1 <= limit <= 1000:
@@ -113,13 +113,13 @@ def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) ->
 
 
 def pause(queue: QueueKeys, pause: bool, ends_ms: int = 0, note: bytes = b"{}") -> Call[bool]:
-    """Stop (or go on) handing out jobs: whether that changed anything. `ends_ms` 0: until somebody resumes it."""
+    """Stop (or go on) handing out jobs: whether that changed anything. `ends_ms` 0: until it is resumed."""
     script = queue.script("pause")
     return Call([int(pause), ends_ms, note], bool, script, queue.of(script))
 
 
 def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:
-    """Remove (id, name)s that have not started, and tell what depends on them so: how many; whether to relay."""
+    """Remove (id, name)s that have not started, and notify their dependents: how many; whether to relay."""
     script = queue.script("clear")
     args: list[Argument] = [KEEP_MS, state, 0, 0]
     for job in jobs:
@@ -142,32 +142,32 @@ def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
 
 
 def register(key: bytes, names: Sequence[str | bytes], enlist: Script | None = None) -> Call[int]:
-    """Put queues on a list, and let the list live on: how many there are. `enlist`: the script, if it is a test's."""
+    """Put queues on a list and extend its TTL: how many there are. `enlist`: the script, if a test has its own."""
     return Call([LISTED_MS, *names], int, enlist or script("enlist"), (key,))
 
 
 def listed(key: bytes) -> Call[list[str]]:
-    """The names on a list, by when they were last used."""
+    """The names on a list, in order of their last use."""
     return Call([b"ZRANGE", key, 0, -1], lambda names: [name.decode(errors="replace") for name in names])
 
 
 def unused(key: bytes, most: int, before_ms: int) -> Call[list[tuple[bytes, int]]]:
-    """The first names on a list that nobody used since a time, and when they were last used."""
+    """The first names on a list that were not used since a time, and when they were last used."""
 
     def decode(reply: list[bytes]) -> list[tuple[bytes, int]]:
         return [(name, int(float(used))) for name, used in zip(reply[::2], reply[1::2], strict=True)]
 
-    # Not ZRANGEBYSCORE: for that a worker has no right, and needs none.
+    # Not ZRANGEBYSCORE: workers have no right to it, and need none.
     return Call([b"ZRANGE", key, b"-inf", before_ms, b"BYSCORE", b"LIMIT", 0, most, b"WITHSCORES"], decode)
 
 
 def holds_something(queue: QueueKeys) -> Call[bool]:
-    """Whether anything is left of a queue or pool for whose sake somebody may look for it."""
+    """True if a queue or pool still holds jobs, entities, records or settings."""
     return Call([b"EXISTS", *map(queue.key, _HELD)], bool)
 
 
 def unlist(key: bytes, name: str | bytes, seen_ms: int) -> Call[bool]:
-    """Take a queue off a list, unless it was used since that time: whether it was."""
+    """Take a queue off a list, unless it was used since that time: whether it was removed."""
     return Call([name, seen_ms], bool, script("unlist"), (key,))
 
 

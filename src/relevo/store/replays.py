@@ -1,4 +1,4 @@
-"""Replays of dead letters in the store: how each stands, and who leads it."""
+"""Replays of dead letters in the store: the progress of each, and its leader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relevo.model.replay import SILENT_MS, Replay
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
-#: A replay is remembered for a week after its last step, and no more of them than anybody looks through.
+#: A replay is remembered for a week after its last step; the newest MOST of them.
 LIVE_MS = 7 * 86_400_000
 MOST = 100
 
@@ -21,10 +21,10 @@ Verb = Literal["take", "note", "end", "stop"]
 
 
 def lead(app: QueueKeys, verb: Verb, run: Replay, owner: str) -> Call[tuple[bool, bool, Replay | None]]:
-    """Take a replay, note a step of it, or ask for its end.
+    """Take over a replay, record its progress, or ask it to stop.
 
-    Gives whether that counts (else somebody else leads it, or there is none), whether somebody wants it stopped, and
-    how it stood before.
+    Returns whether the call took effect (else another owner leads it, or it does not exist), whether it is to stop, and
+    its progress before.
     """
     script = app.script("lead")
     args: list[Argument] = [run.id, verb, owner, LIVE_MS, SILENT_MS, MOST, msgspec.json.encode(run)]
@@ -37,7 +37,7 @@ def lead(app: QueueKeys, verb: Verb, run: Replay, owner: str) -> Call[tuple[bool
 
 
 def one(app: QueueKeys, id: str) -> Call[Replay | None]:
-    """How a replay stands; None: there is none."""
+    """A replay; None: unknown."""
 
     def decode(reply: list[Any]) -> Replay | None:
         text, owner, beat = reply
@@ -48,7 +48,7 @@ def one(app: QueueKeys, id: str) -> Call[Replay | None]:
 
 
 def newest(app: QueueKeys, limit: int) -> Generator[Call[Any], Any, list[Replay]]:
-    """Replays, the one that was heard of last first."""
+    """Replays, latest sign of life first."""
     ids: list[bytes] = yield Call([b"ZREVRANGE", app.key("replays"), 0, limit - 1])
     found: list[Replay] = []
     for id in ids:

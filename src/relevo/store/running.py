@@ -1,4 +1,4 @@
-"""The jobs that run longest, of many queues: chosen by their claims, so that only those few are read."""
+"""The longest-running jobs of many queues: chosen by their claims, so that only those few are read."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.queues import Listed
 
-#: Running jobs whose start is looked at, of one queue: more than most workers together run. A claim is short, so this
+#: Running jobs whose start is read, of one queue: more than most workers together run. A claim is short, so this
 #: costs the server a fraction of a millisecond.
 OF_A_QUEUE = 500
-#: The same of all queues together: where many are busy, each has its share.
+#: The same of all queues together: where many are busy, each gets an equal part.
 OF_ALL = 5_000
 
 
 class Longest(Struct, frozen=True):
-    """Those that run longest, the longest first."""
+    """The longest-running jobs, the longest first."""
 
     #: The queue of each, and the job.
     jobs: list[tuple[str, Listed]]
     #: Queue -> how many of its running jobs were looked at.
     looked_at: dict[str, int]
-    #: So many of each queue at the most.
+    #: At most so many of each queue.
     of_each: int
 
 
 def longest(queues: Mapping[str, QueueKeys], count: int) -> Steps[Longest]:
     """The jobs of these queues that run longest, at most so many.
 
-    The set of running jobs is in the order of their leases, which tells nothing of their start: each renewal changes
-    it. When they started is in their claims.
+    The set of running jobs is in the order of their leases, which says nothing of their start: each renewal changes
+    it. The start is in their claims.
     """
     each = min(OF_A_QUEUE, max(count, OF_ALL // max(1, len(queues))))
     fronts: list[list[bytes]] = yield Ahead(
@@ -48,7 +48,7 @@ def longest(queues: Mapping[str, QueueKeys], count: int) -> Steps[Longest]:
     for (name, some), held in zip(ids.items(), texts, strict=True):
         for id, text in zip(some, held, strict=True):
             claim = read_claim(text) if text else None
-            if claim is not None:  # else it has ended meanwhile
+            if claim is not None:  # else it has ended since
                 claims.append((claim, name, id))
     first = sorted(claims, key=lambda one: (one[0].since_ms, one[2]))[:count]
     bodies: list[bytes | None] = yield Ahead(Call([b"HGET", queues[name].key("jobs"), id]) for _, name, id in first)

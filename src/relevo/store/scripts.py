@@ -1,8 +1,8 @@
 """The Lua scripts: files with a contract, read once.
 
-A script opens with what it takes and gives. Its KEYS and ARGV names are read from that header and become the local
-variables of the script, so the contract cannot drift from the code below it; keys are passed by these names too
-(`QueueKeys.of`). Parts shared by several scripts are put in where a line says `-- @include name`.
+A script opens with its contract. Its KEYS and ARGV names are read from that header and become the local variables of
+the script, so the contract cannot drift from the code below it; keys are passed by these names too (`QueueKeys.of`).
+Parts shared by several scripts are inserted where a line says `-- @include name`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-#: A script may be told to read the time with a shift that tests keep in a key; never used outside tests.
+#: Tests may shift the time that scripts read by an offset in a key; never used outside tests.
 _SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
 
 
-#: They store jobs or hand them out: workers and producers begin with one of these.
+#: Scripts that store jobs or hand them out: workers and producers begin with one of these.
 _STORING = frozenset({"push", "push_rich", "ask", "send", "promise", "publish", "admit", "turn"})
 
 
@@ -33,7 +33,7 @@ class Script:
             lines.append(f"local {', '.join(self.keys)} = unpack(KEYS)")
         if self.args:
             lines.append(f"local {', '.join(self.args)} = unpack(ARGV, 1, {len(self.args)})")
-        # The header's line count is kept, so that an error's line number is one of the file.
+        # The header's line count is kept, so that line numbers in errors are those of the file.
         self.text = (" ".join(lines) + " " + source).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
@@ -65,14 +65,14 @@ def _include(source: str, folder: Traversable) -> str:
 
 @cache
 def _guard() -> str:
-    """What stands before every script (include/guard.lua), in one line."""
+    """The code that precedes every script (include/guard.lua), in one line."""
     text = files("relevo.store").joinpath("lua/include/guard.lua").read_text("utf-8")
     return " ".join(re.sub(r"(^| )--.*", "", line).strip() for line in text.splitlines())
 
 
 @cache
 def script(name: str, clock_key: str = "") -> Script:
-    """The script of that name. With `clock_key`, one that lives in the shifted time tests keep there."""
+    """The script of that name. With `clock_key`, one that runs in the shifted time that tests keep there."""
     folder = files("relevo.store").joinpath("lua")
     source = _include(folder.joinpath(name + ".lua").read_text("utf-8"), folder)
     if clock_key:
@@ -83,11 +83,11 @@ def script(name: str, clock_key: str = "") -> Script:
 
 @cache
 def plain_command() -> Script:
-    """One command, its name and arguments in ARGV, as scripts carry it out: behind include/guard.lua."""
+    """One command, its name and arguments in ARGV, carried out as in scripts: behind include/guard.lua."""
     return Script("command", "return call(unpack(ARGV))", _guard())
 
 
 def names() -> list[str]:
-    """All scripts there are."""
+    """The names of all scripts."""
     folder = files("relevo.store").joinpath("lua")
     return sorted(entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua"))

@@ -1,4 +1,4 @@
-"""Whether a server may keep jobs, asked once per connection before the first call that stores or hands out any."""
+"""Checks that a server is fit to keep jobs, once per connection before the first call that stores or hands out any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServerCheck:
         self._warned: set[Endpoint] = set()
 
     def judge(self, endpoint: Endpoint, reply: bytes | StoreError) -> None:
-        """Judge the reply to `ASK`. An error means that it may not be asked, which is no reason to refuse it."""
+        """Judge the reply to `ASK`. An error means that we may not run it, which is no reason to refuse the server."""
         if isinstance(reply, StoreError):
             if self._is_strict:
                 self._warn(endpoint, f"the eviction policy of {endpoint} could not be checked: {reply}")

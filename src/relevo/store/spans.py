@@ -1,4 +1,4 @@
-"""What became of messages, kept for those who follow an operation: the newest of all services, in one stream."""
+"""Spans of messages, for queries by operation: the newest of all services, in one stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relevo.model.span import Span
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 
-#: They are forgotten a week after the last traffic.
+#: TTL without any traffic: a week.
 LIVE_MS = 7 * 86_400_000
 #: Spans in one call.
 PART = 500
@@ -19,13 +19,13 @@ _read = msgspec.json.Decoder(Span).decode
 
 
 def write_spans(bus: QueueKeys, spans: Sequence[Span], most: int) -> Call[int]:
-    """Write spans down, at most PART, and keep about `most` of all."""
+    """Write spans, at most PART, and keep about `most` of all."""
     script = bus.script("span")
     return Call([most, LIVE_MS, *map(msgspec.json.encode, spans)], int, script, bus.of(script))
 
 
 def spans_of(bus: QueueKeys, id: str) -> Generator[Call[Any], Any, list[Span]]:
-    """All spans that belong to an operation, a task or a message; oldest first."""
+    """All spans that belong to an operation, a conversation or a message; oldest first."""
     found: list[Span] = []
     last = b"+"
     while True:
@@ -35,7 +35,7 @@ def spans_of(bus: QueueKeys, id: str) -> Generator[Call[Any], Any, list[Span]]:
             try:
                 span = _read(fields[1])
             except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
-                continue  # somebody else wrote it
+                continue  # written by another program
             if span.belongs_to(id):
                 found.append(span)
         if len(rows) < 1000:

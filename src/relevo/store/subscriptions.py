@@ -1,9 +1,9 @@
-"""Subscriptions: who wants which events, as the bus keeps them.
+"""Subscriptions to events, as the bus keeps them.
 
-A subscription is known by its queue. Whoever serves it says so every few seconds; that is how it is registered, renewed
-and changed. A durable one is there until somebody removes it, or until nobody has served it for long. A broadcast one
-belongs to one process and ends with its lease. What is in the queue of a subscription that ended is removed by the
-relay, see `relay_events`.
+A subscription is identified by its queue. Each process that serves it refreshes it every few seconds; the same call
+registers and changes it. A durable subscription stays until it is removed, or was not refreshed for long. A broadcast
+one belongs to one process and ends with its lease. The relay removes what is left in the queue of an ended
+subscription, see `relay_events`.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ Discard = Literal["old", "new"]
 Said = Literal["new", "renewed", "changed", "refused"]
 
 WEEK_MS = 7 * 86_400_000
-#: A sweep looks at every subscription; at so many that takes the server some milliseconds.
+#: A sweep reads every subscription; with so many that takes the server some milliseconds.
 MOST = 10_000
-#: The queue of a subscription that ended is cleared after this: events that were under way have arrived by then, also
-#: those that another process had to deliver.
+#: The queue of a subscription that ended is cleared after this: by then the events in flight have arrived, also those
+#: that another process had to deliver.
 CLOSE_MS = 5_000
 #: Subscriptions that one sweep changes.
 SWEPT = 200
 
 
 class Subscription(Struct, frozen=True):
-    """Who wants which events, and how much of them is kept. The order counts: scripts look for the pattern first."""
+    """Which events a service wants, and how many are kept. Field order matters: scripts expect the pattern first."""
 
     pattern: str
     service: str
     #: Its own, such as `embedding:notifications:ingestion.document_processed`.
     queue: str
-    #: Events that may wait in its queue. Somebody who does not keep up must not fill the server.
+    #: Events that may wait in its queue. A slow subscriber must not fill the server.
     max_backlog: int = 100_000
-    #: What is lost when they are more: the oldest, or what comes.
+    #: Which are lost beyond that: the oldest, or new ones.
     discard: Discard = "old"
-    #: An event that could not be handled for so long is not handled any more; 0: it always is.
+    #: An event that could not be handled for so long is dropped; 0: never.
     retention_ms: int = WEEK_MS
-    #: After so long without anybody who serves it, a subscription is removed.
+    #: A subscription that was not refreshed for so long is removed.
     inactive_ms: int = WEEK_MS
-    #: Of a broadcast subscription, how long it lives without being renewed; 0: it is durable.
+    #: Of a broadcast subscription, its lease without a renewal; 0: it is durable.
     lease_ms: int = 0
-    # From here on by the server's clock, and written by it; see subscribe.lua.
+    # The following are by the server's clock, and written by it; see subscribe.lua.
     created_ms: int = 0
-    #: When somebody last said that it is served.
+    #: When it was last refreshed.
     seen_ms: int = 0
     #: When its lease ends; 0: it is durable.
     until_ms: int = 0
-    #: Whether somebody was told that it will be removed.
+    #: Whether a warning was given that it will be removed.
     warned: bool = False
 
     def __post_init__(self) -> None:
@@ -77,12 +77,12 @@ _read = msgspec.json.Decoder(Subscription).decode
 
 
 def subscribe(bus: QueueKeys, subscriptions: Sequence[Subscription]) -> Call[list[Said]]:
-    """Register or renew subscriptions, all in one call: for each what it was. 'refused': there are too many."""
+    """Register or renew subscriptions, all in one call: returns the outcome of each. 'refused': there are too many."""
     script = bus.script("subscribe")
     args: list[Argument] = [MOST, LISTED_MS]
     for one in subscriptions:
-        said = msgspec.json.encode(one).rpartition(b',"created_ms":')[0]
-        args += (one.queue, one.pattern, said, one.lease_ms)
+        options = msgspec.json.encode(one).rpartition(b',"created_ms":')[0]
+        args += (one.queue, one.pattern, options, one.lease_ms)
     return Call(args, lambda reply: [word.decode() for word in reply], script, bus.of(script))
 
 
@@ -103,16 +103,16 @@ def subscriptions(bus: QueueKeys) -> Call[list[Subscription]]:
 
 
 class Swept(Struct, frozen=True):
-    """What a sweep found."""
+    """The outcome of a sweep."""
 
-    #: Nobody has served them for half of the time after which they are removed. Each is told of once.
+    #: Not refreshed for half of the time after which they are removed. Each is reported once.
     warned: list[Subscription]
-    #: Nobody has served them for too long, or their lease has ended.
+    #: Not refreshed for too long, or their lease has ended.
     removed: list[Subscription]
 
 
 def sweep(bus: QueueKeys) -> Call[Swept]:
-    """Remove what nobody serves any more, at most SWEPT in one call."""
+    """Remove abandoned subscriptions, at most SWEPT in one call."""
     script = bus.script("sweep")
 
     def decode(reply: list[Any]) -> Swept:
@@ -128,5 +128,5 @@ def _readable(texts: Sequence[bytes]) -> list[Subscription]:
         try:
             found.append(_read(text))
         except (msgspec.DecodeError, UnicodeDecodeError, OptionError):
-            continue  # of a newer version, or a stranger's
+            continue  # of a newer version, or written by another program
     return sorted(found, key=lambda one: one.queue)

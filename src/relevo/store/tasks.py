@@ -1,4 +1,4 @@
-"""What was made on behalf of a task (a conversation of the bus), queue by queue."""
+"""The jobs made in a conversation of the bus (`task` in keys and names), queue by queue."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Left(Struct, frozen=True):
     removed: int = 0
     #: Still in use: waiting, scheduled, ready or running.
     living: int = 0
-    #: Dead letters that were left for somebody to look at.
+    #: Dead letters that were left for inspection.
     dead: int = 0
 
 
 def enlist(key: bytes, queues: Sequence[str], ttl_ms: int) -> Call[int]:
-    """Note queues in which something is made for a task, on the list of that name."""
+    """Note queues in which a conversation makes jobs, on the list of that key."""
     return Call([ttl_ms, *queues], int, script("enlist"), (key,))
 
 
 def noted(bus: QueueKeys, task: str) -> Call[list[str]]:
-    """The queues in which something was made for a task."""
+    """The queues in which a conversation made jobs."""
     return Call([b"ZRANGE", bus.own("made", task), 0, -1], lambda reply: [name.decode() for name in reply])
 
 
 def forget(bus: QueueKeys, task: str, queues: Sequence[str]) -> Call[int]:
-    """Nothing of the task is left in these queues."""
+    """Nothing of the conversation is left in these queues."""
     return Call([b"ZREM", bus.own("made", task), *queues])
 
 
 def made(queue: QueueKeys, task: str) -> Call[list[str]]:
-    """Ids of what was made for a task in a queue, oldest first; the newest ten thousand."""
+    """Ids of the jobs that a conversation made in a queue, oldest first; the newest ten thousand."""
     return Call([b"ZRANGE", queue.own("made", task), -10_000, -1], lambda reply: [id.decode() for id in reply])
 
 
 def clean(queue: QueueKeys, task: str, *, dead: bool, dry_run: bool) -> Generator[Call[Any], Any, Left]:
-    """Remove what is left of a task in one queue, in bounded steps. What lives is never touched."""
+    """Remove what is left of a conversation in one queue, in bounded steps. Live jobs are never touched."""
     script = queue.script("cleanup")
     removed = living = buried = skip = 0
     while True:

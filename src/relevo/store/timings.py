@@ -11,12 +11,12 @@ from relevo.store.push import KEEP_MS
 
 #: Fields of one queue: some fifty tasks that use every bound, or twice as many that do not.
 MOST_FIELDS = 50 * (len(SLOTS) + 1)
-#: Tasks that one call tells of: at the worst 800 small additions and one look at all fields, two or three milliseconds.
+#: Tasks that one call reports: at most 800 small additions and one scan of all fields, two or three milliseconds.
 PART = 20
 
 
 def measure(queue: QueueKeys, rows: Sequence[tuple[str, Sequence[float]]]) -> Call[int]:
-    """Add the sums of some tasks, at most PART. Told twice, they count twice."""
+    """Add the sums of some tasks, at most PART. A repeated call would count twice."""
     script = queue.script("measure")
     args: list[Argument] = [KEEP_MS, MOST_FIELDS]
     for task, sums in rows:
@@ -25,7 +25,7 @@ def measure(queue: QueueKeys, rows: Sequence[tuple[str, Sequence[float]]]) -> Ca
 
 
 def timings(queue: QueueKeys) -> Call[dict[str, TaskTimings]]:
-    """The timings of each task that ran in this queue of late."""
+    """The timings of each task that ran in this queue recently."""
     return Call([b"HGETALL", queue.key("timings")], _decoded)
 
 
@@ -39,5 +39,5 @@ def _decoded(reply: Sequence[bytes]) -> dict[str, TaskTimings]:
 
 
 def heard_since(found: Mapping[str, TaskTimings], now_ms: int) -> dict[str, TaskTimings]:
-    """Those that ran within the time for which sums are kept: of the others there is no news to tell."""
+    """Those that ran within the time for which sums are kept."""
     return {task: one for task, one in found.items() if one.at_ms >= now_ms - KEEP_MS}

@@ -11,17 +11,17 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import CHUNK_BYTES, KEEP_MS
 
-#: Entries of each kind in one turn, so that no script is long and no argument list too large for Lua.
+#: Entries of each kind in one turn, so that no script runs long and no argument list is too large for Lua.
 MOST = 1000
-#: The server's time that jobs which are not simply done may take in one turn, and what each takes, in microseconds: one
-#: that is given up is filed, grouped and announced; one that is tried again only changes its place.
+#: The server's time that settlements other than plain 'done' may take in one turn, and what each takes in microseconds:
+#: a dead letter is filed, grouped and announced; a retry only changes its place.
 MOVED_MICROS = 3000
 _MICROS = {"retry": 8, "back": 8, "done": 12, "reroute": 15, "offer": 15}
 _MICROS_OF_OTHERS = 25
 
 
 class Limits(Struct, frozen=True):
-    """How a worker borrows jobs from a queue."""
+    """The terms on which a worker claims jobs of a queue."""
 
     lease_ms: int
     idle_ms: int
@@ -49,7 +49,7 @@ class Moved(Struct, frozen=True, gc=False):
 class Settled(Struct, gc=False):
     """What a worker finished since its last turn."""
 
-    #: Ids of jobs that went well at the first go (token 1) and leave nothing.
+    #: Ids of jobs that succeeded at the first attempt (token 1) and leave nothing.
     plain: list[Argument] = []
     #: The same for those that leave a record: their ids; ttl, record, …
     kept: list[Argument] = []
@@ -64,7 +64,7 @@ class Settled(Struct, gc=False):
         return id in self.plain or id in self.kept or any(one.id == id for one in self.moved)
 
     def cut(self) -> Settled:
-        """Take away what fits in one turn."""
+        """Take out what fits in one turn."""
         kept = fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes
         moved = min(_affordable(self.moved), fitting(len(one.text) + len(one.follow_body) for one in self.moved[:MOST]))
         part = Settled(self.plain[:MOST], self.kept[:kept], self.records[: kept * 2], self.moved[:moved])
@@ -72,13 +72,13 @@ class Settled(Struct, gc=False):
         return part
 
     def put_back(self, part: Settled) -> None:
-        """A turn failed: its settlements must be told again, before the newer ones."""
+        """A turn failed: its settlements must be sent again, before the newer ones."""
         self.plain[:0], self.kept[:0], self.records[:0] = part.plain, part.kept, part.records
         self.moved[:0] = part.moved
 
 
 def _affordable(moved: Sequence[Moved]) -> int:
-    """How many of these settlements one turn carries, by the server's time."""
+    """How many of these settlements fit in one turn, by the server's time."""
     total = 0
     for count, one in enumerate(moved):
         total += _MICROS.get(one.verb, _MICROS_OF_OTHERS)
@@ -88,7 +88,7 @@ def _affordable(moved: Sequence[Moved]) -> int:
 
 
 def fitting(sizes: Iterable[int]) -> int:
-    """How many of these sizes one turn carries: results may be large, and nobody else is served meanwhile."""
+    """How many of these sizes fit in one turn: results may be large, and the server serves no other client in it."""
     total = 0
     count = 0
     for count, size in enumerate(sizes, 1):
@@ -99,7 +99,7 @@ def fitting(sizes: Iterable[int]) -> int:
 
 
 class Turn(Struct, gc=False):
-    """What a turn gave. Claims as the server wrote them: b'token worker since [c]'."""
+    """The reply to a turn. Claims are as the server wrote them: b'token worker since [c]'."""
 
     now_ms: int
     wake_ms: int
@@ -108,17 +108,17 @@ class Turn(Struct, gc=False):
     bodies: list[bytes]
     #: index in `ids` -> (claim, story) of jobs that were handed out before.
     again: dict[int, tuple[bytes, bytes]]
-    #: (id, claim, body, story) of jobs whose lease has ended, ours to decide on now. Those whose claim names ourselves
-    #: were lent to us again: a renewal or the reply to the claim was lost.
+    #: (id, claim, body, story) of jobs whose lease has ended, now leased to this worker to decide on. Those whose claim
+    #: names this worker were its own: a renewal or the reply to the claim was lost.
     lost: list[list[bytes]]
-    #: When the next errand (a letter, a schedule) is due; 0: there is none.
+    #: When the next entry of the outbox (a message, a schedule) is due; 0: there is none.
     errand_ms: int = 0
-    #: Ids of jobs that were offered to other workers; none that lives would take them, and they are still ours.
+    #: Ids of jobs that were offered to other workers; no live one would take them, and this worker keeps them.
     unwanted: list[bytes] = []
 
 
 def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Settled) -> Call[Turn]:
-    """Settle, promote, take back, claim: one round trip. Gives MOST jobs at the most."""
+    """Settle, promote, take back, claim: one round trip. Returns at most MOST jobs."""
     script = queue.script("turn")
     args: list[Argument] = [
         worker,
@@ -150,15 +150,15 @@ def _turn(reply: list[Any]) -> Turn:
 class Renewed(NamedTuple):
     """The answer to a renewal of leases."""
 
-    #: ids that are not ours any more
+    #: ids whose lease was lost
     lost: list[str]
-    #: ids that somebody wants cancelled
+    #: ids that are to be cancelled
     cancelled: list[str]
     now_ms: int
 
 
 def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> Call[Renewed]:
-    """Lengthen the leases of (id, token)s."""
+    """Extend the leases of (id, token)s."""
     script = queue.script("renew")
     args: list[Argument] = [lease_ms]
     for pair in held:
@@ -171,7 +171,7 @@ def renew(queue: QueueKeys, held: Sequence[tuple[str, int]], lease_ms: int) -> C
 
 
 def abandon(queue: QueueKeys, held: Sequence[tuple[str, int]]) -> Call[int]:
-    """End the leases of (id, token)s whose holder was seen dying: how many."""
+    """End the leases of (id, token)s whose holder is known to be dead: how many."""
     script = queue.script("abandon")
     args: list[Argument] = [len(held)]
     for pair in held:
@@ -180,19 +180,19 @@ def abandon(queue: QueueKeys, held: Sequence[tuple[str, int]]) -> Call[int]:
 
 
 def rest(queue: QueueKeys, worker: str, lease_ms: int, idle_ms: int) -> Call[tuple[int, int, bool, int]]:
-    """Still waiting: (now, when to ask again or 0, whether we are on the list, when an errand is due or 0)."""
+    """Still waiting: (now, when to ask again or 0, whether we are registered, when the outbox is due or 0)."""
     script = queue.script("rest")
     return Call([worker, lease_ms, idle_ms], lambda r: (r[0], r[1], bool(r[2]), r[3]), script, queue.of(script))
 
 
 def leave(queue: QueueKeys, worker: str) -> Call[list[bytes]]:
-    """Wait no more: what is left on the worker's bell."""
+    """Stop waiting: returns what is left on the worker's bell."""
     script = queue.script("leave")
     return Call([worker], list, script, queue.of(script), repeatable=False)
 
 
 class Note(NamedTuple):
-    """What a job printed, logged or said of its progress."""
+    """Output, log or progress of a job."""
 
     id: str
     #: '' when the job ends with this note.

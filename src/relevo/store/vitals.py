@@ -1,4 +1,4 @@
-"""How a queue is doing: one bounded script for each look, and samples of its counters once a minute."""
+"""Health of a queue: one bounded script per call, and samples of its counters once a minute."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from relevo.store.queues import read_unknown
 
-#: Jobs of each state that are looked at, at random: enough to tell a tenth from a fourth. Where millions wait, none of
+#: Jobs of each state that are read, at random: enough to tell a tenth from a fourth. Where millions wait, none of
 #: them is in the processor's cache, and each costs the server some 20 microseconds.
 SAMPLE = 64
-#: Jobs that are looked at from the head of each line, where the oldest is.
+#: Jobs that are read from the head of each line, where the oldest is.
 AHEAD = 10
-#: What does not get on for so long is stuck, unless somebody says otherwise.
+#: A job without progress for so long is stuck, unless the caller says otherwise.
 STUCK_MS = 7_200_000
-#: Waiting for others is no standstill: a day is.
+#: Waiting for others is normal for longer: up to a day.
 WAIT_MS = 86_400_000
-#: The next turn of any worker takes over what a silent one held, and idle ones wake up for it. Then nobody did.
+#: Idle workers wake up to take over the jobs of a dead one. A lease that ended so long ago shows that none did.
 LATE_MS = 10_000
 RECENT_MS = 900_000
-#: Samples of counters are forgotten so long after the last look.
+#: TTL of the samples of counters without a call.
 HOUR_MS = 2 * 3_600_000
 _FAR = float(2**60)
-_FIELDS = 6  # of a job, as vitals.lua tells it
+_FIELDS = 6  # of a job, as vitals.lua returns it
 
 
 def vitals(queue: QueueKeys, name: str, *, stuck_ms: int = STUCK_MS, wait_ms: int = WAIT_MS) -> Call[Vitals]:
-    """How the queue is doing, at the same cost however many jobs are in it."""
+    """The health of the queue, at the same cost however many jobs are in it."""
     script = queue.script("vitals")
 
     def decode(reply: list[Any]) -> Vitals:
@@ -42,7 +42,7 @@ def vitals(queue: QueueKeys, name: str, *, stuck_ms: int = STUCK_MS, wait_ms: in
 
 
 def keep_minute(queue: QueueKeys) -> Call[dict[str, Fault]]:
-    """Keep the queue's counters as they are in this minute, for those who want to know rates: faults met of late."""
+    """Keep the queue's counters as of this minute, to compute rates from: returns the faults met recently."""
     script = queue.script("minute")
     return Call([HOUR_MS], _faults, script, queue.of(script))
 
@@ -128,7 +128,7 @@ def _samples(texts: Sequence[bytes]) -> list[Sample]:
     found = []
     for text in texts:
         at, *counts = text.split() or [b""]
-        if at.isdigit() and len(counts) == len(COUNTED):  # else somebody else wrote it
+        if at.isdigit() and len(counts) == len(COUNTED):  # else another program wrote it
             found.append(Sample(int(at), dict(zip(COUNTED, map(_number, counts), strict=True))))
     return found
 
@@ -142,5 +142,5 @@ def _ms(score: bytes) -> int:
 
 
 def _score(text: bytes) -> float:
-    """A score, finite whatever somebody else wrote."""
+    """A score, made finite: other programs may write any."""
     return min(max(float(text), -_FAR), _FAR)

@@ -1,6 +1,6 @@
-"""Where many jobs are, and since when: less than `jobs.look` tells, and cheap enough for ten thousand of them.
+"""Where many jobs are, and since when: less than `jobs.look` returns, and cheap enough for ten thousand of them.
 
-No logs and no results are fetched, a result may be large; and hundreds of jobs share a round trip.
+No logs and no results are fetched, since a result may be large; and hundreds of jobs share a round trip.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from relevo.store.plan import Ahead, Call, Steps
 PART = 500
 #: Bytes of a done job's record that hold its times, with room for the longest name of a task.
 _HEAD = 1024
-#: The record of a done job begins so; what the job gave comes behind it.
+#: The record of a done job begins so; its result comes later.
 _TIMES = re.compile(rb'\{"state":"done","target":"(?:[^"\\]|\\.)*",(?:"started_ms":(\d+),)?"ended_ms":(\d+)')
-#: The order in which jobs move on: one that does so between two calls is met in one of them.
+#: The order in which jobs progress: one that does so between two calls is found in one of them.
 _ON_THE_WAY = (State.WAITING, State.SCHEDULED, State.READY, State.RUNNING)
 
 
@@ -56,13 +56,13 @@ def of_living(queue: QueueKeys, ids: Sequence[str]) -> Generator[Call[Any], Any,
 
 
 def of_ended(queue: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, Whereabouts]]:
-    """Those whose record is still there, whatever became of them: by id, with the reason."""
+    """Those whose record still exists, in any state: by id, with the reason."""
     records = yield Ahead(Call([b"GET", queue.own("ended", id)], _ended) for id in ids)
     return {id: one for id, one in zip(ids, records, strict=True) if one is not None}
 
 
 def of_done(queue: QueueKeys, ids: Sequence[str]) -> Steps[dict[str, Whereabouts]]:
-    """The same of jobs that went well, without fetching what they gave."""
+    """The same of done jobs, without fetching their results."""
     records = yield Ahead(Call([b"GETRANGE", queue.own("ended", id), 0, _HEAD - 1], _done) for id in ids)
     return {id: one for id, one in zip(ids, records, strict=True) if one is not None}
 

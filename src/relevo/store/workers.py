@@ -1,4 +1,4 @@
-"""Which workers live: each says so under a short time limit. And whose turn it is to do what one of them is to do."""
+"""Which workers are alive: each announces itself under a short TTL. And turns for duties that one of them performs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from relevo.store.keys import AppKeys
 from relevo.store.plan import Call
 from relevo.store.scripts import script
 
-#: A worker speaks three times in this span; silent for so long, it is gone.
+#: A worker announces itself three times in this span; silent for so long, it counts as dead.
 PRESENT_MS = 60_000
 LISTED_MS = 86_400_000
-#: So long it is told that a worker fell silent.
+#: How long a silent worker is reported as lost.
 LOST_MS = 900_000
 
 
 class WorkerInfo(Struct, frozen=True):
-    """What a worker says of itself."""
+    """A worker's own record."""
 
     id: str
     host: str
@@ -35,7 +35,7 @@ class WorkerInfo(Struct, frozen=True):
 
 
 def read_worker(text: bytes) -> WorkerInfo | None:
-    """What a worker said; None: somebody else wrote it, or a version that is too far from ours."""
+    """Read a worker's record; None: another program wrote it, or a version that is too different."""
     try:
         return msgspec.json.decode(text, type=WorkerInfo)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -43,47 +43,47 @@ def read_worker(text: bytes) -> WorkerInfo | None:
 
 
 def present(keys: AppKeys, info: WorkerInfo) -> Call[int]:
-    """Say that the worker lives."""
+    """Announce that the worker is alive."""
     return Call([PRESENT_MS, msgspec.json.encode(info)], int, script("present"), (keys.worker(info.id),))
 
 
 def listed(keys: AppKeys, worker: str) -> Call[int]:
-    """Put it on the list of workers, by which it is found."""
+    """Put it on the list of workers, through which it is found."""
     return Call([LISTED_MS, worker], int, script("enlist"), (keys.workers,))
 
 
 def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:
-    """Say goodbye."""
+    """Remove a worker that stops."""
     yield Call([b"DEL", keys.worker(worker)])
     yield Call([b"ZREM", keys.workers, worker])
 
 
 def silenced(keys: AppKeys, worker: str) -> Call[int]:
-    """A worker was seen dying: it is lost from now on, and not when its last sign of life ends."""
+    """A worker is known to be dead: it is lost from now on, and not only when its record expires."""
     return Call([b"DEL", keys.worker(worker)])
 
 
 def take_turn(key: bytes, worker: str, seconds: float) -> Call[bool]:
-    """Whether it is this worker's turn: nobody took it within so many seconds."""
+    """Whether it is this worker's turn: no other took it within so many seconds."""
     return Call([worker, max(1, round(seconds * 1000))], bool, script("lock"), (key,), repeatable=False)
 
 
 def queues_served(keys: AppKeys) -> Generator[Call[Any], Any, frozenset[str]]:
-    """Queues that living workers serve."""
+    """Queues that live workers serve."""
     alive, _ = yield from roll(keys, 0)
     return frozenset(queue for worker in alive for queue in worker.queues)
 
 
 def roll(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
-    """Workers that live, and ids of those that fell silent in the last 15 minutes. It changes nothing: who may only
-    look can ask, and what one who looks is told, the next one is told, too."""
+    """Live workers, and ids of those that fell silent in the last 15 minutes. Changes nothing, so that read-only users
+    may call it and every call reports the same."""
     known = yield from _known(keys)
     alive = [one for _, _, text in known if text and (one := read_worker(text)) is not None]
     return alive, [id for id, at_ms, text in known if text is None and at_ms >= now_ms - LOST_MS]
 
 
 def forget_lost(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, None]:
-    """Take workers off the list that fell silent longer ago than anybody is told; those that live do so."""
+    """Take workers off the list that have been silent for longer than they are reported."""
     known = yield from _known(keys)
     gone = [id for id, at_ms, text in known if text is None and at_ms < now_ms - LOST_MS]
     if gone:
@@ -91,7 +91,7 @@ def forget_lost(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, None]:
 
 
 def _known(keys: AppKeys) -> Generator[Call[Any], Any, list[tuple[str, int, bytes | None]]]:
-    """Of each on the list its id, when it was last put there, and what it says of itself, if it lives."""
+    """Of each worker on the list its id, when it was last put there, and its record, if it is alive."""
     rows: list[bytes] = yield Call([b"ZRANGE", keys.workers, 0, 999, b"WITHSCORES"])
     ids = [id.decode(errors="replace") for id in rows[::2]]
     if not ids:

@@ -1,5 +1,5 @@
---[[ End the leases of jobs whose holder is known to be dead: the next turn takes them back, and one idle worker is
-called for it. Nobody need wait for a lease to run out when somebody saw the worker die.
+--[[ End the leases of jobs whose holder is known to be dead, instead of waiting for their deadline: the next turn takes them
+back, and one idle worker is woken for it.
 KEYS  running    zset  lease deadline
       claims     hash  "token worker since"
       idle       zset  workers that wait
@@ -13,7 +13,7 @@ local ended = 0
 for i = 2, #ARGV, 2 do
   local claim = redis.call('HGET', claims, ARGV[i])
   if claim and string.match(claim, '^%d+') == ARGV[i + 1] then
-    -- 1 (ABANDONED in next.lua), not 0: asked when to look again, others are told this time, and 0 says never
+    -- 1 (ABANDONED in next.lua), not 0: this value is also the time at which to look again, and there 0 means never
     ended = ended + redis.call('ZADD', running, 'XX', 'CH', 1, ARGV[i])
   end
 end

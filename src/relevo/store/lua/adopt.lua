@@ -1,9 +1,9 @@
---[[ Count jobs that ran already when their queue, task or group got its limit: they hold places like those that start from
-now on.
+--[[ Count jobs that were running already when their queue, task or tenant got its limit: they hold places like those that
+start from now on.
 KEYS  jobs       hash  bodies of living jobs
       running    zset  lease deadline
       limits     hash  name -> its limit
-      holding    hash  id -> names under which it holds a place, a line each; '#' and the name -> how many
+      holding    hash  id -> names under which it holds a place, one per line; '#' and the name -> how many
 ARGV  name       text  as limits name it
                        then the ids
 GIVES how many were not counted before ]]

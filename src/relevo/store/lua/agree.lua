@@ -1,17 +1,17 @@
 --[[ Agree on the format of the keys of an app or of the bus, and put names on one of its lists, before the first call
-that writes anything else. The list ends by itself when nobody uses it any more.
+that writes anything else. The list expires when it is no longer used.
 KEYS  format     string  `format least`: of the keys, and the oldest one whose processes can work beside them
-      list       zset    name, when it was last heard of
+      list       zset    name, when it was last used
 ARGV  formats    string  `ours least reads`: the format this process writes, the oldest one whose processes can work
-                         beside it, and the oldest one whose keys it works off. In one: without a password a server
-                         takes ten words of a command, and is to say what it lacks
+                         beside it, and the oldest one whose keys it can process. In one word: an unauthenticated client
+                         may send only ten, and must get the error that names the missing password
       kept       int     how long the number is kept without use, ms
-      ttl        int     how long the list lives without use, ms
+      ttl        int     TTL of the list without use, ms
                          then the names
-GIVES format least     as they were found, 0 where none was written down; raised to ours if that is newer and fits.
-                       If the two do not get along, nothing was written ]]
+GIVES format least     as they were found, 0 if missing; raised to ours if that is newer and compatible.
+                       If the two are incompatible, nothing was written ]]
 -- @include now
-redis.call('PEXPIRE', list, ttl) -- first, as in include/afford.lua: also for those who make room on a full server
+redis.call('PEXPIRE', list, ttl) -- first, as in include/afford.lua: clients that make room on a full server need it, too
 local is, others = string.match(redis.call('GET', format) or '', '^(%d+) (%d+)$')
 is, others = tonumber(is or 0), tonumber(others or 0)
 local ours, least, reads = string.match(formats, '^(%d+) (%d+) (%d+)$')

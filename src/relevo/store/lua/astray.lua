@@ -1,22 +1,22 @@
---[[ Look through a part of all that is kept under ids for those that are in no set. Nothing is changed.
+--[[ Scan a part of all that is kept under ids for ids that are in no set. Changes nothing.
 KEYS  jobs names claims story groups waiters holding letters ready scheduled running waiting errands
       carried    -     prefix of what jobs carry with them
       strays     zset  those that were found before, by when
-ARGV  at         int   in which of the first eight keys to begin
+ARGV  at         int   which of the first eight keys to begin with
       cursor     int   where in it
       most       int   about so many entries
-      bytes      int   of about so many bytes
-GIVES where to go on: in which key (0: that was all), where in it; how many entries were looked at; then per id that is astray:
-      id, the name it holds, since when it is known (0: it is not), claim, body, bytes ]]
+      bytes      int   about so many bytes
+GIVES where to continue: in which key (0: finished), where in it; how many entries were scanned; then per id that is in no set:
+      id, the name it holds, since when it is known (0: unknown so far), claim, body, bytes ]]
 -- @include astray
 at, most, bytes = tonumber(at), tonumber(most), tonumber(bytes)
--- Of bodies, which are many and large, the sizes tell whether one may be in no set.
+-- Bodies are many and large: HSCAN them only if their count differs from the sizes of the sets.
 local function adds_up()
   local placed = 0
   for _, set in ipairs({ ready, scheduled, running, waiting }) do placed = placed + redis.call('ZCARD', set) end
   return placed == redis.call('HLEN', jobs)
 end
-local said, looked, size, count = { 0, '0', 0 }, 0, 0, 20 -- few at first: nobody knows how large they are
+local reply, looked, size, count = { 0, '0', 0 }, 0, 0, 20 -- few at first: their size is unknown
 while at <= #KEPT and looked < most and size < bytes do
   local rows, ids, named, placed = {}, {}, {}, {}
   if at > 1 or not adds_up() then
@@ -37,13 +37,13 @@ while at <= #KEPT and looked < most and size < bytes do
   for i, id in ipairs(ids) do
     local left = not placed[i] and remains(id, named[id] or '')
     if left then
-      local n = #said
-      said[n + 1], said[n + 2], said[n + 3] = id, named[id] or '', redis.call('ZSCORE', strays, id) or '0'
-      said[n + 4], said[n + 5], said[n + 6] = redis.call('HGET', claims, id) or '', redis.call('HGET', jobs, id) or '', left
+      local n = #reply
+      reply[n + 1], reply[n + 2], reply[n + 3] = id, named[id] or '', redis.call('ZSCORE', strays, id) or '0'
+      reply[n + 4], reply[n + 5], reply[n + 6] = redis.call('HGET', claims, id) or '', redis.call('HGET', jobs, id) or '', left
     end
   end
   if cursor == '0' then at, count = at + 1, 20
   else count = string.format('%d', math.max(20, math.min(200, (bytes - size) * looked / (size + 1)))) end
 end
-said[1], said[2], said[3] = at <= #KEPT and at or 0, cursor, looked
-return said
+reply[1], reply[2], reply[3] = at <= #KEPT and at or 0, cursor, looked
+return reply

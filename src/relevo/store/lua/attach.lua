@@ -1,8 +1,8 @@
---[[ Wait for a job's end: its record if it has ended, else a note of who wants to be told.
+--[[ Wait for a job's end: returns its record if it has ended, else registers the caller's inbox.
 KEYS  jobs       hash  bodies of living jobs
-      waiters    hash  id -> inboxes, parted by spaces
+      waiters    hash  id -> inboxes, separated by spaces
       running    zset  lease deadline
-      carried    -     prefix of what jobs carry with them; a workflow has nothing else
+      carried    -     prefix of what jobs carry with them; a workflow has only this
       ended      -     prefix of records of finished jobs
 ARGV  id         id    the job
       inbox      name  channel of the waiting process

@@ -1,17 +1,17 @@
---[[ File dead letters that come from elsewhere, each unless its id is taken.
+--[[ File dead letters that come from elsewhere (an import, for example), each unless its id is taken.
 KEYS  jobs ended dead alike kinds stats errands letters binned carried notes
 ARGV  keep_ms    int   how long the counters live without traffic
       dead_max   int   dead letters kept
-      ttl        int   how long they live, from now
-                       then per letter: id, when it died, record, how many fields it carries, each field and its value
-GIVES per letter 1 filed, 0 there is such a job; then how many of the oldest had to go for them; last, 1 if there is
+      ttl        int   their TTL, from now
+                       then per dead letter: id, when it died, record, number of carried fields, each field and its value
+GIVES per dead letter 1 filed, 0 the id is taken; then how many of the oldest were dropped for them; last, 1 if there is
       something to relay ]]
 -- @include now
 -- @include post
 -- @include errand
 -- @include tally
 -- @include cap
-local said, filed, dropped = {}, 0, 0
+local reply, filed, dropped = {}, 0, 0
 local at = 4
 while ARGV[at] do
   local id, died, record, fields = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
@@ -24,19 +24,19 @@ while ARGV[at] do
     local bag = carried .. ':' .. id
     redis.call('DEL', bag)
     if fields > 0 then
-      redis.call('HSET', bag, 'life', 'freed', 'open', 0, 'bad', 0) -- what it waited for is over, and it has what came of it
+      redis.call('HSET', bag, 'life', 'freed', 'open', 0, 'bad', 0) -- its parents have ended, and it carries their results
       for field = at + 4, at + 2 + 2 * fields, 2 do redis.call('HSET', bag, ARGV[field], ARGV[field + 1]) end
       redis.call('PEXPIRE', bag, ttl)
     end
     filed = filed + 1
   end
-  said[#said + 1] = is_taken and 0 or 1
+  reply[#reply + 1] = is_taken and 0 or 1
   at = at + 4 + 2 * fields
 end
 if filed > 0 then
   dropped = cap(dead, 'dead')
   tally('imported', filed)
 end
-said[#said + 1] = dropped
-said[#said + 1] = errand_is_due()
-return said
+reply[#reply + 1] = dropped
+reply[#reply + 1] = errand_is_due()
+return reply

@@ -1,15 +1,15 @@
---[[ Remove what is left of a task in this queue: records, logs and results of what has ended. What lives is in use and
-stays, and so do dead letters, unless asked for.
+--[[ Remove what is left of a conversation in this queue: records, logs and results of jobs that have ended. Live jobs are in
+use and stay, and so do dead letters, unless asked for.
 KEYS  jobs carried ended notes done dead cancelled expired made stats alike kinds
       binned     -     prefix of dead letters that can be restored
       bin        zset  their ids
 ARGV  keep_ms    int   how long the counters live without traffic
-      task       text  the task
+      task       text  the conversation
       buried     flag  1: dead letters, too
       observe    flag  1: only count
       most       int   entries looked at in one call
-      skip       int   entries to pass over: those that were found in use by the call before
-GIVES how many were removed, how many live, how many dead letters stay, 1 if there are more ]]
+      skip       int   entries to pass over: those that the call before found in use
+GIVES how many were removed, how many are alive, how many dead letters stay, 1 if there are more ]]
 -- @include tally
 -- @include alike
 local list = made .. ':' .. task

@@ -1,8 +1,8 @@
---[[ Remove jobs that have not started, without a record. Those that run meanwhile are left alone.
+--[[ Remove jobs that have not started, without a record. Those that have started by then are left alone.
 KEYS  jobs ready scheduled waiting carried claims story groups clock names unique waiters stats errands letters ended done
       parking parked limits lines notes rerouted sought
 ARGV  keep_ms    int   how long the counters live without traffic
-      state      word  what those are told that depend on them: removed, or lapsed (it never came to be)
+      state      word  state announced to their dependents: removed, or lapsed (never stored for good)
       done_max   int   unused here
       dead_max   int   unused here
                        then per job: id, name
@@ -26,5 +26,5 @@ for i = 5, #ARGV, 2 do
   end
 end
 if removed > 0 then tally('cleared', removed) end
-if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
+if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- ready is empty: virtual times start anew
 return { removed, errand_is_due() }

@@ -1,21 +1,21 @@
---[[ Remove the jobs of a queue that nobody serves any more, without records: those that wait, and those whose worker fell
-silent. What still runs is left to its worker.
+--[[ Remove the jobs of an abandoned queue, without records: those that wait, and those whose lease has ended. Jobs that still
+run are left to their workers.
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters paused pauses limits holding parking lines breakers stats
       closed rerouted sought
-      parked     -     prefix of the lines of what has a limit
+      parked     -     prefix of the lines of limited names
       carried    -     prefix of what jobs carry with them
-ARGV  since      int   since when the one that ended was subscribed
+ARGV  since      int   when the subscription that ended was made
       most       int   jobs removed in one call
-GIVES how many were removed, how many are left, and of a queue that is empty now its counters ]]
+GIVES how many were removed, how many are left, and the counters if the queue is empty now ]]
 -- @include now
 -- @include afford
 -- @include group
 -- @include line
 -- @include places
 most = tonumber(most)
--- Somebody subscribed again and got something: what is here is that one's now.
+-- A later subscription of this queue got events: what is here belongs to it.
 if (tonumber(redis.call('HGET', closed, 'open') or 0) or 0) > tonumber(since) then return { 0, 0, {} } end
-redis.call('HSET', closed, 'shut', since) -- for events of publishers that stood still meanwhile
+redis.call('HSET', closed, 'shut', since) -- for late events of publishers that were frozen
 redis.call('PEXPIRE', closed, 86400000)
 local removed = 0
 local function remove(set, ids)
@@ -37,6 +37,6 @@ if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end
 local totals = {}
 if left == 0 then
   totals = redis.call('HGETALL', stats)
-  redis.call('DEL', names, paused, pauses, limits, parking, lines, breakers, stats) -- who comes later begins anew
+  redis.call('DEL', names, paused, pauses, limits, parking, lines, breakers, stats) -- a later subscription starts anew
 end
 return { removed, left, totals }

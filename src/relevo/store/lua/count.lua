@@ -1,10 +1,10 @@
---[[ How a queue stands, in one snapshot whose numbers add up.
+--[[ The state of a queue, in one snapshot whose numbers add up.
 KEYS  jobs ready scheduled running waiting done dead cancelled expired idle paused stats
       parked sought offers instances
       ended      -     prefix of records of finished jobs
 GIVES now, sizes (ready, scheduled, running, waiting, done, dead, cancelled, expired, jobs), idle workers, paused,
       next due time (0: none), counters as field, value, ...,
-      tasks that no live worker knows, and how many jobs wait for one, as task, count, ... ]]
+      tasks unknown to all live workers, and how many jobs wait for one, as task, count, ... ]]
 -- @include now
 -- @include halt
 -- @include gone

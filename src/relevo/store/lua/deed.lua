@@ -1,10 +1,10 @@
---[[ Write down what an operator did. Only the newest deeds are kept.
-KEYS  audit      stream  one entry per deed
+--[[ Add an operator's action to the audit log. Only the newest entries are kept.
+KEYS  audit      stream  one entry per action
 ARGV  most       int   entries kept, about
-      live_ms    int   how long they live without new ones
+      live_ms    int   TTL of the log without new entries
       deed       json  who did what
 GIVES how many there are ]]
-redis.call('PEXPIRE', audit, live_ms) -- first, as in include/afford.lua: what is done to a full server is written down, too
+redis.call('PEXPIRE', audit, live_ms) -- first, as in include/afford.lua: actions on a full server are logged, too
 redis.call('XADD', audit, 'MAXLEN', '~', most, '*', 'd', deed)
 redis.call('PEXPIRE', audit, live_ms)
 return redis.call('XLEN', audit)

@@ -1,11 +1,11 @@
---[[ Forget ended jobs. Dead letters can be restored for a while (restore.lua), if that is asked for.
+--[[ Delete ended jobs. Dead letters can be restored for a while (restore.lua), if `undo_ms` says so.
 KEYS  ended      -     prefix of records of finished jobs
       notes      -     prefix of progress and logs
       carried    -     prefix of what jobs carry with them
       binned     -     prefix of records that can be restored
       bin        zset  their ids, by when they were discarded
       stats      hash  counters
-      errands    zset  letters, by the time they are to be delivered
+      errands    zset  outbox messages, by the time they are due
       letters    hash  their texts
       done dead cancelled expired alike kinds
 ARGV  keep_ms    int   how long the counters live without traffic
@@ -17,7 +17,7 @@ GIVES how many there were, 1 if there is something to relay ]]
 -- @include post
 -- @include errand
 -- @include alike
-local function shorten(key, ms) -- let a key live no longer than that
+local function shorten(key, ms) -- cap a key's TTL
   if redis.call('PTTL', key) > ms then redis.call('PEXPIRE', key, ms) end
 end
 local gone = 0
@@ -31,19 +31,19 @@ for i = 3, #ARGV do
   redis.call('ZREM', expired, id)
   local head = redis.call('GETRANGE', record, 0, HEAD - 1)
   if head ~= '' then
-    -- Forgetting a job that failed does not make it one that went well: what waits for it will never run.
+    -- Deleting a failed job does not count as success: its dependents will never run.
     if string.find(head, '^{"token":%d+,"edges":') then give_up_on(id, redis.call('GET', record)) end
     if was_dead then leave_alike(id, head) end
     gone = gone + 1
   end
   if head ~= '' and was_dead and undo_ms > 0 then
     local until_ms = now + redis.call('PTTL', record)
-    redis.call('APPEND', record, string.format('%015d', until_ms)) -- its own time limit, for when it comes back
+    redis.call('APPEND', record, string.format('%015d', until_ms)) -- the end of its own TTL, for its restoration
     redis.call('RENAME', record, binned .. ':' .. id)
     for _, key in ipairs({ binned .. ':' .. id, own, notes .. ':' .. id }) do shorten(key, undo_ms) end
     redis.call('ZADD', bin, now, id)
     redis.call('PEXPIRE', bin, undo_ms)
-  elseif head ~= '' then -- else somebody brought it back, or discarded it before: what belongs to it stays
+  elseif head ~= '' then -- else it was revived or discarded before: its other keys stay
     redis.call('DEL', record, own, notes .. ':' .. id)
   end
 end

@@ -1,10 +1,10 @@
---[[ Put names on a list that ends by itself when nobody uses it any more.
-KEYS  list       zset  name, when it was last heard of
-ARGV  ttl        int   how long the list lives without use, ms
+--[[ Put names on a list that expires when it is no longer used.
+KEYS  list       zset  name, when it was last used
+ARGV  ttl        int   TTL of the list without use, ms
                        then the names
 GIVES how many are on the list ]]
 -- @include now
-redis.call('PEXPIRE', list, ttl) -- first, as in include/afford.lua: also for those who make room on a full server
+redis.call('PEXPIRE', list, ttl) -- first, as in include/afford.lua: clients that make room on a full server need it, too
 for i = 2, #ARGV do redis.call('ZADD', list, string.format('%d', now), ARGV[i]) end
 redis.call('PEXPIRE', list, ttl)
 return redis.call('ZCARD', list)

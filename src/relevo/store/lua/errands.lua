@@ -1,19 +1,19 @@
---[[ Take what is to be done for this queue besides its jobs: letters to other queues, and schedules whose tick has come.
-Who takes one has it for a moment; if it is not reported as finished by then, somebody else gets it.
+--[[ Take what is due in this queue's outbox: messages to other queues, and ticks of schedules. The caller has them for
+`lease_ms`; what it has not reported as finished by then is given to another caller.
 KEYS  errands letters schedules ticks
-ARGV  lease_ms   int   how long they are ours
+ARGV  lease_ms   int   how long they are the caller's
       most       int   how many
       timed      flag  1: schedules, too (entries `@name`)
-                       then the ids of letters that are finished
-GIVES now, ids, texts (of a schedule: the tick it waits for, then its record), when the next one is due (0: never) ]]
+                       then the ids of outbox messages that are finished
+GIVES now, ids, texts (of a schedule: its next tick, then its record), when the next one is due (0: never) ]]
 -- @include now
-redis.call('ZREM', errands, '') -- as in include/afford.lua: letters must be delivered on a full server, too
+redis.call('ZREM', errands, '') -- as in include/afford.lua: outbox messages must be delivered on a full server, too
 for i = 4, #ARGV do
   redis.call('ZREM', errands, ARGV[i])
   redis.call('HDEL', letters, ARGV[i])
 end
 local ids, texts, size = {}, {}, 0
--- who takes no schedules must see the letters behind them
+-- a caller that takes no schedules must see the messages behind them
 local others = timed == '1' and 0 or math.min(redis.call('HLEN', schedules), 1000)
 local due = redis.call('ZRANGE', errands, '-inf', now, 'BYSCORE', 'LIMIT', 0, most + others)
 for _, id in ipairs(due) do

@@ -1,21 +1,21 @@
---[[ Put events into the queue of one subscription, each unless it is or was there. A full queue drops the oldest or takes
-nothing new: whoever publishes is not slowed down by somebody who does not keep up.
+--[[ Put events into the queue of one subscription, each unless it is or was stored there. A full queue drops the oldest or
+refuses new ones, so that a slow subscriber does not slow the publisher down.
 KEYS  jobs ready scheduled running waiting claims story groups clock waiters stats idle bell parking limits lines closed
       rerouted sought
-      parked     -     prefix of the lines of what has a limit
+      parked     -     prefix of the lines of limited names
       carried    -     prefix of what jobs carry with them
-      made       -     prefix of what was made on behalf of a task
+      made       -     prefix of the jobs made in a conversation
       ended      -     prefix of records of finished jobs
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua
       number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
                        its session is known, and its earlier tries
-      since      int   since when it is subscribed; 0: whatever became of the subscription
+      since      int   when the subscription was made; 0: ignore whether it has ended
       backlog    int   jobs that may wait here
-      discard    word  old: the oldest gives way; new: what comes is not stored
+      discard    word  old: the oldest is dropped; new: new events are not stored
       keep_ms    int   how long the counters live without traffic
-                       then per event: id, priority, group, weight, tier, task, ms it is known, body
-GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was there, -1 there is no room ]]
+                       then per event: id, priority, group, weight, tier, task, ms its `made` entry is kept, body
+GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was stored, -1 there is no room ]]
 -- @include arrive
 -- @include now
 -- @include wake
@@ -25,8 +25,8 @@ GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was
 -- @include line
 backlog = tonumber(backlog)
 local function known(id) return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1 end
--- The oldest: one that stands in the line of a group with a limit; else the one whose turn is next of those that run last;
--- else, where all wait for another attempt, the one that is due first. What waits for other jobs does not give way.
+-- The oldest job: one in the line of a limited tenant or task; else the first of the level that runs last; else, where all
+-- wait for another attempt, the one that is due first. Jobs that wait for other jobs are not dropped.
 local function oldest()
   local old = redis.call('ZRANGE', waiting, 0, 0)[1]
   if old and redis.call('HGET', carried .. ':' .. old, 'life') ~= 'waits' then return old end
@@ -52,13 +52,13 @@ end
 if was_done then return nothing_new() end
 if since ~= '0' then
   local life = redis.call('HMGET', closed, 'shut', 'open')
-  if tonumber(life[1] or 0) >= tonumber(since) then -- the subscription ended while the publisher stood still
+  if tonumber(life[1] or 0) >= tonumber(since) then -- the subscription ended while the publisher was frozen
     return nothing_new()
   end
   if tonumber(life[2] or 0) < tonumber(since) then redis.call('HSET', closed, 'open', since) end
   redis.call('PEXPIRE', closed, 86400000)
 end
-local said, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
+local reply, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
 for i = 7, #ARGV, 8 do
   local id, priority, group, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local tier, task = ARGV[i + 4], ARGV[i + 5]
@@ -80,7 +80,7 @@ for i = 7, #ARGV, 8 do
       redis.call('PEXPIRE', made .. ':' .. task, ARGV[i + 6])
     end
   end
-  said[#said + 1] = code
+  reply[#reply + 1] = code
 end
 if lost > 0 then tally('overflow', lost) end
 if stored > 0 then
@@ -92,4 +92,4 @@ if stored > 0 then
     ring(worker, '')
   end
 end
-return said
+return reply

@@ -1,8 +1,8 @@
---[[ Note with a job (or workflow) of this queue what depends on it.
+--[[ Register dependents with a job (or workflow) of this queue.
 KEYS  jobs running waiters carried ended errands letters
 ARGV  id         id    the parent
-      new        text  edges to what depends on it, parted by spaces
-GIVES its state and the number of its end; '' and 0 while it lives, 'unknown' and 0 if there is none ]]
+      new        text  edges to its dependents, separated by spaces
+GIVES its state and the number of its end; '' and 0 while it is alive, 'unknown' and 0 if it does not exist ]]
 -- @include now
 -- @include afford
 -- @include post
@@ -17,7 +17,7 @@ end
 local state = string.match(record, '"state":"(%a+)"')
 local number = tonumber(string.match(record, '^{"token":(%d+),') or 1) * 2
 if state == 'done' then return { state, number } end
--- Should it be retried, what depends on it comes back with it; and nothing waits for that longer than it is possible.
+-- If it is retried, its dependents come back with it; and they wait only as long as a retry is possible.
 if redis.call('HGET', bag, 'life') == 'closed' then -- a workflow
   local known = redis.call('HMGET', bag, 'number', 'edges')
   number = tonumber(known[1])

@@ -1,7 +1,7 @@
---[[ Keep a lock for longer, unless somebody else has it by now.
-KEYS  sweeping   string  who has it
-ARGV  owner      id    who keeps it
+--[[ Extend a lock, unless another owner has it by now.
+KEYS  sweeping   string  its owner
+ARGV  owner      id    who extends it
       lock_ms    int   for so long from now
-GIVES 1 if it is still ours ]]
+GIVES 1 if it is still the caller's ]]
 if redis.call('GET', sweeping) ~= owner then return 0 end
 return redis.call('PEXPIRE', sweeping, lock_ms)

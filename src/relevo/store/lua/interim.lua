@@ -1,4 +1,4 @@
---[[ Queue a report for a callback that still waits for the end: it comes before the reply, or not at all.
+--[[ Queue an interim report for a callback that still waits for the reply; after the reply it is dropped.
 KEYS  jobs ready scheduled running waiting claims carried groups clock idle bell stats instances paused limits parking made
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua

@@ -1,6 +1,6 @@
---[[ How far behind a queue is: how many jobs wait to be run, and the oldest of them, by the ids, which hold their time.
-It is looked for where the oldest must be if each level has one group: first of all, first of the level that runs last,
-first of those that are scheduled, or held up by a limit. With many groups it may miss some.
+--[[ How far behind a queue is: how many jobs wait to be run, and the oldest of them, by the ids, which contain their time.
+Looks where the oldest must be if each level has one tenant: first of all, first of the level that runs last, first of those
+that are scheduled, or held back by a limit. With many tenants it may miss some.
 KEYS  ready scheduled waiting
 ARGV  most       int   how many entries are looked at in each place
 GIVES now, how many wait, the oldest ('': none) ]]

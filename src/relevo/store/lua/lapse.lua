@@ -1,11 +1,11 @@
---[[ Let what is known of an entity end that is in no state: it was taken out of its pool by somebody else's hand.
+--[[ Let the metadata of an entity expire that is in no state: another program took it out of its pool.
 KEYS  entities states placed entity stats
 ARGV  keep_ms    int   how long the counters live without traffic
       id         text  the entity
-      since      int   since exactly when nothing happened to it
-      older_ms   int   for at least how long
-      data_ms    int   how long its metadata is kept from now on
-GIVES 1 it has an end now, 0 something happened to it ]]
+      since      int   when it was last changed, exactly
+      older_ms   int   how long ago that must be at least
+      data_ms    int   TTL of its metadata from now on
+GIVES 1 it expires now, 0 it was changed ]]
 -- @include now
 -- @include tally
 -- @include pool

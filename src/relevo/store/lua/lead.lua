@@ -1,16 +1,16 @@
---[[ Lead a replay of dead letters: begin or take it over, write down how far it is, or ask its leader to stop.
-KEYS  replays    zset  replays, by when they were last heard of
-      replay     -     prefix of what is known of one
+--[[ Lead a replay of dead letters: begin or take it over, record its progress, or ask its leader to stop.
+KEYS  replays    zset  replays, by their last sign of life
+      replay     -     prefix of the state of each
 ARGV  run        id    the replay
       verb       word  take, note, end (a last note), or stop
-      owner      id    who leads it, or wants to
-      live_ms    int   how long it is remembered
-      silent_ms  int   a leader that said nothing for so long is taken for dead
+      owner      id    its leader, or the caller that wants to lead
+      live_ms    int   TTL of its state
+      silent_ms  int   a leader without a sign of life for so long counts as dead
       most       int   replays remembered
-      text       json  how it stands
-GIVES 1, and 'stop' if somebody asked for that; 0 if somebody else leads it, or there is none; what was noted before ]]
+      text       json  its progress
+GIVES 1, and 'stop' if that was asked for; 0 if another owner leads it, or it does not exist; the progress noted before ]]
 -- @include now
-redis.call('ZREM', replays, '') -- as in include/afford.lua: letters come back on a full server, so how far it is must be noted
+redis.call('ZREM', replays, '') -- as in include/afford.lua: dead letters are replayed on a full server, so progress must be noted
 local key = replay .. ':' .. run
 local known = redis.call('HMGET', key, 'owner', 'beat', 'text', 'wish')
 local is_led = known[1] and known[1] ~= '' and now - tonumber(known[2]) < tonumber(silent_ms)
@@ -23,7 +23,7 @@ end
 if known[1] ~= owner and (verb ~= 'take' or is_led) then return { 0, '', before } end
 if verb == 'take' then
   redis.call('HDEL', key, 'wish')
-  text = known[3] or text -- whoever takes over what there is goes on from what was noted
+  text = known[3] or text -- a new leader continues from the noted progress
 end
 redis.call('HSET', key, 'owner', verb == 'end' and '' or owner, 'beat', string.format('%d', now), 'text', text)
 redis.call('PEXPIRE', key, live_ms)

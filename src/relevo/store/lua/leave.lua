@@ -1,12 +1,12 @@
---[[ A worker stops waiting: nobody hands it a job any more. What was handed over before is given back to it to settle,
-and somebody else is called in its place: for jobs that it was called for, or to set an alarm as it had set one, maybe alone.
+--[[ A worker stops waiting, so no job is handed to it any more. Messages left on its bell are returned to it, to settle their
+jobs, and another worker is woken: for jobs that this one was called for, or to set an alarm in place of this one's.
 KEYS  idle       zset  workers that wait
       paused     hash  workers that asked while the queue was paused
       jobs       hash  bodies of living jobs
-      parking    zset  names in whose lines jobs stand, by when to look again
-      errands    zset  letters and schedules, by the time they are due
+      parking    zset  names whose lines have jobs, by when to look again
+      errands    zset  outbox messages and schedules, by the time they are due
       bell       -     prefix of the workers' bells
-ARGV  worker     id    who leaves
+ARGV  worker     id    the one that leaves
 GIVES the messages left on its bell ]]
 -- @include now
 -- @include wake

@@ -1,20 +1,20 @@
---[[ A part of the dead letters of a queue, or of those that died alike, in the order of their deaths. It is found by its
-place, in as many steps as the list has levels, wherever that is.
+--[[ A page of the dead letters of a queue or of one error group, in the order of their deaths. Found by its position in
+O(log n), wherever it is.
 KEYS  dead
       ended      -     prefix of records of finished jobs
-      alike      -     prefix of the lists of those that died alike
-ARGV  kind       text  fingerprint of those that are wanted; '': all
-      since      num   those that died at this time or later; -inf
-      upto       num   or not after this one; +inf
-      score      num   behind the place of this time and id; '': from the beginning
+      alike      -     prefix of the ids of each error group
+ARGV  kind       text  fingerprint of the error group; '': all
+      since      num   only those that died at this time or later; -inf
+      upto       num   only those that did not die later; +inf
+      score      num   after the position of this time and id; '': from the beginning
       id         id
-      with_it    flag  1: whoever stands at that place, too
-      oldest     flag  1: the oldest first
+      with_it    flag  1: include the one at that position
+      oldest     flag  1: oldest first
       limit      int   at most so many
       bytes      int   and about so many bytes
-GIVES ids, times, records, time and id of the last one looked at, how many there are behind it ]]
+GIVES ids, times, records, time and id of the last one read, how many follow it ]]
 local index = kind == '' and dead or alike .. ':' .. kind
-local function count_below(past) -- how many stand before the place; with `past`, or at it
+local function count_below(past) -- how many come before the position; with `past`, including it
   local low, high = redis.call('ZCOUNT', index, '-inf', '(' .. score), redis.call('ZCOUNT', index, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
@@ -39,7 +39,7 @@ local seen = at
 while rows[at] and size < tonumber(bytes) do
   local one = rows[at]
   local text = redis.call('GET', ended .. ':' .. one)
-  -- a job that was revived has a record of another kind once it has ended, if this list was not told
+  -- a revived job has another kind of record once it has ended again, if it was not removed from this index
   if text and (kind == '' or redis.call('ZSCORE', dead, one)) then
     ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = one, rows[at + 1], text
     size = size + #text

@@ -1,8 +1,8 @@
---[[ Say how many jobs of the queue, of a task or of a group may run at once and how fast they may start, take that back, stop
-a task or a group, or let it go on. All of it counts from the next turn of any worker; what runs goes on.
+--[[ Set or remove the limit of the queue, of a task or of a tenant (how many jobs may run at once, how fast they may start), or
+pause or resume a task or a tenant. Takes effect with the next turn of any worker; running jobs continue.
 KEYS  limits     hash  name -> its limit, see include/terms.lua
       buckets    hash  name -> when its bucket is full, in microseconds
-      parking    zset  names in whose lines jobs stand, by when to look again
+      parking    zset  names whose lines have jobs, by when to look again
       parked     -     prefix of these lines
       lines      hash  virtual times of the ranks in them
       pauses     hash  what is paused -> since when, until when, why and by whom
@@ -16,7 +16,7 @@ ARGV  name       text  as limits name it: 'q:' the queue, 't:shop.charge', 'g:ac
       terms      text  of a limit: 'concurrency rate burst'
       ends       int   of a pause: when it ends by itself; 0: never
       note       json  of a pause: why, and by whom
-GIVES 1 when that changed something ]]
+GIVES 1 if that changed something ]]
 -- @include now
 -- @include afford
 -- @include wake
@@ -24,7 +24,7 @@ GIVES 1 when that changed something ]]
 -- @include note
 local text = redis.call('HGET', limits, name)
 local concurrency, rate, burst, paused_for, open = terms_of(text, name)
--- By which people tell whether something changed: not by when a pause ends, or a probe goes.
+-- What counts as a change for users: not when a pause ends or a probe may start.
 local function gist() return concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o') end
 local before = gist()
 if does == 'limit' then concurrency, rate, burst = string.match(terms, '^(%S+) (%S+) (%S+)$')
@@ -40,14 +40,14 @@ end
 if keep_terms(name, concurrency, rate, burst, paused_for, open) == text then return 0 end
 local full_at = tonumber(redis.call('HGET', buckets, name))
 if full_at then
-  -- A bucket that was filled once a day must not keep one waiting that is filled every second.
+  -- The full time of a slow bucket must not delay a faster one.
   local latest = rate ~= '-' and now * 1000 + burst * every_of(rate) or 0
   if latest == 0 then redis.call('HDEL', buckets, name)
   elseif latest < full_at then redis.call('HSET', buckets, name, string.format('%.0f', latest)) end
 end
 local has_line = redis.call('EXISTS', parked .. ':' .. name) == 1
 if has_line then redis.call('ZADD', parking, now, name)
-elseif tonumber(paused_for) > 1 or open ~= '' then -- somebody will look, and forget it
+elseif tonumber(paused_for) > 1 or open ~= '' then -- so that a turn removes it in time
   redis.call('ZADD', parking, tonumber(paused_for) > 1 and paused_for or string.match(open, '%d+'), name)
 elseif redis.call('ZREM', parking, name) == 1 and redis.call('EXISTS', parking) == 0 then redis.call('DEL', lines) end
 if has_line or name == 'q:' and redis.call('EXISTS', ready) == 1 then

@@ -1,12 +1,12 @@
---[[ Write events into the log of the service that published them, for those who want to hear them again.
+--[[ Write events into the log of the service that published them, for catch-up.
 KEYS  log        stream  the events, oldest first
 ARGV  keep_ms    int   how long they are kept
       most       int   how many are kept, at about
                        then per event: id, topic, when it was published, body
-GIVES the place of the last ]]
+GIVES the position of the last ]]
 -- @include now
--- Places are made from our clock, and must grow even if the server's clock was set back. The log is never empty: what
--- comes last is younger than what is cut off.
+-- Positions are made from the server's clock, and must grow even if it was set back. The log is never empty: its last entry
+-- is younger than what is trimmed.
 local last = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
 local ms, number = string.match(last and last[1] or '0-0', '^(%d+)%-(%d+)$')
 ms, number = tonumber(ms), tonumber(number)

@@ -1,7 +1,7 @@
---[[ Add what a worker measured to the sums of a queue's tasks. A task for which there is no room counts among the others.
+--[[ Add what a worker measured to the sums of a queue's tasks. A task for which there is no room is counted under 'other'.
 KEYS  timings    hash  "slot task" -> sum, "at task" -> when it last ran
-ARGV  live_ms    int   how long sums live without new ones, those of one task as those of all
-      most       int   from so many fields on, no further task is told apart
+ARGV  live_ms    int   TTL of sums without new ones, of one task and of all
+      most       int   from so many fields on, further tasks count under 'other'
                        then for each task its name, and its sums as "slot n slot n ..."
 GIVES how many fields there are ]]
 -- @include now

@@ -1,13 +1,13 @@
---[[ Keep the counters of a queue as they are in this minute, unless somebody did so before; and take what has ended by itself
-off its lists. Jobs that no live worker takes any more are let go, to be refused.
+--[[ Keep the counters of a queue as of this minute, unless another worker did so before; and remove expired records from its
+indexes. Jobs that no live worker takes any more are made ready, to be refused.
 KEYS  stats      hash  counters
       minutes    hash  minute -> when, counters
       ended      -     prefix of records of finished jobs
       done dead cancelled expired kinds
       ready scheduled groups idle bell parked rerouted sought offers instances
-      alike      -     prefix of the lists of those that died alike
+      alike      -     prefix of the ids of each error group
       faults     hash  keys and values that another program wrote, see include/guard.lua
-ARGV  hour_ms    int   how long they live without a look
+ARGV  hour_ms    int   TTL of the minutes
 GIVES faults as name, time and text, ... ]]
 -- @include now
 -- @include minute
@@ -16,7 +16,7 @@ GIVES faults as name, time and text, ... ]]
 -- @include takers
 -- @include hopeless
 local PART = 500 -- entries of a list that are looked at
--- Another part of each list every minute, for one whose record is kept for long may stand before many that have ended.
+-- Another part of each index every minute, since a long-lived record may come before many that have expired.
 local function sweep(index)
   local parts = math.ceil(redis.call('ZCARD', index) / PART)
   if parts == 0 then return end

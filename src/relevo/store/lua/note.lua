@@ -1,11 +1,11 @@
---[[ Write down what a running job says about itself: progress, and its log so far.
+--[[ Store what a running job reports: its progress, and its log so far.
 KEYS  claims     hash  "token worker since"
       notes      -     prefix of progress and logs
-ARGV  living_ms  int   how long it is kept while the job lives; the script that ends the job shortens it
+ARGV  living_ms  int   TTL while the job is alive; the script that ends the job shortens it
                        then per note: id, token, field, text, ms; token '' when the job has ended with this note
-                       field '': only how long the notes are kept changes
-                       ms: how long they are kept instead of `living_ms`, '' if not; 0: they are removed
-GIVES how many were written; a note of a lost lease is dropped ]]
+                       field '': only the TTL of the notes changes
+                       ms: TTL instead of `living_ms`, '' if not; 0: they are removed
+GIVES how many were written; a note under a lost lease is dropped ]]
 local written = 0
 for i = 2, #ARGV, 5 do
   local id, token, ms = ARGV[i], ARGV[i + 1], ARGV[i + 4]

@@ -2,11 +2,11 @@
 KEYS  entities states placed entity stats
 ARGV  keep_ms    int   how long the counters live without traffic
       id         text  the entity
-      from       word  where it must be; '': wherever it is
-      since      int   since exactly when it is there; '': whenever
-      older_ms   int   for at least how long, for the purge; '': however long
-      data_ms    int   how long its metadata is kept
-GIVES 1 it is gone, 0 it is not there; and where it is ('': nowhere) ]]
+      from       word  the state it must be in; '': any
+      since      int   when it must have entered that state; '': any time
+      older_ms   int   how long it must be there, for the purge; '': ignored
+      data_ms    int   TTL of its metadata
+GIVES 1 it is removed, 0 it is not in that state; and its state ('': none) ]]
 -- @include now
 -- @include tally
 -- @include pool

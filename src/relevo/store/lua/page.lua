@@ -7,9 +7,9 @@ ARGV  state      word  which set
 GIVES ids, scores, bodies or records, claims ]]
 local set = ({ ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done, dead = dead, cancelled = cancelled, expired = expired })[state]
 local living = state == 'ready' or state == 'scheduled' or state == 'running' or state == 'waiting'
--- what waits is shown in the order in which it will run, what has ended newest first
+-- live jobs are listed in the order in which they will run, ended ones newest first
 local ids, scores, texts, held, passed = {}, {}, {}, {}, 0
-for _ = 1, 10 do -- entries whose record has ended are passed over, and others come in their place
+for _ = 1, 10 do -- entries whose record has expired are skipped, and later ones take their place
   local from = offset + passed + #ids
   local rows = redis.call(living and 'ZRANGE' or 'ZREVRANGE', set, from, offset + passed + limit - 1, 'WITHSCORES')
   for i = 1, #rows, 2 do

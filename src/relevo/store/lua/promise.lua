@@ -1,5 +1,5 @@
 --[[ Store a callback before its message is sent: a job that waits for the message's end, or for its own deadline. If the
-message is never sent, because its sender died, the deadline is what comes.
+message is never sent, because its sender died, the callback runs at its deadline.
 KEYS  jobs waiting carried errands letters stats idle bell made unique ended
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua
@@ -9,13 +9,13 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       id         id    the callback
       queue      text  this queue, as edges name it
       priority group weight
-      fail_ms    int   how long the record of a job is kept that does not go well
+      fail_ms    int   TTL of the record of a job that fails
       timeout_ms  int  how long it waits
-      prefer     text  the worker it should run on if that lives, and the lease; '': any
-      task task_ms     made on its behalf, known for so long; '': none
+      prefer     text  the worker it should run on if that is alive, and the lease; '': any
+      task task_ms     its conversation, and how long its `made` entry is kept; '': none
       body       json  the job for a reply
       late       json  the job for its deadline; '': the same
-      interim    json  the job for a report before the end, up to the report; '': nobody wants any
+      interim    json  the job for an interim report, up to the report; '': none wanted
 GIVES 1 ]]
 -- @include arrive
 -- @include now

@@ -1,5 +1,5 @@
---[[ Publish an event: find who subscribed to its topic, and write one letter to all of them, which is the caller's to
-deliver for a moment. Said twice while the letter is there, nothing is written again. With nobody to tell, nothing is.
+--[[ Publish an event: find the subscribers of its topic, and write one outbox message to all of them, which is leased to the
+caller for delivery. Repeated calls write nothing while that message exists. Without subscribers, nothing is written.
 KEYS  subscriptions topics errands letters
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua
@@ -7,22 +7,22 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
                        its session is known, and its earlier tries
       topic      text  of the event
       id         id    of the event, and of its jobs
-      details    text  all else that is to be known when it is delivered, see store/deliveries.py
-      logged     flag  1: it is kept in a log, so there is a letter even if nobody subscribed
-      lease_ms   int   how long the letter is the caller's
+      details    text  what its delivery needs besides, see store/deliveries.py
+      logged     flag  1: it is kept in a log, so the outbox message is written even without subscribers
+      lease_ms   int   how long the outbox message is the caller's
       close_ms   int   after which the queue of a lapsed subscription is cleared
       body       json  of the jobs, without its closing brace
-GIVES when it was published, whom it goes to: queue, most jobs there may be, what is dropped then, retention, since when it
-      is subscribed, …; only the time if an earlier try was carried out and its letter delivered ]]
+GIVES when it was published, its subscribers: queue, most jobs there may be, what is dropped then, retention, since when it
+      is subscribed, …; only the time if an earlier try was carried out and its outbox message delivered ]]
 -- @include arrive
 -- @include now
 -- @include subscription
 -- @include dismiss
 -- @include topic
-local letter = id .. '.event'
-local written = redis.call('HGET', letters, letter)
+local message = id .. '.event'
+local written = redis.call('HGET', letters, message)
 if written then
-  redis.call('ZADD', errands, now + lease_ms, letter)
+  redis.call('ZADD', errands, now + lease_ms, message)
   return { string.match(written, '^event\n%S+ (%d+)'), string.match(written, '^[^\n]*\n[^\n]*\n([^\n]*)') }
 end
 if was_done then return { string.format('%d', now) } end
@@ -30,7 +30,7 @@ local rows, lapsed, patterns = {}, {}, patterns_of(topic)
 for i, names in ipairs(redis.call('HMGET', topics, unpack(patterns))) do
   for queue in string.gmatch(names or '', '%S+') do
     local text = redis.call('HGET', subscriptions, queue)
-    -- What somebody removed or wrote there without our scripts is left out: it must not stop the others.
+    -- Entries that another program removed or wrote are left out: they must not stop the others.
     if text and pattern_in(text) == patterns[i] then
       if has_lapsed(text) then lapsed[#lapsed + 1], lapsed[#lapsed + 2] = queue, text
       else
@@ -43,8 +43,8 @@ for i, names in ipairs(redis.call('HMGET', topics, unpack(patterns))) do
 end
 local now_text, to = string.format('%d', now), table.concat(rows, ' ')
 if #rows > 0 or logged == '1' then
-  redis.call('HSET', letters, letter, table.concat({ 'event', id .. ' ' .. now_text .. ' ' .. topic .. ' ' .. details, to, body }, '\n'))
-  redis.call('ZADD', errands, now + lease_ms, letter)
+  redis.call('HSET', letters, message, table.concat({ 'event', id .. ' ' .. now_text .. ' ' .. topic .. ' ' .. details, to, body }, '\n'))
+  redis.call('ZADD', errands, now + lease_ms, message)
 end
 for i = 1, #lapsed, 2 do dismiss(lapsed[i], lapsed[i + 1]) end
 return { now_text, to }

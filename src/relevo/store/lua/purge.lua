@@ -1,17 +1,17 @@
---[[ End or remove what is in its state for too long, each entry only if nothing happened to it since it was looked at. Ends
-are told like all others.
+--[[ End or remove what is in its state for too long, each entry only if it has not changed since it was read. Ends are
+announced like all others.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats idle bell errands letters
       parking parked limits holding lines pauses ended notes done dead cancelled expired strays alike kinds rerouted sought
-      sweeping   string  who purges this queue
+      sweeping   string  owner of the lock on purging this queue
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here
       dead_max   int   records kept
-      owner      id    who purges: nobody else may meanwhile
-      lock_ms    int   how long nobody else may
+      owner      id    who purges, and must hold the lock
+      lock_ms    int   how long the lock is extended
                        then per entry: id, state, score, claim, since, limit_ms, verb, ms, text, name, follow id, priority, body
-                       verb dead, cancelled, expired: ended with the record `text` for `ms` (as in turn.lua); removed: what is
-                       left of it goes; noted: what is in no set is written down with the time, and that note lives for `ms`
-GIVES per entry 1 done, 0 something happened to it; last 1 if there is something to relay. Nothing at all: somebody else purges ]]
+                       verb dead, cancelled, expired: ended with the record `text` for `ms` (as in turn.lua); removed: all its
+                       keys are removed; noted: an id in no set is recorded with the time, and that note is kept for `ms`
+GIVES per entry 1 done, 0 it has changed; last 1 if there is something to relay. Empty: another owner holds the lock ]]
 -- @include now
 -- @include afford
 if redis.call('GET', sweeping) ~= owner then return {} end
@@ -28,21 +28,21 @@ redis.call('PEXPIRE', sweeping, lock_ms)
 -- @include open
 local sets = { ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done }
 local index_of = { dead = dead, cancelled = cancelled, expired = expired }
--- Nothing of it stays, and who waits for it is told.
+-- Removes all of it, and notifies what waits for it.
 local function drop(id, name, claim)
   forget(id, name)
   free_places(id)
   redis.call('HDEL', letters, id)
-  -- What a failed job or an ended workflow carries has a time limit, and is of use until then.
+  -- What a failed job or an ended workflow carries has a TTL, and may be needed until then.
   if redis.call('PTTL', carried .. ':' .. id) == -1 then redis.call('UNLINK', carried .. ':' .. id) end
   tell(id, 'removed', '{"state":"cancelled","reason":"orphaned"}', string.match(claim, '^%d+') or 0)
 end
--- An entry is the one that was looked at if its score and its claim are: both change whenever somebody moves it.
+-- An entry has not changed if its score and its claim have not: one of them changes with every move.
 local function is_the_same(id, state, score, claim)
   local found = redis.call('ZSCORE', sets[state], id)
   return found and tonumber(found) == tonumber(score) and (state == 'done' or (redis.call('HGET', claims, id) or '') == claim)
 end
--- What a pause or a breaker holds back only waits for its end. Who looked has left that alone; it may have begun since.
+-- Jobs held back by a pause or a breaker wait for its end. The caller has skipped them; the pause may have begun since.
 local has_pauses = redis.call('EXISTS', pauses) == 1
 local function is_held_back(id)
   if not has_pauses then return false end
@@ -86,10 +86,10 @@ local function act(row)
     drop(id, '', claim)
     return 1
   end
-  if verb ~= 'expired' and is_held_back(id) then return 0 end -- whoever is past its deadline would not run after it either
+  if verb ~= 'expired' and is_held_back(id) then return 0 end -- a job past its deadline would not run after the pause either
   redis.call('ZREM', sets[state], id)
   forget(id, name)
-  redis.call('PEXPIRE', carried .. ':' .. id, math.max(1, ms)) -- what whoever revives it will need
+  redis.call('PEXPIRE', carried .. ':' .. id, math.max(1, ms)) -- needed for a revival
   file(index_of[verb], verb, id, text, ms, string.match(claim, '^%d+') or '0')
   tally(verb, 1)
   if follow ~= '' then
@@ -100,19 +100,19 @@ local function act(row)
   end
   return 1
 end
-local said, count = {}, {}
+local reply, count = {}, {}
 for i = 6, #ARGV, 13 do
   local did = act(i)
-  said[#said + 1] = did
+  reply[#reply + 1] = did
   if did == 1 and ARGV[i + 6] ~= 'noted' then count[ARGV[i + 1]] = (count[ARGV[i + 1]] or 0) + 1 end
 end
 for state, n in pairs(count) do tally('purged_' .. state, n) end
 keep_marks()
-if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
+if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- ready is empty: virtual times start anew
 for _ = 1, readied do
   local worker = wake()
   if not worker then break end
   ring(worker, '')
 end
-said[#said + 1] = errand_is_due()
-return said
+reply[#reply + 1] = errand_is_due()
+return reply

@@ -1,7 +1,7 @@
---[[ Put plain jobs of one priority on their queue: those with nothing else to them, which are most.
+--[[ Put plain jobs of one priority on their queue: those without further options, which are most.
 
-With a worker waiting and nothing queued before it, a single job is claimed for that worker at once and its body put
-on the worker's bell: one round trip saved, and no other worker woken for nothing. All else is in push_rich.lua.
+If a worker is idle and nothing is queued ahead, a single job is claimed for that worker at once and its body is put
+on the worker's bell: this saves one round trip, and wakes no worker in vain. All other jobs go through push_rich.lua.
 
 KEYS  jobs       hash  bodies of living jobs
       ready      zset  priority and fair tag
@@ -9,10 +9,10 @@ KEYS  jobs       hash  bodies of living jobs
       claims     hash  "token worker since" of jobs that were handed out
       clock      hash  virtual times of the fair tags
       stats      hash  counters
-      idle       zset  workers that wait, until when they are believed alive
+      idle       zset  workers that wait, until when they count as alive
       bell       -     prefix of the workers' bells
-      limits     hash  of the queue, its tasks and its groups
-      parking    zset  those of them in whose lines jobs stand
+      limits     hash  of the queue, its tasks and its tenants
+      parking    zset  names whose lines have jobs
       ended      -     prefix of records of finished jobs
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua
@@ -24,8 +24,8 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
                        then per job: id, body
 GIVES how many were stored ]]
 local LEVEL = 8796093022208 -- as in place.lua
--- The mark of the group without a name never lags behind its level's clock (turn.lua sees to that), so that its next tags
--- are one addition away.
+-- The mark of the empty tenant never lags behind its level's clock (turn.lua sees to that), so that its next tags are one
+-- addition away.
 local function next_tag(n)
   local last = redis.call('HINCRBY', clock, priority .. ':', 64 * n)
   if last >= LEVEL then
@@ -34,7 +34,7 @@ local function next_tag(n)
   end
   return last
 end
-local function known(id) -- only asked of repeated calls: ids are made by the client and never used twice
+local function known(id) -- only for repeated calls: ids are made by the client and never used twice
   return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
 end
 

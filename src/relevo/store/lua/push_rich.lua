@@ -1,23 +1,23 @@
---[[ Put jobs that are more than plain on their queue, each unless its id or its name is taken: with a time, a group, a
-name, or with parents to wait for. A workflow is founded here too, in the same step as its first members.
+--[[ Put jobs with options on their queue, each unless its id or its name is taken: with a time, a tenant, a name, or with
+parents to wait for. A workflow is created here too, in the same step as its first members.
 
 KEYS  jobs       hash  bodies of living jobs
       ready      zset  priority and fair tag
       scheduled  zset  due time * 1024 + priority
       waiting    zset  jobs that wait for others, since when
       carried    -     prefix of what jobs carry with them, see include/hear.lua
-      waiters    hash  id -> who is told of its end
-      errands    zset  letters, by the time they are to be delivered
+      waiters    hash  id -> inboxes and edges to notify of its end
+      errands    zset  outbox messages, by the time they are due
       letters    hash  their texts
       flows      zset  workflows, by the time they began
       running    zset  lease deadline
-      groups     hash  "weight group" of scheduled jobs that have a group
+      groups     hash  "weight tenant" of scheduled jobs that have a tenant
       clock      hash  virtual times of the fair tags
       names      hash  name -> the living job that has it
       unique     -     prefix of names held for a time
       ended      -     prefix of records of finished jobs
       stats      hash  counters
-      idle       zset  workers that wait, until when they are believed alive
+      idle       zset  workers that wait, until when they count as alive
       bell       -     prefix of the workers' bells
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua
@@ -25,8 +25,8 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
                        its session is known, and its earlier tries
       keep_ms    int   how long the counters live without traffic
       queue      text  the queue, as edges name it
-      gate_ms    int   gated jobs are cancelled after so long if nobody opens the gate
-      list_ms    int   how long the list of workflows lives without a new one
+      gate_ms    int   gated jobs are cancelled after so long if their gate is not opened
+      list_ms    int   TTL of the list of workflows without a new one
                        then per job: id, priority, body, when, group, weight, name, scope, needs, edges
                        needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in `group`),
                        members, keep, kept
@@ -47,7 +47,7 @@ end
 -- @include tally
 -- @include post
 
-local function taken(id) -- only asked of repeated calls: ids are made by the client and never used twice
+local function taken(id) -- only for repeated calls: ids are made by the client and never used twice
   return is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id, carried .. ':' .. id) > 0)
 end
 local function wake_for(n)
@@ -65,7 +65,7 @@ for i = 7, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local needs, edges = ARGV[i + 8], ARGV[i + 9]
-  -- A workflow that is there came with all its jobs in this very call: those that are gone by now have ended.
+  -- A workflow that exists came with all its jobs in this very call: those that are missing now have ended.
   local owner = (is_founded or taken(id)) and id
   if owner and string.match(needs, '^[fF]') then is_founded = true end
   if name ~= '' and not owner then
@@ -92,7 +92,7 @@ for i = 7, #ARGV, 10 do
       bodies[#bodies + 1] = body
     end
     if edges ~= '' then
-      -- A workflow that is not founded yet may never be: its edges end with it.
+      -- A workflow that is not created yet may never be: its edges expire with it.
       if kind == 'F' then redis.call('HSET', carried .. ':' .. id, 'edges', edges)
       else redis.call('HSET', waiters, id, edges) end
     end
@@ -104,9 +104,9 @@ for i = 7, #ARGV, 10 do
         'number', 0, 'began', string.format('%d', now), 'plan', body,
         'takes', group)
       redis.call('ZADD', flows, now, id)
-      redis.call('ZREMRANGEBYRANK', flows, 0, -10001) -- only the list is short
+      redis.call('ZREMRANGEBYRANK', flows, 0, -10001) -- only the list is capped
       redis.call('PEXPIRE', flows, list_ms)
-      if kind == 'F' then redis.call('PEXPIRE', carried .. ':' .. id, gate_ms * 2) end -- until it is founded
+      if kind == 'F' then redis.call('PEXPIRE', carried .. ':' .. id, gate_ms * 2) end -- until it is created
     elseif kind then
       redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
         'place', table.concat({ priority, when, weight, name, group }, '\n'))
@@ -123,7 +123,7 @@ for i = 7, #ARGV, 10 do
   end
 end
 if is_taken then remember(table.concat(owners, ' ')) end
-if #gated > 0 then -- should the caller die before it has put everything in place
+if #gated > 0 then -- in case the caller dies before it has stored everything
   post(string.sub(gated[1], 4, 23) .. '.gate', 'cancelled 0 gate\n' .. table.concat(gated, ' ') .. '\n', now + gate_ms)
 end
 if stored > 0 then

@@ -1,14 +1,14 @@
---[[ Bring an entity back from its dead letter, once however often this is asked.
+--[[ Revive an entity from its dead letter. Idempotent.
 KEYS  entities states placed entity stats ended dead alike kinds
 ARGV  keep_ms    int   how long the counters live without traffic
       letter     id    the dead letter
       id         text  the entity
       state      word  where it goes
-      retries    int   how often it was brought back, this time included
+      retries    int   how often it was revived, this time included
       most       int   states a pool may have
       again      flag  1: the client lost the reply to this very call and repeats it
                        then its metadata: field, JSON, …
-GIVES 1 it is back, 0 there is no such dead letter any more, -1 the pool has too many states, -2 the pool has an entity of
+GIVES 1 it is back, 0 the dead letter does not exist any more, -1 the pool has too many states, -2 the pool has an entity of
       that name already ]]
 -- @include now
 -- @include tally

@@ -1,10 +1,10 @@
---[[ Lengthen the leases of jobs a worker still holds.
+--[[ Extend the leases of jobs a worker still holds.
 KEYS  running    zset  lease deadline
       claims     hash  "token worker since [c]"
       contact    string  when workers last reached the server
 ARGV  lease_ms   int   from now on
                        then per job: id, token
-GIVES ids whose lease is not ours any more, ids somebody wants cancelled ]]
+GIVES ids whose lease was lost, ids that are to be cancelled, now ]]
 -- @include now
 -- @include afford
 -- @include contact

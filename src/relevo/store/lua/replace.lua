@@ -1,15 +1,15 @@
---[[ Queue a job that takes the place of a dead letter, once. The letter stays to be read, says by what it was replaced,
-and is no longer among those that can be retried.
+--[[ Queue a job that replaces a dead letter. Idempotent. The dead letter stays readable, has `replaced_by`, and can no longer
+be retried.
 KEYS  jobs ready clock names idle bell stats ended dead alike kinds
 ARGV  id         id    the dead letter
       new_id     id    the new job
       priority   int   its level
-      group      text  its group, or ''
-      weight     num   its group's weight
+      group      text  its tenant, or ''
+      weight     num   its tenant's weight
       body       json  its body
-      name       text  the name that the letter had, or '': it takes it if nobody else has
+      name       text  the name that the dead letter had, or ''; not taken if another job has it
       keep_ms    int   how long the counters live without traffic
-GIVES 1 queued, 0 it is no dead letter any more, -1 other jobs wait for that very one ]]
+GIVES 1 queued, 0 it is no dead letter any more, -1 other jobs wait for that very job ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -18,9 +18,9 @@ GIVES 1 queued, 0 it is no dead letter any more, -1 other jobs wait for that ver
 local key = ended .. ':' .. id
 local record = redis.call('GET', key)
 if not record then return 0 end
-if string.find(head_of(record), '"replaced_by":"' .. new_id .. '"', 1, true) then return 1 end -- told again
+if string.find(head_of(record), '"replaced_by":"' .. new_id .. '"', 1, true) then return 1 end -- a repeated call
 if not redis.call('ZSCORE', dead, id) then return 0 end
--- The callback of a message has heard of its end, and waits no more.
+-- The callback of a message was notified of its end, and does not wait any more.
 if string.find(string.match(record, '^{"token":%d+,"edges":"([^"]*)"') or '', '>[^b]') then return -1 end
 redis.call('ZREM', dead, id)
 leave_alike(id, record)

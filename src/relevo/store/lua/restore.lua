@@ -1,9 +1,9 @@
---[[ Bring back dead letters that were discarded a moment ago.
+--[[ Restore dead letters that were discarded shortly before.
 KEYS  jobs ended notes carried binned bin stats errands letters dead alike kinds
 ARGV  keep_ms    int   how long the counters live without traffic
       dead_max   int   dead letters kept
                        then the ids
-GIVES how many came back, 1 if there is something to relay, how many stay in the bin: the list is full of younger ones ]]
+GIVES how many came back, 1 if there is something to relay, how many stay in the bin: the index is full of younger ones ]]
 -- @include now
 -- @include tally
 -- @include post
@@ -11,13 +11,13 @@ GIVES how many came back, 1 if there is something to relay, how many stay in the
 -- @include cap
 local back, full = 0, 0
 tidy(dead, 1000)
--- It comes back at its place, and the oldest are the first to go.
+-- It comes back at its old position, and the oldest are dropped first.
 local function has_room(died)
   if redis.call('ZCARD', dead) < tonumber(dead_max) then return true end
   return died > tonumber(redis.call('ZRANGE', dead, 0, 0, 'WITHSCORES')[2] or 0)
 end
 local function bring_back(id, record, died, ttl)
-  -- What depends on it heard that it is gone. It hears of its death again, under a later number: as if it had died anew.
+  -- Dependents were notified that it is gone. Its death is announced again, under a later number: as if it had died anew.
   local token, edges = string.match(record, '^{"token":(%d+),"edges":"([^"]*)"')
   if edges then
     token = token + 1
@@ -38,7 +38,7 @@ for i = 3, #ARGV do
   if text then
     local ttl, record = tonumber(string.sub(text, -15)) - now, string.sub(text, 1, -16)
     local died = string.match(head_of(record), '"ended_ms":(%d+)') or string.format('%d', now)
-    -- The same event may have come again meanwhile, under the same id.
+    -- The same event may have come again since, under the same id.
     local is_alone = redis.call('HEXISTS', jobs, id) == 0 and redis.call('EXISTS', ended .. ':' .. id) == 0
     if ttl > 0 and is_alone and not has_room(tonumber(died)) then
       full = full + 1

@@ -1,25 +1,25 @@
---[[ A worker says that it serves a queue, which targets it knows, and which actions of a service; or that it goes.
-KEYS  instances  zset  who serves the queue, until when it is believed alive
-      offers     hash  action -> until when, description; `@worker` -> what it says of itself; `#worker` -> its build;
-                       `%build` -> what its workers know, as lines `target=signature`, `*` being all that is not named
+--[[ Register a worker of a queue, with the targets that it knows and the actions of its service; or withdraw it.
+KEYS  instances  zset  workers of the queue, until when they count as alive
+      offers     hash  action -> until when, description; `@worker` -> its record; `#worker` -> its build;
+                       `%build` -> the targets of its workers, as lines `target=signature`, `*` for all others
       ready scheduled groups idle bell parked rerouted sought
       contact    string  when workers last reached the server
-ARGV  worker     id    who serves
-      serve_ms   int   how long it is believed; 0: it goes
-      known_ms   int   how long descriptions outlive the last who serves them
-      about      json  what the worker says of itself; '': nobody asks for it
-      build      word  what it knows, in short
-      known      text  the same in full
+ARGV  worker     id    the caller
+      serve_ms   int   how long it counts as alive; 0: it withdraws
+      known_ms   int   how long descriptions outlive the last worker that offers them
+      about      json  the worker's record; '': none needed
+      build      word  digest of what it offers
+      known      text  what it offers
                        then per action: name, description
-GIVES how many serve it ]]
+GIVES how many workers the queue has ]]
 -- @include now
 -- @include wake
 -- @include rerouted
 -- @include takers
 -- @include hopeless
 local COME_BACK_MS = 30000 -- longer than any time between two calls of an idle worker
-redis.call('ZREM', instances, '') -- as in include/afford.lua: presence must be said on a full server, too
--- Who goes takes with it what it alone served: nobody shall wait for that.
+redis.call('ZREM', instances, '') -- as in include/afford.lua: presence must be announced on a full server, too
+-- A worker that withdraws takes with it the actions that only it offered, so that no caller waits for them.
 local function withdraw(who)
   local had, builds = redis.call('HGET', offers, '#' .. who), {}
   redis.call('ZREM', instances, who)
@@ -38,7 +38,7 @@ local function withdraw(who)
   end
   redis.call('HDEL', offers, '%' .. had)
 end
--- After an outage, or a step of the clock, the others are given the time to come back.
+-- After an outage, or a step of the clock, the others are given time to come back.
 local last, hold = string.match(redis.call('GET', contact) or '', '^(%d+) (%d+)$')
 if last and math.abs(now - last) < COME_BACK_MS and tonumber(hold) <= now then
   for _, silent in ipairs(redis.call('ZRANGE', instances, '-inf', '(' .. now, 'BYSCORE', 'LIMIT', 0, 10)) do
@@ -61,7 +61,7 @@ if redis.call('EXISTS', rerouted) == 1 then
     local other = wake()
     if other then ring(other, '') end
   end
-  -- It may be the one that some jobs wait for.
+  -- It may be the worker that some jobs wait for.
   if serve_ms ~= '0' and #lines_for(worker) > 0 and redis.call('ZREM', idle, worker) == 1 then ring(worker, '') end
 end
 return redis.call('ZCARD', instances)

@@ -1,16 +1,16 @@
---[[ The server's clock was set back: what waits for a time keeps the span that it had left. Called until nothing is left
-to move; workers that report the same step meanwhile are told so.
-KEYS  set_back   hash  the step that is dealt with: step, cursor
+--[[ The server's clock was set back: moves due times back by the same step, so that waiting times stay as they were. Called
+until nothing is left to move; workers that report the same step later get 0.
+KEYS  set_back   hash  the current step: step, cursor
       scheduled  zset  when it is due * 1024 + priority
       running    zset  lease deadline
-      idle       zset  workers that wait, until when they are believed alive
-      errands    zset  when a letter is delivered or a schedule fires
-      ticks      hash  due:name -> the tick that a schedule waits for
+      idle       zset  workers that wait, until when they count as alive
+      errands    zset  when an outbox message or a schedule is due
+      ticks      hash  due:name -> the next tick of a schedule
 ARGV  step_ms    int   by how much
       most       int   jobs moved per call
       lease_ms   int   a lease of the worker that reports it
-      idle_ms    int   the longest time for which an idle worker is believed alive
-                       then per schedule that is planned anew: name, the tick it waits for, its next tick
+      idle_ms    int   the longest time for which an idle worker counts as alive
+                       then per schedule that is planned anew: name, its next tick until now, its new next tick
 GIVES whether there is more to move ]]
 -- @include now
 step_ms, most = tonumber(step_ms), tonumber(most)
@@ -20,7 +20,7 @@ if step and math.abs(step - step_ms) < 2000 then
   if cursor == '' then return 0 end
 else
   step, cursor = step_ms, '-inf'
-  -- Living workers renew their leases and their places among the idle; those of dead ones must not last longer.
+  -- Live workers renew their leases and their idle registrations; those of dead ones must not last longer.
   local moved = {}
   local held = redis.call('ZRANGE', running, now + step / 2, '+inf', 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
   for i = 1, #held, 2 do
@@ -28,10 +28,10 @@ else
   end
   if #moved > 0 then redis.call('ZADD', running, unpack(moved)) end
   redis.call('ZREMRANGEBYSCORE', idle, now + idle_ms + 1000, '+inf')
-  local letters = redis.call('ZRANGE', errands, now + step / 2, '+inf', 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
-  for i = 1, #letters, 2 do
-    if string.sub(letters[i], 1, 1) ~= '@' then
-      redis.call('ZADD', errands, string.format('%d', letters[i + 1] - step), letters[i])
+  local timed = redis.call('ZRANGE', errands, now + step / 2, '+inf', 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES')
+  for i = 1, #timed, 2 do
+    if string.sub(timed[i], 1, 1) ~= '@' then
+      redis.call('ZADD', errands, string.format('%d', timed[i + 1] - step), timed[i])
     end
   end
 end
@@ -41,7 +41,7 @@ for i = 5, #ARGV, 3 do
     redis.call('ZADD', errands, ARGV[i + 2], '@' .. ARGV[i])
   end
 end
--- From the soonest on: what was moved lies below the cursor and is not seen again.
+-- In order of time: what was moved lies below the cursor and is not read again.
 local rows = redis.call('ZRANGE', scheduled, cursor, '+inf', 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
 local moved = {}
 for i = 1, #rows, 2 do

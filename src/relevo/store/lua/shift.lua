@@ -1,16 +1,16 @@
---[[ Move an entity from one state to another, if it is where it is believed to be.
+--[[ Move an entity from one state to another, if it is in the expected state.
 KEYS  entities states placed entity stats
 ARGV  keep_ms    int   how long the counters live without traffic
       id         text  the entity
-      from       word  where it is
-      to         word  where it goes
-      since      int   since exactly when it is there; '': whenever
-      older_ms   int   for at least how long, for the purge; '': however long
+      from       word  its state
+      to         word  its new state
+      since      int   when it must have entered its state; '': any time
+      older_ms   int   how long it must be there, for the purge; '': ignored
       most       int   states a pool may have
       fields     int   fields an entity may have
                        then metadata that changes: field, JSON ('': the field goes), …
-GIVES 1 it moved, 0 it is not there, -1 the pool has too many states, -3 it would have too many fields; and where it is
-      ('': nowhere) ]]
+GIVES 1 it moved, 0 it is not in that state, -1 the pool has too many states, -3 it would have too many fields; and its state
+      ('': none) ]]
 -- @include now
 -- @include tally
 -- @include pool

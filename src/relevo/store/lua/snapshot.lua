@@ -1,4 +1,4 @@
---[[ Keep what somebody found out about the health of an app, until the next look is long overdue.
+--[[ Keep the last health report of an app, until the next one is long overdue.
 KEYS  health     hash  status, checked_at, reasons, report
 ARGV  live_ms    int   how long it is kept
       status     word  healthy, degraded or unhealthy
@@ -6,7 +6,7 @@ ARGV  live_ms    int   how long it is kept
       reasons    text  sentences, a line each
       report     json  all of it
 GIVES how many fields there are ]]
-redis.call('HDEL', health, '') -- as in include/afford.lua: a full server is when somebody wants to know
+redis.call('HDEL', health, '') -- as in include/afford.lua: health matters most on a full server
 redis.call('HSET', health, 'status', status, 'checked_at', at, 'reasons', reasons, 'report', report)
 redis.call('PEXPIRE', health, live_ms)
 return redis.call('HLEN', health)

@@ -3,10 +3,10 @@ KEYS  schedules ticks errands running idle bell
       pauses     hash  what is paused -> since when, until when, why and by whom
 ARGV  name       text  the schedule
       pause      flag  1: pause, 0: resume
-      due        int   the tick it waits for then: the next one, or the first after the end of the pause
+      due        int   its next tick: the next one, or the first after the end of the pause
       ends       int   when the pause ends by itself; 0: never
       note       json  why, and by whom; '': as before
-GIVES 1 changed, 0 it was so already, -1 there is none ]]
+GIVES 1 changed, 0 no change, -1 the schedule does not exist ]]
 -- @include now
 -- @include afford
 -- @include wake
@@ -29,7 +29,7 @@ if pause == '1' then
   if ends == '0' then
     redis.call('ZREM', errands, '@' .. name)
   else
-    -- It waits for the first tick after the pause: when that comes, the pause is over, and nobody need end it.
+    -- Its next tick is the first after the pause: when that comes, the pause has expired.
     await_tick()
   end
   return was_suspended and 0 or 1

@@ -1,5 +1,5 @@
---[[ Remove subscriptions that nobody serves any more: broadcast ones when their lease has ended, durable ones when nobody
-said for too long that they are served. Halfway to that, they are marked, once, so that somebody can be warned.
+--[[ Remove abandoned subscriptions: broadcast ones when their lease has ended, durable ones when they were not renewed for too
+long. Halfway to that, they are marked, once, so that a warning can be given.
 KEYS  subscriptions topics errands letters
 ARGV  close_ms   int   after which the queue of a removed one is cleared
       most       int   how many are changed in one call
@@ -20,7 +20,7 @@ for i = 1, #all, 2 do
     list = removed
   elseif is_durable and unseen >= patience / 2 and is_new then
     local warned = string.gsub(text, '"warned":false}$', '"warned":true}')
-    if unseen >= patience then -- all were away for so long that nobody could be warned: half of the time begins now
+    if unseen >= patience then -- no sweep ran in time to warn: allow half of the time from now on
       warned = string.gsub(warned, '"seen_ms":%d+', '"seen_ms":' .. string.format('%d', now - math.floor(patience / 2)))
     end
     redis.call('HSET', subscriptions, queue, warned)

@@ -1,21 +1,21 @@
---[[ Fire ticks of a schedule, each once however many workers try: only who names the tick that is waited for may.
+--[[ Fire ticks of a schedule, each once however many workers try: a call takes effect only if `due` is the next tick.
 KEYS  schedules ticks errands runs jobs ready scheduled waiting carried waiters groups clock idle bell stats pauses
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see include/arrive.lua
       number     text  of this call in its session; if it is the first, or timed, or repeated, also when it may arrive, how long
                        its session is known, and its earlier tries
       name       text  the schedule
-      due        int   the tick it waits for; '': run it now, whatever it waits for
-      next       int   the tick it waits for from now on
-      overlap    word  skip, queue or allow: while the last job of this schedule lives
-      dropped    int   ticks that were missed and are not made up for
+      due        int   its next tick; '': run it now, whatever that is
+      next       int   its next tick from now on
+      overlap    word  skip, queue or allow: while the last job of this schedule is alive
+      dropped    int   ticks that were missed and are not caught up
       queue      text  this queue, as edges name it
       keep_ms    int   how long the counters live without traffic
-      fail_ms    int   how long the record of a job is kept that does not go well
-      runs_ms    int   how long the history lives without a new entry
+      fail_ms    int   TTL of the record of a job that fails
+      runs_ms    int   TTL of the history without a new entry
       runs_max   int   entries kept in the history
                        then per tick: when it was due, id, priority, body, when, group, weight
-GIVES 'gone', 'other' (somebody else fired it, or it is paused), or 'fired' and the ids that were queued ]]
+GIVES 'gone', 'other' (fired by another worker, or paused), or 'fired' and the ids that were queued ]]
 -- @include arrive
 if was_done and due == '' then
   local fired = { 'fired' }
@@ -34,12 +34,12 @@ if redis.call('HEXISTS', schedules, name) == 0 then
   return { 'gone' }
 end
 local function note(tick, id, what)
-  if due == '' then tick = '0' end -- not a tick of its own: somebody asked
+  if due == '' then tick = '0' end -- not a tick: fired on request
   redis.call('LPUSH', runs .. ':' .. name, '[' .. tick .. ',' .. string.format('%d', now) .. ',"' .. id .. '","' .. what .. '"]')
 end
 if due ~= '' then
   local known = redis.call('HMGET', ticks, 'due:' .. name, 'paused:' .. name)
-  -- Who took it before it was paused must not put it back.
+  -- A worker that took it before the pause must not put it back.
   if known[1] ~= due or is_suspended(known[2]) then return { 'other' } end
   if known[2] then -- the pause is over
     redis.call('HDEL', ticks, 'paused:' .. name)
@@ -63,7 +63,7 @@ for i = 13, #ARGV, 7 do
     note(tick, last, 'skipped')
   else
     redis.call('HSET', jobs, id, body)
-    if lives then -- it waits for the one before, however that ends
+    if lives then -- it waits for the previous one, however that ends
       redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', '',
         'place', table.concat({ priority, when, weight, '', group }, '\n'))
       redis.call('ZADD', waiting, now, id)

@@ -1,10 +1,10 @@
---[[ Count failed attempts of a task that has a breaker. So many of them in a window open it: none of its jobs start until it
-has rested, then one at a time, until one goes well (see include/limits.lua). One that fails opens it again, for longer. With
-nothing to probe it closes after a while, as if it had been well.
+--[[ Count failed attempts of a task with a circuit breaker. Too many in a window open it: none of its jobs start until it has
+rested, then one at a time as a probe, until one succeeds (see include/limits.lua). A failed probe opens it again, for longer.
+Without a job to probe it closes after a while.
 KEYS  limits     hash  name -> its limit, see include/terms.lua
       breakers   hash  task -> when its last attempts failed
       pauses     hash  what is paused -> since when, until when, why and by whom
-      parking    zset  names in whose lines jobs stand, by when to look again
+      parking    zset  names whose lines have jobs, by when to look again
       running    zset  lease deadline
 ARGV  name       text  the task, as limits name it
       failed     int   attempts that failed just now
@@ -12,8 +12,8 @@ ARGV  name       text  the task, as limits name it
       window_ms  int   within so long
       rest_ms    int   how long it rests at first
       longest_ms  int  how long at the most
-      note       json  what failed, for people
-GIVES when it lets a probe go, if it has opened now; else 0 ]]
+      note       json  what failed, for display
+GIVES when it lets a probe start, if it has opened now; else 0 ]]
 -- @include now
 -- @include afford
 -- @include terms
@@ -21,7 +21,7 @@ GIVES when it lets a probe go, if it has opened now; else 0 ]]
 local concurrency, rate, burst, paused_for, open = terms_of(redis.call('HGET', limits, name), name)
 local probe_at, trips = string.match(open, '^ (%d+)/(%d+)')
 if probe_at then
-  if tonumber(probe_at) > now then return 0 end -- of those that ran when it opened
+  if tonumber(probe_at) > now then return 0 end -- they started before it opened
   trips = trips + 1
 else
   local times = {}
@@ -41,5 +41,5 @@ local rests = math.min(rest_ms * 2 ^ math.min(trips, 30), tonumber(longest_ms))
 probe_at = string.format('%d', now + rests)
 keep_terms(name, concurrency, rate, burst, paused_for, ' ' .. probe_at .. '/' .. string.format('%d', trips) .. '/' .. longest_ms)
 note_pause('b:' .. string.sub(name, 3), '0', note)
-redis.call('ZADD', parking, 'LT', probe_at, name) -- also without a line: somebody must close it if none comes
+redis.call('ZADD', parking, 'LT', probe_at, name) -- also without a line, so that it is closed if no job comes
 return tonumber(probe_at)

@@ -1,32 +1,32 @@
 --[[ A worker's one round trip: settle what it finished, promote what is due, take back what dead workers held, and
-hand out up to `want` jobs. Each part is bounded. A job is settled only by the holder of its token: anybody else's word
-comes too late and is refused.
+hand out up to `want` jobs. Each part is bounded. Only the holder of a job's token can settle it: settlements under an older
+token are refused.
 
 KEYS  jobs ready scheduled running waiting claims story groups clock names waiters stats idle bell paused
       limits holding buckets parking parked lines pauses
       carried errands letters ended done dead cancelled expired alike kinds contact notes
       rerouted sought offers instances
-ARGV  worker     id    who asks
-      lease_ms   int   how long a job is lent without a renewal
-      idle_ms    int   how long the worker is believed to wait
+ARGV  worker     id    the caller
+      lease_ms   int   lease of a job without a renewal
+      idle_ms    int   how long the worker counts as waiting
       want       int   how many jobs it has room for
       keep_ms    int   how long the counters live without traffic
       done_max   int   entries kept in the index of done jobs
       dead_max   int   dead letters kept
-      first      int   jobs that are done at the first go, token 1, which are most: id
-      kept       int   the last so many of them leave a record: ttl, record (ttl below 0: only told; kept for so long if
-                       nobody was there to hear it)
+      first      int   jobs done at the first attempt, token 1, which are most: id
+      kept       int   the last so many of them leave a record: ttl, record (ttl below 0: only published; kept for so long if no
+                       process received it)
       moved      int   all others: id, token, verb, priority, group, weight, ms, text, name, follow id, priority, body
                        verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
                        done, dead, cancelled, expired: ended with the record `text` for `ms` (below 0: as above);
-                       mute: dead, and nobody is told;
-                       reroute, offer: for a worker of another build, in a line, with the story `text`; ready for anybody
-                       after `ms`. The name is `target\nrefusals`, see rerouted.lua. One that is offered stays with
-                       the caller where no live worker fits
+                       mute: dead, without notices;
+                       reroute, offer: for a worker of another build, in a line, with the story `text`; ready for any worker
+                       after `ms`. The name is `target\nrefusals`, see rerouted.lua. An offered one stays with the caller if
+                       no live worker fits
 GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, bodies,
       [index, claim, story] of those handed out before, [id, claim, body, story] of those whose lease has ended: the
-      claim has a new token, unless the worker itself holds it: then it is lent again, for the worker may not know of it,
-      when the next errand is due (0: none), ids that were offered and that no live worker takes ]]
+      claim has a new token, unless the caller itself holds it: then its lease is renewed, since it may not know of the job,
+      when the next entry of the outbox is due (0: none), ids that were offered and that no live worker takes ]]
 -- @include now
 -- @include wake
 -- @include place
@@ -35,7 +35,7 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
 -- @include next
 -- @include errand
 
--- Numbers are given to commands as text, made once: the server would print each of them with 17 digits.
+-- Numbers are passed to commands as text, made once: the server would print each of them with 17 digits.
 local now_text, lease_text = string.format('%d', now), string.format('%d', now + lease_ms)
 -- @include bodies
 -- @include limits
@@ -54,7 +54,7 @@ if first > 0 then
   local ours, seen, counts = first, nil, false
   for i = 1, first do
     local claim = held[i]
-    if claim ~= seen then -- one turn's jobs carry one claim: looked at once
+    if claim ~= seen then -- one turn's jobs carry one claim: parsed once
       seen = claim
       counts = claim and string.sub(claim, 1, 2) == '1 '
     end
@@ -75,7 +75,7 @@ if first > 0 then
     redis.call('HDEL', claims, unpack(done_ids, from, to))
     if is_limited then give_up_places(done_ids, from, to, true) end
     redis.call('HINCRBY', stats, 'done', ours)
-    if somebody_waits() then
+    if has_waiters() then
       for i = 1, first - kept do if held[i] then tell(ARGV[10 + i], 'done', '{"state":"done"}', 1) end end
     end
     local entries, longest = {}, 0
@@ -104,15 +104,15 @@ end
 local index_of = { done = done, dead = dead, cancelled = cancelled, expired = expired, mute = dead }
 local readied, postponed, sent = 0, {}, {}
 if moved > 0 then
-  local ids, heard = {}, {}
+  local ids, settled = {}, {}
   for i = 1, moved do ids[i] = ARGV[at + (i - 1) * 12] end
   local held, lent = redis.call('HMGET', claims, unpack(ids)), redis.call('ZMSCORE', running, unpack(ids))
   local taken, over = {}, {}
   for i = 1, moved do
-    -- A job that went back keeps its token until it is handed out again: the same word told twice must not count twice.
+    -- A job that was given back keeps its token until it is handed out again: a repeated settlement must not count twice.
     local id, row = ids[i], at + (i - 1) * 12
     if lent[i] and not taken[id] and held[i] and string.match(held[i], '^%d+') == ARGV[row + 1] then
-      heard[#heard + 1], taken[id], taken[#taken + 1] = i, true, id
+      settled[#settled + 1], taken[id], taken[#taken + 1] = i, true, id
       if index_of[ARGV[row + 2]] then over[#over + 1] = id end
     else
       refused[#refused + 1] = id
@@ -125,16 +125,16 @@ if moved > 0 then
     redis.call('HDEL', story, unpack(over))
   end
   local counted = {}
-  if is_limited and #heard > 0 then
+  if is_limited and #settled > 0 then
     local well, ill = {}, {}
-    for _, i in ipairs(heard) do
+    for _, i in ipairs(settled) do
       local of = ARGV[at + (i - 1) * 12 + 2] == 'done' and well or ill
       of[#of + 1] = ids[i]
     end
     if #ill > 0 then give_up_places(ill, 1, #ill) end
     if #well > 0 then give_up_places(well, 1, #well, true) end
   end
-  for _, i in ipairs(heard) do
+  for _, i in ipairs(settled) do
     local row = at + (i - 1) * 12
     local id, verb, priority = ARGV[row], ARGV[row + 2], ARGV[row + 3]
     local group, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]
@@ -146,7 +146,7 @@ if moved > 0 then
         verb = 'dead'
       end
       file(index, verb, id, text, ms, ARGV[row + 1])
-      -- what it carried with it: inputs and checkpoints, which whoever revives it will need
+      -- what it carried with it: inputs and checkpoints, needed for a revival
       if verb == 'done' then redis.call('UNLINK', carried .. ':' .. id)
       else redis.call('PEXPIRE', carried .. ':' .. id, ms) end
     elseif verb == 'reroute' or verb == 'offer' then
@@ -171,14 +171,14 @@ if moved > 0 then
         postponed[id] = true
         if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
       else
-        -- tag 0: what was handed back goes before what came later, and among its like by id, that is by age
+        -- tag 0: returned jobs go before later ones, and among themselves by id, that is by age
         redis.call('ZADD', ready, verb == 'back' and priority * LEVEL or place(priority, group, weight), id)
         readied = readied + 1
       end
     end
     if verb then counted[verb] = (counted[verb] or 0) + 1 end
     local follow = ARGV[row + 9]
-    if follow ~= '' then -- what must follow this end is put in the queue in the same step: no crash can fall between
+    if follow ~= '' then -- the follow-up is queued in the same step: no crash can lose it
       redis.call('HSET', jobs, follow, ARGV[row + 11])
       redis.call('ZADD', ready, place(ARGV[row + 10], '', 1), follow)
       redis.call('HINCRBY', stats, 'enqueued', 1)
@@ -193,20 +193,20 @@ if moved > 0 then
   at = at + moved * 12
 end
 
--- A worker that goes on with a full house will not be there when a retry is due that is the next thing due now. One that
--- is idle must hear of it: its timer was set for a later time, or for none.
+-- A worker without room will not call again when a retry is due that is now the next due job. An idle one must be woken: its
+-- timer was set for a later time, or for none.
 local function due_for_others()
   return next(postponed) and postponed[redis.call('ZRANGE', scheduled, 0, 0)[1]]
 end
 
 want = tonumber(want)
-local errand_at = errand_first() -- what was just posted, or is left from one who could not deliver it
+local errand_at = errand_first() -- just posted, or left by a worker that could not deliver it
 if first + moved > #refused then redis.call('PEXPIRE', stats, keep_ms)
 else
   -- @include afford
 end
 local resumes_at = 0
--- A pause that has ended by itself is removed by the first who comes.
+-- A pause that has expired is removed by the next turn.
 local function is_held_up()
   if redis.call('EXISTS', paused) == 0 then return false end
   -- @include halt
@@ -223,19 +223,19 @@ if want <= 0 or is_held_up() then
     keep_limits()
   end
   keep_marks()
-  if want > 0 then redis.call('HSET', paused, worker, now) -- resuming rings everybody who asked
+  if want > 0 then redis.call('HSET', paused, worker, now) -- resuming wakes all workers noted here
   elseif readied > 0 or due_for_others() or looks_sooner() then
     local other = wake()
     if other then ring(other, '') end
   end
-  -- What was let go may be for nobody but who told of an end, and did not ask: it may rest, and have room all the same.
+  -- Only this caller may know of the released jobs, and it asked for none now: let it ask again at once.
   return { now, is_limited and want == 0 and readied > 0 and now or resumes_at, refused, {}, {}, {}, {}, errand_at or 0, unwanted }
 end
 
--- Both sets are looked at once, at their first entry: is it time, and if not, when will it be?
+-- Both sets are read once, at their first entry: is it due, and if not, when?
 local due_at, lease_end = due_first(), lease_first(hold)
 if due_at and due_at <= now then
-  -- No more than takes half a millisecond: the first of a burst shall start, and others be answered, before all are moved.
+  -- At most half a millisecond: the first jobs of a burst must start, and other clients be served, before all are moved.
   local most = math.max(100, math.min(want, 250))
   local due = redis.call('ZRANGE', scheduled, '-inf', now * 1024 + 1023, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
   local ids, entries, of, levels = {}, {}, {}, {}
@@ -248,7 +248,7 @@ if due_at and due_at <= now then
   end
   for i, id in ipairs(ids) do
     local number = due[i * 2] % 1024
-    if number ~= number then number = 0 end -- of a score that is infinite: another program wrote it
+    if number ~= number then number = 0 end -- an infinite score, written by another program
     local priority = levels[number]
     if not priority then
       priority = string.format('%d', number)
@@ -276,7 +276,7 @@ for _, id in ipairs(overdue or lost) do
   if body then
     lost_size = lost_size + #body
     local claim = redis.call('HGET', claims, id) or ''
-    -- A loop of the user's own (idle_ms 0) may have dropped its job without a word; a worker knows what it has.
+    -- A custom loop (idle_ms 0) may have lost its job without noticing; a worker knows its jobs.
     if tonumber(idle_ms) > 0 and string.match(claim, '^%d+ (%S+)') == worker then redis.call('ZADD', running, lease_text, id)
     else
       claim = take_back(id, lease_text)
@@ -296,7 +296,7 @@ if overdue then lease_end = lease_first(hold) end
 
 local ids, bodies, again = {}, {}, {}
 if has_rerouted then lend(want) end
-local tops = {} -- level, largest tag handed out: where the level's clock stands now
+local tops = {} -- level, largest tag handed out: the new time of the level's clock
 local is_cut = false
 if is_limited then ids, bodies, tops = choose(MOST_BODIES - lost_size)
 else
@@ -324,8 +324,8 @@ if n > 0 then
     redis.call('ZREMRANGEBYRANK', ready, 0, n - 1)
   end
   local before = redis.call('HMGET', claims, unpack(ids))
-  -- Filled up to more than 64 bytes, so that the server keeps claims as a table: in its compact form it would walk
-  -- through all of them to find one, and a turn asks for hundreds.
+  -- Padded to more than 64 bytes, so that the server keeps claims as a hash table: in its compact encoding each lookup is a
+  -- scan, and a turn makes hundreds.
   local fresh = '1 ' .. worker .. ' ' .. now_text .. string.rep(' ', 64)
   local leases, stamps, m = {}, {}, 0
   for i = 1, n do
@@ -342,7 +342,7 @@ if n > 0 then
       end
       if m < i then ids[m], bodies[m] = id, bodies[i] end
       stamps[m * 2 - 1], stamps[m * 2] = id, claim
-    else redis.call('UNLINK', carried .. ':' .. ids[i]) -- the rest of it the purge finds; of this nobody else knows
+    else redis.call('UNLINK', carried .. ':' .. ids[i]) -- the purge finds its other keys, but not this one
     end
   end
   if m < n then -- an entry whose body is gone is dropped and counted; it must never stop the others
@@ -360,21 +360,21 @@ end
 
 local is_left = has_rerouted and take_back_lent(ids)
 
--- With less than was wanted nothing is left, unless so many had to be parked that the next turn goes on, or the queue is
--- at its limit.
+-- If fewer than wanted were found, none are left, unless so many had to be parked that the next turn continues, or the queue
+-- is at its limit.
 local more = (n == want or is_limited) and redis.call('EXISTS', ready) == 1
 local calls = more and not (is_limited and is_full())
 if more then
   for i = 1, #tops, 2 do
     redis.call('HSET', clock, tops[i], tops[i + 1])
-    -- The group without a name is never behind: push.lua counts on it, and need not ask.
+    -- The mark of the empty tenant is never behind: push.lua relies on it without a check.
     if (tonumber(redis.call('HGET', clock, tops[i] .. ':') or 0) or 0) < tonumber(tops[i + 1]) then
       redis.call('HSET', clock, tops[i] .. ':', tops[i + 1])
     end
   end
   forget_marks(clock)
 else
-  redis.call('DEL', clock) -- nothing is queued: the virtual times start anew, and nothing may stay behind
+  redis.call('DEL', clock) -- ready is empty: virtual times start anew, without marks
 end
 if n == want then
   redis.call('ZREM', idle, worker)
@@ -388,11 +388,11 @@ end
 if tonumber(idle_ms) > 0 then
   redis.call('ZADD', idle, now + idle_ms, worker)
   redis.call('PEXPIRE', idle, idle_ms * 2)
-elseif calls or looks_sooner() then -- somebody with a loop of his own neither waits for a bell nor need come back
+elseif calls or looks_sooner() then -- a custom loop does not wait for its bell, and may not come back
   local other = wake()
   if other then ring(other, '') end
 end
--- What is left in a line for us, the queue's own limit holds back; nobody else would come for it.
+-- What is left in a line for this worker is held back by the queue's own limit; no other worker would ask for it.
 local look_at = is_left and math.min(now + 1000, is_limited and look_first() or math.huge) or is_limited and look_first()
 local wake_at = calls and now or sooner(due_at, lease_end, look_at)
 return { now, wake_at, refused, ids, bodies, again, lost, errand_at or 0, unwanted }

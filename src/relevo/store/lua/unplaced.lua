@@ -1,12 +1,12 @@
---[[ Find entities of a pool that are in no state, among a part of them, those first to which nothing happened for longest.
+--[[ Find entities of a pool that are in no state, among a part of them, those unchanged for longest first.
 KEYS  entities states placed entity
-ARGV  before_ms  int   to which nothing happened since
+ARGV  before_ms  int   unchanged since then
       offset     int   from here
-      most       int   how many are looked at
-GIVES how many were looked at, then per entity that is in no state: id, since when nothing happened to it, bytes of what is
-      known of it ]]
+      most       int   how many are scanned
+GIVES how many were scanned, then per entity that is in no state: id, when it was last changed, bytes of its
+      metadata ]]
 local ids = redis.call('ZRANGE', entities, offset, offset + most - 1, 'WITHSCORES')
-local said, words = { 0 }, nil
+local reply, words = { 0 }, nil
 local function is_placed(id)
   local state = redis.call('HGET', entity .. ':' .. id, '@state')
   if state and redis.call('ZSCORE', placed .. ':' .. state, id) then return true end
@@ -19,11 +19,11 @@ end
 before_ms = tonumber(before_ms)
 for i = 1, #ids, 2 do
   if tonumber(ids[i + 1]) > before_ms then break end
-  said[1] = said[1] + 1
+  reply[1] = reply[1] + 1
   if not is_placed(ids[i]) then
     local size = 0
     for _, text in ipairs(redis.call('HGETALL', entity .. ':' .. ids[i])) do size = size + #text end
-    said[#said + 1], said[#said + 2], said[#said + 3] = ids[i], ids[i + 1], size
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = ids[i], ids[i + 1], size
   end
 end
-return said
+return reply

@@ -1,7 +1,7 @@
---[[ Remove a subscription. Events under way still reach its queue, which the relay then clears and forgets.
+--[[ Remove a subscription. Events on their way still reach its queue, which the relay then clears and removes.
 KEYS  subscriptions topics errands letters
-ARGV  queue      text  whose
-      unseen     int   only if nobody said since this time that it is served; '': in any case
+ARGV  queue      text  its queue
+      unseen     int   only if it was not renewed since this time; '': in any case
       close_ms   int   after which its queue is cleared
 GIVES 1 if it was removed ]]
 -- @include now

@@ -1,27 +1,27 @@
---[[ How a queue is doing, at the same cost however many jobs are in it: sizes, what a score tells, and of each state some
-jobs at random, from which ages and shares are estimated. The first of those that are ready, of the level that runs
-first and of the one that runs last, and the first of the scheduled, are told besides: the oldest are there. It writes
-nothing, so that who may only look can call it.
+--[[ Health of a queue, at the same cost however many jobs are in it: sizes, counts by score, and of each state a random
+sample of jobs, from which ages and shares are estimated. The first of the ready jobs, of the level that runs first and of
+the one that runs last, and the first of the scheduled, are added, since the oldest are there. It writes nothing, so that
+users with read-only access can call it.
 
 KEYS  jobs running ready scheduled waiting claims carried done dead idle paused pauses limits parked stats minutes
       sought offers instances
       faults     hash  keys and values that another program wrote, see include/guard.lua
       ended      -     prefix of records of finished jobs
-ARGV  most       int   jobs of each state, at random
+ARGV  most       int   jobs of each state in the sample
       ahead      int   jobs of each line, from its head
       stuck_ms   int   overdue, or running under no lease, for so long
       wait_ms    int   waiting for others for so long
-      late_ms    int   a lease that ran out so long ago: nobody takes the job over
+      late_ms    int   leases that ran out so long ago, of jobs that no worker takes over
       recent_ms  int   dead letters since then
 GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, paused;
-      open breakers that hold something back, or will, as name, text, ...; of the jobs at random that wait, how many are parked;
+      open breakers that hold jobs back, or will, as name, text, ...; of the sampled jobs that wait, how many are parked;
       overdue, overdue for stuck_ms, first due time, leases that ran out, waiting for wait_ms, since when the first waits,
       dead since recent_ms, first death, first of the done;
-      jobs as id, score, since when (handed out, revived, freed; 0: its making), task, how long after its making it was due,
+      jobs as id, score, since when (handed out, revived, freed; 0: created), task, how long after its creation it was due,
       1 if it may have been ready later than that, ...:
       ready, heads of ready, scheduled, heads of scheduled, running, waiting; scores of some of the dead, of the done;
       counters as field, value, ...; minutes as minute, text, ...;
-      tasks that no live worker knows, and how many jobs wait for one, as task, count, ...;
+      tasks unknown to all live workers, and how many jobs wait for one, as task, count, ...;
       faults as name, time and text, ..., those of this call last ]]
 -- @include now
 -- @include halt
@@ -35,7 +35,7 @@ local BODY, BODIES = 16384, 262144 -- bytes of one body, and of all of a state, 
 
 local done_gone, dead_gone = gone(done), gone(dead)
 
-local function told(rows)
+local function facts_of(rows)
   local entries, ids, some, of, left = {}, {}, {}, {}, BODIES
   for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
   if #ids == 0 then return entries end
@@ -59,7 +59,7 @@ local function told(rows)
     local waits = later == 0 or string.find(body, '"wf":"', 1, true) or string.find(body, '"i":"', 1, true)
     local freed = waits and tonumber(redis.call('HGET', carried .. ':' .. id, 'since') or nil)
     if freed then since = math.max(since, freed + (later or 0)) end
-    -- What was revived came when its claim says; of what was tried before, it is known when that began.
+    -- A revived job is as old as its claim says; of one that was tried before, only the start of that attempt is known.
     local late = (waits and not freed and worker ~= 'nobody') or (worker and worker ~= 'nobody')
     for _, value in ipairs({ id, rows[i * 2], string.format('%d', since), task, later or 0, late and 1 or 0 }) do entries[#entries + 1] = value end
   end
@@ -82,7 +82,7 @@ local function open_breakers()
   return found
 end
 
--- What waits without waiting for others stands in a line: a limit, a pause or a breaker holds it back.
+-- A waiting job that does not wait for other jobs is in a line: a limit, a pause or a breaker holds it back.
 local waits, in_lines = some_of(waiting), 0
 for i = 1, #waits, 2 do
   if redis.call('HGET', carried .. ':' .. waits[i], 'life') ~= 'waits' then in_lines = in_lines + 1 end
@@ -94,7 +94,7 @@ if last then
   local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
   for _, value in ipairs(redis.call('ZRANGE', ready, level, '+inf', 'BYSCORE', 'LIMIT', 0, ahead, 'WITHSCORES')) do heads[#heads + 1] = value end
 end
-local said = {
+local reply = {
   now,
   { redis.call('ZCARD', ready), redis.call('ZCARD', scheduled), redis.call('ZCARD', running), redis.call('ZCARD', waiting),
     redis.call('ZCARD', done) - done_gone, redis.call('ZCARD', dead) - dead_gone },
@@ -105,12 +105,12 @@ local said = {
     redis.call('ZCOUNT', scheduled, '-inf', string.format('%.0f', (now - stuck_ms) * 1024 + 1023)), first_of(scheduled, 0),
     redis.call('ZCOUNT', running, '-inf', until_ms(late_ms)), redis.call('ZCOUNT', waiting, '-inf', until_ms(wait_ms)), first_of(waiting, 0),
     redis.call('ZCOUNT', dead, until_ms(recent_ms), '+inf'), first_of(dead, dead_gone), first_of(done, done_gone) },
-  { told(some_of(ready)), told(heads), told(some_of(scheduled)), told(heads_of(scheduled)), told(some_of(running)), told(waits) },
+  { facts_of(some_of(ready)), facts_of(heads), facts_of(some_of(scheduled)), facts_of(heads_of(scheduled)), facts_of(some_of(running)), facts_of(waits) },
   scores_of(dead), scores_of(done),
   redis.call('HGETALL', stats),
   redis.call('HGETALL', minutes),
   unknown_tasks(),
   redis.call('HGETALL', faults),
 }
-for _, text in ipairs(faults_now or {}) do said[#said][#said[#said] + 1] = text end -- met by one who may only look
-return said
+for _, text in ipairs(faults_now or {}) do reply[#reply][#reply[#reply] + 1] = text end -- found by this call, which may not write
+return reply

@@ -1,12 +1,13 @@
--- Dead letters that died alike: `alike:<fingerprint>` has their ids by time, `kinds` when the first of each kind was seen and
--- what its head said. A kind outlives its letters for a while, so that what comes back after a retry is not taken for new.
+-- Error groups: dead letters with one fingerprint. `alike:<fingerprint>` has their ids by time; `kinds` has, per fingerprint,
+-- when it was first seen and the head of its first record. An entry of `kinds` outlives its dead letters for a while, so that
+-- an error that comes back after a retry does not count as new.
 -- @include head
 -- @include tidy
-local KINDS = 500 -- of a queue: more is no help to anybody, and those that were seen last stay
-local lives = {} -- for how long, of those that this call has looked at
+local KINDS = 500 -- error groups per queue; beyond it, one of those not seen for the longest time is dropped
+local ttls = {} -- of the keys that this call has looked at
 local function outlive(key, ttl) -- an index lives as long as its longest record
-  if lives[key] and lives[key] >= ttl then return end
-  lives[key] = ttl
+  if ttls[key] and ttls[key] >= ttl then return end
+  ttls[key] = ttl
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
 local kinds_seen = {}
@@ -33,5 +34,5 @@ local function leave_alike(id, record)
   local kind = kind_of(record)
   if not kind then return end
   redis.call('ZREM', alike .. ':' .. kind, id)
-  lives[alike .. ':' .. kind] = nil -- the last one may have left
+  ttls[alike .. ':' .. kind] = nil -- with its last id the key is gone
 end

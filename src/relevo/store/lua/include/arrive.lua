@@ -1,6 +1,6 @@
--- A call that makes jobs is carried out once, and not after its caller has given up, although the network may deliver it
--- late: see store/numbers.py. Stands before the first write.
-local was_done, said_then = false, false -- an earlier try of this call was carried out; what it said, if it was not as asked
+-- A call that makes jobs is carried out once, and never after its caller has given up, even if the network delivers it late:
+-- see store/numbers.py. Comes before the first write.
+local was_done, said_then = false, false -- an earlier try was carried out; its answer, if that was not the usual one
 local is_repeated = false
 do
   local key = sent .. ':' .. session
@@ -21,7 +21,7 @@ do
       count = tonumber(redis.call('GET', key) or 0)
       if count % FENCE >= tonumber(tried) then
         was_done, said_then = true, redis.call('HGET', key .. ':answers', tried) or said_then
-      elseif count < FENCE then -- it has not come, and never counts
+      elseif count < FENCE then -- that try has not arrived: it will be refused
         redis.call('INCRBY', key, FENCE)
         redis.call('PEXPIRE', key, kept_ms)
       end

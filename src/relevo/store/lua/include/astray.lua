@@ -1,9 +1,9 @@
--- What is kept under an id that is in no set: no turn will ever meet it, and no end remove it. A letter is in its place
--- among the errands; an open workflow is in no set, and its bag says that it lives.
+-- What is kept under an id that is in no set: no turn will find it, and no settlement will remove it. An outbox message is in
+-- `errands`; an open workflow is in no set, but its bag has life = open.
 local KEPT = { jobs, names, claims, story, groups, waiters, holding, letters }
 local NAMES, HOLDING = 2, 7
 local SETS = { ready, scheduled, running, waiting, errands }
--- How many bytes are kept under an id (and a name that it holds); nil: nothing, or it is not astray.
+-- How many bytes are kept under an id (and a name that it holds); nil: nothing is kept, or the id is in use.
 local function remains(id, name)
   for _, set in ipairs(SETS) do
     if redis.call('ZSCORE', set, id) then return nil end

@@ -1,5 +1,5 @@
--- What a turn hands out in bytes, roughly: a worker takes it in at once, and the server is busy with it. One job goes at
--- least, however large it is; the others with the next turn. 400 jobs of usual size are a fiftieth of this.
+-- Roughly how many bytes a turn hands out: a worker reads them in one reply, and the server is busy with it. At least one job
+-- is handed out, however large; the others go with the next turn. 400 jobs of usual size are a fiftieth of this.
 local MOST_BODIES, LARGE = 4194304, 65536
 -- The bodies of the first of these jobs that fit, at least one. Those behind a large one are measured before they are read.
 local function bodies_within(ids, budget)

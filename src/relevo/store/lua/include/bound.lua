@@ -1,4 +1,4 @@
--- Whether a limit may hold a job up: then it is not handed to anybody without a turn, which asks and counts.
+-- Whether a limit may delay a job: then only a turn, which checks and counts limits, may hand it out.
 -- @include group
 local function is_bound(body)
   for _, name in ipairs({ 'q:', task_of(body) or '', group_of(body) or '' }) do

@@ -1,4 +1,4 @@
--- How long an index of records that failed may become; gives how many had to go.
+-- Caps an index of failed records at `dead_max`; returns how many were dropped.
 -- @include alike
 local function cap(index, state)
   tidy(index, 10)

@@ -1,10 +1,10 @@
--- What a turn hands out in a queue with limits (see limits.lua): who may start, in which order, and who is parked.
-local MOST_PARKED, MOST_BYTES = 250, 1048576 -- in one turn, roughly, and of their bodies: half a millisecond
-local MOST_STIRS = 5 -- how often a turn begins anew because one that was let go moved to another line
+-- What a turn hands out in a queue with limits (see limits.lua): which jobs may start, in which order, and which are parked.
+local MOST_PARKED, MOST_BYTES = 250, 1048576 -- per turn, roughly, and bytes of their bodies: half a millisecond
+local MOST_STIRS = 5 -- how often a turn begins anew because a released job moved to another line
 local MOST_HEADS = 300 -- of lines that are looked at in one turn: a few milliseconds
 local is_stirred, stirs, heads = false, 0, 0
 
--- The rank of one that begins to wait, as text: behind all others of its group and level.
+-- The rank of a job that begins to wait, as text: behind all others of its group and level.
 local function new_rank(score, group, weight)
   local level = math.floor(score / LEVEL)
   if score == level * LEVEL then return string.format('%.0f', score) end
@@ -17,14 +17,14 @@ local function new_rank(score, group, weight)
   ranks[field] = math.min(last + math.max(1, math.floor(64 / weight)), LEVEL - 1)
   return string.format('%.0f', level * LEVEL + ranks[field])
 end
--- One of this rank starts: from here on others count.
+-- A job of this rank starts: the virtual time of its level moves up to it.
 local function pass(rank)
   local level = math.floor(rank / LEVEL)
   local field = string.format('%d', level)
   ranks[field] = ranks[field] or tonumber(ask('HGET', lines, field) or 0)
   ranks[field] = math.max(ranks[field], rank - level * LEVEL)
 end
--- The rank it has in one of its lines, and in which; nil: it stands in none.
+-- The rank of a job in one of its lines, and that line; nil: it is in none.
 local function rank_of(id, ones)
   for _, one in ipairs(ones) do
     local rank = one.has_line and ask('ZSCORE', one.line, id)
@@ -32,17 +32,17 @@ local function rank_of(id, ones)
   end
 end
 
--- One that was let go has moved to another line. The next one goes in its place, before anything less urgent starts; unless
--- so many may go that there are others.
+-- A released job has moved to another line. The next one of this line takes its place before anything less urgent starts,
+-- unless so many may be released that there are others.
 local function stir(one)
   if room(one) >= MOST_LET_GO then one.has_more = true else is_stirred, one.is_pending = true, true end
 end
 
--- It is the turn of the i-th of some jobs that were taken out of `ready`. If somebody stands before it in one of its lines
--- and may start, that one does, and this one takes its place. Who starts: id, body and limits.
+-- The i-th of some jobs taken out of `ready` may start. If another job is ahead of it in one of its lines and may start,
+-- that one starts, and this one takes its place. Returns what starts: id, body and limits.
 local function whose_turn(some, i, ones, group, weight)
   local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
-  local rank, stands, is_new -- where it stands, once that is known; a new one is behind all of its level
+  local rank, stands, is_new -- its place in a line, once known; a new job is behind all of its level
   for _ = 1, MOST_LET_GO do
     local before, its_line, its_rank
     for _, one in ipairs(ones) do
@@ -61,7 +61,7 @@ local function whose_turn(some, i, ones, group, weight)
       end
     end
     if not before then break end
-    if not some.at then -- where each of them is
+    if not some.at then -- index of each id
       some.at = {}
       for j = 1, #some.ids do if some.ids[j] then some.at[some.ids[j]] = j end end
     end
@@ -69,16 +69,16 @@ local function whose_turn(some, i, ones, group, weight)
     if at and at > i then text = some.texts[at] else at = nil end
     if not at then text, stood = ask('HGET', jobs, before), ask('ZSCORE', ready, before) end
     leaves(its_line, before)
-    if text and (at or stood or ask('ZSCORE', waiting, before)) then -- else somebody removed it who knew nothing of lines
+    if text and (at or stood or ask('ZSCORE', waiting, before)) then -- else it was removed without leaving its line
       local its_ones, its_group, its_weight = limits_on(text)
       local lack = lacking(its_ones)
-      if lack then -- it waits for something else now, without losing its rank
+      if lack then -- it waits for another limit now and keeps its rank
         stand(lack, string.format('%.0f', its_rank), before)
         moves = moves + 1
         stir(its_line)
         if at then some.ids[at], some.at[before] = false, nil elseif stood then ask('ZREM', ready, before) end
         if at or stood then ask('ZADD', waiting, now_text, before) end
-        if moves > MOST_MOVES then break end -- no turn is long, at the price of this one's place in the order
+        if moves > MOST_MOVES then break end -- bounds the turn, at the price of this job's place in the order
       else
         if not stands then stand(its_line, is_new and new_rank(score, group, weight) or string.format('%.0f', rank), id) end
         if at then some.ids[at], some.texts[at], some.at[id], some.at[before] = id, body, at, nil
@@ -88,7 +88,7 @@ local function whose_turn(some, i, ones, group, weight)
         else
           ask('ZREM', waiting, before)
           ask('ZADD', waiting, now_text, id)
-          -- It was let go, and waits again where there may be room: nobody else would look for it there.
+          -- It was released and waits again although there may be room: mark its lines, or they are not looked at.
           its_line.is_pending = true
           if stands then stands.is_pending = true end
         end
@@ -102,15 +102,15 @@ local function whose_turn(some, i, ones, group, weight)
   return id, body, ones
 end
 
--- One that is too late will not run: it needs neither a place nor a token.
+-- A job past its deadline will not run: it needs neither a place nor a token.
 local function is_too_late(body)
   if not string.find(body, '"x":', 1, true) then return false end
   local is_json, read = pcall(cjson.decode, body)
   return is_json and type(read) == 'table' and type(read.x) == 'number' and read.x < now
 end
 
--- Names whose time to be looked at has come. No line waits for longer than LOOK_MS: if that is said of one, the server's
--- clock has stepped back since. (What has no line may wait for the end of a pause.)
+-- Names that must be looked at now. No line waits longer than LOOK_MS: a later time was written before the server's clock
+-- stepped back. (A name without a line may wait for the end of a pause.)
 local function lines_due()
   if not look_before or look_before > now and look_before <= now + LOOK_MS then return {} end
   local due = ask('ZRANGE', parking, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)
@@ -121,8 +121,8 @@ local function lines_due()
   return due
 end
 
--- Look at the lines whose time has come. Then take up to `want` jobs that may start out of `ready`, and park those before
--- them that may not: ids, bodies, and of each level the largest tag, as level, tag, …
+-- Look at the lines that are due. Then take up to `want` jobs that may start out of `ready`, and park those before them that
+-- may not. Returns ids, bodies, and the largest tag of each level, as level, tag, …
 choose = function(budget)
   local ids, bodies, holds, highest, tops = {}, {}, {}, {}, {}
   local most, all = want, limit_of('q:')
@@ -140,7 +140,7 @@ choose = function(budget)
   end
   till = asked + MOST_ASKED
   let_on()
-  till = asked + MOST_ASKED -- of its own: whatever there is to let go, some start
+  till = asked + MOST_ASKED -- a budget of its own: jobs start however many were released
   local given, is_cut = 0, false
   while not is_cut and #ids < most and count < MOST_PARKED and bytes < MOST_BYTES and heads < MOST_HEADS and asked < till do
     local rows, some, waits, parks = ask('ZRANGE', ready, 0, size - 1, 'WITHSCORES'), { ids = {}, scores = {} }, {}, {}
@@ -159,11 +159,11 @@ choose = function(budget)
       local ones, group, weight
       if body then ones, group, weight = limits_on(body) end
       local lack = ones and lacking(ones)
-      if not id then -- it stood before another one and waits for something else now
+      if not id then -- it was ahead of another job and waits for another limit now
       elseif not body then
         orphans = orphans + 1
         redis.call('UNLINK', carried .. ':' .. id)
-        for _, one in pairs(touched) do one.is_pending = true end -- it may have stood in any line
+        for _, one in pairs(touched) do one.is_pending = true end -- it may have been in any line
       elseif lack then
         local rank, stands
         if #ones > 1 then rank, stands = rank_of(id, ones) end
@@ -194,7 +194,7 @@ choose = function(budget)
           end
           if #names > 0 then holds[#holds + 1], holds[#holds + 2] = id, table.concat(names, '\n') end
         end
-        for _, one in ipairs(ones) do -- it took no place, or there were more than go at once: others may go
+        for _, one in ipairs(ones) do -- it took no place, or more wait than one look releases: others may start
           if is_late then one.is_pending = true elseif one.has_line and room(one) >= MOST_LET_GO then one.has_more = true end
         end
         ids[#ids + 1], bodies[#bodies + 1], given = id, body, given + #body
@@ -205,7 +205,7 @@ choose = function(budget)
     if #waits > 0 then ask('ZADD', waiting, unpack(waits)) end
     for one, entries in pairs(parks) do
       settle_line(one)
-      ask('ZADD', one.line, 'NX', unpack(entries)) -- who was let go and cannot start after all keeps its place
+      ask('ZADD', one.line, 'NX', unpack(entries)) -- a released job that cannot start after all keeps its place
     end
     local left = {}
     for j = i + 1, n do
@@ -216,9 +216,9 @@ choose = function(budget)
       is_stirred, stirs = false, stirs + 1
       let_on()
     end
-    -- Where many are parked, more are looked at, so that a flood costs few commands; but not more than may be read.
+    -- Where many are parked, larger parts are read, so that a flood costs few commands; but no more than the limits above.
     size = math.min(MOST_PARKED, math.max(most - #ids, count > before and size * 2 or 1))
-    if stirs > 0 then size = math.min(size, 32) end -- it may happen again: few are taken and put back
+    if stirs > 0 then size = math.min(size, 32) end -- it may happen again: take few, since the rest is put back
     if count > 0 then size = math.min(size, math.ceil(MOST_BYTES * count / (bytes + 1))) end
   end
   if orphans > 0 then tally('orphans', orphans) end

@@ -1,8 +1,8 @@
--- When workers last reached the server (`contact`: last call, until when leases hold). If none did for longer than half a
--- lease, none could renew: the server was away or moved, or its clock was set. Then no lease is taken back before living
--- workers have had the time to come back and renew. Workers call at least every third of a lease while jobs run.
+-- When workers last reached the server (`contact`: time of the last call, until when leases are held). If none did for longer
+-- than half a lease, none could renew: the server was down or moved, or its clock was set. Then no lease is taken back until
+-- live workers have had the time to reconnect and renew. Workers call at least every third of a lease while jobs run.
 local COME_BACK_MS = 5000 -- longer than a worker ever waits between two tries to reach the server
-local CONTACT_TTL_MS = 60000 -- once it is gone, nobody knows when the last call was: as after a long silence
+local CONTACT_TTL_MS = 60000 -- without the key, the last call counts as long ago
 local function note_contact(lease_ms)
   local last, hold = string.match(redis.call('GET', contact) or '', '^(%d+) (%d+)$')
   last, hold = tonumber(last), tonumber(hold) or 0

@@ -1,9 +1,9 @@
--- Remove a subscription. What is still in its queue, which may be in another slot, is removed by the relay, after the
--- events that are under way have arrived.
+-- Remove a subscription. What is left in its queue, which may be in another slot, is removed by the relay after the events
+-- that are on their way have arrived.
 local function dismiss(queue, text)
   redis.call('HDEL', subscriptions, queue)
   strike(pattern_in(text), queue)
-  local letter = 'closed.' .. string.format('%d', now) .. '.' .. redis.sha1hex(queue)
-  redis.call('HSET', letters, letter, 'closed\n' .. queue .. '\n' .. string.format('%d', number_in(text, 'created_ms')))
-  redis.call('ZADD', errands, now + close_ms, letter)
+  local message = 'closed.' .. string.format('%d', now) .. '.' .. redis.sha1hex(queue)
+  redis.call('HSET', letters, message, 'closed\n' .. queue .. '\n' .. string.format('%d', number_in(text, 'created_ms')))
+  redis.call('ZADD', errands, now + close_ms, message)
 end

@@ -1,4 +1,4 @@
--- When the next errand is to be done, and whether that is now.
+-- When the next entry of the outbox is due, and whether it is due now.
 local function errand_first() return tonumber(redis.call('ZRANGE', errands, 0, 0, 'WITHSCORES')[2]) end
 local function errand_is_due()
   local first = errand_first()

@@ -1,5 +1,5 @@
--- Whether the changes from ARGV[first] on would add fields to more than an entity may have. One that has more already, by
--- somebody else's hand, can still be changed.
+-- Whether the changes from ARGV[first] on would add fields beyond the maximum of an entity. An entity that has more already,
+-- written by another program, can still be changed.
 local function is_too_much(id, first, fields)
   local key, changes = entity .. ':' .. id, (#ARGV - first + 1) / 2
   local size = changes > 0 and redis.call('HLEN', key) or 0

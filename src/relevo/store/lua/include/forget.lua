@@ -1,4 +1,4 @@
--- What is kept of a job that has not started goes, and so do its place in a line and the name that it holds.
+-- Removes what is kept of a job that has not started, its place in a line, and the name that it holds.
 -- @include line
 local function forget(id, name)
   leave_line(id) -- first: it asks for the body

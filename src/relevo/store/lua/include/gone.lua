@@ -1,5 +1,5 @@
--- How many at the beginning of an index stand there for nothing, since their records have ended (see tidy.lua): who may only
--- look counts without them. Beyond some it is found by halves, for records of one kind end in the order in which they came.
+-- How many entries at the beginning of an index have lost their records (see tidy.lua): read-only callers count without them.
+-- Beyond 100 the end is found by bisection, since records of one kind expire in the order in which they came.
 local AT_ONCE = 100
 local function gone(index)
   local function is_there(id) return not id or redis.call('EXISTS', ended .. ':' .. id) == 1 end

@@ -1,8 +1,8 @@
--- The group of a job, as its body says and as limits name it ('g:acme'), and its weight. Nothing for a job without a
--- group, and for a body that nobody can read.
+-- The tenant of a job, in its body `g`, as limits name it ('g:acme'), and its weight. Nothing for a job without one, and for
+-- an unreadable body.
 local function group_of(body)
   if not string.find(body, '"g"', 1, true) then return nil end
-  -- As our own clients write it: before the arguments, which may hold anything. All other bodies are read as a whole.
+  -- As our own clients write it: before the arguments, which may hold anything. All other bodies are parsed as a whole.
   local group, at = string.match(body, '^{"t":"[^"\\]*","g":"([^"\\]*)"()')
   if not group then group, at = string.match(body, '^{"t":"[^"\\]*","p":%d+,"g":"([^"\\]*)"()') end
   local weight

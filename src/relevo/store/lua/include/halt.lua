@@ -1,5 +1,5 @@
--- Whether the whole queue is paused. A pause may have an end, which needs nobody to come: after it, it is none.
+-- Whether the whole queue is paused. Pauses may expire by themselves.
 local function is_halted()
-  local ends = tonumber(string.match(redis.call('HGET', paused, '') or '', '^%d+$')) -- what is no number was not written by us
+  local ends = tonumber(string.match(redis.call('HGET', paused, '') or '', '^%d+$')) -- anything else was not written by relevo
   return ends and (ends == 0 or ends > now and ends < 1e15)
 end

@@ -1,7 +1,7 @@
--- The head of a record: what is short and comes first, for all that need not know its story and its body.
-local HEAD = 9000 -- bytes in which a head ends, but for edges beyond counting
--- A record without what is long and comes last. JSON again; '' where there is none.
-local MARKS = { ',"story":', ',"body":', ',"unreadable":', '}\30' } -- inside of texts they would be escaped
+-- The head of a record: its short fields, which come first, for readers that do not need its story and body.
+local HEAD = 9000 -- bytes in which a head ends, unless there are very many edges
+-- A record without the long fields at its end. Valid JSON; '' if there is none.
+local MARKS = { ',"story":', ',"body":', ',"unreadable":', '}\30' } -- inside strings they would be escaped
 local function head_of(record)
   local text, is_whole = string.sub(record, 1, HEAD), false
   for _, mark in ipairs(MARKS) do
@@ -11,7 +11,7 @@ local function head_of(record)
   if is_whole then return text .. '}' end
   return #text < HEAD and string.sub(text, -1) == '}' and text or ''
 end
--- Found without the head, since records are long and a fingerprint comes early in them.
+-- Searched without parsing the head, since records are long and the fingerprint comes early.
 local function kind_of(record)
   local at = string.find(record, '"fingerprint":"', 1, true)
   if not at or at > HEAD then return nil end

@@ -1,5 +1,5 @@
--- Jobs whose arguments were refused, and which no live worker would take any more, are ready again: the next worker that gets
--- one finds no other for it and refuses it for good. How many; a part of them at a time.
+-- Makes jobs whose arguments were refused, and which no live worker would take any more, ready again: the next worker that
+-- gets one finds no other for it and refuses it for good. Returns how many; bounded per call.
 local MOST_TARGETS, MOST_HOPELESS = 100, 100
 local function free_hopeless()
   if redis.call('EXISTS', rerouted) == 0 then return 0 end

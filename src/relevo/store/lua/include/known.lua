@@ -1,5 +1,5 @@
--- What a worker knows, said once for all workers of one build (`offers`, see serve.lua), and which lines of jobs that others
--- could not take (see rerouted.lua) are for it.
+-- What workers offer, stored once for all workers of one build (`offers`, see serve.lua), and which lines of jobs that other
+-- workers could not take (see rerouted.lua) a worker may take from.
 local SIGNATURE = 10 -- hexadecimal digits
 local offer_texts = {}
 local function offer_of(build)

@@ -1,5 +1,5 @@
--- For the length of a turn, jobs that wait for a worker like the caller stand among the ready ones, first of their level, so
--- that priorities and limits count for them, too. Those that the turn does not hand out go back to their lines.
+-- For the duration of a turn, rerouted jobs that the caller can take are among the ready ones, first of their level, so that
+-- priorities and limits apply to them. Those that the turn does not hand out go back to their lines.
 local MOST_LENT = 250
 local lent = {}
 local function lend(most)
@@ -22,7 +22,7 @@ local function lend(most)
     local line = row.target .. '\n' .. row.refusals
     of[line] = of[line] or { row.target, row.refusals, {} }
     of[line][3][#of[line][3] + 1] = id
-    if due[i] then -- else somebody removed it who knew nothing of lines
+    if due[i] then -- else it was removed without leaving its line
       row.due, row.share, lent[id] = due[i], shares[i], row
       entries[#entries + 1], entries[#entries + 2] = row.score, id
     end
@@ -45,7 +45,7 @@ local function take_back_lent(ids) -- whether some were left
   end
   return is_left
 end
--- Call idle workers that fit, as many as there are jobs for them.
+-- Wake idle workers that can take the jobs, at most one per job.
 local function ring_takers(target, refusals, count)
   for _, who in ipairs(takers_of(target, refusals)) do
     if count < 1 then return end

@@ -1,25 +1,25 @@
--- Limits of the queue, its tasks and its groups, for queues that have some; all others pay for one question.
+-- Limits of the queue, its tasks and its tenants, for queues that have some; all others pay for one EXISTS.
 --
--- The limit of the whole queue (`q:`) only bounds how many a turn hands out: all wait where they are.
+-- The limit of the whole queue (`q:`) only bounds how many jobs a turn hands out: all wait where they are.
 --
--- A job that may not start because of its group (`g:`) or its task (`t:`) leaves `ready` and stands in the line of the
--- first of them that has no room, parked:<name>. While it may not go it is among the `waiting`. The first of a line are let
--- go when there is room: they go back to `ready`, placed like new ones so that others get their share, and stay in the line
--- until they start, so that no later job overtakes them. If the other one of the two has no room by then, they move to that
--- line and keep their rank. What holds is: of each line, as many as there is room for are let go, the first ones.
+-- A job that may not start because of its tenant (`g:`) or its task (`t:`) leaves `ready` and enters the line of the first of
+-- them that has no room, parked:<name>. While it may not start it is in `waiting`. The first jobs of a line are released when
+-- there is room: they go back to `ready`, placed like new ones so that other tenants get their share, and stay in the line
+-- until they start, so that no later job overtakes them. If the other limit of the two has no room by then, they move to its
+-- line and keep their rank. Invariant: of each line, the first n jobs are released, n being the room there is.
 --
--- The rank is a fair tag as in place.lua, of a virtual time that all lines share and that lasts as long as there are some
--- (`lines`): in the line of a group, first in, first out; in that of a task, groups get their shares. Those that came with
--- a place at the head of their level have 0.
+-- The rank is a fair tag as in place.lua, of a virtual time that all lines share and that lasts as long as any line exists
+-- (`lines`): in the line of a tenant, first in, first out; in that of a task, tenants get their shares. Jobs placed at the
+-- head of their level have rank 0.
 --
--- `parking` says when each line must be looked at although nothing happens: when a token comes, when a pause ends, or just
--- in case; and when a pause or a breaker that nobody waits for can be forgotten.
+-- `parking` has when each line must be looked at although no call touches it: when a token comes, when a pause ends, or to be
+-- safe; and when a pause or a breaker with an empty line can be removed.
 local LOOK_MS = 60000
-local MOST_LOOKS = 20 -- lines whose time has come, in one turn
+local MOST_LOOKS = 20 -- due lines, in one turn
 local MOST_LET_GO = 100 -- of one line, in one look
 local MOST_MOVES = 250 -- from line to line, in one turn, roughly
--- Commands for letting go, and again for handing out, roughly: a millisecond or so each. Where every job is of another group
--- each of them costs some, and so does each line; what is left over is for the next turn, which is due at once.
+-- Commands for releasing jobs, and again for handing them out, roughly: a millisecond or so each. Where every job has another
+-- tenant, each job and each line costs some; the rest is left to the next turn, which is due at once.
 local MOST_ASKED = 1000
 local special = redis.call('EXISTS', limits, holding, parking, rerouted)
 local has_rerouted = special > 0 and redis.call('EXISTS', rerouted) == 1
@@ -38,7 +38,7 @@ if is_limited then
   end
   look_before = look_first()
 
-  -- What the server keeps of many names, asked for at once; else each is asked for by itself.
+  -- What the server keeps of many names, fetched together; names not fetched here are looked up one by one.
   local seen = {}
   local function meet(names)
     if #names == 0 then return end
@@ -49,7 +49,7 @@ if is_limited then
     for i, name in ipairs(names) do seen[name] = { texts[i], helds[i], fulls[i] } end
   end
 
-  -- What is known of a group, a task or the queue that has a limit, or a line that it had one for; else false.
+  -- What is known of a tenant, a task or the queue with a limit, or with a line left from one; else false.
   local function limit_of(name)
     local one = known[name]
     if one ~= nil then return one end
@@ -83,12 +83,12 @@ if is_limited then
     return one
   end
 
-  -- How many more may start now, and whether it is only for tokens that there are not more.
-  local is_choosing = false -- what ended has given its places up by then
+  -- How many more may start now, and whether tokens are the only reason that there are not more.
+  local is_choosing = false -- by then, ended jobs have given up their places
   local function room(one)
     if one.is_paused or one.probe_at and one.probe_at > now then return 0, false end
     if is_choosing and one.concurrency and one.held >= one.concurrency and not one.is_checked then
-      -- There are never more places taken than jobs that run: if it says so, it was not a script of ours that counted.
+      -- There are never more places taken than jobs that run: a larger count was written by another program.
       one.is_checked, one.held = true, math.min(one.held, ask('ZCARD', running) + one.begun)
     end
     local n, by_rate = one.concurrency and one.concurrency - one.held or math.huge, false
@@ -104,9 +104,9 @@ if is_limited then
     return all and all.text and room(all) < 1
   end
 
-  local is_only_queue -- nothing but the queue itself has a limit: nobody is asked for group and task
+  local is_only_queue -- only the queue itself has a limit: tenant and task are not read
 
-  -- The limits that a job is under: its group's, its task's. And its group and weight.
+  -- The limits of a job: its tenant's, its task's. And its tenant and weight.
   local function limits_on(body)
     local ones = {}
     if is_only_queue then return ones end
@@ -118,7 +118,7 @@ if is_limited then
     if one then ones[#ones + 1], touched[task] = one, one end
     return ones, group or '', weight or 1
   end
-  -- The one for which it must wait; first one that is paused, since that may take long.
+  -- The limit that a job must wait for; a paused one first, since that may take long.
   local function lacking(ones)
     local first
     for _, one in ipairs(ones) do
@@ -130,8 +130,8 @@ if is_limited then
     return first
   end
 
-  -- Lines are read from their head, some at once; who leaves from there is removed together with others. Whoever changes a
-  -- line in another way says so before.
+  -- Lines are read from their head, some entries at once; entries that leave from there are removed together. Call
+  -- `settle_line` before changing a line in another way.
   local function settle_line(one)
     if one.left and #one.left > 0 then ask('ZREM', one.line, unpack(one.left)) end
     one.left, one.head = nil, nil
@@ -158,13 +158,13 @@ if is_limited then
     one.has_line = true
   end
 
-  -- Let the first of a line go, as many as there is room for: how many went. Those that lack something else move to the
-  -- line of that. When its time has come (and so at least once a minute, also of a group that is paused) its head is
-  -- cleared of what is not there any more.
+  -- Release the first jobs of a line, as many as there is room for; returns how many. Those that another limit holds back move
+  -- to the line of that limit. When the line is due (at least once a minute, also while paused), its head is cleared of jobs
+  -- that no longer exist.
   local function let_go(one)
     local free, went = math.min(room(one), MOST_LET_GO), 0
     local most = one.is_due and math.max(free, 20) or free
-    -- Nothing has happened to it since the last time: its first ones are let go already.
+    -- Nothing has happened to it since the last time: its first jobs are released already.
     if most < 1 or not one.has_line or not (one.is_pending or one.is_due) then return 0 end
     one.is_due, one.is_pending = false, false
     settle_line(one)
@@ -183,7 +183,7 @@ if is_limited then
       end
       for i, stood in ipairs(#went_before > 0 and ask('ZMSCORE', ready, unpack(went_before)) or went_before) do
         if not stood then
-          left[#left + 1] = went_before[i] -- removed by somebody who knew nothing of lines
+          left[#left + 1] = went_before[i] -- removed without leaving its line
           most = MOST_LET_GO
         end
       end
@@ -202,7 +202,7 @@ if is_limited then
           local score = tonumber(places[i])
           local level = math.floor(score / LEVEL)
           going[#going + 1] = first[i]
-          -- Tags of their own: those of the group were given to jobs that stand behind in the line.
+          -- Tags of the line's own: the tenant's last tags belong to jobs further back in the line.
           entries[#entries + 1] = score > level * LEVEL and place(string.format('%d', level), one.name .. '\n', weight or 1) or places[i]
           entries[#entries + 1] = first[i]
         end
@@ -236,21 +236,21 @@ if is_limited then
       local first = math.min(one.resumes_at or math.huge, closes_at or math.huge)
       return first < math.huge and first or nil
     end
-    -- It was met while others were let go, and its own time may have come: that must not be put off.
+    -- It was touched while other lines were released, and may be due itself: do not postpone that.
     if one.is_untidy or one.is_pending and n > 0 then return now end
     local probe_at = one.probe_at and one.probe_at > now and one.probe_at
     return math.min(token_at, one.resumes_at or math.huge, probe_at or math.huge, now + LOOK_MS)
   end
 
-  -- The dependency is back, for a probe went well; or nobody asked for it in so long that this is as likely as not.
+  -- The probe succeeded, so the dependency is back; or no job needed it for so long that it is as likely back as not.
   local function close_breaker(one)
     one.probe_at, one.closes_at = nil, nil
-    one.is_looked_at, touched[one.name] = true, one -- `parking` need not know it any more
+    one.is_looked_at, touched[one.name] = true, one -- `parking` must be updated
     one.text = keep_terms(one.name, one.terms[1], one.terms[2], one.terms[3], one.terms[4], '')
     ask('HDEL', pauses, 'b:' .. string.sub(one.name, 3))
   end
 
-  -- Jobs ran and do so no more; they may have gone well.
+  -- These jobs stopped running; `went_well`: they succeeded.
   give_up_places = function(ids, from, to, went_well)
     local of, gone, left = ask('HMGET', holding, unpack(ids, from, to)), {}, {}
     for i = 1, to - from + 1 do
@@ -279,10 +279,10 @@ if is_limited then
     if #flat > 0 then ask('HSET', holding, unpack(flat)) end
   end
 
-  -- Where places were given up others go on: how many. Of long lines that may go, more only when `ready` is empty.
+  -- Release jobs where places were given up; returns how many. Of lines longer than one look, more only when `ready` is empty.
   let_on = function(is_empty)
     local went, names = 0, {}
-    for name in pairs(touched) do names[#names + 1] = name end -- more may be touched on the way
+    for name in pairs(touched) do names[#names + 1] = name end -- more may be touched in the loop
     for _, name in ipairs(names) do
       local one = touched[name]
       if is_empty and one.has_more then one.is_pending, one.has_more = true, false end
@@ -293,7 +293,7 @@ if is_limited then
     return went
   end
 
-  -- Write down what has changed, and when to look at the lines again.
+  -- Write what has changed, and when to look at the lines again.
   keep_limits = function()
     local longest, flat, holders, fulls, looks, unlooked = 0, {}, {}, {}, {}, {}
     for name, one in pairs(touched) do
@@ -319,7 +319,7 @@ if is_limited then
     if #unlooked > 0 then ask('ZREM', parking, unpack(unlooked)) end
     if longest > 0 then outlive(buckets, math.ceil(longest / 1000) - now + 1) end
     if ask('EXISTS', parking) == 0 then
-      ask('DEL', lines) -- nobody stands in a line: their virtual time starts anew
+      ask('DEL', lines) -- no line is left: their virtual time starts anew
       return
     end
     for field, last in pairs(ranks) do
@@ -331,7 +331,7 @@ if is_limited then
 
   -- @include choose
 end
--- Whether a line must be looked at before the time that idle workers know of.
+-- Whether a line must be looked at earlier than idle workers expect.
 local function looks_sooner()
   local first = is_limited and look_first()
   return first and (not look_before or first < look_before)

@@ -1,6 +1,6 @@
--- A job that is removed before it starts leaves the line in which it stands, if it stands in one.
+-- A job that is removed before it starts leaves its line, if it is in one.
 -- @include rerouted
-local has_lines, has_rerouted -- asked once, when the first job is removed
+local has_lines, has_rerouted -- looked up when the first job is removed
 local function leave_line(id)
   if has_lines == nil then
     has_rerouted = redis.call('EXISTS', rerouted) == 1
@@ -12,10 +12,10 @@ local function leave_line(id)
   for _, name in ipairs({ group_of(body) or '', task_of(body) or '' }) do
     local line = parked .. ':' .. name
     if name ~= '' and redis.call('ZREM', line, id) == 1 then
-      -- It may have been let go already: then the next one goes in its place, as soon as somebody looks.
+      -- It may have been released already: then the next one takes its place at the next look.
       if redis.call('EXISTS', line) == 1 then redis.call('ZADD', parking, now, name)
       else
-        -- A pause that ends by itself is tidied up then, and a breaker that nobody probes after a while.
+        -- Time to remove a pause that ends by itself, or a breaker that no job probes.
         local text = redis.call('HGET', limits, name) or ''
         local ends = string.match(text, '^%S+ %S+ %S+ (%d%d+)') or string.match(text, '^%S+ %S+ %S+ %d (%d+)/')
         if ends then redis.call('ZADD', parking, ends, name) else redis.call('ZREM', parking, name) end

@@ -1,10 +1,10 @@
--- When the queue will need somebody although nothing is pushed: a job is due, a lease ends, or the line of a group must
--- be looked at (0: never).
+-- When the queue next needs a worker although nothing is pushed: a job is due, a lease ends, or a line must be looked at
+-- (0: never).
 local function due_first()
   local score = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
   return score and math.floor(score / 1024)
 end
--- `hold`: until when no lease is taken back, see contact.lua; unless its holder was seen dying, see abandon.lua.
+-- `hold`: until when no lease is taken back, see contact.lua; except those of holders known to be dead, see abandon.lua.
 local ABANDONED = 1
 local function lease_first(hold)
   local first = tonumber(redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2])

@@ -1,5 +1,4 @@
--- What is paused is written down for people: 'since until why', until 0 for a pause without an end. Said again, since when it
--- is so stays.
+-- Records a pause for display: 'since until why', until 0 for a pause without an end. Pausing again keeps `since`.
 local function note_pause(name, ends, why)
   local since, ended = string.match(redis.call('HGET', pauses, name) or '', '^(%d+) (%d+)')
   if not since or ended ~= '0' and tonumber(ended) <= now then since = string.format('%d', now) end

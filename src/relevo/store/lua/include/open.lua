@@ -1,4 +1,4 @@
--- Whether the breaker of a task ('t:shop.charge') holds something back. One that would let a probe go and has none does not:
+-- Whether the breaker of a task ('t:shop.charge') holds jobs back. One that waits for a probe and has no parked job does not:
 -- the next job is the probe.
 local function is_open(task)
   local probe_at = string.match(redis.call('HGET', limits, task) or '', ' (%d+)/%d+[/%d]*$')

@@ -1,5 +1,5 @@
--- Fair tags: the place of a job inside its priority level is a virtual time, max(V, last tag of its group) + 64 / weight,
--- V being the tag last handed out at that level. One group: plain FIFO. Several: weighted fair queueing, without a scan.
+-- Fair tags: the place of a job inside its priority level is a virtual time, max(V, last tag of its tenant) + 64 / weight,
+-- V being the tag last handed out at that level. One tenant: plain FIFO. Several: weighted fair queueing, without a scan.
 local LEVEL = 8796093022208 -- 2^43: priorities 0..1023 above it stay exact in a double
 local marks = {}
 local function place(priority, group, weight)
@@ -14,8 +14,8 @@ local function place(priority, group, weight)
   marks[field] = last
   return string.format('%d', priority * LEVEL + last) -- text: the server would print the number with 17 digits
 end
--- A group's last tag says nothing once its level's clock has passed it. Where groups come and go and the queue never runs
--- empty, a few are looked at in each turn and forgotten, so that there are never many more than groups in the queue.
+-- A tenant's last tag is useless once its level's clock has passed it. Where tenants come and go and the queue never runs
+-- empty, each turn checks a few and removes these, so that there are never many more than tenants in the queue.
 local function forget_marks(hash)
   if redis.call('HLEN', hash) < 256 then return end
   local some, stands, past = redis.call('HRANDFIELD', hash, 32, 'WITHVALUES'), {}, {}

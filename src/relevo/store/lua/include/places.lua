@@ -1,4 +1,4 @@
--- What a job holds under limits is free for others again. Lines are looked at by the next turn that finds their time come.
+-- Frees what a job holds under limits. Lines are looked at by the next turn after they are due.
 local function free_places(id)
   local held = redis.call('HGET', holding, id)
   if not held then return end

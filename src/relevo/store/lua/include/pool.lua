@@ -1,5 +1,5 @@
--- An entity of a pool: its place is in placed:<state>, by the time it came there; its metadata in entity:<id>, each value
--- as JSON, and beside it what the pool itself knows: @state ('' once it left), @since, @retries.
+-- An entity of a pool: it is in placed:<state>, by the time it entered; its metadata is in entity:<id>, each value as JSON,
+-- beside the pool's own fields: @state ('' once it left), @since, @retries.
 local function enter(id, state)
   local text = string.format('%d', now)
   redis.call('ZADD', placed .. ':' .. state, text, id)
@@ -14,11 +14,11 @@ local function quit(id, state)
   redis.call('ZREM', placed .. ':' .. state, id)
   if redis.call('EXISTS', placed .. ':' .. state) == 0 then redis.call('ZREM', states, state) end
 end
-local function write_field(id, field, value) -- a value of '' takes the field away
+local function write_field(id, field, value) -- '' removes the field
   if value == '' then redis.call('HDEL', entity .. ':' .. id, field)
   else redis.call('HSET', entity .. ':' .. id, field, value) end
 end
--- It is in no state any more: what is known of it ends.
+-- It left the pool: its metadata expires.
 local function let_end(id, data_ms)
   redis.call('ZREM', entities, id)
   local key = entity .. ':' .. id
@@ -26,8 +26,8 @@ local function let_end(id, data_ms)
   redis.call('HSET', key, '@state', '', '@since', string.format('%d', now))
   if tonumber(data_ms) > 0 then redis.call('PEXPIRE', key, data_ms) else redis.call('DEL', key) end
 end
--- Where it is, if that is `from` ('': wherever it is) since exactly `since` and for at least `older_ms` ('': however
--- long); else nil and where it is instead ('': nowhere). The sets are what counts, whatever the metadata says.
+-- Its state, if that is `from` ('': any), entered at exactly `since` and at least `older_ms` ago ('': ignored); else nil and
+-- its state instead ('': none). The sets decide, whatever the metadata says.
 local function standing(id, from, since, older_ms)
   local state = from ~= '' and from or redis.call('HGET', entity .. ':' .. id, '@state') or ''
   local score = state ~= '' and redis.call('ZSCORE', placed .. ':' .. state, id)

@@ -1,10 +1,10 @@
--- Where a job that waits for others belongs, as its bag says. What another program wrote there counts for nothing.
+-- The place of a job that waits for others, from its bag. What another program wrote there is ignored.
 local function place_in(text)
   local priority, when, weight, name, group = string.match(text or '', '^(%d%d?%d?%d?)\n(.-)\n(.-)\n(.-)\n(.*)$')
   if not priority or not string.find(when, '^%+?%d*$') or when == '+' or not ((tonumber(weight) or 0) > 0) then return '100', '', '1', '', '' end
   return priority, when, weight, name, group
 end
--- Put a living job where it belongs: in the line of its level, or among the scheduled until `when` ('' now, '+ms', 'ms').
+-- Put a live job in its place: in its level of `ready`, or in `scheduled` until `when` ('' now, '+ms', 'ms').
 local function put(id, priority, when, group, weight)
   local due = 0
   if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))

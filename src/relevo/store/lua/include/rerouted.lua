@@ -1,6 +1,6 @@
 -- Jobs that a worker could not take, because it does not know their task or refuses their arguments. They are scheduled for
--- the time at which their wait ends, and stand in a line, parked:r:<target>\n<refusals>, from which only the turns of workers
--- that fit take them. `rerouted`: id -> target\nrefusals; `sought`: target -> the refusals of its lines, each a word.
+-- the time at which their wait ends, and are in a line, parked:r:<target>\n<refusals>, from which only the turns of workers
+-- that fit take them. `rerouted`: id -> target\nrefusals; `sought`: target -> the refusals of its lines, separated by spaces.
 -- Refusals are the signatures of the target that refused the job, '-' for none; after '!' where the job is refused for good
 -- once no live worker fits.
 -- @include reroute_line
@@ -24,7 +24,7 @@ local function quit_reroute(target, refusals, ids)
   end
   if #left > 0 then redis.call('HSET', sought, target, table.concat(left, ' ')) else redis.call('HDEL', sought, target) end
 end
--- These jobs leave the lines in which they stand, if they do.
+-- Take these jobs out of their lines.
 local function leave_reroute(ids)
   for i, line in ipairs(redis.call('HMGET', rerouted, unpack(ids))) do
     local target, refusals = string.match(line or '', '^(.*)\n(.*)$')

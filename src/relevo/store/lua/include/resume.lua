@@ -1,4 +1,4 @@
--- The queue goes on: everybody who asked meanwhile is called.
+-- Resume the queue: wake every worker that asked for jobs during the pause.
 local asked = redis.call('HGETALL', paused)
 for i = 1, #asked, 2 do
   if asked[i] ~= '' then ring(asked[i], '') end

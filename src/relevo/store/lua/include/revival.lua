@@ -1,9 +1,9 @@
--- An ended job lives again: its body and its edges are back, and what was cancelled because of it will be, too.
+-- An ended job lives again: its body and its edges are back, and what was cancelled because of it is revived, too.
 local function bring_back(id, record, body, name)
   redis.call('DEL', ended .. ':' .. id)
   redis.call('HSET', jobs, id, body)
   if name ~= '' then redis.call('HSETNX', names, name, id) end
-  -- Tokens go on from the last life: an old holder's word must not count in this one.
+  -- Tokens continue from the last life, so that an old holder cannot settle this one.
   local token = tonumber(string.match(record, '^{"token":(%d+),') or 0) + 1
   redis.call('HSET', claims, id, string.format('%d', token) .. ' nobody ' .. string.format('%d', now))
   local edges = string.match(record, '^{"token":%d+,"edges":"([^"]*)"')

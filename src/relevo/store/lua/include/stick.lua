@@ -1,5 +1,5 @@
--- A job that should come back to one worker, "worker lease", is handed to that one if it lives: it holds what others do not,
--- such as a web socket. Should it die with the job, the lease ends, and any other gets it.
+-- A job that should come back to one worker, "worker lease", is handed to that worker if it is alive: it holds what others do
+-- not, such as a web socket. Should it die with the job, the lease ends, and any other worker gets it.
 -- @include halt
 -- @include bound
 local function stick(id, prefer)

@@ -1,12 +1,12 @@
--- A subscription is the JSON that subscribe.lua wrote, the pattern first; only what is needed is read from it. Quotes
--- inside its texts are escaped, so a name in quotes before a colon is a name.
+-- A subscription is the JSON that subscribe.lua wrote, the pattern first; only the needed fields are searched for. Quotes
+-- inside its strings are escaped, so a name in quotes before a colon is a field name.
 local function pattern_in(text) return string.match(text, '^{"pattern":"([^"]*)"') or '' end
 local function number_in(text, name) return tonumber(string.match(text, '"' .. name .. '":(%d+)') or 0) end
 local function has_lapsed(text)
   local ends = number_in(text, 'until_ms')
   return ends > 0 and ends <= now
 end
--- Under each pattern stand the queues that wait for it.
+-- `topics` has, under each pattern, the queues subscribed to it.
 local function strike(pattern, queue)
   local others = {}
   for one in string.gmatch(redis.call('HGET', topics, pattern) or '', '%S+') do

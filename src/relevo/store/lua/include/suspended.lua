@@ -1,4 +1,4 @@
--- A schedule that is paused has a note 'since' or 'since until' among its ticks; after that time it is paused no more.
+-- A paused schedule has a note 'since' or 'since until' among its ticks; after that time it is no longer paused.
 local function is_suspended(text)
   if not text then return false end
   local ends = string.match(text, ' (%d+)$')

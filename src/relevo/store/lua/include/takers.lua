@@ -1,5 +1,5 @@
--- Which workers live and take jobs of a target that others refused. A worker lives while it says so (`instances`) or waits
--- for a call (`idle`). After an outage or a step of the clock all of them seem silent, and are believed for a while.
+-- Which live workers take jobs of a target that others refused. A worker is alive while it refreshes `instances` or waits in
+-- `idle`. After an outage or a step of the clock all of them seem silent, and count as alive for a while.
 -- @include known
 local live, believes_silent
 local function live_workers() -- name, build, ...

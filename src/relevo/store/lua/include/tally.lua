@@ -1,4 +1,4 @@
--- Counters live until `keep_ms` after the last traffic. Whatever counts may have brought the key to life, so it also ends it.
+-- Counters expire `keep_ms` after the last traffic. HINCRBY may have created the key, so each count sets the TTL.
 local function tally(field, n)
   redis.call('HINCRBY', stats, field, n)
   redis.call('PEXPIRE', stats, keep_ms)

@@ -1,5 +1,5 @@
--- An index outlives its records, each of which ends by itself. Its first entries without one are taken off when others come,
--- and by workers once a minute (minute.lua); who only looks counts without them (see gone.lua).
+-- An index outlives its records, each of which has its own TTL. Its first entries without one are removed when others are
+-- added, and by workers once a minute (minute.lua); read-only callers count without them (see gone.lua).
 local tidied = {} -- once per call is enough
 local function tidy(index, most)
   if tidied[index] then return end

@@ -1,5 +1,5 @@
--- All patterns that stand for a topic, as model/topics.py defines it: each segment as it is or `*`, and `>` for all that
--- follow, at least one. They are few, since topics have few segments, and who subscribed need not be looked through.
+-- All patterns that match a topic, as model/topics.py defines them: each segment as it is or `*`, and `>` for one or more that
+-- follow. There are few, since topics have few segments, and subscriptions need not be scanned.
 local function patterns_of(topic)
   local found, heads = {}, { '' }
   for segment in string.gmatch(topic, '[^.]+') do

@@ -1,5 +1,5 @@
--- Tasks of jobs that wait for a worker which takes them while none lives: task, how many jobs, ... Of plain functions, and of
--- names that no line can hold, the first job of the line tells.
+-- Tasks of jobs that wait for a worker that takes them while none is alive: task, how many jobs, ... For plain functions, and
+-- for names that no line can hold, the name comes from the first job of the line.
 -- @include takers
 -- @include reroute_line
 local MOST_UNKNOWN = 50 -- targets that are looked at

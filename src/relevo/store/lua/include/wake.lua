@@ -1,5 +1,5 @@
--- Take one idle worker off the list. Registrations end by themselves, so that a killed worker is asked at most once.
-local LONGEST_REST = 3600000 -- no worker says that it waits for so long: another program wrote it, or the clock was set back
+-- Take one idle worker off the list. Registrations expire, so that a killed worker is called at most once.
+local LONGEST_REST = 3600000 -- no worker waits longer: another program wrote it, or the clock was set back
 local function is_believed(till)
   return tonumber(till) >= now and tonumber(till) <= now + LONGEST_REST
 end
