@@ -114,7 +114,7 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
     "relevo_replies_unheard_total": (
         "counter",
         ("app", "queue", "kind"),
-        "Replies that could not be delivered because the caller no longer waited.",
+        "Outcomes that a waiting caller did not receive because it was not connected.",
     ),
     "relevo_pool_entities": ("gauge", ("app", "pool", "state"), "Entities of a pool by state."),
     "relevo_pool_oldest_seconds": (

@@ -119,7 +119,7 @@ def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:
         (wanted.tenant, tenant),
         (wanted.permanent, is_permanent(record.reason)),
     )
-    if any(asked is not None and asked != found for asked, found in exact):
+    if any(value is not None and value != found for value, found in exact):
         return False
     if wanted.error is not None and wanted.error.lower() not in f"{record.reason} {record.story.last.words}".lower():
         return False

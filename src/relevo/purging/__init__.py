@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from relevo.lists import known_queues
 from relevo.model.names import is_pool_name
 from relevo.pools import Pool
-from relevo.purging.asking import aasked, asked
+from relevo.purging.asking import acall_hook, call_hook
 from relevo.purging.entities import purging_entities
 from relevo.purging.jobs import purging_jobs
 from relevo.purging.orphans import purging_orphans
-from relevo.purging.report import Held, Purged, PurgeGroup, PurgeReport, Uncertain, tell
+from relevo.purging.report import Held, Purged, PurgeGroup, PurgeReport, Uncertain, log_report
 from relevo.purging.run import Ask, Part, Run
 from relevo.store.plan import Call
 from relevo.store.workers import queues_served
@@ -54,7 +54,7 @@ def purging(
     if run.to_relay:  # at the end, so that delivered notifications do not change entries that are still to be checked
         yield from app.relay(*run.to_relay)
     report = run.report()
-    tell(report)
+    log_report(report)
     return report
 
 
@@ -93,7 +93,7 @@ def performed(app: Relevo, plan: Steps) -> PurgeReport:
             return report
         answer = error = None
         try:
-            answer = asked(step) if isinstance(step, Ask) else app.run(step)
+            answer = call_hook(step) if isinstance(step, Ask) else app.run(step)
         except BaseException as raised:  # noqa: BLE001  # the plan releases its lock and raises it again
             error = raised
 
@@ -110,6 +110,6 @@ async def aperformed(app: Relevo, plan: Steps) -> PurgeReport:
             return report
         answer = error = None
         try:
-            answer = await aasked(step) if isinstance(step, Ask) else await app.arun(step)
+            answer = await acall_hook(step) if isinstance(step, Ask) else await app.arun(step)
         except BaseException as raised:  # noqa: BLE001  # as above
             error = raised

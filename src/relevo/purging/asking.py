@@ -28,7 +28,7 @@ ANSWER = 30.0
 PATIENCE = 5
 
 
-class Asking:
+class HookCalls:
     """The hook calls for one pool in one run."""
 
     def __init__(self, run: Run, pool: Pool) -> None:
@@ -52,19 +52,19 @@ class Asking:
         return answer
 
 
-def asked(ask: Ask) -> bool | None:
+def call_hook(ask: Ask) -> bool | None:
     """Call the hook, blocking."""
-    future = _in_a_thread(_call_hook, ask)
+    future = _in_a_thread(_call, ask)
     try:
         if not wait([future], ANSWER).done:
             raise _no_answer()
         return _answer(future.result())
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # user code may raise anything
-        _tell(ask, error)
+        _log_failure(ask, error)
         return None
 
 
-async def aasked(ask: Ask) -> bool | None:
+async def acall_hook(ask: Ask) -> bool | None:
     """Call the hook on the running event loop, or in a thread if it is a plain function, which may block."""
     limit = asyncio.timeout(ANSWER)
     try:
@@ -76,11 +76,11 @@ async def aasked(ask: Ask) -> bool | None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # this task is cancelled; else something the hook awaited was
             raise
-        _tell(ask, _no_answer() if limit.expired() else error)
+        _log_failure(ask, _no_answer() if limit.expired() else error)
         return None
 
 
-def _call_hook(ask: Ask) -> Any:
+def _call(ask: Ask) -> Any:
     answer = ask.hook(ask.entity)
     return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
 
@@ -121,7 +121,7 @@ def _answer(answer: Any) -> bool:
     return answer
 
 
-def _tell(ask: Ask, error: BaseException) -> None:
+def _log_failure(ask: Ask, error: BaseException) -> None:
     why = short(f"{type(error).__name__}: {words_of(error)}", 500)
     log.warning("pool %s: unknown whether %s still exists: %s", ask.pool.name, ask.entity.id, why)
     log.debug("its traceback", exc_info=error)

@@ -8,7 +8,7 @@ from typing import Any
 from relevo.model.durations import spoken
 from relevo.model.purging import CLASS_FIELD, Rule, Verdict, judge
 from relevo.pools import Pool
-from relevo.purging.asking import Asking
+from relevo.purging.asking import HookCalls
 from relevo.purging.run import MOST, Entry, LockLost, Part, Run
 from relevo.store import pools as store
 from relevo.store.plan import Call
@@ -25,17 +25,17 @@ def purging_entities(run: Run, pool: Pool) -> Part:
     census: store.Census = yield store.census(pool.keys)
     if census.total and not run.dry_run:
         yield from run.app.list_pool(pool.name)  # while it is not empty
-    asking = Asking(run, pool)
+    calls = HookCalls(run, pool)
     for state in sorted(census.counts):
         rule = rules.get(state)
         if rule is not None and rule.earliest_ms is not None and state != "orphaned":
-            yield from _state(run, pool, state, rules, asking)
+            yield from _state(run, pool, state, rules, calls)
     limit_ms = rules["orphaned"].age_ms
     if census.astray > 0 and limit_ms is not None:
         yield from _orphans(run, pool, limit_ms)
 
 
-def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], asking: Asking) -> Part:
+def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], calls: HookCalls) -> Part:
     earliest_ms = rules[state].earliest_ms or 0
     offset = acted = 0
     while acted < MOST:
@@ -46,7 +46,7 @@ def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], asking: Ask
             verdict = judge(rules, state, class_, entity.since_ms, run.now_ms)
             if not isinstance(verdict, Verdict):
                 continue
-            is_there = yield from asking.is_there(entity)
+            is_there = yield from calls.is_there(entity)
             if is_there is None:
                 run.note_unknown("pool", pool.name, state, 1)
             else:

@@ -105,7 +105,7 @@ class PurgeReport(Struct, frozen=True):
         ]
 
 
-def tell(report: PurgeReport) -> None:
+def log_report(report: PurgeReport) -> None:
     """Log the report: count, age and reason."""
     verb = "would be" if report.dry_run else "are"
     for one in report.groups():

@@ -23,5 +23,5 @@ def notify(message: str) -> bool:
 
 def watchdog_every() -> float | None:
     """Seconds between watchdog notifications: half of systemd's limit; None: no watchdog."""
-    asked = os.environ.get("WATCHDOG_USEC", "")
-    return int(asked) / 2_000_000 if asked.isdigit() and int(asked) else None
+    usec = os.environ.get("WATCHDOG_USEC", "")
+    return int(usec) / 2_000_000 if usec.isdigit() and int(usec) else None

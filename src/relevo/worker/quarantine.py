@@ -74,12 +74,12 @@ class Quarantine:
     def stop(self, run: Run) -> None:
         """Stop it; the others in its process go on."""
         if (group := self._places.get(run)) is not None:
-            group.tell(Stop, run)
+            group.notify(Stop, run)
 
     def pause(self, run: Run) -> None:
         """Notify it that the worker is stopping."""
         if (group := self._places.get(run)) is not None:
-            group.tell(Pause, run)
+            group.notify(Pause, run)
 
     def abandon(self, run: Run) -> None:
         """End the process of a run that does not stop. The others in it go back to their queue."""
@@ -204,7 +204,7 @@ class _Group:
         self._runs.pop(number, None)
         self._begun.discard(number)
 
-    def tell(self, what: type[Stop | Pause], run: Run) -> None:
+    def notify(self, what: type[Stop | Pause], run: Run) -> None:
         """Send a message to one of its runs."""
         self._inbox.put(what(self._numbers[run]))
 

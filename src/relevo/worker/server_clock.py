@@ -34,23 +34,23 @@ class ServerClock:
         #: sum of the steps forward seen so far
         self._ahead = 0.0
 
-    def note(self, asked: float, heard: float, now_ms: int) -> int:
-        """Returns the step of the clock, or 0, from a reply `now_ms` to a call at `asked`, read by `heard` (monotonic).
+    def note(self, sent_at: float, read_at: float, now_ms: int) -> int:
+        """The step of the clock, or 0, by the reply `now_ms` to a call at `sent_at`, read by `read_at` (monotonic).
 
         The reply may have been delayed or unread for any time: only a difference that no delay explains is a step. The
         order of overlapping calls is unknown, so the second of them is ignored.
         """
-        if asked < self._seen:
+        if sent_at < self._seen:
             return 0
-        low, high = now_ms - heard * 1000, now_ms - asked * 1000
+        low, high = now_ms - read_at * 1000, now_ms - sent_at * 1000
         step = 0.0
         if self._seen and low > self._high + LEAST_MS:
             step = low - self._high
             self._ahead += step
         elif self._seen and high < self._low - LEAST_MS:
             step = high - self._low
-        known = heard - self._seen < MEMORY
-        self._low, self._high, self._seen = low, high, heard
+        known = read_at - self._seen < MEMORY
+        self._low, self._high, self._seen = low, high, read_at
         return round(step) if known else 0
 
     def missing(self, step_ms: int) -> int:
