@@ -1,7 +1,7 @@
-"""`python -m relevo.alive PATH`: whether a worker showed life of late. For probes, which ask every few seconds.
+"""`python -m relevo.alive PATH`: whether a worker is alive, for probes that run every few seconds.
 
 `relevo worker --alive-file PATH` touches the file while the event loop of each of its processes runs and the server
-answers. Here only its time is looked at: nothing is imported that takes time, neither the app nor the rest of relevo.
+answers. This module only checks the file's time: to start fast, it imports neither the app nor the rest of relevo.
 """
 
 import os
@@ -12,15 +12,15 @@ MAX_AGE = 60.0
 USAGE = """\
 usage: python -m relevo.alive PATH [--max-age SECONDS]
 
-Whether a worker showed life of late: relevo worker --alive-file PATH
+Whether a worker is alive: relevo worker --alive-file PATH
 Exit code 0: yes. 1: no. 2: wrong usage.
 
-  --max-age SECONDS   how long ago that may be, such as 60, 90s or 5m (default: 60)"""
+  --max-age SECONDS   maximum age of the last sign of life, such as 60, 90s or 5m (default: 60)"""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def main(arguments: list[str]) -> int:
-    """Look, and tell: the exit code."""
+    """Check the file and print the result; returns the exit code."""
     if "-h" in arguments or "--help" in arguments:
         print(USAGE)
         return 0
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     if age > max_age:
         print(f"not alive: no sign of life for {age:.1f} s, {max_age:g} s are allowed", file=sys.stderr)
         return 1
-    if age < -max_age:  # the clock was set back: a worker that lives has touched the file since
+    if age < -max_age:  # the clock was set back: a live worker would have touched the file since
         print(f"not alive: the last sign of life is {-age:.1f} s ahead of the clock", file=sys.stderr)
         return 1
     print(f"alive {max(0.0, age):.0f} s ago")

@@ -1,4 +1,4 @@
-"""Pauses over all queues of an app: a task or a tenant stopped everywhere, and all that is paused in one list."""
+"""Pauses of a task or a tenant in all queues of an app, and the list of all pauses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def pausing(
     app: Relevo, group: Any, task: Any, reason: str, by: str, until: Until
 ) -> Generator[Call[Any], Any, list[str]]:
-    """Pause a task or a group in all queues of the app: those in which it was not paused before."""
+    """Pause a task or a tenant in all queues of the app; returns those in which it was not paused before."""
     changed = []
     for name in (yield from _queues(app, name_of(group, task))):
         if (yield from Queue(app, name).pausing(group, task, reason, by, until)):
@@ -29,7 +29,7 @@ def pausing(
 
 
 def resuming(app: Relevo, group: Any, task: Any) -> Steps[list[str]]:
-    """Let a task or a group go on in all queues of the app: those in which it was paused."""
+    """Resume a task or a tenant in all queues of the app; returns those in which it was paused."""
     names = yield from _queues(app, name_of(group, task))
     changed: list[bool] = yield Ahead(Queue(app, name).resuming(group, task) for name in names)
     return [name for name, was_paused in zip(names, changed, strict=True) if was_paused]
@@ -38,14 +38,14 @@ def resuming(app: Relevo, group: Any, task: Any) -> Steps[list[str]]:
 def _queues(app: Relevo, name: str) -> Generator[Call[Any], Any, list[str]]:
     if name == QUEUE:
         raise OptionError("which task or group? Give task= or group=; app.queue(name).pause() is for a whole queue")
-    # Those of services are paused one by one: others may serve them, too, and those of broadcasts end with a process.
+    # Bus queues must be paused one by one: other apps may serve them, too, and broadcast queues end with a process.
     found = {queue for queue in (yield from app.listed_queues()) if not is_bus_name(queue)}
     task = app.tasks.get(name[2:])
     return sorted(found | {task.options.queue if task else app.settings.queue})
 
 
 def all_pauses(app: Relevo) -> Steps[list[Pause]]:
-    """What is paused in any queue, by queue."""
+    """All pauses, ordered by queue."""
     names = yield from app.listed_queues()
     now_ms = yield from app.now_ms()
     texts: list[list[bytes]] = yield Ahead(written(app.keys_of(name)) for name in names)

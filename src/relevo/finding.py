@@ -1,4 +1,4 @@
-"""Jobs and workflows by their ids alone: in the queues of the app, and else in those of other services on the bus."""
+"""Finds jobs and workflows by id alone: in the queues of the app, else in those of other services on the bus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relevo.store.plan import Ahead, Call, Steps
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Queues that are asked before their answers are looked at.
+#: Queues that are searched in one batch.
 TOGETHER = 100
 
 
@@ -39,7 +39,7 @@ def workflow(app: Relevo, id: str, queue: str | None) -> Steps[Workflow[Any]]:
 
 
 def own_workflow(app: Relevo) -> Workflow[Any]:
-    """That of the job that runs here."""
+    """The workflow of the running job."""
     me = current_job()
     if not me.flow:
         raise UnknownJob(f"job {me.id} belongs to no workflow")

@@ -1,8 +1,8 @@
-"""The lists by which queues are found: those that belong to an app, and those of the bus, whoever serves them.
+"""The lists of queues: those of an app, and those of the whole bus.
 
-A queue belongs to an app if it is on the app's own list. Enqueuing puts an app's queues there, and workers those of the
-services that they serve, so that a monitor that knows only the app's name finds them, too. What acts for an app as a
-whole keeps to these: messages of other apps' services are others' business, and often out of reach.
+A queue belongs to an app if it is on the app's list. Enqueuing adds an app's queues, workers add the queues of the
+services that they serve, so a monitor that knows only the app's name finds them, too. Operations on a whole app use
+only this list: queues of other apps' services do not belong to it, and often cannot be accessed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from relevo.store.queues import LISTED_MS, holds_something, listed, register, un
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Names of each list that are looked at in one go; the next goes on with the others.
+#: Names of each list that are checked in one run; the next run continues with the others.
 AT_ONCE = 100
 
 
 def own_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
     """The queues that belong to the app: those on its list, and those of services that its code declares."""
     on_list: list[str] = yield listed(app.keys.queues)
-    # A service's queue is in use if it is on the list of the bus. The app's own says whose it is, and a broadcast's by
-    # the name that its queues share: each process has one, and they come and go.
+    # A service's queue is in use if it is on the list of the bus, and belongs to the app if it is on the app's list. A
+    # broadcast has one queue for each process, so its queues are compared by their shared name.
     ours = {*on_list, *map(known_as, app.bus.queues("nobody"))}
     names = {name for name in on_list if not is_bus_name(name) or is_pool_name(name)}
     names.update(name for name in (yield from bus_queues(app)) if name in ours or known_as(name) in ours)
@@ -35,27 +35,27 @@ def own_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
 
 
 def bus_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
-    """All queues of the bus that were used of late, whoever serves them."""
+    """All recently used queues of the bus, including those of other apps."""
     names: list[str] = yield listed(app.bus_keys.key("queues"))
     return sorted(name for name in names if is_bus_name(name) and app.can_be_queue(name))
 
 
 def others(app: Relevo, names: Iterable[str]) -> Generator[Call[Any], Any, list[str]]:
-    """The queues of the bus besides these, for what is named by its id; any of them may be out of reach."""
+    """The queues of the bus besides these, for a search by id; access to any of them may be denied."""
     known = set(names)
     return [name for name in (yield from bus_queues(app)) if name not in known]
 
 
 def known_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
-    """All queues that can be named here: those of the app, and all of the bus."""
+    """All queues that can be used by name: those of the app, and all of the bus."""
     own = yield from own_queues(app)
     return sorted({*own, *(yield from bus_queues(app))})
 
 
 def tidying(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
-    """Take names off the app's lists that nobody used for a month and of which nothing is left: which.
+    """Remove queues and pools from the app's lists that are empty and unused for a month; returns their names.
 
-    Workers do so now and then. Without it, each queue that a tenant had for a day would be looked at for ever.
+    Workers do this from time to time. Without it, each queue ever used would be read forever.
     """
     before_ms = (yield from app.now_ms()) - LISTED_MS
     gone: list[str] = []
@@ -63,7 +63,7 @@ def tidying(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
     for key, keys_of in ((app.keys.queues, of_queue), (app.keys.pools, of_pool)):
         for name, used_ms in (yield unused(key, AT_ONCE, before_ms)):
             if (yield from _holds_something(keys_of, name.decode(errors="replace"))):
-                # As if it were used: it stays, and is looked at again in a month, not before all the others.
+                # Counts as a use: it stays, and is checked again in a month.
                 yield register(key, [name], app.bus_keys.script("enlist"))
             elif (yield unlist(key, name, used_ms)):
                 gone.append(name.decode(errors="replace"))
@@ -74,6 +74,6 @@ def _holds_something(keys_of: Callable[[str], QueueKeys], name: str) -> Generato
     try:
         return bool((yield holds_something(keys_of(name))))
     except OptionError:
-        return False  # a stranger wrote it
+        return False  # an invalid name, written by another program
     except ServerRefused:
         return True  # another process of the app may know

@@ -106,7 +106,7 @@ def test_frozen_worker_that_comes_back_cannot_settle_a_job_it_lost(server: Serve
         assert record.worker == heir.id
         assert [attempt.how for attempt in record.attempts] == ["lost"]
         zombie.signal(signal.SIGCONT)
-        eventually(lambda: "was refused" in zombie.log or "is not ours any more" in zombie.log, what="the refusal")
+        eventually(lambda: "was refused" in zombie.log or "has lost its lease" in zombie.log, what="the refusal")
         assert job.info() == record
         site.move("-61s")  # the server has it on its list of idle workers
         site.enqueue("nap", 2)  # it works on

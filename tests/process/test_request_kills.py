@@ -217,7 +217,7 @@ def test_a_frozen_responder_that_comes_back_does_not_answer_a_second_time(site: 
         assert {site.effects("end", n)[0].pid for n in range(5)} == {os.getpid()}
         Path(bus_services.gate()).touch()
         zombie.signal(signal.SIGCONT)
-        eventually(lambda: "was refused" in zombie.log or "is not ours any more" in zombie.log, what="the refusal")
+        eventually(lambda: "was refused" in zombie.log or "has lost its lease" in zombie.log, what="the refusal")
         assert site.ask("back.work", 9).result(PATIENCE) == 9
         site.check_left()
     assert site.app.client.late_replies == 0

@@ -735,7 +735,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
         assert [row[0].decode() for row in taken.lost] == [job.id]
         kept_then = position(app, job.id)
         await aeventually(lambda: ended)
-        assert "is not ours any more" in str(ended[0])
+        assert "has lost its lease" in str(ended[0])
         assert position(app, job.id) == kept_then
         await aeventually(lambda: not worker.hands.runs)
     assert await job.astatus() is State.RUNNING, "at the other worker"

@@ -314,7 +314,7 @@ def test_dead_letters_are_retried_by_filter(site: Site) -> None:
         ("dead.retry(['0' * 20], task='step')", "not both"),
         ("dead.retry(tsk='step')", "did you mean 'task'"),
         ("dead.retry(all=True, rate='1/s')", r"app.dead.replay\(rate="),
-        ("dead.list(colour='red')", "cannot be asked for 'colour'"),
+        ("dead.list(colour='red')", "no filter 'colour'"),
         ("dead.list(group='abc')", "fingerprint"),
         ("dead.list(since='24')", "how long ago"),
         ("dead.retry(all=True, limit=0)", "limit: a whole number"),

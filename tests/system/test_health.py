@@ -123,7 +123,7 @@ def test_a_job_of_a_silent_worker_is_a_reason_until_another_worker_takes_it(
     alive(app)
     assert app.health().is_healthy
     times.move(HOUR)
-    assert texts(app.health()) == ["default: 1 job of workers that fell silent, and nobody takes them over"]
+    assert texts(app.health()) == ["default: 1 job of lost workers, not recovered by any worker"]
     drained(app)
     alive(app)
     assert app.health().is_healthy
@@ -152,7 +152,7 @@ def test_silent_workers_are_reported_for_a_while(app: Relevo) -> None:
     for _ in range(2):
         found = app.health()
         assert (found.workers, found.lost_workers, found.status) == (1, ("gone",), Status.DEGRADED)
-    assert texts(found) == ["1 worker fell silent without a goodbye in the last 15 minutes"]
+    assert texts(found) == ["1 worker lost in the last 15 minutes"]
     app.run(Call([b"ZADD", app.keys.workers, found.checked_at_ms - 16 * MINUTE, b"gone"]))
     assert app.health().lost_workers == ()
 

@@ -892,7 +892,7 @@ def test_hook_without_an_answer_leaves_entities_alone_and_is_asked_five_times(
     report = app.purge(dry_run=False)
     assert (report.count, [one.count for one in report.unknown], len(asked)) == (0, [60], 5)
     assert pool.counts() == {"pending": 60}
-    assert "pool vms: nobody knows whether vm-0 still exists" in caplog.text
+    assert "pool vms: unknown whether vm-0 still exists" in caplog.text
     assert "still_there failed 5 times in a row" in caplog.text
     assert "Traceback" not in caplog.text
     pool.still_there = None

@@ -97,7 +97,7 @@ def test_checks_wait_for_a_killed_provider_and_only_what_it_lost_is_given_up(sho
 def test_health_has_reasons_and_in_the_end_only_that_workers_were_killed(shown: Shown) -> None:
     first = shown.at("health healthy")
     then = shown.at(r"health degraded; .*clone: 1 dead letters?, its limit is 1.*", first)
-    shown.at("health degraded; 2 workers fell silent without a goodbye in the last 15 minutes", then)
+    shown.at("health degraded; 2 workers lost in the last 15 minutes", then)
 
 
 def test_nothing_is_left(shown: Shown) -> None:

@@ -95,7 +95,7 @@ def test_a_status_gets_worse_at_once_and_better_below_eighty_percent(
         (queue(waiting=150), {}, "mail: 150 waiting for others, its limit is 100"),
         (queue(dead=120, dead_recently=41), {}, "mail: 120 dead letters, its limit is 100 (+41 in 15 minutes)"),
         (queue(stuck=12), {}, "mail: 12 stuck, its limit is 10 (12 ready, for 2h or longer)"),
-        (queue(silent=3), {}, "mail: 3 jobs of workers that fell silent, and nobody takes them over"),
+        (queue(silent=3), {}, "mail: 3 jobs of lost workers, not recovered by any worker"),
         (queue(ready=1, paused=True), {}, "mail: paused, and 1 job due"),
         (queue(faults={"ready": Fault(0, "of another type")}), {}, "mail: key ready: of another type"),
         (queue(faults={"a": Fault(-9, "old"), "b": Fault(0, "new")}), {}, "mail: key b: new, and 1 more"),

@@ -1,13 +1,12 @@
-"""Checkpoints: a long job that was stopped goes on where it was.
+"""Checkpoints: a long job that was stopped continues where it was.
 
-A job that runs again starts its function from the top: nothing of a Python frame survives its process. What can survive
-is what the function tells. A *step* is a call whose result is kept, so that the next run gets the result instead of
-calling again. A *loop* keeps the position of the last item that was worked on, so that the next run asks for what comes
-after it. Both are written to the hash `carried:<id>` beside the job, by the holder of its lease and by nobody else, and
-end with the job.
+A job that runs again starts its function from the top. A *step* is a call whose result is stored, so that the next run
+gets the result instead of calling again. A *loop* stores the position of the last finished item, so that the next run
+continues after it. Both are stored in the hash `carried:<id>` beside the job; only the holder of the job's lease can
+write it, and it is removed with the job.
 
-At the end of an item, when the position is known, is also the best moment to stop. So a loop looks there whether its
-worker is stopping, and ends the run with an `Interruption`: the job is handed back and has spent nothing.
+The end of an item, when the position is known, is also the best time to stop. So a loop checks there whether its
+worker is stopping, and ends the run with an `Interruption`: the job is handed back without spending an attempt.
 """
 
 from relevo.checkpoints.keeping import Home, Interruption, Keeping, is_interruption

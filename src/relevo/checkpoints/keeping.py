@@ -1,4 +1,4 @@
-"""The checkpoints of one run: read, and written as long as its lease is ours."""
+"""Reads the checkpoints of one run, and writes them while the run holds its lease."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from relevo.store.checkpoints import Kind, keep, kept
 from relevo.store.client import Client
 from relevo.store.keys import QueueKeys
 
-#: Seconds to wait for a server that is away: a result of an hour's work is worth a minute.
+#: Seconds to wait for a server that cannot be reached: a step may have taken hours.
 PATIENCE = 60.0
-#: Names in one run. More of them are items of a loop, and a loop needs one name for all.
+#: Names in one run. More names would be items of a loop, which needs only one.
 NAMES_MOST = 10_000
 NAME_MOST = 200  # characters
 _WORDS: dict[Kind, str] = {"s": "step", "p": "iterate"}
 
 
 class Interruption(BaseException):
-    """Ends a run whose job goes on elsewhere. A BaseException: a task's `except Exception` must not eat it."""
+    """Ends a run whose job continues elsewhere. A BaseException, so that a task's `except Exception` ignores it."""
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Whether a run ended so; also if a task group put that in a group of errors."""
+    """Whether this is an Interruption, also inside the exception group of a task group."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(Interruption)[1] is None
     return isinstance(error, Interruption)
 
 
 class Home(Struct, frozen=True):
-    """Where the checkpoints of a job are kept."""
+    """Where the checkpoints of a job are stored."""
 
     client: Client
     keys: QueueKeys
-    #: bytes of one of them
+    #: size limit of one checkpoint in bytes
     most: int
 
 
 class Sleeper(Protocol):
-    """Waits for its next item, and can be told not to."""
+    """A loop that waits for its next item and can be woken."""
 
     def wake(self) -> None: ...
 
 
 class Keeping:
-    """Made for the run of a job that asks for checkpoints."""
+    """The checkpoints of one run; created with the first step or loop."""
 
     def __init__(self, home: Home, id: str, token: int, must_stop: Callable[[], bool]) -> None:
         self.home = home
         self.id = id
         self._token = token
-        #: whether whoever runs the job wants it to end as soon as it can
+        #: whether the job was cancelled or its worker is stopping
         self.must_stop = must_stop
         #: loops that wait for their source
         self.asleep: set[Sleeper] = set()
         self._names: set[tuple[Kind, str]] = set()
 
     def take(self, kind: Kind, name: str) -> None:
-        """Take a name for this run; refuse one that another call has."""
+        """Reserve a name for this run; refuses one that is in use."""
         word = _WORDS[kind]
         if not _is_name(name):
             raise OptionError(f"{word}: a name of 1 to {NAME_MOST} printable characters is needed, found {name!r:.80}")
@@ -77,13 +77,13 @@ class Keeping:
         self._names.add((kind, name))
 
     def free(self, kind: Kind, name: str) -> None:
-        """The call failed and kept nothing: it may be tried again."""
+        """Release the name of a call that failed, so that it may be tried again."""
         self._names.discard((kind, name))
 
     def read(self, kind: Kind, name: str) -> bytes | None:
-        """What an earlier run kept."""
+        """The checkpoint of an earlier run, if any."""
         if self._token == 1:
-            return None  # handed out for the first time: there was no earlier run, and no need to ask
+            return None  # first attempt: there is no earlier run
         return self.home.client.run(kept(self.home.keys, self.id, kind, name), patience=PATIENCE)
 
     async def aread(self, kind: Kind, name: str) -> bytes | None:
@@ -93,7 +93,7 @@ class Keeping:
         return await self.home.client.arun(kept(self.home.keys, self.id, kind, name), patience=PATIENCE)
 
     def write(self, kind: Kind, name: str, value: bytes, *, patience: float = PATIENCE) -> None:
-        """Keep something; Interruption if the lease is lost."""
+        """Write a checkpoint; raises Interruption if the lease is lost."""
         call = keep(self.home.keys, self.id, self._token, kind, name, value)
         self._confirm(self.home.client.run(call, patience=patience))
 
@@ -104,10 +104,10 @@ class Keeping:
 
     def _confirm(self, is_kept: bool) -> None:
         if not is_kept:
-            raise Interruption(f"job {self.id} is not ours any more: its lease was lost, and somebody else may run it")
+            raise Interruption(f"job {self.id} has lost its lease: another worker may run it")
 
     def wake(self) -> None:
-        """The job shall end: loops that wait for their source need not wait for it any longer."""
+        """Wake loops that wait for their source: the job must end."""
         for one in list(self.asleep):
             one.wake()
 
@@ -117,7 +117,7 @@ def _is_name(given: Any) -> bool:
 
 
 def signature_of(func: Callable[..., Any]) -> Signature:
-    """How what a function returns is kept: by its annotation, else as plain JSON."""
+    """The signature by which a function's result is stored: by its annotation, else as plain JSON."""
     try:
         return Signature(func)
     except TargetError:  # built in, without a signature

@@ -1,8 +1,8 @@
-"""Loops that keep their position: what was worked on stays done, whatever ends the run.
+"""Loops with a stored position: finished items stay finished, whatever ends the run.
 
-An item counts as worked on when the next one is asked for. Then the position is written, if the last time was long
-enough ago, if the job is to stop, and when the loop ends. So after a kill the items of the last `every` seconds may
-come again, and none is ever left out.
+An item is finished when the next one is requested. Then the position is written if the interval `every` has passed or
+the job must stop, and at the end of the loop. So after a kill the items of the last `every` seconds may come again,
+and none is skipped.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Source: TypeAlias = Items[T] | Callable[[Any], Items[T] | Awaitable[Items[T]]]
 
 log = logging.getLogger("relevo.checkpoints")
 
-#: Seconds for the last write of a job that is to stop: its worker waits for it.
+#: Seconds for the last write of a job that must stop: its worker waits for it.
 STOP_PATIENCE = 2.0
-#: Seconds until a position that could not be written is tried again.
+#: Seconds until a failed write of the position is retried.
 TRY_AGAIN = 5.0
-#: Seconds of items that need no waiting, after which the event loop gets its turn: else it could not even hear that the
-#: worker is to stop.
+#: Seconds of items without waiting after which the loop yields to the event loop: else it would block even the shutdown
+#: of the worker.
 BREATHE = 0.01
 _END: Any = object()
 
 
 class Iteration(Generic[T]):
-    """What `iterate` gives: for one `for`, or one `async for`."""
+    """The result of `iterate`: for one `for`, or one `async for`."""
 
     def __init__(
         self, keeping: Keeping, source: Source[T], key: Callable[[T], Any] | None, name: str, every: Duration
@@ -58,13 +58,13 @@ class Iteration(Generic[T]):
         #: monotonic time of the next write
         self._due = 0.0
         self._breathed = 0.0
-        #: whose waiting for the source can be ended, and whether it was
+        #: the task that waits for the source, and whether it was woken
         self._task: asyncio.Task[Any] | None = None
         self._is_woken = False
 
     @property
     def count(self) -> int:
-        """How many items have been worked on, those of earlier runs of the job included."""
+        """Number of finished items, including earlier runs of the job."""
         return self._position.n
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class Iteration(Generic[T]):
             for item in self._plain:
                 if not position.is_behind(item):
                     return position.hand_out(item)
-        except BaseException:  # of the source, or the worker's way to stop a thread: what was worked on stays so
+        except BaseException:  # from the source, or raised by the worker to stop a thread: store what is finished
             self._write(is_last=True)
             raise
         position.end()
@@ -122,7 +122,7 @@ class Iteration(Generic[T]):
             await self._awrite(is_last=must_stop)
         if must_stop:
             if isinstance(self._async, AsyncGeneratorType):
-                await self._async.aclose()  # here and now, and not when the event loop gets to it
+                await self._async.aclose()  # now, not at some later time by the event loop
             raise self._interruption()
         try:
             while (item := await self._next()) is not _END:
@@ -157,7 +157,7 @@ class Iteration(Generic[T]):
         task = self._task = asyncio.current_task()
         self._keeping.asleep.add(self)
         try:
-            # Asked once more, now that we can be woken: who tells us may do so from another thread.
+            # Checked again, now that this can be woken: the stop may have come from another thread in between.
             if self._keeping.must_stop():
                 raise self._interruption()
             return await anext(self._async, _END)
@@ -165,23 +165,23 @@ class Iteration(Generic[T]):
             self._keeping.asleep.discard(self)
             self._task = None
             if self._is_woken and task is not None:
-                task.uncancel()  # it was our way to wake up, and nobody else's business
+                task.uncancel()  # the cancellation was only used to wake up
 
     def wake(self) -> None:
-        """Wait no longer for the source. Safe from other threads."""
+        """Stop waiting for the source. Thread-safe."""
         if (task := self._task) is not None:
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 task.get_loop().call_soon_threadsafe(self._stop_waiting, task)
 
     def _stop_waiting(self, task: asyncio.Task[Any]) -> None:
-        # It sits in the source, and goes nowhere before we return: the cancellation cannot hit anything else.
+        # The task is suspended in the source until this returns, so the cancellation cannot hit anything else.
         if self._task is task and not self._is_woken:
             self._is_woken = True
             task.cancel()
 
     # both
     def _begin(self, raw: bytes | None) -> Any:
-        """Take up the position of an earlier run; what to iterate over."""
+        """Restore the position of an earlier run; returns what to iterate over."""
         after = self._position.take_up(raw)
         self._due = time.monotonic() + self._every
         if self._position.is_over:
@@ -203,25 +203,25 @@ class Iteration(Generic[T]):
             raise ConfigurationError(f"iterate {self._name!r}: {given!r:.80} needs {wanted}")
 
     def _arrive(self) -> bool:
-        """The next item is asked for: whether to stop instead."""
+        """Count the finished item; returns whether to stop instead of handing out the next one."""
         self._position.arrive()
         return self._keeping.must_stop()
 
     def _patience(self, is_last: bool) -> float:
         if is_last:
             return STOP_PATIENCE
-        return 0.0 if self._every else PATIENCE  # who wants each item written also wants to wait for it
+        return 0.0 if self._every else PATIENCE  # with every=0 each write must succeed
 
     def _written(self) -> None:
         self._position.is_unwritten = False
         self._due = time.monotonic() + self._every
 
     def _missed(self, error: Exception, is_last: bool) -> None:
-        """A position may be written later. Only who wants each one written must not go on."""
+        """Retry the write later, except with every=0, where each write must succeed."""
         if not (self._every or is_last):
             raise error
         self._due = time.monotonic() + TRY_AGAIN
         log.warning("iterate %r: the position of job %s is not written: %s", self._name, self._keeping.id, error)
 
     def _interruption(self) -> Interruption:
-        return Interruption(f"iterate {self._name!r}: stopped after {self.count} items, to go on from there")
+        return Interruption(f"iterate {self._name!r}: stopped after {self.count} items, to continue from there")

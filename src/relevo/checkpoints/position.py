@@ -1,4 +1,4 @@
-"""Where a loop is: what was worked on, in this run and before, and what of that is not written yet."""
+"""The position of a loop: the finished items of this and earlier runs, and whether that is written."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NOTHING: Any = object()
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
-    """A position as it is kept."""
+    """A position as stored."""
 
-    #: items worked on, in all runs
+    #: finished items, in all runs
     n: int = 0
     #: the key of the last one
     at: Raw | UnsetType = UNSET
@@ -30,29 +30,29 @@ _write = msgspec.json.Encoder().encode
 
 
 class Position(Generic[T]):
-    """Knows nothing of the server."""
+    """The position in memory; makes no calls to the server."""
 
     def __init__(self, name: str, key: Callable[[T], Any] | None, most: int) -> None:
         self._name = name
         self._key = key
         self._most = most
         self._keys = None if key is None else signature_of(key)
-        #: items worked on
+        #: finished items
         self.n = 0
-        #: the source has given all it has
+        #: the source is exhausted
         self.is_over = False
-        #: what was worked on last is not in the mark that was written last
+        #: the last finished item is not in the stored mark
         self.is_unwritten = False
-        #: key of the last item worked on, and of the one in hand
+        #: key of the last finished item, and of the current one
         self._at: Any = None
         self._next: Any = _NOTHING
         self._is_checked = False
-        #: to be passed over: so many items, or all up to this key
+        #: to skip: a number of items, or all up to this key
         self._behind = 0
         self._sought: Any = _NOTHING
 
     def take_up(self, raw: bytes | None) -> Any:
-        """Go on from where an earlier run was: the position after which there is something to do, None at first."""
+        """Restore the mark of an earlier run; returns the position after which to continue, None at first."""
         if raw is None:
             return None
         try:
@@ -67,26 +67,26 @@ class Position(Generic[T]):
         if mark.at is UNSET:
             raise ConfigurationError(
                 f"iterate {self._name!r}: an earlier run kept a count, {self.n}, and now there is a key. "
-                "Was it another version? Give the loop another name to start it anew."
+                "Was it another version? Give the loop another name to start it again."
             )
         try:
             self._at = self._keys.decode_result(mark.at)
         except PayloadError as misfit:
             raise PayloadError(
                 f"iterate {self._name!r}: the position that an earlier run kept does not fit the key as it is now: "
-                f"{misfit}. Was it another version? Give the loop another name to start it anew."
+                f"{misfit}. Was it another version? Give the loop another name to start it again."
             ) from misfit
         return self._at
 
     def pass_over(self) -> None:
-        """The source begins at its start: what an earlier run worked on comes again, and is not handed out."""
+        """Skip finished items: the source begins at its start again."""
         if self._key is None:
             self._behind = self.n
         elif self.n:
             self._sought = self._at
 
     def is_behind(self, item: T) -> bool:
-        """Whether an earlier run has worked on this item."""
+        """Whether an earlier run has finished this item."""
         if self._behind:
             self._behind -= 1
             return True
@@ -98,32 +98,32 @@ class Position(Generic[T]):
         return True
 
     def hand_out(self, item: T) -> T:
-        """This item is being worked on now."""
-        # Asked before the work, which may change the item.
+        """Begin an item."""
+        # The key is read before the work, which may change the item.
         self._next = None if self._key is None else self._key(item)
-        if not self._is_checked:  # a key that cannot be kept is refused before any work is done
+        if not self._is_checked:  # a key that cannot be stored is refused before any work is done
             self._is_checked = True
             self._encoded(self._next)
         return item
 
     def arrive(self) -> None:
-        """The next item is asked for, so the one in hand was worked on."""
+        """The next item is requested, so the current one is finished."""
         if self._next is not _NOTHING:
             self._at, self._next = self._next, _NOTHING
             self.n += 1
             self.is_unwritten = True
 
     def end(self) -> None:
-        """The source has no more."""
+        """The source is exhausted."""
         if self._sought is not _NOTHING:
             raise ConfigurationError(
                 f"iterate {self._name!r}: an earlier run worked on everything up to {self._sought!r:.80}, and the "
-                "source does not give that item any more; use a function as source, which is told where to go on"
+                "source does not give that item any more; use a function as source, which gets the position"
             )
         self.is_over = True
 
     def mark(self) -> bytes:
-        """The position, to be kept."""
+        """The position, encoded for the store."""
         return _write(Mark(self.n, self._encoded(self._at) if self.n else UNSET, self.is_over))
 
     def _encoded(self, at: Any) -> Raw | UnsetType:

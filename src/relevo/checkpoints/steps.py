@@ -1,4 +1,4 @@
-"""Steps: calls whose results are kept, so that a job that runs again does not make them again."""
+"""Steps: calls whose results are stored, so that a retried job does not repeat them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step:
         self._signature: Signature = signature_of(func)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result, kept from an earlier run or kept now."""
+        """The result, stored by an earlier run or by this one."""
         try:
             if inspect.iscoroutinefunction(self._func):
                 raise self._is_async()
@@ -59,7 +59,7 @@ class Step:
         except BaseException:
             self._keeping.free("s", self._name)
             raise
-        # Read back, although the result is at hand: the first run must not see what later runs will not.
+        # Decoded again, so that the first run gets the same value as later runs.
         return self._signature.decode_result(raw)
 
     def _encoded(self, result: Any) -> bytes:
@@ -76,7 +76,7 @@ class Step:
         except PayloadError as misfit:
             raise PayloadError(
                 f"step {self._name!r}: what an earlier run kept does not fit the function as it is now: {misfit}. "
-                "Was it another version? Give the step another name to have it run anew."
+                "Was it another version? Give the step another name to run it again."
             ) from misfit
 
     def _is_async(self) -> ConfigurationError:

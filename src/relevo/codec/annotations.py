@@ -1,8 +1,8 @@
-"""What a function's annotations mean for values that travel as JSON.
+"""Turns a function's annotations into the types by which its JSON values are decoded.
 
-Nothing a user may write as an annotation fails here: what cannot be resolved, or what JSON cannot be
-read back to, becomes `Any` with a note of the trouble. Plain JSON values then still pass, and the
-note ends up in the message that refuses any other.
+No annotation raises an error here: one that cannot be resolved or decoded from JSON becomes `Any`, with
+the reason. Plain JSON values are then still accepted, and the reason is part of the error message for
+all other values.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from msgspec import inspect as kinds
 
 from relevo.errors import TargetError
 
-# Called with annotations of the user's, which no type checker can follow.
+# Called with the user's annotations, which no type checker can follow.
 _NotRequired: Any = typing.NotRequired
 _TypedDict: Any = typing.TypedDict
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A place a value can go: one parameter, or the result."""
+    """One parameter, or the result."""
 
     name: str
     kind: _ParameterKind | None
     """None for the result."""
     required: bool
     type: Any
-    """What the bytes are read to."""
+    """The type to which the bytes are decoded."""
     annotation: str
     """As written, for messages; empty if there is none."""
     trouble: str
-    """Why `type` is `Any` although there is an annotation; empty if it is not so."""
+    """Why `type` is `Any` in spite of an annotation; else empty."""
 
 
 def read_signature(func: Callable[..., Any]) -> tuple[inspect.Signature, tuple[Slot, ...], Slot]:
@@ -63,13 +63,13 @@ def dict_of(required: dict[str, Any], optional: dict[str, Any]) -> Any:
 
 
 def origin_of(func: Any) -> Any:
-    """What was written as the function, under decorators and partial applications."""
+    """The original function, without decorators and partial applications."""
     func = inspect.unwrap(func)
     return origin_of(func.func) if isinstance(func, partial) else func
 
 
 def _names_around(origin: Any) -> dict[str, Any]:
-    """The names that an annotation written as text may use."""
+    """The names that an annotation given as text may use."""
     if isinstance(origin, FunctionType):
         return origin.__globals__
     module = sys.modules.get(getattr(origin, "__module__", None) or "")
@@ -92,19 +92,19 @@ def _slot(name: str, kind: _ParameterKind | None, required: bool, annotation: An
 
 def _is_readable(hint: Any) -> bool:
     try:
-        # In the two ways the reader will use it, so that nothing is left to fail there.
+        # In the two ways in which the reader uses it, so that it cannot fail there.
         msgspec.json.Decoder(msgspec.defstruct("Positional", [("it", hint, msgspec.UNSET)]))
         msgspec.json.Decoder(dict_of({}, {"it": hint}))
         return not _has_foreign_class(kinds.type_info(hint))
-    except Exception:  # noqa: BLE001 - the classes in an annotation are the user's, and so are their errors
+    except Exception:  # noqa: BLE001 - the user's classes may raise anything
         return False
 
 
 def _has_foreign_class(info: kinds.Type) -> bool:
-    """Whether values of a class unknown to msgspec are asked for.
+    """Whether the type contains a class unknown to msgspec.
 
-    The fields of dataclasses and the like are not looked into: a class there may well be
-    optional, and the value as a whole come back equal.
+    Fields of dataclasses and the like are not checked: such a class may be optional there, so that
+    the whole value still decodes to an equal one.
     """
     match info:
         case kinds.CustomType(cls):

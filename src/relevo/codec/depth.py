@@ -1,7 +1,7 @@
-"""How deeply JSON is nested, found without recursion.
+"""Measures the nesting depth of JSON without recursion.
 
-A parser descends once per level, so hostile bytes can exhaust the stack of whoever reads them. This
-look at the bytes comes first, and works by the megabyte: it never handles a single byte in Python.
+A parser recurses once per level, so hostile bytes can exhaust the reader's stack. This check runs
+first and is fast: it uses whole-buffer operations and never handles single bytes in Python.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MAX_DEPTH = 200
 """Levels of lists and objects in one value. Far beyond real data, far below the interpreter's stack."""
 
 SHALLOW_SIZE = 2 * MAX_DEPTH
-"""Bytes: each level costs an opening and a closing one, so what is not longer than this cannot be too deep."""
+"""Bytes: each level needs an opening and a closing one, so shorter texts cannot be too deep."""
 
 _NO_BRACKET_OR_QUOTE = bytes(set(range(256)) - set(b'[]{}"'))
 _PASSES = 8
@@ -27,9 +27,9 @@ def is_too_deep(raw: bytes, levels: int) -> bool:
     # Escaped backslashes go before escaped quotes: in `\\"` the quote ends the text.
     unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(_CURLY_TO_SQUARE, _NO_BRACKET_OR_QUOTE)
-    # Most texts hold no bracket: two quotes side by side change nothing about what is inside a text.
+    # Most texts hold no bracket: removing adjacent quotes does not change what is inside a text.
     brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
-    # Real data is flat: each pass takes away the innermost level everywhere at once, and a few passes take nearly all.
+    # Real data is flat: each pass removes the innermost level everywhere, so a few passes remove nearly all.
     peeled = 0
     while peeled < _PASSES and (outer := brackets.replace(b"[]", b"")) != brackets:
         brackets = outer

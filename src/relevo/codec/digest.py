@@ -1,4 +1,4 @@
-"""What a function takes, in short: two versions of it with one digest accept and refuse the same arguments."""
+"""The digest of a function's parameters: versions with the same digest accept and refuse the same arguments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 
 from relevo.codec.annotations import Slot
 
-#: Hexadecimal digits; `include/takers.lua` counts on it.
+#: Hexadecimal digits; `include/takers.lua` relies on it.
 LENGTH = 10
 
 
 def digest_of(slots: Iterable[Slot]) -> str:
-    """The digest of a function's parameters. The types inside their types count, too."""
+    """The digest of a function's parameters, including nested types."""
     parts = [(slot.name, str(slot.kind), slot.required, _described(slot.type)) for slot in slots]
     return short(repr(parts).encode())
 

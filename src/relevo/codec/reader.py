@@ -1,9 +1,9 @@
-"""From JSON to the arguments of one function, in one typed pass each.
+"""Decodes JSON to the arguments of one function, in one typed pass each.
 
-The positional ones are read as an array-like struct. Their count then decides which names may still
-follow, so the keyword ones are read as a TypedDict of exactly those: missing and doubly given arguments
-are noticed while parsing, and no `bind` is needed on the hot path. What goes wrong is raised as it
-comes; the signature turns it into a refusal that names the argument.
+Positional arguments are read as an array-like struct. Their count decides which keyword arguments may
+follow, so these are read as a TypedDict of exactly those names: missing and duplicate arguments are
+detected while parsing, and the hot path needs no `bind`. Errors are raised as they come; the signature
+turns them into a message that names the argument.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class ArgumentReader:
         self._extra = next((slot for slot in slots if slot.kind is Parameter.VAR_KEYWORD), None)
         rest = next((slot for slot in slots if slot.kind is Parameter.VAR_POSITIONAL), None)
         self._read_values = _values(self._positional, rest)
-        self._read_named: dict[int, ReadNamed] = {}  # by the count of positional arguments, made when met
+        self._read_named: dict[int, ReadNamed] = {}  # by the count of positional arguments, made on demand
         self._most = len(self._positional)
         self._enough = sum(slot.required for slot in self._positional)
         if any(slot.required for slot in self._keyword_only):
-            self._enough = sys.maxsize  # no number of positional arguments is
+            self._enough = sys.maxsize  # positional arguments alone are never enough
 
     def read(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
-        """The arguments in these bytes, fit to call the function with."""
+        """The arguments in these bytes, valid for a call of the function."""
         values, named = self.read_known(args, kwargs)
-        # Read to a TypedDict, a name that the function does not have is passed over in silence.
+        # A TypedDict silently ignores unknown names.
         if kwargs is not None and self._extra is None and len(named) != len(_split_named(kwargs)):
             raise TypeError("arguments are unknown")
         return values, named
 
     def read_known(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
-        """The same without a look at unknown names: for who compares the answer with what was written."""
+        """The same without the check for unknown names, for callers that compare the result with the original."""
         values = () if args is None else self._read_values(args)
         count = len(values)
         if kwargs is None:
@@ -111,7 +111,7 @@ def _limited_values(positional: Sequence[Slot]) -> ReadValues:
 
 
 def _closed_names(slots: Sequence[Slot]) -> ReadNamed:
-    """A TypedDict gives the dict that is wanted at once; a struct would have to be emptied of its defaults."""
+    """A TypedDict decodes directly to the dict; with a struct the defaults would have to be removed."""
     required = {slot.name: slot.type for slot in slots if slot.required}
     optional = {slot.name: slot.type for slot in slots if not slot.required}
     decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict_of(required, optional))

@@ -1,4 +1,4 @@
-"""Why a value does not come back as it is, and which part of it is at fault.
+"""Finds why a value does not decode to an equal one, and which part of it is at fault.
 
 Runs only after the fast comparison has failed, so it may take its time.
 """
@@ -35,12 +35,12 @@ Fault = tuple[str, str]
 
 
 def find_fault(value: Any, slot: Slot) -> Fault | None:
-    """What keeps `value` from coming back equal through `slot`, if anything does."""
+    """Why `value` does not decode to an equal value for `slot`; None if it does."""
     if fault := _part_without_json(value):
         return fault
     try:
         raw = msgspec.json.encode(value)
-    except Exception as exc:  # noqa: BLE001 - whatever it is, it is the reason we were asked for
+    except Exception as exc:  # noqa: BLE001 - any error is the reason to report
         return _part_not_encodable(value, slot, exc)
     if is_too_deep(raw, MAX_DEPTH):
         return "", TOO_DEEP
@@ -48,10 +48,10 @@ def find_fault(value: Any, slot: Slot) -> Fault | None:
 
 
 def find_misfit(raw: bytes | msgspec.Raw, slot: Slot) -> Fault | None:
-    """Where these bytes do not fit the type of `slot`, if anywhere."""
+    """Where these bytes do not fit the type of `slot`; None if they do."""
     try:
         msgspec.json.decode(raw, type=slot.type)
-    except Exception as exc:  # noqa: BLE001 - a dataclass of the user's may raise anything
+    except Exception as exc:  # noqa: BLE001 - the user's dataclass may raise anything
         why = str(exc) or type(exc).__name__
         path = ""
         if placed := _PLACED.match(why):
@@ -77,8 +77,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _part_without_json(value: Any) -> Fault | None:
-    """The first part that no JSON text stands for: NaN, broken text, or one nested without end."""
-    waiting = [("", value, 0)]  # a stack of our own: the value may be deeper than Python's
+    """The first part without a JSON form: NaN, invalid text, or endless nesting."""
+    waiting = [("", value, 0)]  # an explicit stack: the value may be nested deeper than Python's stack
     while waiting:
         path, part, depth = waiting.pop()
         if depth > MAX_DEPTH:
@@ -152,7 +152,7 @@ def _first_difference(value: Any, back: Any) -> tuple[str, Any, Any] | None:
 def _is_equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001 - a comparison that fails does not say "equal"
+    except Exception:  # noqa: BLE001 - a comparison that raises does not count as equal
         return False
 
 

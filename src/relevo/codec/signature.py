@@ -1,4 +1,4 @@
-"""The signature of a task, by which its arguments and its result travel."""
+"""The signature of a task, by which its arguments and its result are encoded and decoded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MAX_DEPTH_OF_ARGUMENTS = MAX_DEPTH + 1  # the list or object that holds them is
 class Signature:
     """Turns the arguments and the result of one function into bytes and back; made once per task.
 
-    What `encode` accepts, `decode` gives back equal, typed by the annotations. All else is refused with
-    a `PayloadError` that names the function, the argument and the part of it.
+    `decode` returns values equal to those that `encode` accepted, typed by the annotations. All others
+    are refused with a `PayloadError` that names the function, the argument and the part of it.
 
         signature = Signature(charge)
         signature.encode((7,), {"cents": 990}, limit=1_000_000)    # b'"a":[7],"k":{"cents":990}'
@@ -44,25 +44,25 @@ class Signature:
         self._slots = {slot.name: slot for slot in parameters}
         self.result = result
         self._taking = ""
-        self._rest: Signature | None = None  # made when met: few tasks are steps
+        self._rest: Signature | None = None  # made on demand: few tasks are steps
         reader = ArgumentReader(parameters)
         self._read, self._read_known = reader.read, reader.read_known
         self._read_result = msgspec.json.Decoder(result.type).decode
 
     @property
     def digest(self) -> str:
-        """The same for two versions of a function that take the same arguments."""
+        """The digest of the parameters; equal for two versions that take the same arguments."""
         return digest_of(self._slots.values())
 
     @property
     def first(self) -> Slot | None:
-        """Where the first argument goes when it is not named; None if all must be named, or there are none."""
+        """The slot of the first positional argument; None if there is none."""
         slot = next(iter(self._slots.values()), None)
         return None if slot is None or slot.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) else slot
 
     @property
     def places(self) -> list[str]:
-        """Names of what can be given by its place; that of `*rest` comes last."""
+        """Names of the positional parameters; that of `*rest` comes last."""
         named = (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
         return [slot.name for slot in self._slots.values() if slot.kind not in named]
 
@@ -97,7 +97,7 @@ class Signature:
         raise self._refuse_arguments(args, kwargs) from cause
 
     def encode_rest(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int, first: bytes = b"") -> bytes:
-        """The same for all arguments but the first, which is put in front of them later, or is `first` if that is JSON.
+        """The same for all arguments but the first, which is inserted later, or is `first` (JSON) if given.
 
         add.encode_rest((2,), {}, limit=1_000_000)                  # b'"a":[2]', for add(x, y)
         add.encode_rest((2,), {}, limit=1_000_000, first=b"1")      # b'"a":[1,2]'
@@ -117,7 +117,7 @@ class Signature:
         return b'"a":[%b]' % first + (b"," + fragment if fragment else b"")
 
     def _without_first(self) -> Signature:
-        """The signature that the other arguments have to fit."""
+        """The signature without the first parameter."""
         first = self.first
         if first is None:
             raise PayloadError(
@@ -134,7 +134,7 @@ class Signature:
         return rest
 
     def decode(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
-        """The arguments to call the function with; they fit its signature as it is now."""
+        """The decoded arguments; they fit the function's current signature."""
         try:
             if args is not None and len(args) > SHALLOW_SIZE:
                 _check_depth(args, _MAX_DEPTH_OF_ARGUMENTS)
@@ -142,8 +142,8 @@ class Signature:
                 _check_depth(kwargs, _MAX_DEPTH_OF_ARGUMENTS)
             return self._read(args, kwargs)
         except MemoryError:
-            raise  # says nothing about the payload: another worker may read it
-        except Exception as exc:  # bytes from outside, made into classes of the user's
+            raise  # not a fault of the payload: another worker may be able to read it
+        except Exception as exc:  # bytes from outside, decoded to the user's classes
             raise self._refuse_payload(args, kwargs, exc) from exc
 
     def decode_given(self, args: Buffer | None, kwargs: Buffer | None) -> Arguments:
@@ -189,7 +189,7 @@ class Signature:
         for label, slot, value in self._places(args, kwargs):
             if fault := find_fault(value, slot):
                 return self._refusal(label, fault)
-        return self._refusal("arguments", ("", "would not come back equal; is a value changing meanwhile?"))
+        return self._refusal("arguments", ("", "would not come back equal; is another thread changing a value?"))
 
     def _refuse_payload(
         self, args: Buffer | None, kwargs: Buffer | None, cause: Exception, *, is_stored: bool = True
@@ -231,7 +231,7 @@ class Signature:
         except TypeError as exc:
             return str(exc)
         for name, parameter in self._signature.parameters.items():
-            # Python 3.13.0 binds without it when **kwargs takes an argument of the same name.
+            # Python 3.13.0 does not detect this if **kwargs takes an argument of the same name.
             needed = parameter.kind is Parameter.POSITIONAL_ONLY and parameter.default is Parameter.empty
             if needed and name not in bound.arguments:
                 return f"missing a required positional-only argument: {name!r}"

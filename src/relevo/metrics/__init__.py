@@ -1,10 +1,10 @@
-"""Metrics for Prometheus, from the state in Redis: any process of the app can tell all of them.
+"""Metrics for Prometheus, from the state in Redis: any process of the app can export all of them.
 
     from relevo import metrics
 
     text = metrics.exposition(app)
 
-`relevo worker … --metrics-port 9464` serves them; see docs/metrics.md for what they are called.
+`relevo worker … --metrics-port 9464` serves them; docs/metrics.md lists them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["CONTENT_TYPE", "aexposition", "exposition"]
 
 log = logging.getLogger("relevo.metrics")
 
-#: Seconds for all of a scrape: Prometheus gives up after ten.
+#: Time limit of a scrape in seconds: the default of Prometheus is ten.
 WITHIN = 8.0
 
 
 def exposition(app: Relevo) -> bytes:
-    """All metrics of an app in the text format of Prometheus. With the server away: that it is (`relevo_up 0`)."""
+    """All metrics of an app in the text format of Prometheus; only `relevo_up 0` if the server cannot be reached."""
     began = time.monotonic()
     try:
         found = app.client.run(reading(app), patience=0, within=WITHIN)
     except StoreError as error:
         return _away(app, error)
-    return _told(found, began)
+    return _text(found, began)
 
 
 async def aexposition(app: Relevo) -> bytes:
@@ -43,10 +43,10 @@ async def aexposition(app: Relevo) -> bytes:
         found = await app.client.driver().perform(reading(app), patience=0, within=WITHIN)
     except StoreError as error:
         return _away(app, error)
-    return _told(found, began)
+    return _text(found, began)
 
 
-def _told(found: Snapshot, began: float) -> bytes:
+def _text(found: Snapshot, began: float) -> bytes:
     return text(families(found, scrape_seconds=time.monotonic() - began))
 
 

@@ -1,6 +1,6 @@
-"""From a snapshot to metrics: every name, its unit, its labels and what it means are here, and nowhere else.
+"""Turns a snapshot into metrics; the only place with their names, units, labels and meanings.
 
-Names follow Prometheus: base units, `_total` for what only grows, and the sum over a label means something. Values of
+Names follow the conventions of Prometheus: base units, `_total` for counters, meaningful sums over a label. Values of
 labels come from code and settings (apps, queues, tasks), never from jobs, and their number is bounded.
 """
 
@@ -17,125 +17,145 @@ from relevo.model.timings import BOUNDS, Histogram
 
 #: name -> kind, labels, meaning. The table of docs/metrics.md says the same.
 CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
-    "relevo_up": ("gauge", ("app",), "1: the server answered this scrape; 0: it did not, and nothing else is told."),
+    "relevo_up": (
+        "gauge",
+        ("app",),
+        "1 if the server answered this scrape; 0 if not, and no other metric is exported.",
+    ),
     "relevo_info": ("gauge", ("app", "env", "version"), "Always 1: what is running."),
     "relevo_health_status": (
         "gauge",
         ("app",),
-        "0 healthy, 1 degraded, 2 unhealthy; left out while nothing is known of the app.",
+        "0 healthy, 1 degraded, 2 unhealthy; left out while unknown.",
     ),
     "relevo_server_memory_bytes": ("gauge", ("app",), "Memory that the server uses, for all its data."),
-    "relevo_server_memory_max_bytes": ("gauge", ("app",), "Memory that it may use; 0: it has no limit of its own."),
-    "relevo_server_commands_total": ("counter", ("app",), "Commands that it carried out, for everybody."),
-    "relevo_scrape_seconds": ("gauge", ("app",), "How long it took to read all of this."),
+    "relevo_server_memory_max_bytes": ("gauge", ("app",), "The server's memory limit (maxmemory); 0 if it has none."),
+    "relevo_server_commands_total": ("counter", ("app",), "Commands that the server has executed, for all clients."),
+    "relevo_scrape_seconds": ("gauge", ("app",), "Time it took to read these metrics."),
     "relevo_left_out": (
         "gauge",
         ("app", "what"),
-        "Queues, schedules and tasks that are not told of, and queues whose ages are not, because there are too many.",
+        "Queues, schedules and tasks that are not exported, and queues without ages, because there are too many.",
     ),
-    "relevo_queue_jobs": ("gauge", ("app", "queue", "kind", "state"), "Living jobs by state."),
+    "relevo_queue_jobs": ("gauge", ("app", "queue", "kind", "state"), "Jobs that have not ended, by state."),
     "relevo_queue_records": (
         "gauge",
         ("app", "queue", "kind", "state"),
-        'Ended jobs whose record is kept; state="dead" are the dead letters.',
+        'Ended jobs whose record is kept; state="dead" counts the dead letters.',
     ),
     "relevo_queue_oldest_seconds": (
         "gauge",
         ("app", "queue", "kind", "state"),
-        "How long the oldest job of a state has been in it, as far as is known; 0: there is none.",
+        "Age of the oldest job in a state, as far as known; 0 if there is none.",
     ),
     "relevo_queue_mean_age_seconds": (
         "gauge",
         ("app", "queue", "kind", "state"),
-        "The same of all jobs of the state on the average; beyond 64 it is estimated.",
+        "Mean age of the jobs in a state; estimated if there are more than 64.",
     ),
     "relevo_queue_stuck_jobs": (
         "gauge",
         ("app", "queue", "kind", "state"),
-        "Jobs that are in a state for longer than health_limits allows; beyond 64 it is estimated.",
+        "Jobs in a state for longer than health_limits allows; estimated if there are more than 64.",
     ),
     "relevo_queue_overdue_jobs": (
         "gauge",
         ("app", "queue", "kind"),
-        "Scheduled jobs whose time has come, and which no worker has taken.",
+        "Scheduled jobs that are due and not claimed by a worker.",
     ),
     "relevo_queue_parked_jobs": (
         "gauge",
         ("app", "queue", "kind"),
-        "Jobs that a limit, a pause or a breaker holds back; beyond 64 it is estimated.",
+        "Jobs held back by a limit, a pause or a breaker; estimated if there are more than 64.",
     ),
-    "relevo_queue_breakers_open": ("gauge", ("app", "queue", "kind"), "Tasks whose attempts failed too often."),
+    "relevo_queue_breakers_open": ("gauge", ("app", "queue", "kind"), "Tasks whose circuit breaker is open."),
     "relevo_queue_health_status": (
         "gauge",
         ("app", "queue", "kind"),
-        "0 healthy, 1 degraded, 2 unhealthy: of each queue that the app serves.",
+        "0 healthy, 1 degraded, 2 unhealthy, for each queue of the app.",
     ),
     "relevo_queue_paused": ("gauge", ("app", "queue", "kind"), "1 while the queue is paused."),
-    "relevo_queue_workers": ("gauge", ("app", "queue", "kind"), "Living workers that serve the queue."),
-    "relevo_queue_idle_workers": ("gauge", ("app", "queue", "kind"), "Those of them that wait for a job."),
-    "relevo_jobs_enqueued_total": ("counter", ("app", "queue", "kind"), "Jobs that were put on the queue."),
-    "relevo_jobs_ended_total": ("counter", ("app", "queue", "kind", "state"), "Jobs that ended, by how."),
-    "relevo_jobs_retried_total": ("counter", ("app", "queue", "kind"), "Attempts that were put off to another one."),
+    "relevo_queue_workers": ("gauge", ("app", "queue", "kind"), "Live workers that serve the queue."),
+    "relevo_queue_idle_workers": (
+        "gauge",
+        ("app", "queue", "kind"),
+        "Live workers that serve the queue and wait for a job.",
+    ),
+    "relevo_jobs_enqueued_total": ("counter", ("app", "queue", "kind"), "Jobs that were enqueued."),
+    "relevo_jobs_ended_total": ("counter", ("app", "queue", "kind", "state"), "Jobs that ended, by final state."),
+    "relevo_jobs_retried_total": ("counter", ("app", "queue", "kind"), "Attempts after which the job is retried."),
     "relevo_jobs_handed_back_total": (
         "counter",
         ("app", "queue", "kind"),
         "Jobs that a worker handed back unfinished, mostly because it stopped.",
     ),
-    "relevo_jobs_lost_total": ("counter", ("app", "queue", "kind"), "Leases that ran out: their worker fell silent."),
-    "relevo_jobs_revived_total": ("counter", ("app", "queue", "kind"), "Ended jobs that were put back."),
+    "relevo_jobs_lost_total": (
+        "counter",
+        ("app", "queue", "kind"),
+        "Leases that expired because their worker died or was cut off.",
+    ),
+    "relevo_jobs_revived_total": ("counter", ("app", "queue", "kind"), "Ended jobs that were enqueued again."),
     "relevo_jobs_removed_total": (
         "counter",
         ("app", "queue", "kind", "how"),
-        "Jobs and records that were removed: cleared, discarded, cleaned (their task ended), "
+        "Jobs and records that were removed: cleared, discarded, cleaned (their conversation ended), "
         "overflow (a subscription's backlog was full), orphans (entries without a job).",
     ),
     "relevo_purged_total": (
         "counter",
         ("app", "queue", "kind", "state"),
-        'What was purged because it was in a state for too long; kind="pool": from a pool.',
+        'Entries purged because they were in a state for too long; kind="pool": from a pool.',
     ),
     "relevo_dead_letters_dropped_total": (
         "counter",
         ("app", "queue", "kind"),
-        "Records dropped before their time because there were more than dead_max.",
+        "Dead letters dropped before their TTL because there were more than dead_max.",
     ),
-    "relevo_replies_unheard_total": ("counter", ("app", "queue", "kind"), "Ends that nobody was there to hear of."),
+    "relevo_replies_unheard_total": (
+        "counter",
+        ("app", "queue", "kind"),
+        "Outcomes that a waiting caller did not receive because it was not connected.",
+    ),
     "relevo_pool_entities": ("gauge", ("app", "pool", "state"), "Entities of a pool by state."),
     "relevo_pool_oldest_seconds": (
         "gauge",
         ("app", "pool", "state"),
-        "How long the oldest entity of a state has been in it.",
+        "Age of the oldest entity in a state.",
     ),
     "relevo_pool_stuck_entities": (
         "gauge",
         ("app", "pool", "state"),
-        "Entities that are in a state for longer than health_limits allows (stuck_age).",
+        "Entities in a state for longer than health_limits allows (stuck_age).",
     ),
     "relevo_pool_dead_letters": (
         "gauge",
         ("app", "pool"),
-        "Entities that were given up, and are kept as dead letters.",
+        "Entities kept as dead letters.",
     ),
-    "relevo_pool_health_status": ("gauge", ("app", "pool"), "0 healthy, 1 degraded, 2 unhealthy: of each pool."),
-    "relevo_workers": ("gauge", ("app",), "Living workers."),
-    "relevo_workers_lost": ("gauge", ("app",), "Workers that fell silent without a goodbye in the last 15 minutes."),
-    "relevo_worker_slots": ("gauge", ("app",), "Jobs that all living workers may run at once."),
-    "relevo_worker_slots_busy": ("gauge", ("app",), "Jobs that they have in hand, as they said within 5 s."),
+    "relevo_pool_health_status": ("gauge", ("app", "pool"), "0 healthy, 1 degraded, 2 unhealthy, for each pool."),
+    "relevo_workers": ("gauge", ("app",), "Live workers."),
+    "relevo_workers_lost": (
+        "gauge",
+        ("app",),
+        "Workers lost in the last 15 minutes (they stopped reporting without a shutdown).",
+    ),
+    "relevo_worker_slots": ("gauge", ("app",), "Jobs that all live workers together may run at once."),
+    "relevo_worker_slots_busy": ("gauge", ("app",), "Jobs that the live workers are running, at most 5 s old."),
     "relevo_schedules": ("gauge", ("app", "state"), "Schedules, active or paused."),
-    "relevo_schedules_late": ("gauge", ("app",), "Active schedules whose tick is due for more than 30 s."),
-    "relevo_schedule_late_seconds": ("gauge", ("app",), "How late the latest of them is; 0: none is."),
+    "relevo_schedules_late": ("gauge", ("app",), "Active schedules whose tick has been due for more than 30 s."),
+    "relevo_schedule_late_seconds": ("gauge", ("app",), "How late the most delayed of them is; 0 if none is late."),
     "relevo_bus_messages": (
         "gauge",
         ("app", "kind", "what"),
-        "How many messages of the app's services came and went: created, living, done, dead, expired, cleaned. "
-        "A gauge, because sums of queues that ended or were idle for a week are forgotten.",
+        "Messages of the app's services: created, living, done, dead, expired, cleaned. "
+        "A gauge, because the counts of queues that ended or were idle for a week are dropped.",
     ),
     "relevo_task_wait_seconds": (
         "histogram",
         ("app", "queue", "task"),
-        "From when a job was made, or was due if it was made for later, until its function was first called.",
+        "Time from the creation of a job, or from its due time, until its function was first called.",
     ),
-    "relevo_task_run_seconds": ("histogram", ("app", "queue", "task"), "Attempts, from their start to their end."),
+    "relevo_task_run_seconds": ("histogram", ("app", "queue", "task"), "Duration of attempts."),
     "relevo_task_failures_total": (
         "counter",
         ("app", "queue", "task"),
@@ -145,7 +165,7 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
 
 _LIVING = ("ready", "scheduled", "running", "waiting")
 _ENDED = ("done", "dead", "cancelled", "expired")
-#: Counters of a queue: the metric, and what it is called in the store.
+#: Counters of a queue: the metric, and its name in the store.
 _COUNTERS = {
     "relevo_jobs_enqueued_total": "enqueued",
     "relevo_jobs_retried_total": "retry",
@@ -155,9 +175,9 @@ _COUNTERS = {
     "relevo_dead_letters_dropped_total": "dropped",
     "relevo_replies_unheard_total": "unheard",
 }
-#: How the store calls what was purged, before the state it was in.
+#: The store's prefix of counters of purged entries; the state follows.
 _PURGED = "purged_"
-#: What is told of messages; what was swept belonged to subscriptions that ended, of whichever app.
+#: The exported counts of messages. Swept messages are not exported: their subscriptions may belong to any app.
 _MESSAGES = ("created", "living", "done", "dead", "expired", "cleaned")
 _REMOVED = ("cleared", "discarded", "cleaned", "overflow", "orphans")
 
@@ -178,7 +198,7 @@ class _Gathered:
 
 
 def nothing_but_down(app: str) -> Iterable[Family]:
-    """What can be said while the server is away."""
+    """The metrics while the server cannot be reached."""
     found = _Gathered()
     found.add("relevo_up", 0, app=app)
     return found.families()
@@ -248,7 +268,7 @@ def _queues(found: _Gathered, seen: Snapshot) -> None:
 
 
 def _purged(found: _Gathered, totals: Mapping[str, int], usual: Iterable[str], of_queue: dict[str, str]) -> None:
-    """From 0 on, where something may be purged: what comes into being with its first value has no increase."""
+    """Add the counters of purged entries, from 0 on: a series that begins above 0 would hide its first increase."""
     counts = dict.fromkeys(usual, 0)
     counts |= {field.removeprefix(_PURGED): n for field, n in totals.items() if field.startswith(_PURGED)}
     for state, n in counts.items():

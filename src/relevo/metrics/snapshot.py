@@ -1,4 +1,4 @@
-"""What the metrics are made of, read in a bounded number of small calls: none of them looks at jobs one by one."""
+"""Reads the data of the metrics in a bounded number of small calls; none of them iterates over all jobs."""
 
 from __future__ import annotations
 
@@ -23,66 +23,66 @@ from relevo.store.queues import QueueStats, count
 from relevo.store.timings import heard_since, timings
 from relevo.store.workers import WorkerInfo, roll
 
-#: Queues that are asked, in the order of their names. Beyond that one scrape would take too long, and Prometheus would
-#: have to keep too much; how many were left out is told.
+#: Exported queues, in the order of their names. More would make scrapes too slow and too many series; the number of
+#: queues left out is exported.
 MOST_QUEUES = 500
-#: Queues of which some jobs are looked at, for ages and health: a millisecond or two of the server's time each.
+#: Queues of which a sample of jobs is read for ages and health: a millisecond or two of the server's time each.
 MOST_LOOKED = 100
-#: Tasks whose histograms are told, of all queues together: each is some forty series.
+#: Tasks with exported histograms, of all queues together: each is some forty series.
 MOST_TASKS = 300
-#: Schedules that are looked at.
+#: Schedules that are read.
 MOST_SCHEDULES = 1_000
-#: A tick is fired within milliseconds by any worker that lives: later than this, nobody does.
+#: Any live worker fires a tick within milliseconds; a later tick means that no worker does.
 LATE_MS = 30_000
-#: States whose ages are told; those of scheduled jobs are the times they were made for.
+#: States with exported ages; not scheduled jobs, whose age depends on their due time.
 AGED = ("ready", "running", "waiting", "done", "dead")
-#: States in which a job can be for too long.
+#: States in which jobs can be stuck.
 STUCK = ("ready", "scheduled", "running", "waiting")
 
 
 class Ages(Struct, frozen=True):
-    """The jobs of a queue in one state."""
+    """The ages of the jobs of a queue in one state."""
 
     oldest_ms: int = 0
     mean_ms: int = 0
 
 
 class QueueSeen(Struct, frozen=True):
-    """One queue, or several that are one to those who look: those of a broadcast, one for each process."""
+    """One queue, or the queues of a broadcast (one for each process) taken together."""
 
     name: str
-    #: '' for a queue of the bus, which all apps see.
+    #: '' for a bus queue, which is shared by all apps.
     app: str
-    #: actions, callbacks, notifications; of a queue of tasks ''
+    #: actions, callbacks, notifications; '' for a queue of tasks
     kind: str
     sizes: dict[str, int]
-    #: Empty, and None: there are so many queues that this one was not looked at.
+    #: Empty or None if this queue was not sampled because there are too many.
     ages: dict[str, Ages]
     stuck: dict[str, int]
     overdue: int | None
     parked: int | None
     breakers: int | None
-    #: None of several in one: when one of them ends, their sum falls, which no counter may.
+    #: None for a broadcast: when one of its queues ends, the sum falls, which a counter must not.
     totals: dict[str, int] | None
     paused: bool
     workers: int
     idle_workers: int
-    #: None: it is not one of the app's own, and others judge it.
+    #: None: it does not belong to the app.
     status: Status | None
 
 
 class SchedulesSeen(Struct, frozen=True):
-    """How the schedules of an app stand."""
+    """The schedules of an app."""
 
     active: int = 0
     paused: int = 0
     late: int = 0
-    #: Of the one that is latest.
+    #: Delay of the most delayed one.
     late_ms: int = 0
 
 
 class ServerSeen(Struct, frozen=True):
-    """What the server says of itself; of a cluster, one of its nodes."""
+    """Figures of the server; of one node in a cluster."""
 
     used_memory: int
     maxmemory: int
@@ -90,7 +90,7 @@ class ServerSeen(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """Everything that is told."""
+    """The data of all metrics."""
 
     app: str
     env: str
@@ -99,7 +99,7 @@ class Snapshot(Struct, frozen=True):
     left_out: dict[str, int]
     workers: list[WorkerInfo]
     silent: int
-    #: UNKNOWN: nothing is known of the app, or there are too many queues and no worker looked of late.
+    #: UNKNOWN: no data of the app, or there are too many queues and no worker has taken a recent health snapshot.
     health: Status
     tallies: dict[str, Tally]
     schedules: SchedulesSeen
@@ -112,15 +112,15 @@ _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelle
 
 
 def reading(app: Relevo) -> Steps[Snapshot]:
-    """Read it all."""
+    """Read the snapshot."""
     about: dict[str, str] = yield info()
-    # A pool stands among the queues once it has dead letters; it is told of as a pool.
+    # A pool is listed as a queue once it has dead letters; it is exported as a pool.
     listed = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
     names = listed[:MOST_QUEUES]
     now_ms = yield from app.now_ms()
     health = yield from _health(app, may_look=len(listed) <= MOST_LOOKED)
     judged = {one.name: one for one in health.queues}
-    # One that a worker judged minutes ago is looked at now.
+    # Vitals that a worker took minutes ago are read again.
     look_of = {name: one.vitals for name, one in judged.items() if one.vitals.now_ms >= now_ms}
     unseen = [name for name in names[:MOST_LOOKED] if name not in look_of]
     looks: list[Vitals] = yield Ahead(look_at(app, name) for name in unseen)
@@ -129,7 +129,7 @@ def reading(app: Relevo) -> Steps[Snapshot]:
     alive, silent = yield from roll(app.keys, now_ms)
     serving = yield from _serving(app, names, alive, now_ms)
     clock, unscheduled = yield from _schedules(app, now_ms)
-    measured, untold = yield from _timings(app, names, now_ms)
+    measured, left_out = yield from _timings(app, names, now_ms)
     parts = [_Part(one, look_of.get(one.name), serving.get(one.name, 0), judged.get(one.name)) for one in stats]
     return Snapshot(
         app.name,
@@ -140,7 +140,7 @@ def reading(app: Relevo) -> Steps[Snapshot]:
             "queues": len(listed) - len(names),
             "ages": max(0, len(names) - MOST_LOOKED),
             "schedules": unscheduled,
-            "tasks": untold,
+            "tasks": left_out,
         },
         alive,
         len(silent),
@@ -153,7 +153,7 @@ def reading(app: Relevo) -> Steps[Snapshot]:
 
 
 def _health(app: Relevo, *, may_look: bool) -> Steps[Health]:
-    """What is found now; of queues that are too many for that, what a worker found of late."""
+    """The health now; with too many queues for that, the last snapshot of a worker."""
     if may_look:
         return (yield from gathering(app))
     kept = yield from cached(app)
@@ -164,7 +164,7 @@ def _health(app: Relevo, *, may_look: bool) -> Steps[Health]:
 
 
 def _serving(app: Relevo, names: Sequence[str], alive: Sequence[WorkerInfo], now_ms: int) -> Steps[dict[str, int]]:
-    """How many workers serve each queue; those of the bus may be served by other apps."""
+    """The number of workers of each queue; bus queues may be served by other apps."""
     of_bus = [name for name in names if is_bus_name(name)]
     served: list[int] = yield Ahead(instances(app.keys_of(name), now_ms) for name in of_bus)
     found = dict(zip(of_bus, served, strict=True))
@@ -240,12 +240,12 @@ def _timings(
     shown = sorted({known_as(name) for name in names})
     some: list[dict[str, TaskTimings]] = yield Ahead(timings(app.keys_of(name)) for name in shown)
     found: dict[tuple[str, str, str], TaskTimings] = {}
-    untold = 0
+    left_out = 0
     for name, here in zip(shown, some, strict=True):
         owner = "" if is_bus_name(name) else app.name
         for task, one in sorted(heard_since(here, now_ms).items()):
             if len(found) < MOST_TASKS:
                 found[owner, name, task] = one
             else:
-                untold += 1
-    return found, untold
+                left_out += 1
+    return found, left_out

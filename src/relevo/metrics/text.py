@@ -13,7 +13,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 
 class Sample(Struct, frozen=True):
-    """One line. `suffix` is what a histogram adds to the name of its family."""
+    """One line. `suffix`: the part that a histogram adds to the name of its family."""
 
     labels: Mapping[str, str]
     value: float
@@ -30,19 +30,19 @@ class Family(Struct, frozen=True):
 
 
 def text(families: Iterable[Family]) -> bytes:
-    """Families as Prometheus reads them. One without samples is left out."""
+    """Families in the text format of Prometheus. One without samples is left out."""
     lines: list[str] = []
     for family in families:
         if family.samples:
             lines.append(f"# HELP {family.name} {_escaped(family.help)}")
             lines.append(f"# TYPE {family.name} {family.kind}")
             lines += (_line(family.name, sample) for sample in family.samples)
-    # A lone surrogate, as a stranger's name may hold one, must not cost all the others.
+    # A lone surrogate in one name must not break the whole response.
     return "".join(line + "\n" for line in lines).encode(errors="replace")
 
 
 def _line(name: str, sample: Sample) -> str:
-    # A label that is empty is none to Prometheus.
+    # Prometheus treats an empty label as a missing one.
     parts = (f'{label}="{_quoted(value)}"' for label, value in sample.labels.items() if value)
     labels = ",".join(parts)
     return f"{name}{sample.suffix}{{{labels}}} {number(sample.value)}"

@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Back-off: the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import Meta, Struct
 from relevo.errors import OptionError
 from relevo.model.durations import LONGEST, Duration, seconds
 
-#: An hour: whatever is still broken then is no longer a hiccup, and waiting longer helps nobody.
+#: An hour: a fault that lasts longer is not transient, and longer delays do not help.
 CAP = 3600.0
 
-#: A duration in a body, which others may have written.
+#: A duration in a body; checked, since another program may have written it.
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 
 class Backoff(Struct, frozen=True, omit_defaults=True):
-    """A series of waiting times, in seconds.
+    """A series of delays, in seconds.
 
     >>> [Backoff.exponential("2s").delay(n, 0.5) for n in (1, 2, 3)]
     [2.0, 4.0, 8.0]
@@ -27,7 +27,7 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
     kind: Literal["fixed", "linear", "exponential", "list"] = "exponential"
     base: Seconds = 2.0
     cap: Seconds = CAP
-    #: ± this share of the delay, so that jobs that failed together do not come back together.
+    #: ± this share of the delay, so that jobs that failed together are not retried together.
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     steps: tuple[Seconds, ...] = ()
 

@@ -1,8 +1,8 @@
-"""Circuit breakers: when a task fails so often that trying on only makes dead letters.
+"""Circuit breakers: stop a task that fails so often that further attempts only make dead letters.
 
-A breaker is closed while all is well. So many failed attempts within a window open it: none of the task's jobs start,
-they wait. After a rest one of them is let go as a probe, and another one only when that has ended. A probe that goes
-well closes the breaker and all go on; one that fails opens it again, for twice as long.
+A closed breaker has no effect. A number of failed attempts within a window opens it: the task's jobs wait. After a
+rest one of them starts as a probe, the next one only after that has ended. A probe that succeeds closes the breaker
+and all jobs continue; one that fails opens it again, for twice as long.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from relevo.model.durations import Duration, seconds, spoken
 
 #: The store keeps the time of each.
 MOST_FAILURES = 100
-#: Seconds: long enough for a restart of what the task depends on, short enough for nobody to wait long after it.
+#: Seconds: long enough for a restart of a dependency, short enough that jobs do not wait long after it.
 REST = 30.0
-#: Seconds: what is down for hours is asked six times an hour.
+#: Seconds: a dependency that is down for hours is probed six times an hour.
 LONGEST_REST = 600.0
 _TEXT = re.compile(r"([0-9]+) in (.+)")
 
 
 class Breaker(Struct, frozen=True):
-    """After how many failed attempts a task rests, and for how long. Times in seconds.
+    """Number of failed attempts after which a task rests, and for how long. Times in seconds.
 
     >>> str(Breaker.of("5 in 1m"))
     '5 in 1m'
@@ -41,7 +41,7 @@ class Breaker(Struct, frozen=True):
     def after(
         cls, failures: int, window: Duration, *, rest: Duration = REST, longest: Duration = LONGEST_REST
     ) -> Breaker:
-        """A breaker with times of its own: `Breaker.after(5, "1m", rest="10s", longest="5m")`."""
+        """A breaker with custom times: `Breaker.after(5, "1m", rest="10s", longest="5m")`."""
         count: Any = failures
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_FAILURES:
             raise OptionError(f"breaker: 1 to {MOST_FAILURES} failures open it, found {count!r:.60}")

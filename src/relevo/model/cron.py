@@ -1,21 +1,20 @@
-"""When a schedule fires: by a cron expression on the wall clock of a time zone, or at a fixed distance.
+"""When a schedule fires: by a cron expression in a time zone, or at a fixed interval.
 
-A moment at which a schedule fires is a *tick*. It is computed from the schedule alone, so that every worker finds the
-same ones, and its time is its name: that is how a tick can be fired once by whoever comes first.
+A time at which a schedule fires is a *tick*. It is computed from the schedule alone, so every worker computes the same
+ticks, and its time is its identity: the first worker to fire a tick prevents all others from firing it.
 
-The wall clock is changed twice a year in most zones, and then an hour is missing or comes twice. What holds then:
+Most zones change the clock twice a year, so an hour is missing or comes twice:
 
 - **The missing hour.** Times in it (02:30 in Madrid on a Sunday in March) are not lost: they fire once, together, at
-  the moment after the gap (03:00). An expression that fires in every hour anyway has lost nothing, and nothing is made
-  up.
-- **The repeated hour.** Times in it fire in the first pass and not again in the second. Expressions that go on through
+  the end of the gap (03:00). An expression that fires in every hour anyway loses nothing, and nothing is made up.
+- **The repeated hour.** Times in it fire in the first pass and not again in the second. Expressions that run through
   the hours instead of naming times, because the minute begins with `*` or every hour is named, fire in both: their
-  distance in real time stays the same.
+  interval in real time stays the same.
 
 So `30 2 * * *` fires once on every day of the year, `0 */2 * * *` twelve times, and `*/30 * * * *` every half an hour.
-A change of the zone's laws is the same to us. cronsim reads the expression and walks through the local times; which
-moments these are is decided here, since it skips the missing hour with `0 */2 * * *` and with six fields, and misses
-times where the clock is changed by half an hour.
+Changes of a zone's rules are handled in the same way. cronsim parses the expression and iterates the local times; this
+module maps them to UTC, since cronsim skips the missing hour with `0 */2 * * *` and with six fields, and misses times
+where the clock is changed by half an hour.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ from relevo.model.cron_text import fields_of, read, words
 from relevo.model.durations import Duration, milliseconds, seconds, spoken
 from relevo.model.nearest import did_you_mean
 
-#: Seconds. What must come more often is a loop inside of a job: making and ending a job each time would cost more
-#: than the work, and a tick would be late before the next one is due.
+#: Seconds. Shorter intervals belong in a loop inside a job: creating and settling a job each time would cost more than
+#: the work, and a tick would be late before the next one is due.
 SHORTEST = 1.0
-#: Seconds in a leap year. What comes less often than that is better said with a date: cron.
+#: Seconds in a leap year. Longer intervals are better expressed as a date with cron.
 LONGEST = 366 * 86_400.0
 
 _DAY = 86_400
 _SECOND = timedelta(seconds=1)
 _ZERO = datetime(1970, 1, 1)
-#: Names that a system may have for its own use: other workers would know another zone by them, or none.
+#: Names local to one system: on other workers they may mean another zone, or none.
 _NOT_FOR_ALL = ("localtime", "posixrules", "posix/", "right/")
 
 
 class Cron(Struct, frozen=True, tag_field="kind", tag="cron"):
-    """Ticks at the local times that an expression names.
+    """Ticks at the local times of an expression.
 
     Five fields, or six with the second in front, or `@daily` and the like; the zone is an IANA name.
 
@@ -67,9 +66,9 @@ class Cron(Struct, frozen=True, tag_field="kind", tag="cron"):
 
 
 class Every(Struct, frozen=True, tag_field="kind", tag="every"):
-    """Ticks at all times that are multiples of a distance since 1970, UTC.
+    """Ticks at all multiples of an interval since 1970, UTC.
 
-    Not counted from when the schedule was made: registering it again moves no tick, and whole days begin at 00:00 UTC.
+    Not counted from the registration: registering it again moves no tick, and whole days begin at 00:00 UTC.
 
     >>> next_after(Every(10), 1_767_222_003_000)
     1767222010000
@@ -94,7 +93,7 @@ class Every(Struct, frozen=True, tag_field="kind", tag="every"):
 
     @property
     def ms(self) -> int:
-        """The distance in milliseconds."""
+        """The interval in milliseconds."""
         return round(self.seconds * 1000)
 
 
@@ -102,15 +101,15 @@ When = Cron | Every
 
 
 class Ticks(NamedTuple):
-    """The newest ticks of a time, oldest first."""
+    """The newest ticks of a span, oldest first."""
 
     times: list[int]
-    #: How many older ones there are in that time.
+    #: Number of older ticks in that span.
     older: int
 
 
 def next_after(when: When, after_ms: int) -> int:
-    """The first tick that is later than `after_ms`."""
+    """The first tick later than `after_ms`."""
     match when:
         case Every():
             return (after_ms // when.ms + 1) * when.ms
@@ -123,7 +122,7 @@ def next_after(when: When, after_ms: int) -> int:
 def ticks_between(when: When, after_ms: int, until_ms: int, limit: int) -> Ticks:
     """The newest `limit` ticks later than `after_ms` and not later than `until_ms`.
 
-    The others are counted and not walked through: a year of seconds takes no longer than a day.
+    The others are counted without iterating: a year of seconds takes no longer than a day.
     """
     match when:
         case Every():
@@ -140,7 +139,7 @@ def ticks_between(when: When, after_ms: int, until_ms: int, limit: int) -> Ticks
 
 
 def shortest_ms(when: When) -> int:
-    """The shortest distance between two ticks, among the first hundred of the century."""
+    """The shortest interval between two ticks, among the first hundred of the century."""
     match when:
         case Every():
             return when.ms
@@ -152,7 +151,7 @@ def shortest_ms(when: When) -> int:
 
 
 def explain(when: When) -> str:
-    """For people: `at 02:30 every day, Europe/Madrid time` or `every 10 seconds`."""
+    """In words: `at 02:30 every day, Europe/Madrid time` or `every 10 seconds`."""
     match when:
         case Every():
             for unit, size in (("day", _DAY * 1000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
@@ -167,14 +166,14 @@ def explain(when: When) -> str:
 
 
 class _Calendar:
-    """The local times that an expression names, counted in seconds of a wall clock that is never changed."""
+    """The local times of an expression, in seconds of a wall clock without changes."""
 
     def __init__(self, expression: str) -> None:
         self._fields = fields_of(expression)
         self._sets = CronSim(self._fields, _ZERO)
         #: It fires in every hour.
         self.hourly = len(self._sets.hours) == 24
-        #: It goes on through the hours, instead of naming times.
+        #: It runs through the hours instead of naming times.
         self.goes_on = self.hourly or self._sets.parts[1].startswith("*")
 
     def first(self, low: int) -> int:
@@ -184,7 +183,7 @@ class _Calendar:
         return ((time - _ZERO) // _SECOND for time in CronSim(self._fields, _wall(high + 1), reverse=True))
 
     def count(self, low: int, high: int) -> int:
-        """How many there are from `low` to `high`, both included: by the day, not one by one."""
+        """Number of times from `low` to `high`, both included; counted by day, not one by one."""
         if high < low:
             return 0
         (first, begin), (last, end) = divmod(low, _DAY), divmod(high + 1, _DAY)
@@ -197,7 +196,7 @@ class _Calendar:
         return on.month in self._sets.months and self._sets.match_day(on)
 
     def _earlier(self, time: int) -> int:
-        """How many times of a day are earlier than this one."""
+        """Number of times of a day before this one."""
         sets, (hour, minute, second) = self._sets, (time // 3600, time // 60 % 60, time % 60)
         seconds = sum(one < second for one in sets.seconds) if minute in sets.minutes else 0
         minutes = sum(one < minute for one in sets.minutes) * len(sets.seconds) + seconds
@@ -206,12 +205,12 @@ class _Calendar:
 
 
 class _Stretch(NamedTuple):
-    """A time in which the zone has one offset; the wall clock is ahead of UTC by that."""
+    """A span in which the zone has one offset from UTC."""
 
     offset: int
-    #: The moment of the change that it begins with; None: it began before anything we look at.
+    #: The time of the change at its begin; None: before the searched range.
     begin: int | None = None
-    #: The first local time that belongs to it. One that is missing, or came before the change already, may be meant.
+    #: The first local time that belongs to it; may be a missing time, or one that also came before the change.
     first: int = 0
 
     def low(self, at: int) -> int:
@@ -233,7 +232,7 @@ class _Ticker:
         while True:
             stretch = self._stretch(at, at - _DAY)
             low = stretch.low(at)
-            if not searched <= low <= found:  # else there is nothing between, and no need to search for years again
+            if not searched <= low <= found:  # else `found` still is the next one; saves a search of years
                 searched, found = low, self._calendar.first(low)
             tick = max(found - stretch.offset, at)  # a missing time fires at the change
             change = self._next_change(at, tick)
@@ -254,7 +253,7 @@ class _Ticker:
                 last = tick
 
     def count(self, after: int, until: int) -> int:
-        """How many ticks are later than `after` and not later than `until`."""
+        """Number of ticks later than `after` and not later than `until`."""
         total = 0
         for stretch, low, high in self._stretches(after, until):
             start = max(low, stretch.begin + stretch.offset) if stretch.begin is not None else low
@@ -263,7 +262,7 @@ class _Ticker:
         return total
 
     def _stretches(self, after: int, until: int) -> Iterator[tuple[_Stretch, int, int]]:
-        """The stretches of this time, newest first, each with the local times that are looked for in it."""
+        """The stretches of this span, newest first, each with the range of local times to search."""
         while until > after:
             stretch = self._stretch(until, after - _DAY)
             yield stretch, stretch.low(after + 1), until + stretch.offset
@@ -278,7 +277,7 @@ class _Ticker:
         return _Stretch(offset, begin, begin + (offset if is_free else before))
 
     def _next_change(self, low: int, high: int) -> int | None:
-        """The first moment in (low, high] that has another offset than the one before it."""
+        """The first time in (low, high] at which the offset changes."""
         offset = self._offset(low)
         while low < high:
             to = min(low + _DAY, high)
@@ -288,7 +287,7 @@ class _Ticker:
         return None
 
     def _last_change(self, low: int, high: int) -> int | None:
-        """The last moment in (low, high] that has another offset than the one before it."""
+        """The last time in (low, high] at which the offset changes."""
         offset = self._offset(high)
         while low < high:
             to = max(high - _DAY, low)
@@ -312,11 +311,11 @@ def _wall(time: int) -> datetime:
 
 
 def _zone(name: object) -> ZoneInfo:
-    """The zone of this name; one that other workers might not know, or know as another, is refused."""
+    """The zone of this name; refuses names that other workers may not know or may resolve differently."""
     if isinstance(name, str) and not name.startswith(_NOT_FOR_ALL):
         try:
             return ZoneInfo(name)
-        except (KeyError, ValueError, OSError):  # unknown; no name but a path; a folder such as Europe
+        except (KeyError, ValueError, OSError):  # unknown; a path; a folder such as Europe
             pass
     raise OptionError(
         f"tz: no time zone has the name {name!r:.60}{_nearest_zone(str(name))} "

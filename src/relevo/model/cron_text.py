@@ -1,4 +1,4 @@
-"""The text of a cron expression: the fields it stands for, their meaning in words, or why it is refused."""
+"""The text of a cron expression: its fields, their meaning in words, and error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIASES = {
     "@hourly": "0 * * * *",
 }
 
-#: Characters. A list of all sixty minutes has 169; beyond it lies something that is no expression.
+#: Characters. A list of all sixty minutes has 169.
 LONGEST = 300
 
 _NAMES = ("second", "minute", "hour", "day of the month", "month", "day of the week")
@@ -36,20 +36,20 @@ _ALLOWED = (
     "0-7 or SUN-SAT (0 and 7 are Sunday), 5L (the last Friday) or FRI#2 (the second Friday)",
 )
 _RANGE = re.compile("([0-9]+|[A-Z]{3})-([0-9]+|[A-Z]{3})")
-#: Where the search for a first match begins. Fixed, so that what is refused does not depend on the day.
+#: Start of the search for a first match. Fixed, so that the check does not depend on the current day.
 _ANY_DAY = datetime(2000, 1, 1)
 
 
 def fields_of(expression: str) -> str:
-    """The five or six fields of an expression that has been read; those of an alias such as `@daily`."""
+    """The five or six fields of a checked expression or of an alias such as `@daily`."""
     return ALIASES.get(expression, expression)
 
 
 def read(expression: object) -> str:
-    """The expression as it is kept, with single spaces; anything that can never fire is refused with `OptionError`.
+    """The expression as stored, with single spaces; refuses one that can never fire with `OptionError`.
 
-    Quick also for what is refused: the search for a first match ends after 50 years, some 20 ms. The dates that
-    come most seldom, such as a Monday on 29 February, are 40 years apart.
+    Refusals are fast, too: the search for a first match ends after 50 years, some 20 ms. The rarest dates, such as a
+    Monday on 29 February, are 40 years apart.
     """
     if not isinstance(expression, str) or not expression.strip() or len(expression) > LONGEST:
         raise OptionError(
@@ -67,7 +67,7 @@ def read(expression: object) -> str:
 
 
 def words(expression: str) -> str:
-    """What an expression that has been read means, in plain words: `at 02:30 every day`."""
+    """The meaning of a checked expression in words: `at 02:30 every day`."""
     parts = fields_of(expression).split()
     if len(parts) == 5:
         parts = ["0", *parts]
@@ -76,16 +76,16 @@ def words(expression: str) -> str:
             continue
         if (distance := int(step[1])) == size:
             parts[index] = "0"
-        # The step starts again with each minute, hour or day: only a divisor of that is an even distance.
+        # The step restarts with each minute, hour or day: only a divisor of that gives even intervals.
         alone = parts[:index] == ["0"] * index and parts[index + 1 :] == ["*"] * (5 - index)
         if alone and 1 < distance < size and size % distance == 0:
             return f"every {distance} {unit}"
-    said = CronSim(" ".join(parts), _ANY_DAY).explain()
-    return re.sub(r"\b[0-9]*[123]th\b", lambda ordinal: _ordinal(ordinal[0]), said[0].lower() + said[1:])
+    text = CronSim(" ".join(parts), _ANY_DAY).explain()
+    return re.sub(r"\b[0-9]*[123]th\b", lambda ordinal: _ordinal(ordinal[0]), text[0].lower() + text[1:])
 
 
 def _ordinal(text: str) -> str:
-    """`21th`, as the library says it, as people say it."""
+    """Correct the library's `21th` to `21st`."""
     number = int(text[:-2])
     if number % 100 in (11, 12, 13):
         return text
@@ -116,14 +116,14 @@ def _refuse(text: str, parts: list[str]) -> None:
 
 
 def _fault(index: int, term: str) -> str:
-    """What is wrong with one term of a field; empty if nothing is."""
+    """The fault in one term of a field; empty if there is none."""
     lowest, highest = _LOWEST[index], _HIGHEST[index]
     if "?" in term:
         return "there is no '?', write * for any"
     base, slash, step = term.partition("/")
     ends = _RANGE.fullmatch(base)
     if slash and step.isdecimal() and step.isascii():
-        # Understood by the library, but not as people expect: */90 as every hour, L/2 as L, 5-5/10 as 5-59/10.
+        # The library reads these in unexpected ways: */90 as every hour, L/2 as L, 5-5/10 as 5-59/10.
         if base in ("L", "LW"):
             return "a last day has no steps"
         if ends and ends[1] == ends[2]:

@@ -1,7 +1,7 @@
-"""Durations as people write them, read into seconds.
+"""Parses durations into seconds.
 
-A bare number in code is seconds, as everywhere in Python. A bare number in *text* is refused: `"24"` in
-an environment variable has been hours to its author and seconds to the program too often.
+A bare number in code is seconds, as everywhere in Python. A bare number in *text* is refused: the author
+of an environment variable `"24"` may mean hours.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ Duration = int | float | timedelta | str
 
 _UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
-# Each unit once and the larger first, so that a slip such as "5m5m" or "30s1h" is not added up in silence.
+# Each unit once and the larger first, so that a typo such as "5m5m" or "30s1h" is refused.
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _TEXT = re.compile(r"\s*".join(rf"(?:({_NUMBER}){unit})?" for unit in _UNITS))
 
-# Seconds in 100 years. Beyond it lies a mistake (a timestamp in milliseconds, `timedelta.max`), and below
-# it a time in milliseconds stays exact in the doubles of the server's sorted sets.
+# Seconds in 100 years. Longer durations are mistakes (a timestamp in milliseconds, `timedelta.max`); up to
+# it, times in milliseconds stay exact in the doubles of the server's sorted sets.
 LONGEST = 100 * 365.25 * 86_400
 
 _EXAMPLES = 'seconds such as 90 or 0.5, a timedelta, or text such as "90s", "5m", "1h30m", "7d"'
 
 
 def seconds(value: Duration, *, what: str = "duration") -> float:
-    """The duration in seconds, zero or more; anything doubtful is refused with `OptionError`.
+    """The duration in seconds, zero or more; refuses invalid values with `OptionError`.
 
     >>> seconds("1h30m"), seconds(2), seconds(timedelta(days=1))
     (5400.0, 2.0, 86400.0)
@@ -55,10 +55,10 @@ def milliseconds(value: Duration, *, what: str = "duration") -> int:
 
 
 def spoken(seconds: float) -> str:
-    """Short text for people, which `seconds()` reads back: `4m12s`, `1.5s`, `250ms`, `7d`.
+    """Short text that `seconds()` can parse: `4m12s`, `1.5s`, `250ms`, `7d`.
 
     Exact to the microsecond below a second, to the millisecond below a minute, to the second above.
-    A time before (a clock that ran ahead) gets a minus sign.
+    A negative duration (by a clock that ran ahead) gets a minus sign.
     """
     if seconds < 0:
         return f"-{spoken(-seconds)}"
@@ -90,5 +90,5 @@ def _read(text: str, what: str) -> float:
 def _shown(value: object) -> str:
     try:
         return repr(value)[:60]
-    except ValueError:  # Python refuses to write out integers of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return "a number of thousands of digits"

@@ -1,8 +1,8 @@
-"""Which dead letters died alike: of the same error, on the same way through the code.
+"""Fingerprints: dead letters with the same error on the same code path form one error group.
 
-Who has ten thousand dead letters has three problems, not ten thousand. The fingerprint of a death is its error's class
-and the shape of the stack: files and functions, without line numbers, which change with every edit, and without
-the folders above, which differ between hosts. Where there is no error, the reason tells, without the numbers in it.
+Ten thousand dead letters usually have three causes. The fingerprint is a hash of the error's class and the shape of
+the stack: files and functions, without line numbers, which change with every edit, and without parent folders, which
+differ between hosts. Without an error it is a hash of the reason, with its numbers removed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 
 from relevo.model.job import Attempt
 
-#: Hex digits: 64 bits, so that among millions of kinds no two meet.
+#: Hex digits: 64 bits, so that millions of error groups do not collide.
 LENGTH = 16
-#: Frames that count, the innermost: a deep recursion that is cut elsewhere each time is still the same.
+#: Only the innermost frames count: a deep recursion that is cut elsewhere each time gives the same fingerprint.
 FRAMES = 30
 #: Characters of an error in a listing.
 LINE = 200
-#: Reasons after which the same job fails again until it is changed, or the code is: it raised one of `give_up_on` (or
-#: none of `retry_on`), its arguments do not fit, it may not run. All others may go well once the cause is mended.
+#: Reasons after which the job fails again until the job or the code is changed: it raised one of `give_up_on` (or none
+#: of `retry_on`), its arguments do not fit, it may not run. All others may succeed once the cause is fixed.
 PERMANENT = frozenset({"permanent", "bad_arguments", "forbidden_target", "bad_signature", "bad_reply_to", "unreadable"})
 
 _FRAME = re.compile(r'^ *File "([^"]*)", line \d+, in (.+)$', re.MULTILINE)
@@ -27,10 +27,10 @@ _WORD = re.compile(r"\w+")
 
 
 def fingerprint(reason: str, last: Attempt) -> str:
-    """The fingerprint of a death with this reason, after this last attempt."""
+    """The fingerprint of a dead letter with this reason and last attempt."""
     if last.error:
         parts = [last.error, *_shape(last.traceback)]
-        if len(parts) == 1:  # raised by nobody's code: the reason says by whom it was refused
+        if len(parts) == 1:  # no traceback: not raised by a task, so the reason tells what refused it
             parts.append(reason)
     else:
         parts = ["", _WORD.sub(_without_number, reason)]
@@ -38,7 +38,7 @@ def fingerprint(reason: str, last: Attempt) -> str:
 
 
 def _shape(traceback: str) -> list[str]:
-    """The frames as `folder/file function`; of those that repeat, as in a recursion, one."""
+    """The frames as `folder/file function`, without repetitions of a recursion."""
     frames: list[str] = []
     for path, function in _FRAME.findall(traceback):
         frame = f"{'/'.join(path.replace(chr(92), '/').split('/')[-2:])} {function}"
@@ -52,7 +52,7 @@ def _without_number(word: re.Match[str]) -> str:
 
 
 def looks_like_fingerprint(text: object) -> bool:
-    """Whether this is text that has the form of a fingerprint."""
+    """Whether this is text in the form of a fingerprint."""
     return isinstance(text, str) and re.fullmatch(f"[0-9a-f]{{{LENGTH}}}", text) is not None
 
 
@@ -62,5 +62,5 @@ def error_line(last: Attempt) -> str:
 
 
 def is_permanent(reason: str) -> bool:
-    """Whether the same job would fail again however often it is retried, as far as its reason tells."""
+    """Whether the reason says that every retry of the job would fail."""
     return reason in PERMANENT

@@ -1,9 +1,9 @@
-"""Whether all is well, and why not: a pure function of numbers and limits.
+"""Health of an app and its queues, with reasons: pure functions of numbers and limits.
 
-A border belongs to the worse side. A status gets worse at once and better only when the number is below 80 % of the
-border that it crossed: a queue that hovers around its limit wakes nobody twice. What else is judged has no number to
-hover: nobody serves a queue, no live worker knows a task, it is paused while jobs wait, jobs of silent workers are
-left lying.
+A number at its limit is on the worse side. A status gets worse at once, and better only when the number is below 80 %
+of the limit it crossed, so a queue that hovers around its limit does not alert repeatedly. Other reasons have no
+number: no worker serves a queue, no live worker has a task, a queue is paused while jobs are due, jobs of lost workers
+are not recovered.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from relevo.model.durations import spoken
 from relevo.model.health_limits import Limits
 from relevo.model.vitals import AT_REST, PoolVitals, Vitals
 
-#: A status gets better below this part of the border that it crossed.
+#: A status improves below this part of the limit it crossed.
 CALM = 0.8
-#: The upper border of a target, where none is given.
+#: The default of `slo_critical`, as a multiple of `slo`.
 SLO_CRITICAL = 4
-#: A snapshot says nothing any more when it is older than so many intervals.
+#: A snapshot older than this many intervals is stale.
 STALE = 2
-#: For so long a key that another program wrote is a reason, in milliseconds.
+#: How long a foreign value in a key stays a reason, in milliseconds.
 FAULT_MS = 86_400_000
 
 
 class Status(StrEnum):
-    """How something is doing."""
+    """Health of an app, a queue or a pool."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
     UNHEALTHY = "unhealthy"
-    #: Nobody has looked of late.
+    #: There is no recent snapshot.
     UNKNOWN = "unknown"
 
     @property
@@ -55,25 +55,25 @@ class Reason(Struct, frozen=True):
     #: workers, memory, evicted, or snapshot
     measure: str
     status: Status
-    #: A sentence for people.
+    #: A sentence for display.
     text: str
 
 
 class QueueHealth(Struct, frozen=True):
-    """A queue, and whether it is well."""
+    """The health of a queue."""
 
     name: str
     status: Status
     reasons: tuple[Reason, ...]
-    #: Workers that live and serve it.
+    #: Live workers that serve it.
     workers: int
-    #: How long a job may be due before it starts, in seconds; 0: nothing was promised.
+    #: Target for the time from due to start, in seconds; 0: none.
     slo: float
     vitals: Vitals
 
 
 class PoolHealth(Struct, frozen=True):
-    """A pool, and whether it is well."""
+    """The health of a pool."""
 
     name: str
     status: Status
@@ -82,29 +82,29 @@ class PoolHealth(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """An app, and whether all is well."""
+    """The health of an app."""
 
     app: str
     env: str
     status: Status
-    #: When somebody looked, by the server's clock; 0: nobody did.
+    #: Time of the snapshot, by the server's clock; 0: there is none.
     checked_at_ms: int
     reasons: tuple[Reason, ...] = ()
     queues: tuple[QueueHealth, ...] = ()
-    #: Workers that live.
+    #: Live workers.
     workers: int = 0
-    #: Ids of those that fell silent without a goodbye in the last 15 minutes.
+    #: Ids of workers lost in the last 15 minutes: they stopped reporting without a shutdown.
     lost_workers: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
-    #: Entries without a job, met so far.
+    #: Entries without a job found so far.
     orphans: int = 0
     pools: tuple[PoolHealth, ...] = ()
-    #: Seconds between two looks of those who keep them; 0: it was looked for whoever asked.
+    #: Seconds between two stored snapshots; 0: this one was taken on request.
     every_s: float = 0.0
 
     @property
     def is_healthy(self) -> bool:
-        """Whether somebody looked of late, and nothing was wrong."""
+        """Whether the snapshot is recent and has no reasons."""
         return self.status is Status.HEALTHY
 
     @property
@@ -122,7 +122,7 @@ def worst(statuses: Iterable[Status]) -> Status:
 
 
 def graded(value: float, warning: float, critical: float, before: Status = Status.HEALTHY) -> Status:
-    """How a number stands between its borders, of which 0 is none; `before`: how it stood at the last look."""
+    """The status of a number by its limits (0: no limit); `before`: its status in the last snapshot."""
     for status, border in ((Status.UNHEALTHY, critical), (Status.DEGRADED, warning)):
         held = before is not Status.UNKNOWN and before.number >= status.number
         if border and value >= border * (CALM if held else 1):
@@ -133,7 +133,7 @@ def graded(value: float, warning: float, critical: float, before: Status = Statu
 def judge(
     vitals: Vitals, limits: Limits, *, workers: int, before: Mapping[str, Status] | None = None
 ) -> tuple[Reason, ...]:
-    """Why a queue is not healthy; nothing: it is. `before`: how each measure stood at the last look."""
+    """Why a queue is not healthy; empty if it is. `before`: the status of each measure in the last snapshot."""
     before = before or {}
     due = vitals.size("ready") + vitals.overdue
     states = [
@@ -172,19 +172,19 @@ def judge(
             _reason(vitals.name, "keys", Status.DEGRADED, f"key {faults[0]}: {vitals.faults[faults[0]].text}{more}")
         )
     if vitals.silent:
-        text = f"{_many(vitals.silent, 'job')} of workers that fell silent, and nobody takes them over"
+        text = f"{_many(vitals.silent, 'job')} of lost workers, not recovered by any worker"
         found.append(_reason(vitals.name, "silent", Status.DEGRADED, text))
     return tuple(reason for reason in found if reason is not None)
 
 
 def _recent(vitals: Vitals) -> list[str]:
-    """Names of faults of the last day, the newest first."""
+    """Names of the faults of the last day, newest first."""
     found = [name for name, fault in vitals.faults.items() if vitals.now_ms - fault.at_ms < FAULT_MS]
     return sorted(found, key=lambda name: -vitals.faults[name].at_ms)
 
 
 def judge_pool(vitals: PoolVitals, limits: Limits, *, before: Mapping[str, Status] | None = None) -> tuple[Reason, ...]:
-    """Why a pool is not healthy; nothing: it is. Entities are pending as jobs wait, and ready as jobs are."""
+    """Why a pool is not healthy; empty if it is. Pending entities are judged as waiting jobs, ready ones as ready."""
     before, name = before or {}, vitals.queue
     sizes = {state: vitals.size(state) for state in ("ready", "pending")}
     states = [f"{one.stuck:,} {state}" for state, one in vitals.states.items() if one.stuck and state not in AT_REST]
@@ -202,14 +202,14 @@ def judge_workers(lost: Sequence[str], limit: int, *, before: Mapping[str, Statu
     status = graded(len(lost), limit, 0, (before or {}).get("workers", Status.HEALTHY))
     if status is Status.HEALTHY:
         return ()
-    text = f"{_many(len(lost), 'worker')} fell silent without a goodbye in the last 15 minutes"
+    text = f"{_many(len(lost), 'worker')} lost in the last 15 minutes"
     return (Reason("", "workers", status, text),)
 
 
 def judge_memory(
     used: int, most: int, limits: Limits, *, before: Mapping[str, Status] | None = None
 ) -> tuple[Reason, ...]:
-    """Whether the server is nearly full. `most`: what it may use; 0: it has no limit, and nothing to be judged by."""
+    """Whether the server is nearly out of memory. `most`: its limit in bytes; 0: none, so it is not judged."""
     borders = limits.memory_warning, limits.memory_critical
     part = used * 100 // most if most else 0
     found = _sized("the server", "memory", part, borders, before or {}, "% of its memory in use")
@@ -217,7 +217,7 @@ def judge_memory(
 
 
 def judge_evictions(policy: str, evicted: int) -> tuple[Reason, ...]:
-    """Whether the server deleted keys to make room, and goes on doing so. `noeviction` ends the reason."""
+    """Whether the server has evicted keys and may evict more. `noeviction` ends the reason."""
     if policy == "noeviction" or not evicted:
         return ()
     text = f"the server: {_many(evicted, 'key')} evicted (maxmemory-policy {policy}), jobs may be lost"
@@ -225,9 +225,9 @@ def judge_evictions(policy: str, evicted: int) -> tuple[Reason, ...]:
 
 
 def stale(health: Health, now_ms: int) -> Health:
-    """What was kept, or `unknown` if that was more than two of its intervals ago.
+    """The stored snapshot, as `unknown` if it is older than two of its intervals.
 
-    It says itself how long it is good for: a monitor does not know what the workers' settings are.
+    The snapshot holds its own interval, since a monitor does not know the workers' settings.
     """
     age = (now_ms - health.checked_at_ms) / 1000
     if abs(age) <= STALE * health.every_s:
@@ -239,7 +239,7 @@ def stale(health: Health, now_ms: int) -> Health:
 
 
 def measures(health: Health) -> dict[str, dict[str, Status]]:
-    """Queue -> measure -> how it stood, for the next look."""
+    """Queue -> measure -> status, for the next snapshot."""
     found: dict[str, dict[str, Status]] = {}
     for reason in health.reasons:
         found.setdefault(reason.queue, {})[reason.measure] = reason.status
@@ -247,7 +247,7 @@ def measures(health: Health) -> dict[str, dict[str, Status]]:
 
 
 def changed(before: Health | None, now: Health) -> bool:
-    """Whether somebody should be told: another status, or other reasons than at the last look."""
+    """Whether status or reasons differ from the last snapshot, so that hooks must be called."""
     if before is None:
         return not now.is_healthy
     return before.status is not now.status or measures(before) != measures(now)
@@ -273,7 +273,7 @@ def _sized(
 
 
 def _waiting(size: int, parked: int) -> str:
-    """What holds them back: other jobs, or lines in which they stand because of limits, pauses and breakers."""
+    """Why jobs wait: for other jobs, or parked by limits, pauses and breakers."""
     if not parked:
         return "waiting for others"
     return "parked" if parked >= size else f"waiting, {parked:,} of them parked"
@@ -296,12 +296,12 @@ def _stuck(name: str, count: int, states: Sequence[str], limits: Limits, before:
 
 
 def _is_served(vitals: Vitals, workers: int) -> bool:
-    # What runs under a lease is in somebody's hands: a loop of one's own is no worker, and works all the same.
+    # A running job with a valid lease counts: a custom loop serves the queue without being a worker.
     return bool(workers or vitals.idle_workers or vitals.size("running") > vitals.silent)
 
 
 def _waited_ms(vitals: Vitals) -> int:
-    """For how long the first job has been due that has not started."""
+    """How long the oldest job that has not started has been due."""
     return max(vitals.states["ready"].oldest_age_ms or 0, vitals.overdue_age_ms)
 
 

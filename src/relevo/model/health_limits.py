@@ -1,6 +1,6 @@
-"""The borders between healthy, degraded and unhealthy, for all queues and for each.
+"""The limits between healthy, degraded and unhealthy, for all queues and for each.
 
-A border belongs to the worse side: 100 dead letters are degraded if `dead_warning` is 100. 0 means: not judged.
+A number at its limit is on the worse side: 100 dead letters are degraded if `dead_warning` is 100. 0: not judged.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from relevo.model.nearest import did_you_mean
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a queue is judged by. Durations are seconds."""
+    """Health limits of a queue. Durations are seconds."""
 
-    # Jobs that are ready and nobody runs yet. What is much differs from queue to queue: a target (`slo`) says more.
+    # Ready jobs that do not run yet. How many are too many depends on the queue; a target (`slo`) says more.
     ready_max: int = 500
     ready_critical: int = 1_000
-    # Jobs that wait for others, or are parked by a limit, a pause or a breaker.
+    # Jobs that wait for other jobs, or are parked by a limit, a pause or a breaker.
     waiting_max: int = 100
     waiting_critical: int = 200
-    # Dead letters: some are everyday, a hundred is something that somebody should look at.
+    # Dead letters: a few are normal, a hundred need attention.
     dead_warning: int = 100
     dead_critical: int = 1_000
-    # Ready, overdue or running for so long, a job is stuck: far longer than any job should take.
+    # A job ready, overdue or running for this long is stuck: far longer than any job should take.
     stuck_age: float = 7_200.0
-    # Waiting for others for so long, it is, too: workflows may take hours.
+    # A job that waits for others for this long is stuck, too: workflows may take hours.
     waiting_age: float = 86_400.0
     stuck_warning: int = 10
     stuck_critical: int = 50
-    # How long a job may be due before it starts; none by default: it is for each queue to promise.
+    # Target for the time from due to start; none by default, since it depends on the queue.
     slo: float = 0.0
-    # Four times the target, if nothing is said.
+    # 0: four times the target.
     slo_critical: float = 0.0
-    # Jobs are due and no worker serves the queue: degraded at once, and after so long, which is more than a restart
-    # takes, unhealthy.
+    # Jobs are due and no worker serves the queue: degraded at once, unhealthy after this time, which is more than a
+    # restart takes.
     unserved_age: float = 60.0
-    # Workers of the app that fell silent without a goodbye in the last 15 minutes.
+    # Workers of the app lost in the last 15 minutes (they stopped reporting without a shutdown).
     lost_workers: int = 1
-    # Per cent of what the server may use: at the first there is time to act, at the second it soon takes no new jobs.
+    # Per cent of the server's memory limit: at the first there is time to act, at the second it soon refuses new jobs.
     memory_warning: int = 90
     memory_critical: int = 98
 
     @property
     def stuck_ms(self) -> int:
-        """`stuck_age` for the store; where it is not judged, longer than anything can be there."""
+        """`stuck_age` for the store; the longest duration if it is not judged."""
         return round((self.stuck_age or LONGEST) * 1000)
 
     @property
@@ -59,9 +59,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 _DURATIONS = {"stuck_age", "waiting_age", "slo", "slo_critical", "unserved_age"}
-#: Of the app, not of one queue.
+#: Limits of the app, not of one queue.
 _OF_THE_APP = {"lost_workers", "memory_warning", "memory_critical"}
-#: The lower border, and the upper one.
+#: Lower and upper limit.
 _PAIRS = (
     ("ready_max", "ready_critical"),
     ("waiting_max", "waiting_critical"),
@@ -71,7 +71,7 @@ _PAIRS = (
     ("memory_warning", "memory_critical"),
 )
 NAMES = Limits.__struct_fields__
-#: Names that other systems use for the same, so that a refusal can say the right one.
+#: Names of the same limits in other systems, for suggestions in error messages.
 ELSEWHERE = {
     "pending_queue_max": "waiting_max",
     "ready_queue_max": "ready_max",
@@ -84,7 +84,7 @@ ELSEWHERE = {
 
 
 def limits_of(table: Mapping[str, Any], queue: str) -> Limits:
-    """What holds for a queue: its own table, else what is said for all, else the defaults."""
+    """The limits of a queue: its own table, else those for all queues, else the defaults."""
     common = {name: value for name, value in table.items() if name in NAMES}
     return Limits(**{**common, **table.get(queue, {})})
 

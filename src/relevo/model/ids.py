@@ -1,11 +1,11 @@
-"""Ids of jobs and workers: made by the client, ordered by time, never used twice.
+"""Ids of jobs and workers: made by the client, ordered by time, unique.
 
     01k9q4w2z hq3mf7d 0a2f
     time, ms  process counter       base 32 without look-alikes, 20 characters
 
-An enqueue is repeated after a lost reply, and the id is what makes that harmless. A collision would silently swallow a
-job, so besides the time there are 35 random bits per process and a counter that starts at random. Ids sort by age,
-which is also the last word where two jobs have the same place in a queue. Making one costs a third of a microsecond.
+An enqueue is repeated after a lost reply, and the id makes that idempotent. A collision would silently lose a job, so
+besides the time there are 35 random bits per process and a counter that starts at random. Ids sort by age, which also
+breaks ties between jobs with the same rank in a queue. Making one costs a third of a microsecond.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _DIGITS for b in _DIGITS]
-#: Our digits as those that Python reads.
+#: Maps these digits to those of Python's base 32.
 _READ = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
 LENGTH = 20
 
@@ -40,7 +40,7 @@ class Ids:
     def _renew(self) -> None:
         self._pid = os.getpid()
         self._process = _text(secrets.randbits(35), 7)
-        self._counter = itertools.count(secrets.randbits(20))  # its next() is one step, also between threads
+        self._counter = itertools.count(secrets.randbits(20))  # its next() is atomic between threads
         self._ms = 0
         self._prefix = ""
 
@@ -48,7 +48,7 @@ class Ids:
         if self._pid != os.getpid():
             self._renew()
         ms = time.time_ns() // 1_000_000
-        if ms > self._ms:  # a clock that steps back must not step the order back
+        if ms > self._ms:  # a clock that steps back must not change the order
             self._ms = ms
             self._prefix = _text(ms, 9) + self._process
         count = next(self._counter) & 0xFFFFF
@@ -57,10 +57,10 @@ class Ids:
         return self._prefix + _PAIRS[count >> 10] + _PAIRS[count & 1023]
 
     def many(self, n: int) -> list[str]:
-        """So many ids at once, in order."""
+        """`n` ids at once, in order."""
         if not n:
             return []
-        ids = [self()]  # looks at the clock, for all that follow
+        ids = [self()]  # reads the clock, for all that follow
         prefix = self._prefix
         for number in itertools.islice(self._counter, n - 1):
             count = number & 0xFFFFF
@@ -70,17 +70,17 @@ class Ids:
         return ids
 
     def _move_on(self) -> str:
-        """The counter starts over: move on in time rather than repeat an id of this millisecond."""
+        """The counter has wrapped: advance the time, so that no id of this millisecond is repeated."""
         self._ms += 1
         self._prefix = _text(self._ms, 9) + self._process
         return self._prefix
 
 
 def made_ms(id: str) -> int:
-    """When the id was made, by the clock of its maker."""
+    """The time of creation, by the client's clock."""
     return int(id[:9].translate(_READ), 32)
 
 
 def looks_like_id(text: Any) -> bool:
-    """Whether this is text that has the form of an id."""
+    """Whether this is text in the form of an id."""
     return isinstance(text, str) and len(text) == LENGTH and not text.strip(_DIGITS)

@@ -1,4 +1,4 @@
-"""Limits of a queue, a task or a group: how many of its jobs run at once, how fast they start, whether they do at all.
+"""Limits of a queue, a task or a tenant: concurrency, rate of starts, pause.
 
 A rate is a bucket of `burst` tokens that is filled at that rate; a job takes a token when it starts.
 """
@@ -18,21 +18,21 @@ _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RATE = re.compile(rf"([0-9]+(?:\.[0-9]+)?)/([{''.join(_SPANS)}])")
 _EXAMPLES = '"10/s", "100/m", "5/h", "1/d", or a number per second'
 
-#: Jobs per second. A token is no older than a day, and no younger than the microsecond in which the store counts.
+#: Jobs per second: from one a day to one a microsecond, the store's unit.
 SLOWEST, FASTEST = 1 / 86_400, 1_000_000
-#: With the slowest rate it is still exact in the doubles of the server.
+#: Still exact in the server's doubles at the slowest rate.
 LARGEST_BURST = 100_000
 MOST_AT_ONCE = 1_000_000
 LONGEST_NAME = 200
 LONGEST_TASK = 1000
 _NONE = "-"
 
-#: How the store names what has a limit: all of the queue, a task (`t:shop.charge`), a group (`g:acme`).
+#: The store's names for what is limited: the whole queue, a task (`t:shop.charge`), a tenant (`g:acme`).
 QUEUE, TASK, GROUP = "q:", "t:", "g:"
 
 
 class Rate(Struct, frozen=True):
-    """So many per unit of time, as somebody wrote it: `100/m`."""
+    """A number per unit of time, as the user wrote it: `100/m`."""
 
     count: float
     unit: str = "s"
@@ -47,7 +47,7 @@ class Rate(Struct, frozen=True):
 
 
 class Limit(Struct, frozen=True):
-    """What is said about one of them. None: not limited in this way."""
+    """The limits of a queue, task or tenant. None: not limited in this way."""
 
     concurrency: int | None = None
     rate: Rate | None = None
@@ -56,21 +56,21 @@ class Limit(Struct, frozen=True):
     paused: bool = False
     #: When the pause ends by itself; None: it does not.
     resumes_ms: int | None = None
-    #: Of a task whose breaker has opened: when it lets a probe go.
+    #: When the task's open breaker lets a probe start.
     probe_ms: int | None = None
 
     def __str__(self) -> str:
-        """As the store keeps it: `2 10/s 10 0`."""
+        """As stored: `2 10/s 10 0`."""
         return f"{self.terms} {self.resumes_ms or int(self.paused)}"
 
     @property
     def terms(self) -> str:
-        """The same without whether it is paused."""
+        """The same without the pause."""
         return " ".join(_NONE if one is None else str(one) for one in (self.concurrency, self.rate, self.burst))
 
 
 def limit_of(concurrency: Any = None, rate: Any = None, burst: Any = None) -> Limit:
-    """The limit that somebody asks for; nonsense is refused with `OptionError`.
+    """Build a limit; refuses invalid values with `OptionError`.
 
     >>> str(limit_of(concurrency=2, rate="100/m"))
     '2 100/m 2 0'
@@ -92,7 +92,7 @@ def limit_of(concurrency: Any = None, rate: Any = None, burst: Any = None) -> Li
 
 
 def rate_of(value: Any) -> Rate:
-    """A rate as people write it.
+    """Read a rate.
 
     >>> str(rate_of("100/m")), str(rate_of(2.5))
     ('100/m', '2.5/s')
@@ -104,7 +104,7 @@ def rate_of(value: Any) -> Rate:
                 raise OptionError(f"rate: not a rate: {value!r:.60}. Give {_EXAMPLES}.")
             found = Rate(float(parts[1]), parts[2])
         case int() | float() if not isinstance(value, bool):
-            found = Rate(value if 0 < value <= FASTEST else 0)  # NaN is not, and some whole numbers are no floats
+            found = Rate(value if 0 < value <= FASTEST else 0)  # also refuses NaN and integers too large for a float
         case _:
             raise OptionError(f"rate: not a rate: {value!r:.60}. Give {_EXAMPLES}.")
     if not SLOWEST <= found.per_second <= FASTEST:
@@ -113,7 +113,7 @@ def rate_of(value: Any) -> Rate:
 
 
 def group_of(name: Any) -> str:
-    """The name of a group, checked as the option `group` of jobs is."""
+    """The name of a tenant, checked as the job option `group` is."""
     if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise OptionError(
             f"group: printable text of 1 to {LONGEST_NAME} characters is needed, found {name!r:.80}; "
@@ -123,7 +123,7 @@ def group_of(name: Any) -> str:
 
 
 def name_of(group: Any = None, task: Any = None) -> str:
-    """How the store names a group, a task, or with neither the whole queue.
+    """The store's name for a tenant, a task, or with neither the whole queue.
 
     >>> name_of(), name_of("acme"), name_of(task="shop.charge")
     ('q:', 'g:acme', 't:shop.charge')
@@ -136,7 +136,7 @@ def name_of(group: Any = None, task: Any = None) -> str:
 
 
 def task_of(task: Any) -> str:
-    """The name of a task; a task of the app has it, too."""
+    """The name of a task, given as the task or as text."""
     name = getattr(task, "target", task)
     if not isinstance(name, str) or not name or len(name) > LONGEST_TASK or not name.isprintable():
         raise OptionError(
@@ -147,7 +147,7 @@ def task_of(task: Any) -> str:
 
 
 def limit_in(text: bytes, now_ms: int = 0) -> Limit | None:
-    """A limit as the store keeps it; None: another program wrote something else there."""
+    """Read a stored limit; None: it was not written by relevo."""
     try:
         return read_limit(text.decode(), now_ms)
     except ValueError:
@@ -155,7 +155,7 @@ def limit_in(text: bytes, now_ms: int = 0) -> Limit | None:
 
 
 def read_limit(text: str, now_ms: int = 0) -> Limit:
-    """Read what `str(limit)` wrote, and what the store may have added: a breaker that has opened."""
+    """Read the text of `str(limit)`, to which the store may have added an open breaker."""
     concurrency, rate, burst, paused, *open = text.split(" ")
     count, _, unit = rate.partition("/")
     if rate != _NONE and (unit not in _SPANS or not 0 < float(count) < float("inf")):

@@ -1,4 +1,4 @@
-"""A stretch of the past as people say it: since when and until when, each a datetime or how long ago."""
+"""A time range in the past: its ends are datetimes or durations before now."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 from relevo.errors import OptionError
 from relevo.model.durations import Duration, milliseconds
 
-#: A datetime with its zone, or how long ago.
+#: An aware datetime, or how long ago.
 Moment: TypeAlias = datetime | Duration
 
 
 def stretch_ms(since: Any, until: Any, now_ms: int) -> tuple[int | None, int | None]:
-    """Its ends in the server's time; None: open. Nonsense is refused with `OptionError`."""
+    """The ends in the server's time; None: open. Refuses invalid values with `OptionError`."""
     begin, end = _moment_ms("since", since, now_ms), _moment_ms("until", until, now_ms)
     if begin is not None and end is not None and begin > end:
         raise OptionError("since is later than until: nothing is between them")

@@ -1,4 +1,4 @@
-"""The name somebody probably meant, for refusals that help."""
+"""Suggests the nearest known name in error messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a refusal: `, did you mean 'lease'?`, or nothing when no known name is near.
+    """The end of an error message: `, did you mean 'lease'?`, or '' if no known name is near.
 
     >>> "unknown option 'leese'" + did_you_mean("leese", ["lease", "grace"])
     "unknown option 'leese', did you mean 'lease'?"

@@ -1,4 +1,4 @@
-"""Options of tasks and jobs: one set, checked once, with a reason beside each default."""
+"""Options of tasks and jobs: one set, checked once, with the reason for each default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relevo.model.durations import seconds
 from relevo.model.job import PRIORITY_DEFAULT, PRIORITY_MAX
 from relevo.model.nearest import did_you_mean
 
-#: Beyond it a time with a priority beside it is not exact in the server's sorted sets.
+#: Later times, combined with a priority, are not exact as scores of the server's sorted sets.
 LAST_YEAR = 2200
 
 Executor = Literal["auto", "loop", "thread", "process"]
@@ -27,18 +27,18 @@ WhenItFails = Literal["cancel", "run", "wait"]
 
 
 class Parent(Struct, frozen=True):
-    """A job (or workflow) that another one waits for."""
+    """A job (or workflow) on which another one depends."""
 
     id: str
     queue: str
     app: str
-    #: What becomes of the other one if this one dies, is cancelled or expires: it is cancelled, it runs all the same,
-    #: or it waits until this one was retried and went well.
+    #: If this one dies, is cancelled or expires, the dependent is cancelled, runs anyway, or waits until this one was
+    #: retried and succeeded.
     when_it_fails: WhenItFails = "cancel"
 
 
 class Priority(IntEnum):
-    """Names for the usual levels. Lower runs first; any number from 0 to 1023 will do."""
+    """Names for the usual levels. Lower runs first; any number from 0 to 1023 is allowed."""
 
     CRITICAL = 0
     HIGH = 50
@@ -51,43 +51,43 @@ class Options(Struct, frozen=True, kw_only=True):
 
     queue: str = "default"
     priority: int = PRIORITY_DEFAULT
-    #: 1 + 3 executions outlast a restart of most things a task depends on.
+    #: 1 + 3 attempts outlast a restart of most dependencies.
     retries: int = 3
     backoff: Backoff = Backoff()
     #: Only these errors are retried; empty: all.
     retry_on: Errors = ()
-    #: These errors are permanent: no retry, straight to the dead letters.
+    #: These errors are permanent: no retry, the job is dead-lettered at once.
     give_up_on: Errors = ()
-    #: Seconds; None: no limit. Something that hangs must not hold a slot for ever.
+    #: Seconds; None: no limit. A job that hangs must not hold a slot forever.
     timeout: float | None = 600.0
-    #: Seconds a result can be fetched; 0: nothing is kept. Enough for whoever waits, short for the memory.
+    #: Seconds for which a result can be fetched; 0: not stored. Enough for waiting callers, short enough for memory.
     result_ttl: float = 300.0
-    #: Seconds a dead letter is kept: a long weekend and the days to look into it.
+    #: Seconds for which a dead letter is kept: a long weekend and the days to investigate.
     failure_ttl: float = 7 * 86400.0
-    #: Seconds after which a job that has not started is not worth starting.
+    #: Seconds after which a job that has not started expires.
     expires: float | None = None
-    #: Deaths of its worker that a job may cause before it is taken for poison.
+    #: Crashes of its worker process after which a job is dead-lettered as poison.
     max_crashes: int = 3
-    #: After so many failed attempts in a window its jobs wait, and one at a time probes; None: each fails for itself.
+    #: After this many failed attempts in a window the task's jobs wait, and one at a time runs as a probe; None: off.
     breaker: Breaker | None = None
-    #: Name of the task that is run with the story of a job that was given up.
+    #: Name of the task that is run with the story of a dead job.
     on_failure: str | None = None
     executor: Executor = "auto"
     tags: tuple[str, ...] = ()
-    #: Arguments that are shown to nobody: on the command line and over HTTP they read `***`.
+    #: Arguments that are never displayed: the command line and the HTTP API show `***`.
     secret: tuple[str, ...] = ()
-    #: Tenant or other group between which a queue is shared fairly.
+    #: The tenant; a queue is shared fairly between its tenants.
     group: str = ""
-    #: Share of the group: 2 gets twice as much as 1.
+    #: Share of the tenant: 2 gets twice as much as 1.
     weight: float = 1.0
     # Of one job, not of a task:
     delay: float | None = None
     eta_ms: int | None = None
     name: str = ""
-    #: How long the name (without one: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
-    #: Without it a name is held until the job is done; False: the name is only a label.
+    #: How long the name (default: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
+    #: If unset, a name is held until the job is done; False: the name is only a label.
     unique: Unique = ""
-    #: It starts when these are done.
+    #: The job starts when these are done.
     depends_on: tuple[Parent, ...] = ()
 
 
@@ -176,7 +176,7 @@ def _unique(what: str, value: Any) -> Unique:
         found = seconds(value, what=what)
     except OptionError:
         found = 0
-    if found < 0.001:  # the store counts in milliseconds, and a name cannot be held for none
+    if found < 0.001:  # the store counts in milliseconds, and a name must be held for at least one
         raise OptionError(f"{what}: True, False, 'queued', 'until_done' or a duration is needed, found {value!r:.80}")
     return found
 
@@ -201,7 +201,7 @@ def _depends_on(what: str, value: Any) -> tuple[Parent, ...]:
     parents: dict[tuple[str, str], Parent] = {}
     for one in given:
         job, when = one if isinstance(one, tuple) and len(one) == 2 else (one, "cancel")
-        job = getattr(job, "job", job)  # what Enqueue of relevo.compat returned
+        job = getattr(job, "job", job)  # returned by Enqueue of relevo.compat
         id, queue, app = (getattr(job, name, None) for name in ("id", "queue", "_app"))
         if not isinstance(id, str) or not isinstance(queue, str) or app is None:
             raise OptionError(
@@ -240,16 +240,16 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "unique": _unique,
     "depends_on": _depends_on,
 }
-#: Other words for the same, for people who come from elsewhere.
+#: Other names for the same options.
 ALIASES = {"countdown": "delay", "tenant": "group"}
-#: What `@app.task` does not take: these belong to one job.
+#: Options of one job, which `@app.task` refuses.
 ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
-#: What `.using` does not take: a worker reads these from the task itself.
+#: Options of the task, which `.using` refuses: a worker reads them from the task itself.
 TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "breaker", "executor", "secret"})
 
 
 def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[str] = frozenset()) -> Options:
-    """The options with changes, each checked. Names not known here are refused with the nearest right one."""
+    """The options with changes, each checked. Refuses unknown names and suggests the nearest known one."""
     read: dict[str, Any] = {}
     for given, value in changes.items():
         option = ALIASES.get(given, given)
@@ -262,6 +262,6 @@ def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[s
         read["eta_ms" if option == "eta" else option] = reader(given, value)
     if read.get("eta_ms") is not None and read.get("delay") is not None:
         raise OptionError("delay and eta say the same thing twice: give one of them")
-    if "delay" in read or "eta_ms" in read:  # what was said last counts
+    if "delay" in read or "eta_ms" in read:  # the latest change wins
         read = {"delay": None, "eta_ms": None, **read}
     return msgspec.structs.replace(options, **read)

@@ -1,8 +1,7 @@
-"""The one place that chooses a job's future.
+"""Decides the outcome of every attempt, in one place.
 
-`decide` looks at a job, at what happened to it, at its policy and the time, and says what becomes of it. It is pure:
-the worker performs what it says with one script, and recovery takes the same road, since a lease that ran out is just
-another thing that happened.
+`decide` maps a job's story, the result of its attempt, its policy and the time to an outcome. It is pure: the worker
+performs the outcome with one script. Recovery uses the same function, since an expired lease is one more result.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from relevo.model.job import Attempt, State, Story
 from relevo.model.options import Errors
 from relevo.model.verdicts import Cancel, Retry, Snooze
 
-#: Signatures of its task that may refuse a job before it is given up: there are never so many versions at once.
+#: A job is given up after this many signatures of its task refused it; far fewer versions run at the same time.
 MOST_REFUSALS = 16
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What a task's and a job's options say about failures. Times in seconds."""
+    """The options of a task and a job that govern failures. Times in seconds."""
 
     retries: int = 3
     backoff: Backoff = Backoff()
@@ -35,10 +34,10 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True):
-    """What to look for in the offers of other workers (see `worker/offers.py`)."""
+    """The task to look for in the offers of other workers (see `worker/offers.py`)."""
 
     target: str
-    #: Of the target at this worker; '': it has none.
+    #: Signature of the target at this worker; '': unknown here.
     signature: str = ""
 
 
@@ -48,46 +47,46 @@ class Returned(Struct, frozen=True):
 
 
 class Raised(Struct, frozen=True):
-    """The function raised; also the way a task's own verdict arrives."""
+    """The function raised an error or a verdict (`Retry`, `Snooze`, `Cancel`)."""
 
     error: BaseException
     attempt: Attempt
 
 
 class Failed(Struct, frozen=True):
-    """The function raised in another process, where its error was judged by the task's filters."""
+    """The function raised in another process, which applied the task's error filters."""
 
     attempt: Attempt
     permanent: bool
 
 
 class TimedOut(Struct, frozen=True):
-    """It ran longer than it may."""
+    """The attempt exceeded its time limit."""
 
     attempt: Attempt
 
 
 class LeaseLost(Struct, frozen=True):
-    """Its worker fell silent: killed, cut off, or stopped; or the process died that it shared with other suspects."""
+    """Its worker stopped renewing the lease, or the process died in which it ran beside other suspects."""
 
     attempt: Attempt
-    #: How many suspects were in that process.
+    #: Number of suspects in that process.
     among: int = 1
 
 
 class Interrupted(Struct, frozen=True):
-    """The worker is stopping and hands it back unfinished."""
+    """The worker is shutting down and returns the job unfinished."""
 
 
 class UnknownTarget(Struct, frozen=True):
-    """This worker has no such task; another one may."""
+    """This worker does not have the task; another worker may."""
 
     attempt: Attempt
     route: Route
 
 
 class Refused(Struct, frozen=True):
-    """This worker's version of the task does not take it; another version may."""
+    """This worker's version of the task refused the job; another version may accept it."""
 
     reason: str
     attempt: Attempt
@@ -95,18 +94,18 @@ class Refused(Struct, frozen=True):
 
 
 class Unrunnable(Struct, frozen=True):
-    """It can never run: an unreadable body, a signature that is not right, inputs that are gone."""
+    """The job can never run: unreadable body, wrong signature, missing inputs."""
 
     reason: str
     attempt: Attempt
 
 
 class CancelAsked(Struct, frozen=True):
-    """Somebody cancelled it."""
+    """The job was cancelled."""
 
 
 class TooLate(Struct, frozen=True):
-    """Its time ran out before it could start."""
+    """The job expired before it started."""
 
 
 Happened: TypeAlias = (
@@ -124,7 +123,7 @@ Happened: TypeAlias = (
 )
 
 
-# What can become of a job.
+# The outcomes of a job.
 class Finish(Struct, frozen=True):
     """Done."""
 
@@ -137,18 +136,18 @@ class TryAgain(Struct, frozen=True):
 
 
 class GiveBack(Struct, frozen=True):
-    """Ready again, before those that came later."""
+    """Ready again, ahead of later jobs."""
 
     story: Story | None = None
 
 
 class Reroute(Struct, frozen=True):
-    """For a worker of another build, for `wait` seconds at the most."""
+    """Held for a worker of another build, for at most `wait` seconds."""
 
     wait: float
     story: Story
     target: str
-    #: What becomes of it if no live worker would take it; None: it waits for one.
+    #: The outcome if no live worker accepts it; None: it waits for one.
     otherwise: End | None = None
 
 
@@ -164,7 +163,7 @@ Outcome: TypeAlias = Finish | TryAgain | GiveBack | Reroute | End
 
 
 def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance: float) -> Outcome:
-    """What becomes of a job with this story. `chance` in 0..1 places a delay inside its jitter."""
+    """The outcome of a job with this story. `chance` in 0..1 places a delay inside its jitter."""
     match happened:
         case Returned():
             return Finish()
@@ -176,13 +175,13 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
             return End(State.EXPIRED, "expired", story)
         case Unrunnable(reason, attempt):
             return End(State.DEAD, reason, story.told(attempt))
-        case LeaseLost(attempt, among) if among > 1:  # nobody knows which of them is to blame: they run in halves
+        case LeaseLost(attempt, among) if among > 1:  # the culprit is unknown: retry in halves
             return GiveBack(story.told(attempt, among=among))
         case LeaseLost(attempt):
-            told = story.told(attempt, crashes=1)
-            if told.crashes >= policy.max_crashes:
-                return End(State.DEAD, "poison", told)
-            return GiveBack(told)
+            extended = story.told(attempt, crashes=1)
+            if extended.crashes >= policy.max_crashes:
+                return End(State.DEAD, "poison", extended)
+            return GiveBack(extended)
         case UnknownTarget(attempt, route):
             return _unknown(story, attempt, route, policy, now_ms)
         case Refused(reason, attempt, route):
@@ -199,8 +198,8 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
                 return End(State.DEAD, "permanent", story.told(attempt, spent=1))
             return _again(story.told(attempt, spent=1), policy, chance, None)
         case Failed(attempt, permanent):
-            told = story.told(attempt, spent=1)
-            return End(State.DEAD, "permanent", told) if permanent else _again(told, policy, chance, None)
+            extended = story.told(attempt, spent=1)
+            return End(State.DEAD, "permanent", extended) if permanent else _again(extended, policy, chance, None)
         case TimedOut(attempt):
             return _again(story.told(attempt, spent=1), policy, chance, None)
         case _:
@@ -208,9 +207,9 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
 
 
 def speaks_against_task(happened: Happened, outcome: Outcome) -> bool:
-    """Whether an attempt failed in a way that a breaker counts.
+    """Whether a breaker counts this attempt as a failure.
 
-    A permanent error is the job's own; snoozes, cancellations and lost workers say nothing about what the task needs.
+    Permanent errors are faults of the job; snoozes, cancellations and lost workers do not indicate a broken dependency.
     """
     match happened:
         case Raised(Snooze()):
@@ -222,31 +221,31 @@ def speaks_against_task(happened: Happened, outcome: Outcome) -> bool:
             return False
 
 
-def _again(told: Story, policy: Policy, chance: float, delay: float | None) -> Outcome:
-    if told.spent > policy.retries:
-        return End(State.DEAD, "retries_exhausted", told)
-    return TryAgain(policy.backoff.delay(told.spent, chance) if delay is None else delay, told)
+def _again(story: Story, policy: Policy, chance: float, delay: float | None) -> Outcome:
+    if story.spent > policy.retries:
+        return End(State.DEAD, "retries_exhausted", story)
+    return TryAgain(policy.backoff.delay(story.spent, chance) if delay is None else delay, story)
 
 
 def _unknown(story: Story, attempt: Attempt, route: Route, policy: Policy, now_ms: int) -> Outcome:
-    """Let it wait for a worker that knows it: during a deploy there are old and new ones."""
+    """Wait for a worker that has the task: old and new workers run side by side during a deploy."""
     since = story.unknown_since_ms or now_ms
     left_ms = policy.unknown_task_ttl * 1000 - (now_ms - since)
     if left_ms < 0 or len(story.refused_by) >= MOST_REFUSALS:
         return End(State.DEAD, "unknown_task", story)
-    told = story if story.unknown_since_ms else story.told(attempt)  # once: who said so first, and when
-    told = msgspec.structs.replace(told, unknown_since_ms=since, refused_by=_refusals(story, route))
-    return Reroute(left_ms / 1000, told, route.target)
+    extended = story if story.unknown_since_ms else story.told(attempt)  # records only the first such attempt
+    extended = msgspec.structs.replace(extended, unknown_since_ms=since, refused_by=_refusals(story, route))
+    return Reroute(left_ms / 1000, extended, route.target)
 
 
 def _refused(story: Story, reason: str, attempt: Attempt, route: Route, policy: Policy) -> Outcome:
-    """Offer it to workers that have another version of the task. If none lives, it is given up."""
-    told = story.told(attempt)
-    end = End(State.DEAD, reason, told)
+    """Offer the job to live workers with another version of the task; if there is none, give it up."""
+    extended = story.told(attempt)
+    end = End(State.DEAD, reason, extended)
     if len(story.refused_by) >= MOST_REFUSALS:
         return end
-    told = msgspec.structs.replace(told, refused_by=_refusals(story, route))
-    return Reroute(policy.unknown_task_ttl, told, route.target, end)
+    extended = msgspec.structs.replace(extended, refused_by=_refusals(story, route))
+    return Reroute(policy.unknown_task_ttl, extended, route.target, end)
 
 
 def _refusals(story: Story, route: Route) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Pauses: what is stopped, since when and until when, why and by whom."""
+"""Pauses of queues, tasks, tenants and schedules: start, end, reason and author."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from relevo.errors import OptionError
 from relevo.model.durations import Duration, milliseconds
 from relevo.model.options import LAST_YEAR
 
-#: When a pause ends: after a duration, at an aware datetime, or (None) when somebody says so.
+#: When a pause ends: after a duration, at an aware datetime, or (None) with `resume`.
 Until = Duration | datetime | None
 Kind = Literal["queue", "task", "group", "schedule", "breaker"]
 
-#: How the store names what is paused.
+#: The store's prefixes.
 _KINDS: dict[str, Kind] = {"q": "queue", "t": "task", "g": "group", "s": "schedule", "b": "breaker"}
 LONGEST_TEXT = 500
 
 
 class Pause(Struct, frozen=True):
-    """Something that is paused."""
+    """A paused queue, task, tenant or schedule, or an open breaker."""
 
     queue: str
     #: queue, task, group or schedule; breaker: of a task whose attempts failed too often.
     kind: Kind
-    #: The task, the group or the schedule; of a whole queue its name.
+    #: Name of the task, the tenant, the schedule or the queue.
     name: str
     since_ms: int
-    #: When it goes on by itself; None: when somebody says so. Of a breaker: when it lets a probe go.
+    #: When it ends by itself; None: only with `resume`. Of a breaker: when it lets a probe start.
     until_ms: int | None
     reason: str
     by: str
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """What is written down about a pause besides its times."""
+    """The stored data of a pause besides its times."""
 
     reason: str = ""
     by: str = ""
 
 
 def note_of(reason: Any = "", by: Any = "") -> bytes:
-    """Why, and by whom, as the store keeps it."""
+    """Reason and author, as stored."""
     return msgspec.json.encode(Note(_text("reason", reason), _text("by", by)))
 
 
@@ -70,14 +70,14 @@ def ends_of(until: Any, now_ms: int) -> int:
 
 
 def read_pause(queue: str, name: str, text: str) -> Pause | None:
-    """What the store keeps under a name: `since until note`. None: a stranger wrote it."""
+    """Read a stored pause: `since until note`. None: it was not written by relevo."""
     kind, _, what = name.partition(":")
     since, _, rest = text.partition(" ")
     ends, _, note = rest.partition(" ")
     try:
-        told = msgspec.json.decode(note or "{}", type=Note)
-        return Pause(queue, _KINDS[kind], what or queue, int(since), int(ends) or None, told.reason, told.by)
-    except (KeyError, ValueError):  # of msgspec, too
+        stored = msgspec.json.decode(note or "{}", type=Note)
+        return Pause(queue, _KINDS[kind], what or queue, int(since), int(ends) or None, stored.reason, stored.by)
+    except (KeyError, ValueError):  # ValueError: also of msgspec
         return None
 
 

@@ -1,24 +1,23 @@
-"""What is too old, and what becomes of it: one table of states, age limits and actions, and pure decisions about it.
+"""Purge rules: a table of states, age limits and actions, and the pure decisions based on it.
 
     queue       older than              becomes
     scheduled   2 h past its due time   dead, `stale_scheduled`
     waiting     24 h                    dead, `stale_waiting`
     ready       24 h                    cancelled, `stale_ready`
     request     24 h past its deadline  expired
-    running     1 h past its lease      recovered, as by any worker that comes by
+    running     1 h past its lease      recovered, as any worker would do
     done        1 h                     removed
-    orphaned    24 h since it was seen  removed: what is kept under an id in no set
+    orphaned    24 h since it was seen  removed: data of an id that is in no set
 
     pool        older than              becomes
     pending     2 h                     dead, `stale_pending`
     ready       24 h, `pool` 48 h       moved to completed
     completed   1 h                     removed
     requested   24 h                    moved to expired
-    orphaned    24 h                    expired: what is known of an entity in no state
+    orphaned    24 h                    expired: data of an entity in no state
 
-An age that nobody knows is no age: such an entry is counted and left alone, and so is a job that a pause or a breaker
-holds back. A scheduled job that is due waits for a worker: while somebody serves the queue, it is judged as a ready
-one. Limits include their border.
+Entries of unknown age, and jobs held back by a pause or a breaker, are counted and left alone. A scheduled job that is
+due is judged as a ready one while the queue is served. An entry exactly as old as its limit is too old.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ from relevo.model.nearest import did_you_mean
 from relevo.model.pauses import Pause
 
 _HOUR = 3_600_000
-#: Says that nothing is ever too old for a state.
+#: The age that stands for "no limit".
 NEVER = "never"
-#: The field of an entity's metadata that says of which class it is.
+#: The field of an entity's metadata that holds its class.
 CLASS_FIELD = "kind"
 
 
 class Rule(Struct, frozen=True):
-    """What becomes of what is in a state for too long."""
+    """The age limit of a state, and the action for older entries."""
 
-    #: None: nothing is too old for it.
+    #: None: no limit.
     age_ms: int | None
     then: str
-    #: Others for some: for tasks in queues, for what the metadata field `kind` says in pools.
+    #: Rules for classes: the task in a queue, the metadata field `kind` in a pool.
     classes: dict[str, Rule] = {}
 
     def of(self, class_: str) -> Rule:
@@ -60,12 +59,12 @@ class Rule(Struct, frozen=True):
 
     @property
     def earliest_ms(self) -> int | None:
-        """The shortest limit of all classes: what is younger need not be looked at."""
+        """The shortest limit of all classes; younger entries need no check."""
         ages = [one.age_ms for one in (self, *self.classes.values()) if one.age_ms is not None]
         return min(ages, default=None)
 
 
-#: The states of a queue, and what may become of what is too old there.
+#: The states of a queue, and the actions allowed for each.
 QUEUE_ACTIONS: dict[str, tuple[str, ...]] = {
     "scheduled": ("dead", "cancelled"),
     "waiting": ("dead", "cancelled"),
@@ -77,30 +76,30 @@ QUEUE_ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 QUEUE_RULES: dict[str, Rule] = {
-    # Two hours late where nobody works on the queue: what it was to do at a time is of no use at another.
+    # Two hours late on a queue without workers: work planned for a time is useless at another.
     "scheduled": Rule(2 * _HOUR, "dead"),
-    # Longer than a parent may take that somebody still waits for.
+    # Longer than a parent job may reasonably take.
     "waiting": Rule(24 * _HOUR, "dead"),
     "ready": Rule(24 * _HOUR, "cancelled"),
-    # Workers drop what is past its deadline when they meet it; this is for queues that nobody works on.
+    # Workers drop expired requests when they claim them; this rule is for queues without workers.
     "request": Rule(24 * _HOUR, "expired"),
-    # Any living worker would have taken it back within seconds.
+    # Any live worker would have recovered it within seconds.
     "running": Rule(_HOUR, "recovered"),
     "done": Rule(_HOUR, "removed"),
     "orphaned": Rule(24 * _HOUR, "removed"),
 }
 
-#: Pools may have other states, too; these are the ones that have a limit unless somebody says otherwise.
+#: The states of pools with a default limit; pools may have other states, too.
 POOL_RULES: dict[str, Rule] = {
     "pending": Rule(2 * _HOUR, "dead"),
-    # What was made for somebody is wanted soon or not at all; what is kept in stock may wait longer.
+    # Entities made for one request are needed soon or never; stock may wait longer.
     "ready": Rule(24 * _HOUR, "completed", {"pool": Rule(48 * _HOUR, "completed")}),
     "completed": Rule(_HOUR, "removed"),
     "requested": Rule(24 * _HOUR, "expired"),
     "orphaned": Rule(24 * _HOUR, "expired"),
 }
 
-#: Names that other systems use for ages, and the state that is meant.
+#: Names of ages in other systems, and the state each one stands for.
 AGES_ELSEWHERE = {
     "max_pending_age": "pending",
     "max_ready_age": "ready",
@@ -114,9 +113,9 @@ _FLAT = tuple(dict.fromkeys((*QUEUE_RULES, *POOL_RULES)))
 
 
 class Ages(Struct, frozen=True):
-    """The whole table, as settings gave it."""
+    """The whole table, as given in the settings."""
 
-    #: Ages for all queues and pools at once; None: nothing is too old there.
+    #: Ages for all queues and pools at once; None: no limit.
     flat: dict[str, int | None] = {}
     queues: dict[str, dict[str, Any]] = {}
     pools: dict[str, dict[str, Any]] = {}
@@ -141,7 +140,7 @@ class Ages(Struct, frozen=True):
 
 
 def ages_of(given: Any, *, what: str = "purge_ages") -> Ages:
-    """Read the table; what is in it that nobody knows is refused with the nearest right name.
+    """Read the table; refuses unknown names and suggests the nearest known one.
 
     >>> ages_of({"ready": "6h", "queues": {"mails": {"ready": "1h"}}}).of_queue("mails")["ready"]
     Rule(age_ms=3600000, then='cancelled', classes={})
@@ -174,7 +173,7 @@ def _check_tables(what: str, given: Any, *, is_pool: bool) -> None:
             default = (POOL_RULES if is_pool else QUEUE_RULES).get(state, Rule(None, "dead"))
             rule = _rule(value, default, where)
             if state == "orphaned" and rule.classes:
-                raise OptionError(f"{where}.classes: nobody knows the class of what is in no state")
+                raise OptionError(f"{where}.classes: orphaned entries have no class")
             if not is_pool:
                 _check_actions(rule, QUEUE_ACTIONS[state], where)
             elif state == "orphaned":
@@ -187,18 +186,18 @@ def _check_tables(what: str, given: Any, *, is_pool: bool) -> None:
 
 
 def _meant(name: Any, known: Collection[str]) -> str:
-    """The end of a refusal: the name that is meant, if there is one."""
+    """The end of an error message: the name that was probably meant, if there is one."""
     ours = AGES_ELSEWHERE.get(name)
     return f", did you mean {ours!r}?" if ours in known else did_you_mean(str(name), known)
 
 
 def check_declared(given: Mapping[str, Any], pool: str, states: Sequence[str]) -> None:
-    """Refuse what a table says of states that the pool, which has declared its own, does not have."""
+    """Refuse rules for states that are not among the pool's declared states."""
     for state, value in given.get("pools", {}).get(pool, {}).items():
         if state == "orphaned":
             continue
-        said = value if isinstance(value, dict) else {}
-        rules = [one for one in (said, *said.get("classes", {}).values()) if isinstance(one, dict)]
+        table = value if isinstance(value, dict) else {}
+        rules = [one for one in (table, *table.get("classes", {}).values()) if isinstance(one, dict)]
         for word in (state, *(one["then"] for one in rules if "then" in one)):
             if word not in (*states, "dead", "removed"):
                 near = did_you_mean(word, states) or f": {', '.join(states)}"
@@ -244,7 +243,7 @@ def _age(given: Any, where: str) -> int | None:
 
 # Decisions
 class Verdict(Struct, frozen=True):
-    """What is to become of an entry that is too old."""
+    """The action for an entry that is too old."""
 
     then: str
     reason: str
@@ -253,23 +252,23 @@ class Verdict(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """Nobody knows how long it has been there, so it is counted and left alone."""
+    """The age of the entry is unknown, so it is counted and left alone."""
 
 
 class HeldBack(Struct, frozen=True):
-    """It would be too old, but it only waits for the end of a pause or a breaker: it is counted and left alone."""
+    """Too old, but held back by a pause or a breaker: it is counted and left alone."""
 
     why: str
 
 
 class Standing(Struct, frozen=True):
-    """What is known of a queue besides its jobs."""
+    """Facts about a queue besides its jobs."""
 
-    #: Workers live that serve it, or somebody runs a job of it.
+    #: A live worker serves it, or a job of it is running.
     is_served: bool = False
-    #: What holds its jobs back, in words, by the names of `model.limits.name_of`.
+    #: Descriptions of what holds its jobs back, by the names of `model.limits.name_of`.
     holds: dict[str, str] = {}
-    #: Until when, at least, jobs were held back by what has ended since, by the same names.
+    #: When holds that have ended were last known to be in effect, by the same names.
     held_until_ms: dict[str, int] = {}
 
     def holds_back(self, envelope: Envelope | None) -> str | None:
@@ -277,17 +276,17 @@ class Standing(Struct, frozen=True):
         return next((self.holds[name] for name in _holders(envelope) if name in self.holds), None)
 
     def free_since_ms(self, envelope: Envelope | None) -> int:
-        """Since when nothing holds a job back, as far as anybody knows; 0: nothing ever did."""
+        """Since when nothing is known to hold the job back; 0: no hold is known."""
         return max(self.held_until_ms.get(name, 0) for name in _holders(envelope))
 
 
 def _holders(envelope: Envelope | None) -> list[str]:
-    """All that may hold a job back."""
+    """Names of everything that may hold a job back."""
     return [QUEUE] if envelope is None else [QUEUE, GROUP + (envelope.group or ""), TASK + envelope.target]
 
 
 def standing_of(pauses: Iterable[Pause], held_until_ms: dict[str, int], *, is_served: bool) -> Standing:
-    """How a queue stands with what is, and was, paused in it."""
+    """The standing of a queue with these current and earlier pauses."""
     holds: dict[str, str] = {}
     for one in pauses:
         match one.kind:
@@ -299,7 +298,7 @@ def standing_of(pauses: Iterable[Pause], held_until_ms: dict[str, int], *, is_se
                 holds[TASK + one.name] = f"task {one.name} is paused"
             case "breaker":
                 holds.setdefault(TASK + one.name, f"the breaker of task {one.name} is open")
-            case "schedule":  # jobs that it made go on
+            case "schedule":  # its existing jobs still run
                 pass
             case _:
                 assert_never(one.kind)
@@ -307,14 +306,14 @@ def standing_of(pauses: Iterable[Pause], held_until_ms: dict[str, int], *, is_se
 
 
 def is_stale(since_ms: int, limit_ms: int, now_ms: int) -> bool:
-    """Whether something is there for as long as the limit says, or longer. The scripts decide it so again."""
+    """Whether an entry has reached its age limit. The scripts repeat this check."""
     return now_ms - since_ms >= limit_ms
 
 
 def judge(
     rules: Mapping[str, Rule], state: str, class_: str, since_ms: int | None, now_ms: int
 ) -> Verdict | Unknown | None:
-    """What is to become of something that is in a state since then (None: nobody knows); None: it may stay."""
+    """The action for an entry that entered its state at `since_ms` (None: unknown); None: it may stay."""
     rule = rules.get(state)
     if rule is None:
         return None
@@ -342,7 +341,7 @@ def judge_job(
     now_ms: int,
     standing: Standing = _ALONE,
 ) -> Verdict | Unknown | HeldBack | None:
-    """What is to become of a job in a state of its queue."""
+    """The action for a job in a state of its queue; None: it may stay."""
     envelope = seen.envelope
     target = envelope.target if envelope else seen.task
     rule = rule_of(state, standing)
@@ -351,7 +350,7 @@ def judge_job(
         if late is not None:
             return late
     if state == "waiting" and envelope is not None and envelope.takes == "reply":
-        return None  # a callback has a deadline of its own, which its sender chose
+        return None  # a callback has its own deadline, set by the sender
     since_ms, why = _since(state, id, score, seen), None
     if state in _HELD_BACK:
         why = standing.holds_back(envelope)
@@ -362,19 +361,19 @@ def judge_job(
 
 
 def rule_of(state: str, standing: Standing) -> str:
-    """The row of the table for jobs in a state. Workers that have no room leave what is due among the scheduled."""
+    """The row of the table for jobs in a state: busy workers leave due jobs in `scheduled`."""
     return "ready" if state == "scheduled" and standing.is_served else state
 
 
 class SeenJob(Struct, frozen=True):
-    """What was seen of a job besides where it is."""
+    """The data read of a job besides its state."""
 
     #: None: its body cannot be read.
     envelope: Envelope | None = None
     was_handed_out: bool = False
-    #: It stands in the line of a group that has a limit.
+    #: It is in the line of a tenant with a limit.
     is_in_line: bool = False
-    #: Of one that is done, of which there is no body any more.
+    #: The task of a done job, whose body is no longer stored.
     task: str = ""
 
 
@@ -389,11 +388,11 @@ def _since(state: str, id: str, score: float, seen: SeenJob) -> int | None:
 
 
 def ready_since_ms(id: str, seen: SeenJob) -> int | None:
-    """Since when a ready job has been waiting for a worker; None: nobody knows.
+    """Since when a ready job has been waiting for a worker; None: unknown.
 
-    The server does not note it, for every enqueue would pay for that. The id tells when the job was made, and its body
-    whether it was to be ready later. What was handed out and came back, what waited for others or for a place of its
-    group, and events, which can be heard again with their old ids, may be ready since a moment ago.
+    The server does not store it, since every enqueue would pay for it. The id holds the time of creation, and the body
+    the delay until it was due. Jobs that were handed out before, depended on others or waited for a slot of their
+    tenant, and events, which catch-up delivers again under their old ids, may have become ready just now.
     """
     envelope = seen.envelope
     if envelope is None or seen.was_handed_out or seen.is_in_line or not looks_like_id(id):

@@ -1,4 +1,4 @@
-"""A schedule: its record as it is stored, and what is due of it."""
+"""A schedule: its stored record, and its due ticks."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from relevo.model.durations import LONGEST, Duration, milliseconds, spoken
 from relevo.model.job import PRIORITY_DEFAULT, PRIORITY_MAX
 from relevo.model.nearest import did_you_mean
 
-#: What becomes of a tick while the run before it has not ended: "skip" lets it pass, "queue" keeps it until then,
-#: "allow" runs both.
+#: A tick while the previous run has not ended: "skip" drops it, "queue" keeps it until then, "allow" runs both.
 Overlap = Literal["skip", "queue", "allow"]
-#: What becomes of ticks that nobody fired in time: "skip" drops them, "once" makes one run for all, "all" one for each.
+#: Ticks that were not fired in time: "skip" drops them, "once" makes one run for all, "all" one for each.
 Missed = Literal["skip", "once", "all"]
-#: Who made it: a decorator, the settings, or a call at run time.
+#: Defined by a decorator, in the settings, or by a call at run time.
 Origin = Literal["code", "settings", "call"]
 
-#: What says when a schedule fires; all else that is said about one is an option of its jobs.
+#: The options of the schedule itself; all others are options of its jobs.
 TIMES = frozenset({"cron", "every", "tz", "overlap", "missed", "missed_limit", "jitter"})
 
 #: Characters.
 LONGEST_NAME = 200
-#: Runs that may be made up for at once: more would keep a queue busy with the past.
+#: Missed runs that may be made up for at once; more would keep a queue busy with old work.
 MISSED_LIMIT_MAX = 1000
 
-#: As long as it may take until a dead worker is noticed. A tick that is late by this much was not missed.
+#: The time it may take to detect a dead worker. A tick that is late by up to this much is not missed.
 GRACE_MS = 15_000
-#: How far a clock may step back and be waited for. Up to here, ticks that come again were fired already; beyond it the
-#: clock was wrong before, or the schedule was another, and to wait for it could be to wait for ever.
+#: How far the clock may step back while the schedule waits for it to catch up: ticks in between were fired already.
+#: After a larger step the clock was wrong before, or the schedule was changed, and waiting might never end.
 STEP_BACK_MS = 600_000
-#: Longer than between any two ticks: the most seldom date comes once in 40 years.
+#: Longer than between any two ticks: the rarest date comes once in 40 years.
 _NO_TICK_SO_FAR_MS = 51 * 366 * 86_400_000
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """Jobs that come back by the clock, as one record. Made by `schedule_of`, changed with `msgspec.structs.replace`.
+    """The record of a schedule. Made by `schedule_of`, changed with `msgspec.structs.replace`.
 
-    All fields are written, also those left at their default: a later version with other defaults must not change what
-    somebody registered. Unknown fields are those of a newer version and are ignored.
+    All fields are written, including defaults: a later version with other defaults must not change a registered
+    schedule. Unknown fields come from a newer version and are ignored.
     """
 
     name: str
@@ -56,17 +55,17 @@ class Schedule(Struct, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
     group: str = ""
     weight: Annotated[float, Meta(ge=0.01, le=64)] = 1.0
-    #: Seconds after its tick at which a job that has not started is not worth starting; None: it always is.
+    #: Seconds after its tick at which a job that has not started expires; None: never.
     expires: Annotated[float, Meta(ge=0)] | None = None
-    #: Seconds the record of a job is kept that does not go well.
+    #: Seconds for which the record of a failed job is kept.
     failure_ttl: Annotated[float, Meta(ge=0)] = 7 * 86400.0
-    #: A run that takes longer than the interval must not pile up behind itself.
+    #: Runs that take longer than the interval must not pile up.
     overlap: Overlap = "skip"
-    #: After a night without workers the report is wanted, but not one for each hour of the night.
+    #: After a night without workers one report is needed, not one for each hour.
     missed: Missed = "once"
-    #: With missed="all": the newest so many. Enough for a weekend of half hours.
+    #: With missed="all": at most this many, the newest. Enough for a weekend at one per half hour.
     missed_limit: Annotated[int, Meta(ge=1, le=MISSED_LIMIT_MAX)] = 100
-    #: Seconds over which the starts are spread, so that what is due on the hour does not all come at once. 0: none.
+    #: Seconds over which starts are spread, so that hourly schedules do not all start at once. 0: none.
     jitter: Annotated[float, Meta(ge=0)] = 0.0
     origin: Origin = "call"
     paused: bool = False
@@ -85,13 +84,13 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class Firing(Struct, frozen=True):
-    """What to do about a schedule now."""
+    """The ticks of a schedule to fire now."""
 
-    #: The ticks to fire, oldest first. The time of a tick is its identity: one that was fired is not fired again.
+    #: Oldest first. The time of a tick is its identity: a tick is fired at most once.
     ticks: tuple[int, ...]
-    #: The tick to wait for.
+    #: The next tick.
     next_ms: int
-    #: Ticks that passed and are not fired.
+    #: Past ticks that are not fired.
     dropped: int = 0
 
 
@@ -105,9 +104,9 @@ def schedule_of(
     jitter: Duration = 0,
     **others: Any,
 ) -> Schedule:
-    """The schedule that somebody described; what is doubtful is refused with `OptionError`.
+    """Build a schedule; refuses invalid values with `OptionError`.
 
-    Give `cron`, with the zone it is meant in, or `every`. The others are the fields of `Schedule`.
+    Give `cron`, with its time zone, or `every`. The others are the fields of `Schedule`.
 
     >>> schedule_of(name="nightly", target="shop.report", cron="30 2 * * *", tz="Europe/Madrid").when
     Cron(expression='30 2 * * *', tz='Europe/Madrid')
@@ -121,17 +120,18 @@ def schedule_of(
 
 
 def due(schedule: Schedule, due_ms: int, now_ms: int, *, grace_ms: int = GRACE_MS) -> Firing:
-    """What to fire now, when `due_ms` is the tick that is waited for (0: none yet).
+    """The ticks to fire now, when `due_ms` is the next expected tick (0: none yet).
 
-    A tick is fired in time until `grace_ms` after it; the earlier ones were missed:
+    A tick is in time until `grace_ms` after it; older ones were missed:
 
-    - "skip" fires those in time, and drops what was missed.
-    - "once" fires those in time. Only if there is none, the newest that was missed: one run for all.
-    - "all" fires what was missed, too; if that is more than `missed_limit`, the newest.
+    - "skip" fires ticks in time and drops missed ones.
+    - "once" fires ticks in time; if there are none, the newest missed tick: one run for all.
+    - "all" fires missed ticks, too, at most the newest `missed_limit`.
 
-    Before its time nothing fires, and the same tick is waited for, also when the clock has stepped back a little: the
-    ticks between were fired. If it is not a tick of this schedule, or the clock has stepped back by more than ten
-    minutes, the next one from now is. Nothing was missed while a schedule is paused, nor before its first tick.
+    Before `due_ms` nothing fires, and the same tick stays the expected one, also after the clock has stepped back a
+    little, since the ticks in between were fired. If `due_ms` is not a tick of this schedule, or the clock has stepped
+    back by more than ten minutes, the next tick from now is expected. No tick is missed while a schedule is paused, or
+    before its first tick.
     """
     when = schedule.when
     if due_ms <= 0 or schedule.paused:
@@ -146,18 +146,18 @@ def due(schedule: Schedule, due_ms: int, now_ms: int, *, grace_ms: int = GRACE_M
 
 
 def shifted(tick_ms: int, schedule: Schedule) -> int:
-    """When the job of a tick may start: spread over the jitter, and the same whoever asks."""
+    """When the job of a tick may start: spread over the jitter, and the same on every worker."""
     digest = blake2b(f"{schedule.name}:{tick_ms}".encode(), digest_size=8).digest()
     return tick_ms + (int.from_bytes(digest) * round(schedule.jitter * 1000) >> 64)
 
 
 def _awaited(when: When, due_ms: int, now_ms: int) -> int:
-    """The tick to wait for, when it was `due_ms` that is still to come."""
+    """The tick to wait for while the expected tick `due_ms` is in the future."""
     upcoming = next_after(when, now_ms)
     if due_ms <= upcoming or due_ms - now_ms > _NO_TICK_SO_FAR_MS or next_after(when, due_ms - 1) != due_ms:
         return upcoming
-    # A tick before it is still to come, by this clock. It was fired, or it would be the one waited for: when that was,
-    # the clock showed its time at least.
+    # By this clock an earlier tick is still to come. It was fired (else it would be the expected one), so the clock
+    # has shown at least its time before.
     fired_ms = ticks_between(when, now_ms, due_ms - 1, 1).times[-1]
     return due_ms if fired_ms - now_ms <= STEP_BACK_MS else upcoming
 

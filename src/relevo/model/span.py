@@ -1,4 +1,4 @@
-"""Spans: what became of one attempt to handle a message, from which the story of an operation is told."""
+"""Spans: the outcome of one attempt to handle a message; an operation's timeline consists of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Span(Struct, frozen=True, omit_defaults=True):
-    """One attempt, or a message that waits for one. Times in milliseconds, by the server's clock."""
+    """One attempt, or a message that waits for one. Times in milliseconds of the server's clock."""
 
     id: str
     type: str
@@ -24,19 +24,19 @@ class Span(Struct, frozen=True, omit_defaults=True):
     sent_ms: int = 0
     started_ms: int = 0
     ended_ms: int = 0
-    #: done, dead, cancelled, expired, retry, back; of a message that lives, its state.
+    #: done, dead, cancelled, expired, retry, back; the state of a message that has not ended.
     outcome: str = ""
     error: str = ""
 
     def belongs_to(self, id: str) -> bool:
-        """Whether it is part of an operation, a task, or is about a message itself."""
+        """Whether it belongs to the operation, conversation or message with this id."""
         return id in (self.id, self.correlation, self.task)
 
 
 def timeline(spans: Iterable[Span]) -> list[tuple[int, Span]]:
-    """Spans in the order they were sent, each with its depth below what caused it.
+    """Spans in the order they were sent, each with its depth below its cause.
 
-    The times are those of their makers' clocks, which differ: what caused a message comes before it all the same.
+    The times come from the senders' clocks, which differ; a cause is sorted before its effects in any case.
     """
     found = list(spans)
     known = {span.id: span for span in found}

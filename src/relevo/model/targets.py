@@ -1,4 +1,4 @@
-"""By which names workers find functions."""
+"""The names by which workers import functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relevo.errors import TargetError
 
 
 def module_of(func: Callable[..., Any]) -> str:
-    """The module a worker would import. A script run directly is known by its file's name."""
+    """The module that a worker would import. A script run directly is known by its file's name."""
     if func.__module__ != "__main__":
         return func.__module__
     main = sys.modules["__main__"]
@@ -30,12 +30,12 @@ def module_of(func: Callable[..., Any]) -> str:
 
 
 def is_task_name(name: Any) -> bool:
-    """Whether a task may be called so."""
+    """Whether this is a valid name of a task."""
     return isinstance(name, str) and name != "" and name.isprintable() and ":" not in name and " " not in name
 
 
 def own_name(func: Callable[..., Any]) -> str:
-    """What the function is called in its module; there must be one such function, or workers would mix them up."""
+    """The name of a function in its module; it must be unique, or workers would confuse them."""
     name: str = getattr(func, "__qualname__", "")
     if not name or "<lambda>" in name or inspect.ismethod(func):
         kind = "a lambda" if "<lambda>" in name else "a bound method" if name else "an object without a name"
@@ -53,7 +53,7 @@ def importable(func: Callable[..., Any]) -> tuple[str, str]:
         raise TargetError("a lambda cannot be a job: it has no name a worker could import; write a function")
     if "<locals>" in name:
         raise TargetError(f"{name} is defined inside a function, where no worker can import it; move it to the module")
-    owner = getattr(func, "__self__", None)  # of a built-in function, its module
+    owner = getattr(func, "__self__", None)  # for a built-in function, its module
     if (owner is not None and not isinstance(owner, ModuleType)) or "." in name:
         raise TargetError(f"{name} is a method; a worker has no instance to call it on; write a plain function")
     if module == "__main__":

@@ -1,7 +1,7 @@
-"""How long tasks wait and run: counts by bounds, as a worker gathers them and as they are read back.
+"""Histograms of the wait and run times of tasks, as a worker gathers and reads them.
 
-A count stands under the name of its bound, not its number, so that sums written by a version with other bounds are
-still read right: they count for the next higher bound that is known.
+A count is stored under its bound, not under the bound's index, so sums of a version with other bounds stay readable:
+they count for the next higher known bound.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-#: Seconds. A job starts within a millisecond or two, answers are wanted within ten seconds: that is where most steps
-#: are, each at most 2.5 times the one before from 10 ms on. Above stand the limits that people set: 30 s, 1, 5 and 10
-#: minutes (the default time limit), an hour. A target that is one of these is measured exactly.
+#: Seconds. Most steps are between one millisecond, in which a job starts, and ten seconds, in which replies are needed;
+#: from 10 ms on each is at most 2.5 times the one before. Above are common limits: 30 s, 1, 5 and 10 minutes (the
+#: default time limit), an hour. A target equal to a bound is measured exactly.
 BOUNDS = (
     0.001,
     0.005,
@@ -33,7 +33,7 @@ BOUNDS = (
     600.0,
     3600.0,
 )
-#: Where counts of tasks go that are not told apart: too many of them, or a name too long to be one.
+#: The task name for the counts of tasks without their own: too many tasks, or too long a name.
 OTHER = "other"
 NAME_MOST = 200
 
@@ -45,7 +45,7 @@ FAILED = RAN + 2
 SIZE = RAN + 3
 
 _MS = tuple(str(round(bound * 1000)) for bound in BOUNDS)
-#: What each place is called in the store; sums are whole microseconds there.
+#: The store's name of each place; sums are whole microseconds there.
 SLOTS = (
     *(f"r{bound}" for bound in (*_MS, "inf")),
     *(f"w{bound}" for bound in (*_MS, "inf")),
@@ -68,7 +68,7 @@ def add(to: Sums, more: Sequence[float]) -> None:
 
 
 def written(sums: Sequence[float]) -> str:
-    """What is not zero, as `slot n slot n …`; whole numbers, for the server adds those exactly."""
+    """Non-zero sums as `slot n slot n …`; whole numbers, which the server adds exactly."""
     parts = []
     for place, count in enumerate(sums):
         if count:
@@ -78,34 +78,33 @@ def written(sums: Sequence[float]) -> str:
 
 
 class Histogram(Struct, frozen=True):
-    """Counts by bound, each without those below; the last is for what is above all bounds."""
+    """Counts by bound, not cumulative; the last is for values above all bounds."""
 
     counts: tuple[int, ...] = (0,) * WAITS
-    #: Seconds, of all together.
+    #: Sum of all values, in seconds.
     total: float = 0.0
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of values."""
         return sum(self.counts)
 
 
 class TaskTimings(Struct, frozen=True):
-    """What is known of a task's attempts."""
+    """Timings of a task's attempts."""
 
-    #: From when the job was made, or was due, until its function was called; of first deliveries of jobs that depend on
-    #: no others.
+    #: From creation or due time until the function was called; only first attempts of jobs without dependencies.
     waited: Histogram
-    #: From the call of the function until it ended, well or not.
+    #: From the call of the function until it returned or raised.
     ran: Histogram
-    #: Attempts that raised or ran out of time.
+    #: Attempts that raised or timed out.
     failed: int
-    #: When one last ended.
+    #: End of the last attempt.
     at_ms: int = 0
 
 
 def read(slots: Mapping[str, int]) -> TaskTimings:
-    """The timings of a task, from what the store holds of it."""
+    """The timings of a task, from its stored sums."""
     counts = {"r": [0] * WAITS, "w": [0] * WAITS}
     for slot, count in slots.items():
         kind, bound = slot[:1], slot[1:]

@@ -1,7 +1,7 @@
-"""Topics of events, and the patterns by which they are subscribed to.
+"""Topics of events, and the patterns of subscriptions.
 
-A topic is a dotted name, the service that publishes it first: `ingestion.document_processed`. In a pattern, `*` stands
-for exactly one segment, and `>` at the end for all that follow, at least one:
+A topic is a dotted name that begins with its publisher: `ingestion.document_processed`. In a pattern, `*` stands for
+exactly one segment, and `>` at the end for one or more segments:
 
     ingestion.*                ingestion.started, ingestion.document_processed
     *.document.>               ingestion.document.parsed, archive.document.page.removed
@@ -18,19 +18,19 @@ from relevo.errors import OptionError
 #: A topic is part of the name of a subscription's queue, and every key of that queue repeats it.
 LONGEST = 200
 
-#: Segments. All patterns that stand for a topic are spelt out to find who subscribed, and they double with each.
+#: Segments. Subscribers are found by enumerating all matching patterns, whose number doubles with each segment.
 DEEPEST = 8
 
 ONE = "*"
 REST = ">"
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
-#: How others write what we write as `>`.
+#: Wildcards of other systems for `>`.
 _FOREIGN = ("**", "#")
 
 
 def check_topic(topic: Any) -> str:
-    """The topic, if it is one; OptionError says what is wrong with it."""
+    """The topic, checked; OptionError if it is invalid."""
     for segment in _segments(topic, "topic", "ingestion.document_processed"):
         if ONE in segment or REST in segment:
             raise OptionError(
@@ -41,7 +41,7 @@ def check_topic(topic: Any) -> str:
 
 
 def check_pattern(pattern: Any) -> str:
-    """The pattern, if it is one; OptionError says what is wrong with it."""
+    """The pattern, checked; OptionError if it is invalid."""
     segments = _segments(pattern, "pattern", "ingestion.*")
     for place, segment in enumerate(segments, 1):
         if segment in _FOREIGN:
@@ -59,7 +59,7 @@ def check_pattern(pattern: Any) -> str:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic is one of those that a pattern stands for. Scripts find the same by include/topic.lua."""
+    """Whether a topic matches a pattern. Scripts use include/topic.lua for the same."""
     wanted, found = pattern.split("."), topic.split(".")
     if wanted[-1] == REST:
         wanted.pop()

@@ -1,16 +1,16 @@
-"""What a task may raise to choose its own fate."""
+"""Exceptions by which a task decides its own outcome."""
 
 from __future__ import annotations
 
 from relevo.model.durations import Duration, seconds
 
 
-class Verdict(Exception):  # not errors: a task's way to say what shall become of it
-    """The task decided; this is not a failure of the code."""
+class Verdict(Exception):  # not errors: they carry a task's decision about its outcome
+    """A decision of the task; not a failure of the code."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = str(reason)  # `raise Cancel(error)` is natural to write, and a record holds text
+        self.reason = str(reason)  # also accepts `raise Cancel(error)`; a record holds text
 
 
 class Retry(Verdict):
@@ -25,7 +25,7 @@ class Retry(Verdict):
 
 
 class Snooze(Verdict):
-    """Run this job again later, without spending a retry: it is simply too early."""
+    """Run this job again later, without spending a retry, because it is too early."""
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason)
@@ -33,4 +33,4 @@ class Snooze(Verdict):
 
 
 class Cancel(Verdict):
-    """End this job as cancelled: there is nothing to do and nothing went wrong."""
+    """End this job as cancelled: there is nothing to do, and it is not a failure."""

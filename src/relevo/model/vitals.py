@@ -1,12 +1,11 @@
-"""How a queue is doing, in numbers: sizes, ages, stuck jobs, rates.
+"""Vitals of a queue: sizes, ages, stuck jobs, rates.
 
-The store looks at no more than a fixed number of jobs of each state, taken at random, whatever there are. Up to that
-many, all numbers are exact; beyond it, mean ages, stuck jobs and shares of tasks are estimates, and say so.
+The store reads at most a fixed number of random jobs of each state. Up to that number all figures are exact; beyond
+it, mean ages, stuck jobs and shares of tasks are estimates and marked as such.
 
-How long a job has been ready is known exactly of most: those that were ready when they were made, due since, revived,
-or freed with the results that they waited for. Of one that was tried before, or waited for others and takes nothing
-from them, only a bound is known. So the age of a queue is that of its oldest job of the first kind; of others, only
-where there is none.
+For most jobs the time since they became ready is exact: those ready at creation, due later, revived, or released with
+their parents' results. For retried jobs, and for dependents that take no results, only a bound is known. So the age of
+a queue is the age of its oldest job of the first kind; bounds count only if there is no such job.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ from msgspec import Struct
 
 from relevo.model.pauses import Pause
 
-#: Minutes over which rates are told.
+#: Windows of the reported rates, in minutes.
 WINDOWS = {"1m": 1, "5m": 5, "15m": 15}
-#: A shorter time than this, in ms, says nothing about a rate.
+#: A shorter span than this, in ms, gives no meaningful rate.
 SHORTEST_MS = 5_000
-#: States of entities in which they wait for somebody who wants them, or are in somebody's hands.
+#: States in which entities are in stock or in use.
 AT_REST = ("ready", "running")
 #: Counters that are sampled every minute, in the order in which samples hold them.
 COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", "revived")
 
 
 class Entry(Struct, frozen=True):
-    """A job that was looked at."""
+    """A job in a sample."""
 
-    #: When it was made; 0: somebody else wrote it, and nobody knows.
+    #: When it was made; 0: unknown, another program wrote it.
     made_ms: int = 0
     score: float = 0.0
-    #: When it was last handed out, revived, or freed by those that it waited for; 0: never.
+    #: When it was last handed out, revived, or released by its parents; 0: never.
     begun_ms: int = 0
-    #: Its task; '': unknown, as of a body too large to read.
+    #: Its task; '': unknown, e.g. because its body is too large to read.
     task: str = ""
-    #: How long after it was made it was due, if it was made for later.
+    #: Its delay from creation until it was due, if any.
     later_ms: int = 0
-    #: It became ready later than all that is known of it, so that its age is only a bound.
+    #: It became ready at some later, unknown time, so its age is only a bound.
     is_late: bool = False
 
     @property
     def since_ms(self) -> int:
-        """Since when it may have been ready: not before this."""
+        """The earliest time at which it can have become ready."""
         return max(self.made_ms + self.later_ms, self.begun_ms)
 
 
@@ -53,17 +52,17 @@ class StateVitals(Struct, frozen=True):
     """The jobs of a queue that are in one state."""
 
     size: int = 0
-    #: Age of the oldest, in ms; None: there is none, or nothing is known of it.
+    #: Age of the oldest, in ms; None: no jobs, or their age is unknown.
     oldest_age_ms: int | None = None
     mean_age_ms: int | None = None
-    #: In this state for longer than they should; of scheduled jobs, overdue for so long.
+    #: Jobs in this state for too long; scheduled jobs overdue for too long.
     stuck: int = 0
     #: Whether mean and stuck were counted; else they are estimated from a sample.
     exact: bool = True
 
 
 class PoolVitals(Struct, frozen=True):
-    """How a pool is doing: its entities by state, and its dead letters."""
+    """Vitals of a pool: its entities by state, and its dead letters."""
 
     name: str
     #: Its name among the queues.
@@ -81,7 +80,7 @@ class PoolVitals(Struct, frozen=True):
 
     @property
     def stuck(self) -> int:
-        """Entities that are on their way for too long. Where they rest until somebody wants them, they may stay."""
+        """Entities in transit for too long. In stock or in use they may stay."""
         return sum(one.stuck for state, one in self.states.items() if state not in AT_REST)
 
 
@@ -96,15 +95,15 @@ class TaskLoad(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True):
-    """What happened per minute."""
+    """Counts per minute."""
 
-    #: Seconds that were looked at: about the window, less where nobody looked before.
+    #: The span measured, in seconds: about the window, less if no older sample exists.
     span_s: float
     enqueued: float = 0.0
     done: float = 0.0
     retried: float = 0.0
     dead: float = 0.0
-    #: Attempts that did not go well: retried or dead.
+    #: Failed attempts: retried or dead.
     failed: float = 0.0
 
 
@@ -116,49 +115,49 @@ class Sample(Struct, frozen=True):
 
 
 class Fault(Struct, frozen=True):
-    """Something that another program wrote into the keys of a queue, and that a script met."""
+    """A foreign value that a script found in the keys of a queue."""
 
     at_ms: int
-    #: A sentence for people.
+    #: A sentence for display.
     text: str
 
 
 class Vitals(Struct, frozen=True):
-    """A queue, looked at once."""
+    """A snapshot of one queue."""
 
     name: str
-    #: When, by the server's clock.
+    #: Time of the snapshot, by the server's clock.
     now_ms: int
     #: ready, scheduled, running, waiting, done, dead
     states: dict[str, StateVitals]
-    #: Scheduled jobs whose time has come, and for how long the first of them has been due.
+    #: Scheduled jobs that are due, and for how long the first of them has been due.
     overdue: int = 0
     overdue_age_ms: int = 0
-    #: Running jobs whose lease ran out a while ago, and nobody took them over.
+    #: Running jobs whose lease expired a while ago and that no worker has recovered.
     silent: int = 0
     idle_workers: int = 0
     paused: bool = False
-    #: Of tasks whose attempts failed too often: open, or half open with jobs that wait for the end of a probe.
+    #: Breakers that are open, or half open with jobs that wait for the end of a probe.
     breakers: tuple[Pause, ...] = ()
-    #: Of those that wait: held back by a limit, a pause or a breaker, not by other jobs.
+    #: Waiting jobs held back by a limit, a pause or a breaker, not by other jobs.
     parked: int = 0
-    #: Dead letters of the last 15 minutes that are still there.
+    #: Dead letters added in the last 15 minutes.
     dead_recently: int = 0
     tasks: tuple[TaskLoad, ...] = ()
-    #: By window, 1m, 5m and 15m; None: nobody has looked long enough ago.
+    #: By window, 1m, 5m and 15m; None: no sample is old enough.
     rates: dict[str, Rates | None] = {}
-    #: Jobs that do not get on, in all states.
+    #: Stuck jobs, in all states.
     stuck: int = 0
-    #: Seconds until nothing is ready if it goes on like the last five minutes, or else (a burst is over) like the last
-    #: one; None: it never will, or nobody knows.
+    #: Seconds until nothing is ready at the rate of the last five minutes, or else (a burst is over) of the last one;
+    #: None: the backlog does not shrink, or the rate is unknown.
     clears_in_s: float | None = None
     #: Totals since the counters began.
     totals: dict[str, int] = {}
-    #: Whether somebody kept them in this minute, so that rates can be told later.
+    #: Whether they were sampled in this minute, for later rates.
     minute_kept: bool = True
-    #: Key, or key and field -> what was wrong there, of the last week.
+    #: Key, or key and field -> the fault found there, of the last week.
     faults: dict[str, Fault] = {}
-    #: Tasks that no live worker knows, and how many jobs wait for one that does.
+    #: Tasks that no live worker has, and how many jobs wait for each.
     unknown_tasks: dict[str, int] = {}
 
     def size(self, state: str) -> int:
@@ -167,21 +166,21 @@ class Vitals(Struct, frozen=True):
 
 
 def aged(size: int, ages_ms: Sequence[int], *, stuck_ms: int, oldest_ms: int | None = None) -> StateVitals:
-    """A state of so many jobs, of which a sample has these ages; `oldest_ms`: of one that was found otherwise."""
+    """Vitals of a state with `size` jobs from the ages of a sample; `oldest_ms`: an age found in another way."""
     if not size or not ages_ms:
         return StateVitals(size, oldest_ms if size else None, exact=not size)
     exact = len(ages_ms) >= size
     oldest = max(ages_ms) if oldest_ms is None else max(oldest_ms, *ages_ms)
     found = sum(age >= stuck_ms for age in ages_ms)
     share = found if exact else round(size * found / len(ages_ms))
-    # One that was seen is one, however small its share of the sample.
+    # A stuck job in the sample counts as one even if its share rounds to zero.
     stuck = max(share, found, int(oldest >= stuck_ms))
     return StateVitals(size, oldest, round(sum(ages_ms) / len(ages_ms)), stuck, exact)
 
 
 def ready(size: int, sample: Sequence[Entry], heads: Sequence[Entry], now_ms: int, stuck_ms: int) -> StateVitals:
-    """What is ready: a sample, and what stands first in line, where the oldest must be."""
-    # Where something is known exactly, what is not is left out.
+    """Vitals of ready jobs, from a sample and the heads of the lines, where the oldest must be."""
+    # If any age is exact, jobs with only a bound are left out.
     ours = [entry for entry in (*sample, *heads) if entry.made_ms]
     some_known = any(not entry.is_late for entry in ours)
     judged = [entry for entry in ours if not (some_known and entry.is_late)]
@@ -196,16 +195,16 @@ def _inexact(one: StateVitals) -> StateVitals:
 
 
 def _age(since_ms: int, now_ms: int) -> int:
-    return max(0, now_ms - since_ms)  # clocks of those who make jobs may run ahead
+    return max(0, now_ms - since_ms)  # producers' clocks may run ahead
 
 
 def running(size: int, sample: Sequence[Entry], now_ms: int, stuck_ms: int) -> StateVitals:
-    """What runs, and for how long."""
+    """Vitals of running jobs."""
     return aged(size, [_age(one.begun_ms, now_ms) for one in sample if one.begun_ms], stuck_ms=stuck_ms)
 
 
 def by_score(size: int, sample: Sequence[Entry], now_ms: int, *, first_ms: int = 0, stuck: int = 0) -> StateVitals:
-    """A state whose scores are times: the oldest and those that are stuck were counted, whatever the size."""
+    """Vitals of a state whose scores are times: the oldest and the stuck jobs are exact for any size."""
     if not size:
         return StateVitals()
     ages = [_age(int(one.score), now_ms) for one in sample]
@@ -215,7 +214,7 @@ def by_score(size: int, sample: Sequence[Entry], now_ms: int, *, first_ms: int =
 
 
 def scheduled(size: int, sample: Sequence[Entry], heads: Sequence[Entry], now_ms: int, stuck: int) -> StateVitals:
-    """What is due later: ages since it was made or last handed out."""
+    """Vitals of scheduled jobs: ages since creation or the last attempt."""
     ages = [_age(max(one.begun_ms, one.made_ms), now_ms) for one in sample if one.made_ms]
     first = [_age(max(one.begun_ms, one.made_ms), now_ms) for one in heads if one.made_ms]
     if not size or not ages:
@@ -224,7 +223,7 @@ def scheduled(size: int, sample: Sequence[Entry], heads: Sequence[Entry], now_ms
 
 
 def loads(active: tuple[int, Sequence[Entry]], *waiting: tuple[int, Sequence[Entry]]) -> tuple[TaskLoad, ...]:
-    """The tasks of a queue by their share of the samples, given as (size, sample): those with most jobs first."""
+    """The load of each task from samples given as (size, sample): tasks with most jobs first."""
     running, is_exact = _shares(*active)
     counts: Counter[str] = Counter()
     for size, sample in waiting:
@@ -244,13 +243,13 @@ def _shares(size: int, sample: Sequence[Entry]) -> tuple[Counter[str], bool]:
 
 
 def rates(samples: Iterable[Sample], now: Sample) -> dict[str, Rates | None]:
-    """Rates by window, from counters of now and of earlier."""
+    """Rates by window, from current and earlier counters."""
     earlier = sorted((one for one in samples if one.at_ms < now.at_ms), key=lambda one: one.at_ms)
     return {name: _rate(earlier, now, minutes * 60_000) for name, minutes in WINDOWS.items()}
 
 
 def _rate(earlier: Sequence[Sample], now: Sample, window_ms: int) -> Rates | None:
-    # The newest that is old enough; while there is none, the oldest.
+    # The newest sample that is old enough, else the oldest.
     old = [one for one in earlier if now.at_ms - one.at_ms >= window_ms]
     then = old[-1] if old else earlier[0] if earlier else None
     if then is None or now.at_ms - then.at_ms < SHORTEST_MS:
@@ -271,11 +270,11 @@ def _rate(earlier: Sequence[Sample], now: Sample, window_ms: int) -> Rates | Non
 
 
 def _grown(then: int, now: int) -> int:
-    return now - then if now >= then else now  # the counters began anew meanwhile
+    return now - then if now >= then else now  # the counters were reset in between
 
 
 def clears_in(backlog: int, *rates: Rates | None) -> float | None:
-    """Seconds until a backlog is worked off, by the first of these rates at which it is; None: by none of them."""
+    """Seconds until a backlog is worked off at the first of these rates that shrinks it; None: no rate does."""
     if not backlog:
         return 0.0
     for one in rates:

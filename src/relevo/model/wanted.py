@@ -1,4 +1,4 @@
-"""Which dead letters are meant: what is asked of a letter's head, its story and its body."""
+"""Filters for dead letters: by index, story and body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relevo.model.nearest import did_you_mean
 
 
 class Filters(TypedDict, total=False):
-    """What a caller may ask for; all that is given must hold."""
+    """The filters of a caller; a dead letter must match all that are given."""
 
     #: the queue it died in
     queue: str | None
@@ -23,26 +23,26 @@ class Filters(TypedDict, total=False):
     task: str | None
     #: a part of its reason or its error
     error: str | None
-    #: its reason, whole
+    #: its whole reason
     reason: str | None
     #: the state it came from: running, or ready, scheduled and waiting if it was purged
     came_from: str | None
-    #: its tenant, that is its group
+    #: its tenant
     tenant: str | None
     #: a part of anything in it: arguments, messages, tracebacks, name, tags
     text: str | None
     #: died at that time or later: a datetime, or how long ago
     since: Moment | None
-    #: died not after that time
+    #: died at that time or earlier
     until: Moment | None
-    #: its fingerprint, which all that died alike share
+    #: its fingerprint, shared by its error group
     group: str | None
-    #: True: it would fail again until it is changed; False: it may go well once the cause is mended
+    #: True: it would fail again until it is changed; False: it may succeed once the cause is fixed
     permanent: bool | None
 
 
 class Wanted(Struct, frozen=True, omit_defaults=True):
-    """The same, checked. Times are milliseconds of the server's clock."""
+    """The filters, checked. Times are milliseconds of the server's clock."""
 
     queue: str | None = None
     task: str | None = None
@@ -58,12 +58,12 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_in_index(self) -> bool:
-        """Whether the store's indexes alone find these letters; else each must be looked at."""
+        """Whether the store's indexes alone find these dead letters; else each must be read."""
         return all(getattr(self, name) is None for name in _OF_LETTERS)
 
     @property
     def is_anything(self) -> bool:
-        """Whether nothing is asked but, perhaps, the queue."""
+        """Whether there is no filter, except perhaps the queue."""
         return self.is_in_index and (self.since_ms, self.until_ms, self.group) == (None, None, None)
 
 
@@ -75,18 +75,18 @@ _TEXTS = {
     "reason": "a reason such as 'permanent'",
     "came_from": "a state such as 'running'",
     "tenant": "the name of a tenant",
-    "text": "a part of the letter's text",
-    "group": f"a fingerprint of {LENGTH} hex digits, as app.dead.groups() tells it,",
+    "text": "a part of the dead letter's text",
+    "group": f"a fingerprint of {LENGTH} hex digits, as app.dead.groups() returns it,",
 }
 
 
 def wanted_of(filters: Filters, now_ms: int) -> Wanted:
-    """What somebody asks for; nonsense is refused with `OptionError`."""
+    """Check the filters; refuses invalid values with `OptionError`."""
     for name in filters:
         if name in ("rate", "canary", "watch"):
-            raise OptionError(f"{name}: app.dead.replay({name}=…) runs letters again so, as a run that can be watched")
+            raise OptionError(f"{name}: this is an option of app.dead.replay({name}=…)")
         if name not in Filters.__annotations__:
-            raise OptionError(f"dead letters cannot be asked for {name!r}{did_you_mean(name, Filters.__annotations__)}")
+            raise OptionError(f"dead letters: no filter {name!r}{did_you_mean(name, Filters.__annotations__)}")
     texts: dict[str, Any] = {}
     for name, what in _TEXTS.items():
         value = filters.get(name)
@@ -102,13 +102,13 @@ def wanted_of(filters: Filters, now_ms: int) -> Wanted:
 
 
 def check_permanent(permanent: Any) -> None:
-    """Refuse what is neither yes nor no; None: both."""
+    """Refuse anything but True, False and None (no filter)."""
     if permanent is not None and not isinstance(permanent, bool):
         raise OptionError(f"permanent: True or False is needed, found {permanent!r:.80}")
 
 
 def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:
-    """Whether a letter is one of those that are wanted, as far as no index tells."""
+    """Whether a dead letter matches the filters that no index covers."""
     if wanted.is_in_index:
         return True
     tenant = envelope.group if envelope else record.tenant
@@ -119,7 +119,7 @@ def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:
         (wanted.tenant, tenant),
         (wanted.permanent, is_permanent(record.reason)),
     )
-    if any(asked is not None and asked != found for asked, found in exact):
+    if any(value is not None and value != found for value, found in exact):
         return False
     if wanted.error is not None and wanted.error.lower() not in f"{record.reason} {record.story.last.words}".lower():
         return False
@@ -127,9 +127,9 @@ def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:
 
 
 def _holds(text: str, record: Record) -> bool:
-    """Whether the text is anywhere in a letter, small or capital letters alike."""
-    told = (part for one in record.story.attempts for part in (one.error, one.message, one.traceback, one.worker))
-    if any(text in part.lower() for part in (record.reason, record.worker, record.target, *told)):
+    """Whether the text is anywhere in a dead letter, ignoring case."""
+    story = (part for one in record.story.attempts for part in (one.error, one.message, one.traceback, one.worker))
+    if any(text in part.lower() for part in (record.reason, record.worker, record.target, *story)):
         return True
     body = bytes(record.body) or record.unreadable
     needle = msgspec.json.encode(text)[1:-1]  # as it stands in JSON, where quotes are escaped

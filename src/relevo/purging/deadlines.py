@@ -1,4 +1,4 @@
-"""Jobs and messages whose deadline has passed leave queues that no worker serves. On other queues, workers end them."""
+"""Ends expired jobs and messages in queues that no worker serves. In other queues, workers end them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from relevo.store.plan import Call
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Jobs of one queue and state that one run looks at, from the head; the next run goes on from there.
+#: Jobs of one queue and state that one run checks, from the head; the next run continues from there.
 MOST_LOOKS = 2_500
 
 
 def expiring(app: Relevo, offsets: dict[str, int]) -> Generator[Call[Any], Any, int]:
-    """End what is past its deadline where no worker came in the last minute: how many.
+    """End expired jobs in queues that no worker has served in the last minute; returns their number.
 
-    `offsets`: where in each long queue the last run stopped; updated.
+    `offsets`: the position in each long queue at which the last run stopped; updated.
     """
     run = Run(app, (yield from app.now_ms()), dry_run=False)
     names = [name for name in (yield from known_queues(app)) if not is_pool_name(name)]

@@ -1,4 +1,4 @@
-"""The purge of a pool: its entities by state, and what is known of those in no state."""
+"""The purge of a pool: its entities by state, and the data of entities in no state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from relevo.model.durations import spoken
 from relevo.model.purging import CLASS_FIELD, Rule, Verdict, judge
 from relevo.pools import Pool
-from relevo.purging.asking import Asking
+from relevo.purging.asking import HookCalls
 from relevo.purging.run import MOST, Entry, LockLost, Part, Run
 from relevo.store import pools as store
 from relevo.store.plan import Call
@@ -24,18 +24,18 @@ def purging_entities(run: Run, pool: Pool) -> Part:
     rules = run.ages.of_pool(pool.name)
     census: store.Census = yield store.census(pool.keys)
     if census.total and not run.dry_run:
-        yield from run.app.list_pool(pool.name)  # as long as something is in it
-    asking = Asking(run, pool)
+        yield from run.app.list_pool(pool.name)  # while it is not empty
+    calls = HookCalls(run, pool)
     for state in sorted(census.counts):
         rule = rules.get(state)
         if rule is not None and rule.earliest_ms is not None and state != "orphaned":
-            yield from _state(run, pool, state, rules, asking)
+            yield from _state(run, pool, state, rules, calls)
     limit_ms = rules["orphaned"].age_ms
     if census.astray > 0 and limit_ms is not None:
         yield from _orphans(run, pool, limit_ms)
 
 
-def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], asking: Asking) -> Part:
+def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], calls: HookCalls) -> Part:
     earliest_ms = rules[state].earliest_ms or 0
     offset = acted = 0
     while acted < MOST:
@@ -46,7 +46,7 @@ def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], asking: Ask
             verdict = judge(rules, state, class_, entity.since_ms, run.now_ms)
             if not isinstance(verdict, Verdict):
                 continue
-            is_there = yield from asking.is_there(entity)
+            is_there = yield from calls.is_there(entity)
             if is_there is None:
                 run.note_unknown("pool", pool.name, state, 1)
             else:
@@ -68,7 +68,7 @@ def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], asking: Ask
 
 
 def _for_entity(pool: Pool, state: str, verdict: Verdict, *, is_there: bool) -> Verdict:
-    """What does not exist any more is not moved on, and nothing is moved to a state that its pool does not have."""
+    """The verdict, corrected: entities that are gone are not moved on, and unknown target states become `dead`."""
     then, reason = verdict.then, verdict.reason
     if not is_there:
         then, reason = "removed" if then == "removed" else "dead", f"gone_{state}"
@@ -79,19 +79,19 @@ def _for_entity(pool: Pool, state: str, verdict: Verdict, *, is_there: bool) -> 
 
 def _act(run: Run, pool: Pool, entity: Entity, verdict: Verdict) -> Generator[Call[Any], Any, bool]:
     only = Only(entity.since_ms, verdict.limit_ms)
-    said: tuple[int, str]
+    answer: tuple[int, str]
     if verdict.then == "removed":
-        said = yield store.oust(pool.keys, entity.id, entity.state, pool.data_ms, only)
+        answer = yield store.oust(pool.keys, entity.id, entity.state, pool.data_ms, only)
     elif verdict.then == "dead":
         yield from pool.list_dead()
         age, limit = spoken((run.now_ms - entity.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
         gone = ", and it does not exist any more" if verdict.reason.startswith("gone_") else ""
         why = Reason(verdict.reason, "Stale", f"{entity.state} for {age}, the limit is {limit}{gone}", how="purged")
         letter = run.app.new_id()
-        said = yield store.expel(pool.keys, pool.name, entity.id, entity.state, letter, why, pool.keeping, {}, only)
+        answer = yield store.expel(pool.keys, pool.name, entity.id, entity.state, letter, why, pool.keeping, {}, only)
     else:
-        said = yield store.shift(pool.keys, entity.id, entity.state, verdict.then, {}, only)
-    return said[0] == 1
+        answer = yield store.shift(pool.keys, entity.id, entity.state, verdict.then, {}, only)
+    return answer[0] == 1
 
 
 def _orphans(run: Run, pool: Pool, limit_ms: int) -> Part:

@@ -1,4 +1,4 @@
-"""The purge of a queue: its jobs by state, and what is past its deadline."""
+"""The purge of a queue: its jobs by state, and expired jobs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from relevo.store.turns import Limits, Settled, fitting, turn
 
 E = TypeVar("E", bound=Entry)
 
-#: Ready jobs of one queue that one run looks at; the next one goes on from there.
+#: Ready jobs of one queue that one run checks; the next run continues from there.
 WALK = 200_000
-#: In this order: what is recovered is ready again, and must not be met a second time.
+#: In this order: a recovered job is ready again and must not be judged a second time.
 STATES = ("scheduled", "waiting", "ready", "running", "done")
 
 
@@ -43,11 +43,11 @@ def purging_jobs(run: Run, name: str) -> Part:
 
 
 def _standing(run: Run, name: str) -> Generator[Call[Any], Any, Standing]:
-    """What is paused, and whether somebody works on the queue: asked once, and not for each job."""
+    """The queue's pauses, and whether it is served: read once, not for each job."""
     keys = run.app.keys_of(name)
     rows: list[bytes] = yield written(keys)
     found = (yield from pauses(keys, name, run.now_ms, rows)) if rows else []
-    # A loop of one's own is no worker, and works all the same.
+    # A custom loop serves the queue without being a worker.
     is_served = name in run.served or (yield Call([b"ZCOUNT", keys.key("running"), run.now_ms, b"+inf"])) > 0
     before: dict[str, int] = yield store.held_until(keys)
     standing = standing_of(found, before, is_served=is_served)
@@ -60,7 +60,7 @@ def _standing(run: Run, name: str) -> Generator[Call[Any], Any, Standing]:
 
 
 def _border_ms(run: Run, state: str, rules: dict[str, Rule]) -> int | None:
-    """What came after this is younger than any limit."""
+    """The newest time that any limit can reach."""
     ages = [rules[state].earliest_ms, rules["request"].earliest_ms if state == "ready" else None]
     known = [age for age in ages if age is not None]
     return run.now_ms - min(known) if known else None
@@ -95,13 +95,13 @@ def _verdict(
     rules: dict[str, Rule], state: str, one: store.Candidate, now_ms: int, standing: Standing
 ) -> Verdict | Unknown | HeldBack | None:
     if state != "done" and not one.body:
-        return Verdict("removed", "orphaned", now_ms, 0)  # an entry whose body is gone is nobody's
+        return Verdict("removed", "orphaned", now_ms, 0)  # an entry without a body cannot run
     seen = SeenJob(readable(one.body) if one.body else None, bool(one.claim), one.is_in_line, one.task)
     return judge_job(rules, state, one.id, float(one.score), seen, now_ms, standing)
 
 
 def end_jobs(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
-    """Make the verdicts true: how many have left their state."""
+    """Execute the verdicts; returns the number of entries that left their state."""
     if run.dry_run:
         for entry in entries:
             run.note("queue", name, entry)
@@ -115,7 +115,7 @@ def end_jobs(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call
 
 
 def acting(run: Run, name: str, rows: list[tuple[E, store.Act]]) -> Generator[Call[Any], Any, int]:
-    """Say to the server what is to be done, in parts: how many of it was."""
+    """Send the actions to the server in batches; returns how many were carried out."""
     count = 0
     for some in _parts(rows):
         acts = [act for _, act in some]
@@ -162,12 +162,12 @@ def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
         return End(State.EXPIRED, "expired", held.story)
     age, limit = spoken((run.now_ms - verdict.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
     since = f"due {age} ago" if entry.state == "scheduled" else f"{entry.state} for {age}"
-    told = held.story.told(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
-    return End(State(verdict.then), verdict.reason, told)
+    story = held.story.told(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
+    return End(State(verdict.then), verdict.reason, story)
 
 
 def _recover(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
-    """Take jobs back whose workers are long gone, and decide about them as any worker would."""
+    """Recover jobs of dead workers and decide about them as any worker would."""
     app, keys, queue = run.app, run.app.keys_of(name), Queue(run.app, name)
     shortest_ms = min(entry.verdict.limit_ms for entry in entries)
     held = [(entry.id, entry.seen.score) for entry in entries]

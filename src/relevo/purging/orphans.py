@@ -1,7 +1,7 @@
-"""What is kept under ids that are in no set of a queue, so that no worker will ever see it and no end remove it.
+"""Removes orphans: data of ids that are in no set of a queue, so that no worker sees it and no settlement removes it.
 
-A body, a claim, a story, a name, who waits for it, a place that it holds, a letter. Nobody knows since when one is
-there, so it is written down with the time, and removed if it is there still when the limit has passed.
+A body, a claim, a story, a name, dependents, a slot, an outbox message. The age of an orphan is unknown, so it is noted
+with the current time, and removed if it still exists when the limit has passed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from relevo.purging.run import MOST, Entry, LockLost, Part, Run
 from relevo.store import purging as store
 from relevo.store.jobs import readable
 
-#: A note outlives its limit by so much: by then a purge has come by that acts on it.
+#: A note outlives its limit by this time, so that a later purge finds and acts on it.
 _NOTED_FOR_MS = 7 * 86_400_000
-#: After so many entries the lock is kept for longer.
+#: The lock is renewed after this many entries.
 _HOLD_AFTER = 50_000
 
 
 def purging_orphans(run: Run, name: str) -> Part:
-    """Note them, and remove those that were noted long ago. The next run goes on where this one stops."""
+    """Note new orphans, and remove those noted long ago. The next run continues where this one stops."""
     rule = run.ages.of_queue(name)["orphaned"]
     if rule.age_ms is None:
         return
@@ -31,7 +31,7 @@ def purging_orphans(run: Run, name: str) -> Part:
         part: store.Combed = yield store.astray(keys, place)
         acts = []
         for one in part.found:
-            if one.id in seen:  # it is kept in several places, and a table that grows meanwhile gives some twice
+            if one.id in seen:  # in several places, or returned twice by the scan of a growing table
                 continue
             seen.add(one.id)
             if one.noted_ms and run.now_ms - one.noted_ms < rule.age_ms:

@@ -1,4 +1,4 @@
-"""What a purge tells: each entry with its reason, age and bytes, the same for a dry run and for one that acts."""
+"""The report of a purge: each entry with its reason, age and bytes; a dry run gives the same report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger("relevo.purge")
 
 
 class Purged(Struct, frozen=True):
-    """Something that was too old."""
+    """An entry that was too old."""
 
     #: queue or pool, and its name
     kind: str
@@ -20,7 +20,7 @@ class Purged(Struct, frozen=True):
     id: str
     #: The state it was in, or orphaned.
     state: str
-    #: What became of it: dead, cancelled, expired, recovered, removed, noted, or the state it moved to.
+    #: The action: dead, cancelled, expired, recovered, removed, noted, or the state it moved to.
     what: str
     reason: str
     age_ms: int
@@ -29,7 +29,7 @@ class Purged(Struct, frozen=True):
 
 
 class Uncertain(Struct, frozen=True):
-    """How many in a state are left alone because something about them is not known."""
+    """The number of entries in a state that are left alone because their age or existence is unknown."""
 
     kind: str
     name: str
@@ -38,16 +38,16 @@ class Uncertain(Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """What is not known: of jobs their age, of entities whether they exist."""
+        """What is unknown: the age of jobs, the existence of entities."""
         if self.kind == "pool":
-            return "nobody knows whether they still exist"
+            return "unknown whether they still exist"
         return "noted not long enough ago" if self.state == "orphaned" else "of unknown age"
 
 
 class Held(Struct, frozen=True):
-    """How many jobs in a state are left alone because a pause or a breaker holds them back."""
+    """The number of jobs in a state that are left alone because a pause or a breaker holds them back."""
 
-    #: Of the queue.
+    #: Name of the queue.
     name: str
     state: str
     #: What holds them back: `group acme is paused`.
@@ -56,7 +56,7 @@ class Held(Struct, frozen=True):
 
 
 class PurgeGroup(Struct, frozen=True):
-    """What was too old for the same reason."""
+    """Entries of one state purged for the same reason."""
 
     kind: str
     name: str
@@ -69,33 +69,33 @@ class PurgeGroup(Struct, frozen=True):
 
 
 class PurgeReport(Struct, frozen=True):
-    """What a purge did, or would do."""
+    """The result of a purge or a dry run."""
 
     purged: tuple[Purged, ...]
     dry_run: bool
-    #: Of unknown age, or nobody says whether they exist: counted, and left alone.
+    #: Of unknown age or existence: counted and left alone.
     unknown: tuple[Uncertain, ...] = ()
-    #: Something happened to them between finding and acting.
+    #: Entries that changed between search and action.
     spared: int = 0
-    #: Queues and pools that somebody else was purging: not looked at, or not to the end.
+    #: Queues and pools that another process was purging: not searched, or not completely.
     skipped: tuple[str, ...] = ()
-    #: Those with more of it than one run acts on.
+    #: Queues and pools with more old entries than one run acts on.
     unfinished: tuple[str, ...] = ()
-    #: Jobs that only wait for the end of a pause or a breaker: counted, and left alone.
+    #: Jobs held back by a pause or a breaker: counted and left alone.
     held: tuple[Held, ...] = ()
 
     @property
     def count(self) -> int:
-        """How many were purged, or would be."""
+        """Number of entries that were purged, or would be."""
         return len(self.purged)
 
     @property
     def bytes(self) -> int:
-        """How many bytes they take."""
+        """Size of these entries in bytes."""
         return sum(one.bytes for one in self.purged)
 
     def groups(self) -> list[PurgeGroup]:
-        """The same by queue, state and reason: how many, and the oldest."""
+        """The entries by queue, state and reason, with count and oldest age."""
         found: dict[tuple[str, str, str, str, str], list[Purged]] = {}
         for one in self.purged:
             found.setdefault((one.kind, one.name, one.state, one.reason, one.what), []).append(one)
@@ -105,8 +105,8 @@ class PurgeReport(Struct, frozen=True):
         ]
 
 
-def tell(report: PurgeReport) -> None:
-    """Log it: count, age and reason."""
+def log_report(report: PurgeReport) -> None:
+    """Log the report: count, age and reason."""
     verb = "would be" if report.dry_run else "are"
     for one in report.groups():
         log.info(
@@ -121,4 +121,4 @@ def tell(report: PurgeReport) -> None:
     for held in report.held:
         log.info("queue %s: %d of state %s are left alone: %s", held.name, held.count, held.state, held.why)
     for name in report.skipped:
-        log.info("%s: somebody else is purging it", name)
+        log.info("%s: another process is purging it", name)

@@ -1,4 +1,4 @@
-"""One run of the purge: its time, its table, and what it found so far."""
+"""One run of the purge: its time, its table of ages, and its findings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from relevo.store.pools import Entity
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Entries of one queue or pool and state that one run acts on: a run must end, and so must its report.
+#: Entries of one queue or pool and state that one run acts on; bounds the run and its report.
 MOST = 10_000
 
 
 class Ask(Struct, frozen=True):
-    """A question to somebody else's code: does this entity still exist?"""
+    """A step that calls the user's hook: does this entity still exist?"""
 
     pool: Pool
     entity: Entity
 
     @property
     def hook(self) -> StillThere:
-        """Who is asked."""
+        """The hook to call."""
         assert self.pool.still_there is not None
         return self.pool.still_there
 
@@ -51,11 +51,11 @@ class Entry(Struct, frozen=True):
 
 
 class LockLost(Exception):
-    """Somebody else purges by now: whoever stood still for a minute must not go on."""
+    """Another purge has taken over, since this run stalled for a minute; it must stop."""
 
 
 class Run:
-    """What one run over some queues and pools found so far."""
+    """The findings of one run over some queues and pools."""
 
     def __init__(self, app: Relevo, now_ms: int, *, dry_run: bool, watch: Callable[[int], None] | None = None) -> None:
         self.app = app
@@ -64,9 +64,9 @@ class Run:
         self._watch = watch
         self.me = app.new_id()
         self.ages = ages_of(app.settings.purge_ages)
-        #: Queues from which something is to be told to others.
+        #: Queues with outbox messages to relay.
         self.to_relay: dict[str, None] = {}
-        #: Queues that living workers serve.
+        #: Queues that live workers serve.
         self.served: frozenset[str] = frozenset()
         self.spared = 0
         self._purged: list[Purged] = []
@@ -76,29 +76,29 @@ class Run:
         self._unfinished: dict[str, None] = {}
 
     def note(self, kind: str, name: str, entry: Entry) -> None:
-        """It was done, or would be."""
+        """Record an entry that was purged, or would be."""
         verdict = entry.verdict
         age_ms = self.now_ms - verdict.since_ms
-        said = (verdict.then, verdict.reason, age_ms, verdict.limit_ms, entry.bytes)
-        self._purged.append(Purged(kind, name, entry.id, entry.state, *said))
+        result = (verdict.then, verdict.reason, age_ms, verdict.limit_ms, entry.bytes)
+        self._purged.append(Purged(kind, name, entry.id, entry.state, *result))
         if self._watch is not None and not self.dry_run:
             self._watch(len(self._purged))
 
     def note_unknown(self, kind: str, name: str, state: str, count: int) -> None:
-        """Nobody knows how long they have been there."""
+        """Count entries of unknown age or existence."""
         if count:
             self._unknown[kind, name, state] += count
 
     def note_held_back(self, name: str, state: str, why: str) -> None:
-        """A job only waits for the end of a pause or a breaker."""
+        """Count a job held back by a pause or a breaker."""
         self._held[name, state, why] += 1
 
     def note_unfinished(self, name: str) -> None:
-        """There is more than one run acts on."""
+        """Record that there are more old entries than one run acts on."""
         self._unfinished[name] = None
 
     def guarded(self, keys: QueueKeys, name: str, work: Part) -> Part:
-        """Only one purge of a queue at a time. A dry run disturbs nobody and is not disturbed."""
+        """Run `work` under the purge lock of the queue or pool. A dry run needs no lock."""
         if self.dry_run:
             yield from work
             return
@@ -110,15 +110,15 @@ class Run:
             yield from work
         except LockLost:
             self._skipped.append(name)
-        except StoreError:  # nothing could be said to the server: the lock ends by itself
+        except StoreError:  # the server cannot be reached: the lock expires by itself
             raise
-        except BaseException:  # somebody stops us: the next one need not wait for that
+        except BaseException:  # interrupted: release the lock for the next run
             yield unlock(keys, self.me)
             raise
         yield unlock(keys, self.me)
 
     def report(self) -> PurgeReport:
-        """All of it."""
+        """The report of this run."""
         unknown = tuple(Uncertain(*key, count) for key, count in self._unknown.items())
         held = tuple(Held(*key, count) for key, count in self._held.items())
         skipped, unfinished = tuple(self._skipped), tuple(self._unfinished)

@@ -1,4 +1,4 @@
-"""What a worker does about messages that have ended: it writes down their way, and cleans up after their tasks."""
+"""After a message has ended: the worker stores its span and cleans up its conversation."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between two writes: who follows an operation sees it a moment later, and the server is asked once for many.
+#: Seconds between two writes: a small delay for readers of an operation's timeline, and one call for many spans.
 WRITE_EVERY = 1.0
-#: Spans kept here while the server is away.
+#: Spans buffered while the server cannot be reached.
 SPARE = 10_000
 
 
 class Aftermath:
-    """Told of every message that was worked on, when its outcome is decided."""
+    """Receives every handled message when its outcome is decided."""
 
     def __init__(self, app: Relevo) -> None:
         self._app = app
         self._spans: list[Span] = []
         self._is_kept = app.settings.trace_max > 0
-        #: spans of one write after which not all are kept
+        #: number of spans in one write above which only a part is kept
         self._plenty = max(2_000, app.settings.trace_max // 5)
 
     def note(self, held: Held, headers: Headers, outcome: Outcome, queue: str, now_ms: int) -> str:
-        """Remember it; the task to clean up after once the server knows, if this was its last word, else ''."""
+        """Buffer the span. Returns the conversation to clean up after the settlement if this ends it, else ''."""
         envelope = held.envelope
         assert envelope is not None
         if self._is_kept and len(self._spans) < SPARE and self._is_worth_it(held.id, headers, outcome):
@@ -65,40 +65,40 @@ class Aftermath:
                     error,
                 )
             )
-        is_last_word = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
-        return headers.task if is_last_word else ""
+        is_last = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
+        return headers.task if is_last else ""
 
     def _is_worth_it(self, id: str, headers: Headers, outcome: Outcome) -> bool:
-        """Under heavy traffic the newest would be gone in a moment: some operations are kept whole, not parts of all.
+        """Whether to keep the span. Under heavy traffic some operations are kept whole, instead of parts of all.
 
-        What belongs to a task and what did not go well is always kept.
+        Spans of conversations and of failures are always kept.
         """
         if len(self._spans) < self._plenty or headers.task or not isinstance(outcome, Finish):
             return True
         return zlib.crc32((headers.correlation or id).encode()) % 16 == 0
 
     def note_lost(self, held: Held, verb: str, queue: str, now_ms: int) -> None:
-        """Remember what was decided about a message whose worker fell silent."""
+        """Buffer the span of a message whose worker lost its lease."""
         outcome = End(State.DEAD, "poison") if verb == "dead" else GiveBack()
         if held.envelope is not None and held.envelope.headers is not None:
             self.note(held, held.envelope.headers, outcome, queue, now_ms)
 
     def clean_up(self, tasks: list[str]) -> None:
-        """Remove what is left of tasks whose callback was handled. The one place where that happens by itself."""
+        """Clean up conversations whose callback was handled; the only automatic clean-up."""
         mode = self._app.settings.lifecycle
         for task in dict.fromkeys(tasks):
             if mode != "off":
                 self._app.bus.in_background(cleaning(self._app, task, dry_run=mode == "observe", everywhere=False))
 
     async def run(self) -> None:
-        """Write down what was remembered, for ever."""
+        """Write buffered spans until cancelled."""
         while True:
             await asyncio.sleep(WRITE_EVERY)
             with contextlib.suppress(StoreError):
                 await self.write()
 
     async def write(self) -> None:
-        """Write down what was remembered."""
+        """Write buffered spans."""
         while self._spans:
             part = self._spans[:PART]
             most = self._app.settings.trace_max

@@ -1,11 +1,11 @@
-"""What a job prints or logs, kept with the attempt that said it.
+"""Captures what a job prints or logs, for the record of its attempt.
 
-A worker runs many jobs in one process, and they share one `sys.stdout`, one `sys.stderr` and one root
-logger. While `Installed` is active, these three ask a context variable whose output they hold. Every
-asyncio task has its own context and every thread too, so outputs cannot mix; what a job starts with
-`asyncio.create_task` or `asyncio.to_thread` inherits the context and is captured with it.
+The jobs of a worker process share one `sys.stdout`, one `sys.stderr` and one root logger. While
+`Installed` is active, these three look up the capture in a context variable. Every asyncio task and
+every thread has its own context, so outputs do not mix; tasks and threads that a job starts with
+`asyncio.create_task` or `asyncio.to_thread` inherit its context and are captured with it.
 
-Not captured: what a plain `threading.Thread` or a subprocess writes. It goes to the real streams.
+Not captured: output of a plain `threading.Thread` or a subprocess. It goes to the real streams.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import ClassVar, Self, TextIO, cast
 
 import msgspec
 
-_PIECE = 65_536  # characters or bytes taken in at once: a huge write is never copied whole
+_PIECE = 65_536  # characters or bytes added at once: a huge write is never copied whole
 
 
 class Capture(msgspec.Struct, eq=False, gc=False):
     """The output of one attempt: all of it up to `limit` bytes, else its beginning and its end.
 
-    A quarter of the limit goes to the beginning and the rest to the end, where failures tell their
-    story; a line between says how much was left out. Safe to write from several threads. `changed`
-    says that something was written since the last `text()`.
+    A quarter of the limit goes to the beginning and the rest to the end, where failures are
+    explained; a line between gives the number of bytes left out. Thread-safe. `changed` is True if
+    there were writes since the last `text()`.
     """
 
-    # Every attempt makes one and most never print. So it is a struct, born in C and (being in no
-    # cycle) unknown to the garbage collector, and lock and buffer wait for the first write.
+    # Every attempt makes one and most never print. So it is a struct, created in C and (without
+    # cycles) not tracked by the garbage collector; lock and buffer are made at the first write.
     limit: int
     changed: bool = False
     _kept: _Kept | None = None
 
     def write(self, text: str) -> None:
-        """Add text; a lone surrogate, which no store could hold, is spelt out as `\\udc80`."""
+        """Add text; a lone surrogate, which cannot be stored, is written as `\\udc80`."""
         if not text:
             return
         kept = self._kept or self._begin()
@@ -52,7 +52,7 @@ class Capture(msgspec.Struct, eq=False, gc=False):
             self.changed = True
 
     def write_bytes(self, data: bytes | memoryview) -> None:
-        """Add bytes as they are, so that a character written in two parts is whole again."""
+        """Add raw bytes, so that a character written in two parts stays intact."""
         if not data:
             return
         kept = self._kept or self._begin()
@@ -62,7 +62,7 @@ class Capture(msgspec.Struct, eq=False, gc=False):
             self.changed = True
 
     def text(self) -> str:
-        """What was captured until now; `changed` is False until the next write."""
+        """The output until now; resets `changed`."""
         kept = self._kept
         if kept is None:
             return ""
@@ -77,14 +77,14 @@ class Capture(msgspec.Struct, eq=False, gc=False):
             return self._kept
 
 
-# Shared by all captures, for the moment of making a buffer: two threads of one job may both be first.
-#: The worker speaks for itself: what it says of a job is not of the job's own log.
+#: The worker's own logger: its records are not part of a job's output.
 WORKER_LOG = "relevo.worker"
+# Shared by all captures, guards the creation of a buffer: two threads of one job may both be first.
 _FIRST_WRITE = RLock()
 
 
 class _Kept:
-    """The first and the last bytes of an endless text, in bounded memory."""
+    """The first and the last bytes of a text of any length, in bounded memory."""
 
     __slots__ = ("data", "head", "limit", "lock", "tail", "total")
 
@@ -107,7 +107,7 @@ class _Kept:
     def text(self) -> str:
         if self.total <= self.limit:
             return self.data.decode("utf-8", "replace")
-        # Not final: a character cut by the end of the head is left out, not replaced.
+        # Not final: a character cut at the end of the head is left out, not replaced.
         head, head_used = utf_8_decode(self.data[: self.head], "replace", False)
         tail = _from_next_character(self.data[len(self.data) - self.tail :])
         line_end = "\n" if head and not head.endswith("\n") else ""
@@ -124,11 +124,11 @@ def _from_next_character(data: bytearray) -> bytearray:
 
 
 current: ContextVar[Capture | None] = ContextVar("relevo_capture", default=None)
-"""The capture of the attempt that runs here; the executor sets it around the attempt."""
+"""The capture of the current attempt; set by the executor."""
 
 
 class _Stream:
-    """Stands in for `sys.stdout` or `sys.stderr`; all that it does not know it asks of the real stream."""
+    """Replaces `sys.stdout` or `sys.stderr`; other attributes are those of the real stream."""
 
     def __init__(self, real: TextIO | None, *, forward: bool) -> None:
         self._real = real  # None in a process without a console
@@ -145,7 +145,7 @@ class _Stream:
         if self._forward and self._real is not None:
             try:
                 self._real.write(text)
-            except Exception:  # noqa: BLE001, S110 - a closed pipe or a narrow encoding is no fault of the job
+            except Exception:  # noqa: BLE001, S110 - a closed pipe or a narrow encoding is not the job's fault
                 pass
         return len(text)
 
@@ -181,7 +181,7 @@ class _Stream:
 
 
 class _Buffer:
-    """The `.buffer` of a stand-in: takes bytes."""
+    """The `.buffer` of a replaced stream: takes bytes."""
 
     def __init__(self, real: TextIO | None, *, forward: bool) -> None:
         self._real = real
@@ -197,14 +197,14 @@ class _Buffer:
         if self._forward:
             try:
                 self._pass_on(view)
-            except Exception:  # noqa: BLE001, S110 - as above: the job must not pay for a broken stream
+            except Exception:  # noqa: BLE001, S110 - as above
                 pass
         return len(view)
 
     def _pass_on(self, view: memoryview) -> None:
         if self._real is None:
             return
-        # Asked each time: `detach` may have taken it away, and a StringIO never had one.
+        # Looked up each time: `detach` may have removed it, and a StringIO has none.
         buffer = getattr(self._real, "buffer", None)
         if buffer is None:
             self._real.write(bytes(view).decode("utf-8", "replace"))
@@ -246,14 +246,14 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         others = list(self._others(record))
         capture = None if record.name == WORKER_LOG else current.get()
-        # A handler made while we are installed prints to our stand-in: once in the log is enough.
+        # A handler created while this is installed prints to the replaced stream: do not log twice.
         if capture is not None and not any(_prints_to_stand_in(other, record) for other in others):
             capture.write(self._line(record))
         if not others and (capture is None or self._forward):
             self._last_resort(record)
 
     def _others(self, record: logging.LogRecord) -> Iterator[logging.Handler]:
-        """The handlers, besides this one, that are offered the record."""
+        """The other handlers that receive the record."""
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger is not None:
             yield from (handler for handler in logger.handlers if handler is not self)
@@ -268,7 +268,7 @@ class _Handler(logging.Handler):
             return f"{record.levelname} {record.name}: {why} ({where})\n"
 
     def _last_resort(self, record: logging.LogRecord) -> None:
-        """Print the record as Python would have, were we not there: our presence must not hide a warning."""
+        """Print the record as Python does without any handler: this handler must not hide a warning."""
         handler = logging.lastResort
         if handler is None or record.levelno < handler.level:
             return
@@ -286,16 +286,15 @@ def _prints_to_stand_in(handler: logging.Handler, record: logging.LogRecord) -> 
 class Installed:
     """Routes stdout, stderr and logging of this process to the captures, for as long as it is entered.
 
-    May be entered again, by this object or another: the first one in installs, the last one out
-    restores. With `forward` what jobs print also reaches the real streams; log records never do, for
-    the app's own handlers print them.
+    May be nested: the first entry installs, the last exit restores. With `forward` what jobs print
+    also goes to the real streams; log records do not, since the app's own handlers print them.
 
         with Installed():
             token = current.set(capture)
             ...
     """
 
-    # The streams are the process's, so the count of those who want them routed is the process's too.
+    # The streams belong to the process, so the count of entries does, too.
     _lock: ClassVar = Lock()
     _entered: ClassVar[int] = 0
     _routing: ClassVar[_Routing | None] = None
@@ -321,7 +320,7 @@ class Installed:
 
 
 class _Routing:
-    """The stand-ins in their places, and what was there before."""
+    """The replaced streams, and the original ones."""
 
     def __init__(self, *, forward: bool) -> None:
         self._before = sys.stdout, sys.stderr
@@ -332,7 +331,7 @@ class _Routing:
         logging.getLogger().addHandler(self._handler)
 
     def undo(self) -> None:
-        # If somebody put their own stream over ours it is theirs to take away; ours then just passes on.
+        # A stream that other code has put over ours stays; ours then only forwards.
         if sys.stdout is self._stdout:
             sys.stdout = self._before[0]
         if sys.stderr is self._stderr:

@@ -1,4 +1,4 @@
-"""One worker process, as its supervisor starts it: `python -m relevo.worker.child <order>`."""
+"""One worker process, started by its supervisor: `python -m relevo.worker.child <order>`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START_ANEW = 75
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What a worker process is to do."""
+    """The start parameters of a worker process."""
 
     app: str
     queues: tuple[str, ...] = ()
@@ -42,10 +42,10 @@ class Order(Struct, frozen=True, kw_only=True):
     threads: int | None = None
     burst: bool = False
     max_jobs: int | None = None
-    #: MiB of resident memory after which the process starts anew.
+    #: MiB of resident memory above which the process restarts.
     max_memory: int | None = None
     log_level: str = "INFO"
-    #: Whether the supervisor wants to know that the event loop runs and the server answers.
+    #: Whether to report to the supervisor that the event loop runs and the server answers.
     pulse: bool = False
     #: Descriptors: shared memory, and pipes to and from the supervisor. -1: none.
     ledger_fd: int = -1
@@ -55,7 +55,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Contact(Struct, frozen=True):
-    """What the supervisor, which does not load the app, must know: how to renew its leases, how long it may stop."""
+    """Data for the supervisor, which does not load the app: how to renew leases, the grace time for a shutdown."""
 
     url: str | None
     data_dir: str
@@ -63,16 +63,16 @@ class Contact(Struct, frozen=True):
     lease_ms: int
     grace: float
     worker: str
-    #: By which metrics of the app are found.
+    #: For the app's metrics.
     app: str = ""
     prefix: str = ""
     env: str = ""
-    #: By which they judge its health: limits may stand in its code.
+    #: For its health in metrics: limits may be set in its code.
     health_limits: dict[str, Any] = {}
 
 
 def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
-    """Run on uvloop where it is installed: half the time per wake-up."""
+    """Run on uvloop if it is installed: half the time per wake-up."""
     try:
         import uvloop
     except ImportError:
@@ -82,7 +82,7 @@ def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
 
 
 def contact_of(app: Relevo, worker: Worker) -> Contact:
-    """How the server is reached and which queues are served."""
+    """The contact data of a worker."""
     source = app.client.source
     addresses = tuple(app.keys_of(queue).address for queue in worker.queues)
     settings = app.settings
@@ -101,21 +101,21 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
 
 
 async def _warn_of_an_ill_server(app: Relevo) -> None:
-    """Say loudly at the start what may cost jobs later: eviction, no AOF, a disk that is full."""
+    """Log at the start what may lose jobs later: eviction, no AOF, a full disk."""
     try:
         facts = await asyncio.to_thread(gather, lambda call: app.client.run(call, patience=0))
     except StoreError:
-        return  # the lanes say that it is away, and go on trying
+        return  # the lanes log the lost connection and retry
     for verdict in judge(facts):
         if verdict.name == "eviction" and not app.client.source.check.is_off:
-            continue  # it was said when the worker connected
+            continue  # logged when the worker connected
         if verdict.level in (Level.WARNING, Level.CRITICAL):
             level = logging.ERROR if verdict.level is Level.CRITICAL else logging.WARNING
             log.log(level, "the server's %s: %s. %s", verdict.name, verdict.found, verdict.what_to_do)
 
 
 async def work(app: Relevo, order: Order) -> int:
-    """Work until stopped: the exit code."""
+    """Work until stopped; returns the exit code."""
     ledger = Ledger(order.ledger_fd, order.ledger_cells) if order.ledger_fd >= 0 else None
     worker = Worker(
         app,
@@ -128,7 +128,7 @@ async def work(app: Relevo, order: Order) -> int:
     )
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
-    # Ctrl-C reaches the whole group of processes; the supervisor turns it into one SIGTERM for each of us.
+    # Ctrl-C reaches the whole process group; the supervisor turns it into one SIGTERM for each worker process.
     loop.add_signal_handler(signal.SIGINT, worker.stop if order.life_fd < 0 else lambda: None)
     for harmless in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         loop.add_signal_handler(harmless, log.info, "%s is ignored; SIGTERM stops the worker", harmless.name)
@@ -143,7 +143,7 @@ async def work(app: Relevo, order: Order) -> int:
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
     )
-    # All that was imported stays for good. Set aside, it costs nothing when the collector looks for garbage.
+    # Imported objects are never freed; frozen, they are not scanned by the garbage collector.
     gc.collect()
     gc.freeze()
     duties.append(asyncio.create_task(_warn_of_an_ill_server(app)))
@@ -158,7 +158,7 @@ async def work(app: Relevo, order: Order) -> int:
 
 
 def _stop_with_supervisor(fd: int, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
-    """The pipe closes when the supervisor dies, however it dies: then this process winds down too."""
+    """Stop the worker when the pipe closes, that is when the supervisor has died for any reason."""
     os.read(fd, 1)
     loop.call_soon_threadsafe(worker.stop)
 
@@ -168,7 +168,7 @@ async def _watch_memory(worker: Worker, most_mib: int) -> None:
         await asyncio.sleep(2)
         used = _resident_mib()
         if used > most_mib and not worker.is_stopping:
-            log.warning("memory: %d MiB used, %d allowed; the worker starts anew", used, most_mib)
+            log.warning("memory: %d MiB used, %d allowed; the worker restarts", used, most_mib)
             worker.start_anew()
 
 
@@ -176,7 +176,7 @@ def _resident_mib() -> float:
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except OSError:  # elsewhere only the highest value is known
+    except OSError:  # not on Linux: only the peak value is available
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
@@ -190,7 +190,7 @@ def main(order: Order) -> int:
     try:
         app = load_app(order.app)
         gc.collect()
-        gc.freeze()  # what is loaded stays: the collector need not look at it again and again
+        gc.freeze()  # loaded modules are never freed: do not scan them again and again
         return run_on_loop(work(app, order))
     except RelevoError as error:
         log.error("%s", error)
@@ -202,5 +202,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     logging.shutdown()
-    # Threads of jobs that would not stop must not hold the process up: their jobs were handed back.
+    # Threads of jobs that do not stop must not delay the exit: their jobs were handed back.
     os._exit(code)

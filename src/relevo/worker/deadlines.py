@@ -1,4 +1,4 @@
-"""A worker ends what is past its deadline on queues without a worker, in turn with the other workers of its app."""
+"""The duty that ends expired jobs in queues without a worker; one worker of the app at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relevo.store.workers import take_turn
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Seconds between two sweeps of an app: deadlines pass once, and whoever waits for a request counts its time itself.
+#: Seconds between two sweeps of an app: not urgent, since callers of a request measure the deadline themselves.
 EVERY = 60.0
 
 
@@ -27,14 +27,14 @@ class DeadlineSweeper:
         self._offsets: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Sweep when it is this worker's turn, for ever."""
+        """Sweep when it is this worker's turn, until cancelled."""
         while True:
             await asyncio.sleep(EVERY * random.uniform(0.4, 0.6))
             with contextlib.suppress(StoreError):
                 await self.run_once()
 
     async def run_once(self) -> int:
-        """Sweep: how many were ended. 0 if another worker did so in this interval."""
+        """Sweep; returns the number of ended jobs, 0 if another worker swept in this interval."""
         if not await self._app.arun(take_turn(self._app.keys.swept, self._worker, EVERY)):
             return 0
         return await self._app.arun(expiring(self._app, self._offsets))

@@ -1,7 +1,7 @@
 """Named points at which tests kill a worker for real.
 
 `RELEVO_FAULT=claimed:3` kills the process with SIGKILL the third time it passes the point `claimed`. Without the
-variable nothing is asked: the points cost one comparison.
+variable the points cost one comparison.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ _passed = itertools.count(1)
 
 
 def at(point: Point) -> None:
-    """Die here, if this is the point and the time."""
+    """Kill this process if this is the chosen point and pass."""
     if point == _NAME and next(_passed) == int(_COUNT or 1):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The jobs in a worker's hands: started where they belong, stopped when told, settled when they end."""
+"""The running jobs of a worker: starts each in its executor, stops it on request, settles it at its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from relevo.worker import capture, faults
 from relevo.worker.failure_log import FailureLog
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
-from relevo.worker.telling import NOTHING, encoded, told
+from relevo.worker.telling import NOTHING, encoded, failed_attempt
 from relevo.worker.threads import Threads
 from relevo.worker.tracing import begin_span, end_span
 
@@ -56,19 +56,19 @@ class Hands:
         self._waiting: deque[Run] = deque()
         self._on_loop = 0
         self._telemetry = app.telemetry
-        #: claimed, not yet settled here, by id and token: a job whose lease was lost may be lent to us a second time
+        #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Lane, str, int], Run] = {}
         self._newest: dict[tuple[Lane, str], Run] = {}
-        #: shared with the supervisor; None: there is none
+        #: shared with the supervisor; None: no supervisor
         self.ledger: Ledger | None = None
-        #: what comes now is given back at once
+        #: newly claimed jobs are given back at once
         self.are_closing = False
         self.done = self.failed = 0
         self.failure_log = FailureLog()
 
     # in
     def accept(self, run: Run) -> None:
-        """Run it as soon as there is a slot."""
+        """Start it as soon as there is a slot."""
         lane, held = run.lane, run.held
         before = self._newest.get((lane, held.id))
         self.runs[lane, held.id, held.token] = self._newest[lane, held.id] = run
@@ -76,7 +76,7 @@ class Hands:
             self.give_back(run)
         elif before is None:
             self._place(run)
-        else:  # never twice at once in one process: it starts when the one that lost its lease has ended
+        else:  # never twice at once in one process: starts when the run that lost its lease has ended
             before.follower = run
             self.lose(before)
 
@@ -115,7 +115,7 @@ class Hands:
         run.future = self._loop.create_task(self._attempt(run))
 
     def _begin(self, run: Run) -> None:
-        """It starts now. Also called from the threads of the executors."""
+        """Mark it as started. Also called from the threads of the executors."""
         now = run.started = time.monotonic()
         if run.limit:
             run.deadline = now + run.limit
@@ -136,7 +136,7 @@ class Hands:
             context.running.set(run.context)
             capture.current.set(run.capture)
             if run.span is not None and self._telemetry is not None:
-                self._telemetry.enter(run.span)  # for good: the context ends with the task
+                self._telemetry.enter(run.span)  # never left: the context ends with the asyncio task
             try:
                 if run.is_too_late:
                     raise DeadlinePassed
@@ -166,24 +166,24 @@ class Hands:
     def _what_happened(self, run: Run, error: BaseException) -> Happened:
         match run.stopped:
             case "timeout" if run.is_too_late:
-                return TooLate()  # nobody waits for the answer any more
+                return TooLate()  # the caller no longer waits for the reply
             case "timeout":
-                return TimedOut(told(run, "timed_out", error, f"took longer than {run.limit:g} s"))
+                return TimedOut(failed_attempt(run, "timed_out", error, f"took longer than {run.limit:g} s"))
             case "cancel":
                 return CancelAsked()
             case "shutdown":
                 return Interrupted()
-        if is_interruption(error):  # it kept where it was, for whoever runs it next
+        if is_interruption(error):  # its position is stored for the next attempt
             log.info("%s: job %s is handed back: %s", run.task.target, run.held.id, error)
             return Interrupted()
         if isinstance(error, DeadlinePassed):
             return TooLate()
         if isinstance(error, ProcessDied):
-            return LeaseLost(told(run, "lost", error), error.among)
+            return LeaseLost(failed_attempt(run, "lost", error), error.among)
         if isinstance(error, RemoteFailure):
-            return Failed(told(run, "failed", error), error.permanent)
+            return Failed(failed_attempt(run, "failed", error), error.permanent)
         how = "snoozed" if isinstance(error, Snooze) else "retried" if isinstance(error, Retry) else "failed"
-        return Raised(error, told(run, how, error))
+        return Raised(error, failed_attempt(run, how, error))
 
     def _settle(self, run: Run, happened: Happened, result: Encoded = NOTHING) -> None:
         self._forget(run)
@@ -204,7 +204,7 @@ class Hands:
         self._on_settled()
 
     def forget(self, runs: Iterable[Run]) -> None:
-        """They are not ours any more: somebody else has them, or they were handed back while the loop was blocked."""
+        """Drop runs without settling: another worker has them, or they were handed back while the loop was blocked."""
         for run in runs:
             self._forget(run)
             if run.span is not None:
@@ -226,21 +226,21 @@ class Hands:
 
     # stopping
     def ask_to_pause(self) -> None:
-        """The worker is stopping: loops that keep their position shall end after the item in hand."""
+        """The worker is stopping: loops with checkpoints end after the current item."""
         for run in self.runs.values():
             run.context.ask_to_pause()
             if run.apart is not None:
                 run.apart.pause(run)
 
     def held_of(self, lane: Lane) -> list[tuple[str, int]]:
-        """Ids and tokens of the jobs of a queue that are in hand. Also called from the keeper's thread."""
+        """Ids and tokens of the unsettled jobs of a lane. Also called from the lease renewer's thread."""
         runs = list(self.runs.values())
         return [(run.held.id, run.held.token) for run in runs if run.lane is lane and not run.settled]
 
     def heed(
         self, lane: Lane, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]
     ) -> None:
-        """What the renewal of these leases said."""
+        """Act on the result of renewing these leases: stop cancelled jobs and jobs whose lease is lost."""
         for id in cancelled:
             self.cancel(lane, id)
         for id, token in held:
@@ -249,7 +249,7 @@ class Hands:
                 self.lose(run)
 
     def cancel(self, lane: Lane, id: str) -> None:
-        """Somebody wants this job to stop."""
+        """The job was cancelled: stop it."""
         run = self._newest.get((lane, id))
         if run is None or run.stopped:
             return
@@ -259,17 +259,17 @@ class Hands:
             self._settle(run, CancelAsked())
 
     def lose(self, run: Run) -> None:
-        """Its lease is gone: another worker may run it now."""
+        """The lease is lost, and another worker may run the job: stop it."""
         if run.stopped == "lost":
             return
-        log.warning("%s: job %s is not ours any more; it is stopped", run.task.target, run.held.id)
+        log.warning("%s: job %s has lost its lease; it is stopped", run.task.target, run.held.id)
         if run.started:
             self.interrupt(run, "lost")
         else:
             self.forget([run])
 
     def interrupt(self, run: Run, why: Stopped) -> None:
-        """Tell a run to stop."""
+        """Stop a run."""
         run.stopped = why
         run.stopped_at = time.monotonic()
         run.context.ask_to_stop()
@@ -281,29 +281,29 @@ class Hands:
             self._threads.stop(run)
 
     def give_back(self, run: Run) -> None:
-        """Hand a job back to its queue, as if it had not been taken."""
+        """Return a job to its queue as if it had not been claimed."""
         if not run.settled:
             run.stopped = "shutdown"
             self._settle(run, Interrupted())
 
     def give_up_on(self, run: Run) -> bool:
-        """It was told to stop and does not: settle it without it. True if too many threads hang by now."""
-        log.error("%s: job %s does not stop; it is left behind", run.task.target, run.held.id)
+        """Settle a run that does not stop. True if too many threads hang by now."""
+        log.error("%s: job %s does not stop; it is abandoned", run.task.target, run.held.id)
         follower, run.follower = run.follower, None
         if run.future is not None and run.future.done():
-            self._on_loop -= 1  # stopped before its first step: it never came to count itself out
-        self._ended(run, None, TimeoutError("told to stop, and did not"))
+            self._on_loop -= 1  # stopped before its first step, so it did not decrement this itself
+        self._ended(run, None, TimeoutError("asked to stop, and did not"))
         if run.thread is not None:
             self._threads.abandon(run)
         elif run.apart is not None:
             run.apart.abandon(run)
-        if follower is not None:  # not beside the one that hangs: in another process
+        if follower is not None:  # must not run beside the one that hangs: another process runs it
             self.give_back(follower)
             return True
         return self._threads.abandoned * 4 >= self._threads_size
 
     def close(self) -> None:
-        """Let threads and processes go."""
+        """End threads and processes."""
         self.failure_log.flush()
         self._threads.close()
         if self._processes is not None:
@@ -313,24 +313,24 @@ class Hands:
 
 
 def _is_suspect(run: Run) -> bool:
-    """Whether its workers died so often that once more makes it a dead letter.
+    """Whether one more crash of its worker would dead-letter it.
 
-    Others died with them and nobody knows whose fault it was. Suspects run in other processes than the rest, and share
-    them by halves until the one to blame is alone: see quarantine.py.
+    Other jobs were running in those workers, so the culprit is unknown. Suspects run in separate processes, which they
+    share by halves until the culprit is alone: see quarantine.py.
     """
     crashes = run.held.story.crashes
     if crashes + 1 < run.task.options.max_crashes:
         return False
     func = run.task.func
     if func.__module__ == "__main__" or "<locals>" in func.__qualname__:
-        return False  # another process could not import it
-    text = "%s: job %s was in hand when its worker died, %d times; it runs apart from other jobs"
+        return False  # another process cannot import it
+    text = "%s: job %s was running when its worker died, %d times; it runs in a separate process"
     log.debug(text, run.task.target, run.held.id, crashes)
     return True
 
 
 def _is_failure(happened: Happened) -> bool:
-    """Whether something went wrong, and not only otherwise: cancelled, too late, put off by the task itself."""
+    """Whether it is a failure, in contrast to cancelled, expired or snoozed by the task itself."""
     if isinstance(happened, Raised):
         return not isinstance(happened.error, Snooze | Cancel)
     return isinstance(happened, Failed | TimedOut | LeaseLost)

@@ -1,12 +1,12 @@
-"""What a worker process is running, in memory it shares with its supervisor.
+"""The running jobs of a worker process, in memory shared with its supervisor.
 
-A task may hold Python's lock for minutes inside one C call; then no thread of that process can renew its leases, and
-the job would be given to somebody else while it still runs. So every started job is written here (0.4 µs), and the
-supervisor renews it on the process' behalf as long as the process lives, is not stopped, and the job's time is not up.
+A task may hold the GIL for minutes inside one C call; then no thread of that process can renew its leases, and another
+worker would claim the job while it still runs. So every started job is written here (0.4 µs), and the supervisor renews
+its lease as long as the process is alive and not stopped and the job's time limit has not passed.
 
 Layout: a header (when the process last renewed by itself, and when the server last answered its event loop), then cells
 of 64 bytes:
-in use, lane, token, id, monotonic time when it began, monotonic deadline (0: none).
+in use, lane, token, id, monotonic start time, monotonic deadline (0: none).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Ledger:
         return fd
 
     def beat(self) -> None:
-        """The worker has renewed its leases itself."""
+        """Note that the worker has renewed its leases itself."""
         _BEAT.pack_into(self._map, 0, time.monotonic())
 
     @property
@@ -66,16 +66,16 @@ class Ledger:
         return float(_BEAT.unpack_from(self._map, 0)[0])
 
     def pulse(self) -> None:
-        """The event loop runs, and the server has answered it."""
+        """Note that the event loop runs and the server has answered it."""
         _BEAT.pack_into(self._map, _BEAT.size, time.monotonic())
 
     @property
     def last_pulse(self) -> float:
-        """Monotonic time of that; 0: never."""
+        """Monotonic time of the last pulse; 0: never."""
         return float(_BEAT.unpack_from(self._map, _BEAT.size)[0])
 
     def write(self, lane: int, token: int, id: str, began: float, deadline: float) -> int:
-        """Note a started job: its cell, or -1 if all are taken."""
+        """Write a started job; returns its cell, or -1 if all are in use."""
         try:
             cell = self._free.pop()
         except IndexError:
@@ -84,7 +84,7 @@ class Ledger:
         return cell
 
     def clear(self, cell: int) -> None:
-        """The job has ended."""
+        """Free the cell of a job that has ended."""
         if cell >= 0:
             self._map[_HEADER + cell * _CELL] = 0
             self._free.append(cell)
@@ -97,5 +97,5 @@ class Ledger:
                 yield Entry(lane, token, id.decode("ascii", "replace"), began, deadline)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the memory."""
         self._map.close()

@@ -1,4 +1,4 @@
-"""Finding the app a command line names: `module:app`."""
+"""Loads the app named on a command line: `module:app`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relevo.model.nearest import did_you_mean
 
 
 def load_app(target: str) -> Relevo:
-    """Import `package.module:app`; the current directory is searched first, as `python -m` does."""
+    """Import `package.module:app`; searches the current directory first, as `python -m` does."""
     module_name, colon, attribute = target.partition(":")
     if not module_name or (colon and not attribute):
         raise ConfigurationError(f"the app is named like shop.jobs:app, found {target!r}")

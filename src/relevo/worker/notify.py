@@ -1,4 +1,4 @@
-"""Tells systemd how the service is, by its notification socket. Without one, says nothing."""
+"""Notifies systemd of the service's state by its notification socket, if there is one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def notify(message: str) -> bool:
-    """Send a message such as READY=1; False where nobody listens."""
+    """Send a message such as READY=1; False if there is no listener."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False
@@ -22,6 +22,6 @@ def notify(message: str) -> bool:
 
 
 def watchdog_every() -> float | None:
-    """Seconds between signs of life that systemd asked for: half of its limit; None: it did not ask."""
-    asked = os.environ.get("WATCHDOG_USEC", "")
-    return int(asked) / 2_000_000 if asked.isdigit() and int(asked) else None
+    """Seconds between watchdog notifications: half of systemd's limit; None: no watchdog."""
+    usec = os.environ.get("WATCHDOG_USEC", "")
+    return int(usec) / 2_000_000 if usec.isdigit() and int(usec) else None

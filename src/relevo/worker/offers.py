@@ -1,7 +1,7 @@
-"""What a worker knows of a queue: the targets that it can run, each with the digest of its signature.
+"""A worker's offer for a queue: the targets that it can run, each with the digest of its signature.
 
-Workers with one build know the same. A job that one worker cannot take goes to a live worker whose signature of the
-same target has not refused it.
+Workers of one build have the same offer. A job that one worker cannot run goes to a live worker with the same target
+whose signature has not refused it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from relevo.model.names import is_bus_name, shared_queue
 from relevo.model.outcome import Route
 from relevo.task import Task
 
-#: What has no name of its own: plain functions of allowed modules, and the events of a subscription.
+#: The target of jobs without a task name: plain functions of allowed modules, and the events of a subscription.
 ANY = "*"
-#: Longer targets, and such that no line of text can hold, are nobody's: they are known by their digest.
+#: Longer or unprintable targets are not offered; they are replaced by their digest.
 LONGEST = 200
-#: Source files of allowed modules that are read for the build; beyond that, a worker is a build of its own.
+#: Source files of allowed modules that are read for the build; with more, each worker counts as its own build.
 MOST_FILES = 2_000
 
 
 class Offer(Struct, frozen=True):
-    """What one worker knows of one queue."""
+    """The offer of one worker for one queue."""
 
     #: target -> digest of its signature
     targets: dict[str, str]
 
     @property
     def text(self) -> str:
-        """As `offers` keeps it."""
+        """As stored in `offers`."""
         return "\n" + "".join(f"{target}={digest}\n" for target, digest in sorted(self.targets.items()))
 
     @property
     def build(self) -> str:
-        """What is the same for all workers that know the same."""
+        """The digest of the offer; equal for workers with the same offer."""
         return short(self.text.encode())
 
     def route_of(self, target: str) -> Route:
-        """What to look for at other workers, for a job of this target."""
+        """What to look for in the offers of other workers, for a job of this target."""
         if target not in self.targets and (":" in target or ANY in self.targets):
             return Route(ANY, self.targets.get(ANY, ""))
         is_name = len(target) <= LONGEST and target.isprintable() and target != ANY
@@ -53,7 +53,7 @@ class Offer(Struct, frozen=True):
 
 
 def offer_of(app: Relevo, queue: str, worker: str) -> Offer:
-    """What this worker knows of a queue."""
+    """The offer of this worker for a queue."""
     known: dict[str, Task[..., Any]] = {}
     bus = app.bus
     if not is_bus_name(queue):

@@ -1,4 +1,4 @@
-"""How threads tell the event loop what has ended: one wake-up for a whole batch."""
+"""Passes ended runs from threads to the event loop, with one wake-up per batch."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 from relevo.worker.run import Run
 
-#: What an executor gives back: the run, and its result or error.
+#: The end of a run: the run, and its result or error.
 Ended = tuple[Run, Any, BaseException | None]
 OnEnd = Callable[[Run, Any, BaseException | None], None]
 
 
 class Outbox:
-    """Filled by threads, emptied on the loop that made it."""
+    """Filled by threads, emptied on the loop that created it."""
 
     def __init__(self, on_end: OnEnd) -> None:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._ended: deque[Ended] = deque()
-        self._told = False
+        self._is_scheduled = False
 
     def put(self, ended: Ended) -> bool:
-        """Tell the loop; False: it is closed, the worker has gone."""
+        """Pass an ended run to the loop; False if the loop is closed."""
         self._ended.append(ended)
-        if not self._told:  # else the loop is on its way, and takes this along
-            self._told = True
+        if not self._is_scheduled:  # else the scheduled call collects this one, too
+            self._is_scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._collect)
             except RuntimeError:
@@ -35,6 +35,6 @@ class Outbox:
         return True
 
     def _collect(self) -> None:
-        self._told = False
+        self._is_scheduled = False
         while self._ended:
             self._on_end(*self._ended.popleft())

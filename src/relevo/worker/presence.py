@@ -1,4 +1,4 @@
-"""A worker says that it lives: to those who list workers, and to those who ask its services."""
+"""Registers a live worker: in the list of workers, and at the queues and services that it serves."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between signs of life of an idle worker; of one whose numbers change, so that people see what it does.
+#: Seconds between heartbeats of an idle worker, and of one whose counters change, so that `relevo status` is current.
 PRESENT_EVERY = 20.0
 BUSY_EVERY = 5.0
-#: Seconds after which the worker is listed anew, should the list have been lost.
+#: Seconds after which the worker is listed again, in case the list was lost.
 LISTED_EVERY = 120.0
-#: Seconds between two looks for orphans, about; nothing waits for it.
+#: Approximate seconds between two sweeps for orphans; not urgent.
 SWEEP_EVERY = 300.0
 
 
 class Presence:
-    """The signs of life of one worker."""
+    """The heartbeats of one worker."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -47,7 +47,7 @@ class Presence:
         self._known = {
             queue: Known(offer.build, offer.text) for queue in worker.queues for offer in (worker.intake.offer(queue),)
         }
-        #: queue of tasks -> when to say again in full what is known of it
+        #: queue of tasks -> when to send the full offer again
         self._full_at = dict.fromkeys((queue for queue in worker.queues if queue not in self._offers), 0.0)
         self._subscriptions = [
             one
@@ -61,12 +61,12 @@ class Presence:
         self._is_due = False
 
     async def run(self) -> None:
-        """Say that the worker lives, for ever."""
+        """Send heartbeats until cancelled."""
         app = self._app
         while True:
-            said, self._is_due = self._about(), False
+            sent, self._is_due = self._about(), False
             with contextlib.suppress(StoreError):
-                await self._driver.perform(present(app.keys, said), patience=0)
+                await self._driver.perform(present(app.keys, sent), patience=0)
                 await self._stay()
                 if time.monotonic() >= self._list_at:
                     try:
@@ -79,19 +79,19 @@ class Presence:
                     now_ms = await self._driver.perform(app.now_ms(), patience=0)
                     await self._driver.perform(forget_lost(app.keys, now_ms), patience=0)
                     self._list_at = time.monotonic() + LISTED_EVERY
-            say_at = time.monotonic() + PRESENT_EVERY
-            while time.monotonic() < say_at:
+            send_at = time.monotonic() + PRESENT_EVERY
+            while time.monotonic() < send_at:
                 await asyncio.sleep(BUSY_EVERY)
-                if self._is_due or self._about() != said or time.monotonic() >= self._list_at:
+                if self._is_due or self._about() != sent or time.monotonic() >= self._list_at:
                     break
 
     async def announce(self) -> None:
-        """Say what the worker knows, before it asks for jobs: it may be the one that some wait for."""
+        """Send the offers before the first claim: jobs may be waiting for this worker."""
         await self._stay()
         await self._serve_once()
 
     async def _stay(self) -> None:
-        """Say that the worker still serves its queues of tasks."""
+        """Report that the worker still serves its queues of tasks."""
         for lane in self._worker.lanes:
             if lane.queue not in self._full_at or not self._is_serving:
                 continue
@@ -103,7 +103,7 @@ class Presence:
             self._full_at[lane.queue] = time.monotonic() + TASKS_FULL_EVERY
 
     def on_the_bus(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-        """What is said of services, by name; nothing where none is served."""
+        """The duties for the bus, by name; empty if no service is served."""
         if not self._offers:
             return []
         return [("services", self._serve), ("aftermath", self._worker.aftermath.run), ("upkeep", self._look_after)]
@@ -126,19 +126,19 @@ class Presence:
                 await self._perform(serve(self._app.keys_of(queue), about, self._known[queue], actions))
 
     def say_again(self, was_open: bool) -> None:
-        """There is a connection; if there was one before, the server may be another one, which knows nothing of us."""
+        """Register again after a connect; after a reconnect the server may be another one, without our entries."""
         self._forgotten.set()
         if was_open:
             self._app.forget_lists()
             self._list_at = 0.0
 
     def say_soon(self) -> None:
-        """The server's clock was set: what was said before counts for too short or too long."""
+        """Register again soon: the server's clock was set, so earlier entries expire too early or too late."""
         self._is_due = True
         self._forgotten.set()
 
     async def _look_after(self) -> None:
-        """What must be done for the bus as a whole, by whoever comes by: events of publishers that died, orphans."""
+        """Maintain the whole bus, from any worker: relay events of dead publishers, sweep orphans."""
         app = self._app
         while True:
             with contextlib.suppress(StoreError):
@@ -157,17 +157,17 @@ class Presence:
         return self._driver.perform(plan, patience=0)
 
     async def stop_serving(self) -> None:
-        """Say that no more messages are taken: nobody shall wait for this worker."""
+        """Withdraw the offers: this worker takes no more messages."""
         self._is_serving = False
         for queue in self._known:
             await self._perform(retire(self._app.keys_of(queue), self._worker.id))
 
     async def leave(self) -> None:
-        """Say goodbye."""
+        """Remove the worker's entries."""
         if self._app.bus.worker == self._worker.id:
             self._app.bus.worker = ""
         for one in self._subscriptions:
-            if one.lease_ms:  # what was for this process only
+            if one.lease_ms:  # a subscription of this process only
                 await self._perform(unsubscribe(self._app.bus_keys, one.queue))
         await self.stop_serving()
         await self._worker.aftermath.write()

@@ -1,7 +1,7 @@
-"""Functions that compute run in child processes, which can be killed: a time limit is real, a crash costs one attempt.
+"""Runs CPU-bound functions in child processes, which can be killed: time limits hold, a crash costs one attempt.
 
-One thread per child hands it runs and listens; it starts the child when there is the first run for it, and another one
-in the place of one that died. The children themselves are `relevo.worker.process_child`.
+One thread per child sends it runs and receives the results; it starts the child with the first run and replaces one
+that died. The children run `relevo.worker.process_child`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailur
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds for a child to start and for a module to be imported: enough for the largest, and not for ever.
+#: Seconds for a child to start, and to import a module: enough for the largest.
 START_PATIENCE = 120.0
-#: Seconds for killed children to be gone when the pool closes. The kernel needs milliseconds.
+#: Seconds to wait for killed children when the pool closes. The kernel needs milliseconds.
 CLOSE_PATIENCE = 5.0
 
 
@@ -53,9 +53,9 @@ class Processes:
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._outbox = Outbox(on_end)
         self._threads: list[threading.Thread] = []
-        # Guards what follows: a child is killed only while it is known to be at work, and not yet reaped.
+        # Guards the fields below: a child is killed only while it works, and not after it was reaped.
         self._lock = threading.Lock()
-        #: where each run is: with a child, or (None) waiting for one
+        #: the child of each run; None: waiting for one
         self._places: dict[Run, Child | None] = {}
         self._children: set[Child] = set()
         self._is_closed = False
@@ -71,7 +71,7 @@ class Processes:
         self._inbox.put(run)
 
     def stop(self, run: Run) -> None:
-        """Kill the child that runs it; the run ends with ProcessDied. Nothing happens if it has ended already."""
+        """Kill the child that runs it; the run ends with ProcessDied. No effect if it has ended already."""
         with self._lock:
             if run not in self._places:
                 return
@@ -85,18 +85,18 @@ class Processes:
         )
 
     def pause(self, run: Run) -> None:
-        """Tell the child that runs it that the worker is stopping."""
+        """Notify the child that runs it that the worker is stopping."""
         with self._lock:
             child = self._places.get(run)
         if child is not None:
             child.pause()
 
     def abandon(self, run: Run) -> None:
-        """The same as stop: a child never stays behind."""
+        """The same as `stop`: a child can always be killed."""
         self.stop(run)
 
     def close(self) -> None:
-        """Kill all children and end the threads. When this returns no child is left."""
+        """Kill all children, end the threads and wait for them."""
         with self._lock:
             self._is_closed = True
             for child in self._children:
@@ -119,19 +119,19 @@ class Processes:
                 continue
             child, ended = self._one(run, child)
             if ended is not None and not self._outbox.put(ended):
-                break  # the loop is closed: the worker has gone
+                break  # the loop is closed: the worker has ended
         if child is not None:
             self._bury(child)
 
     def _one(self, run: Run, child: Child | None) -> tuple[Child | None, Ended | None]:
-        """One attempt: the child for the next one, and what became of this one."""
+        """One attempt; returns the child for the next one, and the end of this one."""
         if child is not None and child.has_died:
             log.warning("an idle process %s; another one takes its place", self._bury(child))
             child = None
         try:
             if child is None:
                 child = Child()
-        except Exception as error:  # noqa: BLE001  # no memory, too many processes: whatever it is, the run must end
+        except Exception as error:  # noqa: BLE001  # no memory, too many processes …: the run must end in any case
             self._leave(run)
             return None, (run, None, failure(run, f"no process could be started for it: {error}", error))
         with self._lock:
@@ -162,7 +162,7 @@ class Processes:
         except BaseException as error:  # noqa: BLE001  # of `on_start`
             ended = run, None, error
         self._leave(run)
-        if child.was_killed:  # as its answer was on the way
+        if child.was_killed:  # while its answer was in transit
             self._bury(child)
             return None, ended
         return child, ended
@@ -178,20 +178,20 @@ class Processes:
             child.send(function)
             answer = self._listen(child, START_PATIENCE)
             if isinstance(answer, Failed):
-                return run, None, told(answer)
+                return run, None, remote_failure(answer)
             child.knows.add(function)
-        if run.settled:  # given back meanwhile
+        if run.settled:  # given back in the meantime
             return None
         self._on_start(run)
         number = child.next_number()
         child.order(order_of(run, function, number))
-        if run.context._pause_asked:  # before it could hear of it
+        if run.context._pause_asked:  # before it was sent to the child
             child.pause()
         answer = self._listen(child, None, run, number)
         return ended_with(run, answer)
 
     def _listen(self, child: Child, patience: float | None, run: Run | None = None, number: int = 0) -> Answer:
-        """The child's answer; what it tells meanwhile goes to the run."""
+        """The child's answer; output and progress received before it go to the run."""
         while True:
             match child.receive(patience):
                 case Output(of, data):
@@ -201,7 +201,7 @@ class Processes:
                     if run is not None and of == number:
                         run.context._progress = (fraction, message)
                 case Answered():
-                    raise Gone  # this child runs one at a time: somebody else wrote to its pipe
+                    raise Gone  # this child runs one at a time: other code wrote to its pipe
                 case answer:
                     return answer
 
@@ -216,7 +216,7 @@ class Processes:
 
 
 def ended_with(run: Run, answer: Answer) -> Ended:
-    """How a run ended, from what its child says."""
+    """The end of a run, from its child's answer."""
     match answer:
         case Done(result, not_kept, carries):
             run.carries = run.carries or carries
@@ -224,7 +224,7 @@ def ended_with(run: Run, answer: Answer) -> Ended:
                 log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, not_kept)
             return run, Encoded(result, not_kept), None
         case Failed():
-            return run, None, told(answer)
+            return run, None, remote_failure(answer)
         case Decided("retry", reason, delay):
             return run, None, Retry(reason, delay=delay)
         case Decided("snooze", reason, delay):
@@ -234,27 +234,27 @@ def ended_with(run: Run, answer: Answer) -> Ended:
         case Paused(message):
             return run, None, Interruption(message)
         case Ready():
-            raise Gone  # not an answer to this: somebody else wrote to its pipe
+            raise Gone  # not an answer to an order: other code wrote to its pipe
         case _:
             assert_never(answer)
 
 
 def function_of(run: Run) -> Function | RemoteFailure:
-    """What a child imports to run it, or why none can."""
+    """The function that a child imports to run it, or why it cannot."""
     func, target = run.task.func, run.task.target
     if func.__module__ == "__main__":
         text = (
             f"{target} is defined in the script that is running, which a process of its own cannot import; "
             'move it to a module, or do not give it executor="process"'
         )
-        # Not permanent: a worker that got the same task from a module can run it.
+        # Not permanent: a worker that has the same task from a module can run it.
         return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
     is_action = isinstance(run.task.signature, ActionSignature)
     return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action)
 
 
 def order_of(run: Run, function: Function, number: int) -> Order:
-    """What a child needs to know to run it."""
+    """The order to a child to run it."""
     envelope, job = run.held.envelope, run.context
     assert envelope is not None, "a run has been read"
     return Order(
@@ -296,11 +296,11 @@ def _kept_at(run: Run) -> KeptAt:
 
 
 def failure(run: Run, text: str, error: BaseException | None = None) -> RemoteFailure:
-    """A failure of ours, which costs the run an attempt."""
+    """A failure of the executor itself, which costs the run an attempt."""
     name = type(error).__name__ if error is not None else "RuntimeError"
     return RemoteFailure(name, f"{run.task.target}: {text}", "", permanent=False)
 
 
-def told(answer: Failed) -> RemoteFailure:
-    """The error that a child tells of."""
+def remote_failure(answer: Failed) -> RemoteFailure:
+    """The error that a child reported."""
     return RemoteFailure(answer.error, answer.message, answer.traceback, permanent=answer.permanent)

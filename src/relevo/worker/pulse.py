@@ -1,4 +1,4 @@
-"""Says to the supervisor that the event loop of this process runs and that the server answers."""
+"""Reports to the supervisor that the event loop of this process runs and that the server answers."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.worker.ledger import Ledger
 
-#: Seconds between two beats, and after how many the supervisor believes in a process no more: three of them.
+#: Seconds between two beats, and without a beat until the supervisor considers a process unhealthy.
 EVERY = 2.0
 FRESH = 3 * EVERY
 
 
 class Pulse:
-    """Beats for ever."""
+    """The pulse as a duty."""
 
     def __init__(self, app: Relevo, ledger: Ledger) -> None:
         self._driver = app.client.driver()
         self._ledger = ledger
 
     async def run(self) -> None:
-        """Ask the server, and note each answer."""
+        """Ping the server and record each answer, until cancelled."""
         while True:
             with contextlib.suppress(StoreError):
                 await self.run_once()
             await asyncio.sleep(EVERY)
 
     async def run_once(self) -> None:
-        """One beat."""
+        """Ping once."""
         await self._driver.perform(Call([b"PING"]), patience=0)
         self._ledger.pulse()

@@ -1,4 +1,4 @@
-"""A worker purges its app's queues and pools, by the settings, in turn with the other workers."""
+"""The duty that purges the app's queues and pools by its settings; one worker at a time."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Purger:
         self._worker = worker
 
     async def run(self) -> None:
-        """Purge when it is time, for ever. Looks more often than that, for whoever was to do it may have died."""
-        every, is_told = self._app.settings.purge_every, False
+        """Purge when it is due, until cancelled. Checks more often, in case the worker whose turn it was has died."""
+        every, is_logged = self._app.settings.purge_every, False
         while True:
             await asyncio.sleep(min(60.0, every / 4) * random.uniform(0.5, 1.0))
             try:
                 await self.run_once()
             except StoreError as error:
-                if not is_told:  # nobody misses what is not purged until it is too late
+                if not is_logged:  # a purge that never runs would go unnoticed otherwise
                     log.warning("the purge broke off: %s", error)
-                is_told = True
+                is_logged = True
             else:
-                is_told = False
+                is_logged = False
 
     async def run_once(self) -> PurgeReport | None:
-        """Purge, or only tell what would be; None if somebody did so in this interval already."""
+        """Purge, or only report (setting "observe"); None if another worker did so in this interval."""
         settings = self._app.settings
         if not await self._app.arun(take_turn(self._app.keys.purged, self._worker, settings.purge_every)):
             return None

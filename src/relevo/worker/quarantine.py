@@ -1,14 +1,14 @@
-"""Jobs whose workers died again and again run apart from the others, until it is known which of them is to blame.
+"""Runs jobs whose workers died repeatedly in separate processes, to find the job that kills them.
 
-Suspects share child processes. When one dies, nobody knows whose fault it was, so all that ran in it go back to their
-queue, and the next time at most half as many of them share a process. A job that was alone in a process that died is to
-blame. So of n suspects
+Suspects share child processes. When one dies, the culprit is unknown, so all jobs that ran in it go back to their
+queue, and the next time at most half as many of them share a process. A job that was alone in a process that died is
+the culprit. So of n suspects
 
-- all run at the same time, those beside the culprit too, as long as `QUARANTINES` processes are enough;
-- each is run again log2(n) times at the most, however many of them are to blame;
+- all run at the same time, including those beside the culprit, as long as `QUARANTINES` processes are enough;
+- each is run again at most log2(n) times, regardless of the number of culprits;
 - one culprit costs log2(n) + 1 processes.
 
-All of this happens on the event loop, except what each process' two threads do: one talks to it, the other listens.
+All of this happens on the event loop, except for the two threads of each process: one sends, the other receives.
 """
 
 from __future__ import annotations
@@ -35,12 +35,20 @@ from relevo.worker.process_messages import (
     Progressed,
     Stop,
 )
-from relevo.worker.processes import CLOSE_PATIENCE, START_PATIENCE, ended_with, failure, function_of, order_of, told
+from relevo.worker.processes import (
+    CLOSE_PATIENCE,
+    START_PATIENCE,
+    ended_with,
+    failure,
+    function_of,
+    order_of,
+    remote_failure,
+)
 from relevo.worker.run import DeadlinePassed, ProcessDied, RemoteFailure, Run
 
 log = logging.getLogger("relevo.worker")
 
-#: Processes for suspects. One culprit among n innocent jobs that run on for long needs log2(n) + 1: 11 for a thousand.
+#: Processes for suspects. One culprit among n long-running jobs needs log2(n) + 1: 11 for a thousand.
 QUARANTINES = 12
 
 
@@ -66,20 +74,20 @@ class Quarantine:
     def stop(self, run: Run) -> None:
         """Stop it; the others in its process go on."""
         if (group := self._places.get(run)) is not None:
-            group.tell(Stop, run)
+            group.notify(Stop, run)
 
     def pause(self, run: Run) -> None:
-        """Tell it that the worker is stopping."""
+        """Notify it that the worker is stopping."""
         if (group := self._places.get(run)) is not None:
-            group.tell(Pause, run)
+            group.notify(Pause, run)
 
     def abandon(self, run: Run) -> None:
-        """It does not stop: end its process. The others in it go back to their queue."""
+        """End the process of a run that does not stop. The others in it go back to their queue."""
         if (group := self._places.get(run)) is not None:
             group.end()
 
     def close(self) -> None:
-        """Kill all processes. When this returns none is left."""
+        """Kill all processes and wait for their end."""
         self._is_closed = True
         deadline = time.monotonic() + CLOSE_PATIENCE
         for group in self._groups:
@@ -100,7 +108,7 @@ class Quarantine:
             return False
         most = max(1, run.held.story.among // 2) if run.held.story.among else self._room[True] + self._room[False]
         open_to_it = [group for group in self._groups if group.has_room(most)]
-        # Those of whom nothing is known yet are halved at once. Others fill groups up, so that they need few.
+        # New suspects are halved at once. Others fill up existing processes, so that few are needed.
         if run.held.story.among == 0 and len(self._groups) < 2:
             open_to_it = []
         if open_to_it:
@@ -115,7 +123,7 @@ class Quarantine:
         group.add(run, most)
         return True
 
-    # what groups tell, on the loop
+    # called by groups, on the loop
     def ended(self, group: _Group, ended: Ended) -> None:
         """One run of a group has ended."""
         run = ended[0]
@@ -126,7 +134,7 @@ class Quarantine:
         self._place_waiting()
 
     def gone(self, group: _Group, how: str, was_ended: bool) -> None:
-        """The process of a group has died, or was ended by us."""
+        """The process of a group has died or was ended by the worker."""
         self._groups.remove(group)
         ran, others = group.at_its_end()
         for run in (*ran, *others):
@@ -163,15 +171,15 @@ class _Group:
         self._last = 0
         self._runs: dict[int, Run] = {}
         self._numbers: dict[Run, int] = {}
-        #: numbers of those that have begun, or are just about to
+        #: numbers of runs that have begun or are about to
         self._begun: set[int] = set()
         self._inbox: queue.SimpleQueue[int | Stop | Pause | None] = queue.SimpleQueue()
-        #: whether the child is up, and a function was found
+        #: answers to the start and to functions; None: the child is gone
         self._prepared: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._is_ended = False
-        # The kernel ends the child with the thread that started it: the one that listens lives as long as it does.
+        # The kernel kills the child when the thread that started it ends, so the receiving thread starts it.
         self._thread = threading.Thread(target=self._listen, name="relevo suspects", daemon=True)
         self._thread.start()
 
@@ -180,7 +188,7 @@ class _Group:
         return len(self._runs)
 
     def has_room(self, most: int) -> bool:
-        """Whether one more fits that shares its process with `most - 1` others at the most."""
+        """Whether there is room for one more that shares its process with at most `most - 1` others."""
         return not self._is_ended and len(self._runs) < min(most, self._most)
 
     def add(self, run: Run, most: int) -> None:
@@ -191,22 +199,22 @@ class _Group:
         self._inbox.put(self._last)
 
     def remove(self, run: Run) -> None:
-        """It has ended."""
+        """Remove a run that has ended."""
         number = self._numbers.pop(run, 0)
         self._runs.pop(number, None)
         self._begun.discard(number)
 
-    def tell(self, what: type[Stop | Pause], run: Run) -> None:
-        """Say something to one of its runs."""
+    def notify(self, what: type[Stop | Pause], run: Run) -> None:
+        """Send a message to one of its runs."""
         self._inbox.put(what(self._numbers[run]))
 
     def at_its_end(self) -> tuple[list[Run], list[Run]]:
-        """Those that have begun, and those that have not."""
+        """The runs that have begun, and those that have not."""
         begun = [run for number, run in self._runs.items() if number in self._begun]
         return begun, [run for number, run in self._runs.items() if number not in self._begun]
 
     def end(self) -> None:
-        """End the process, with all that runs in it."""
+        """End the process with all its runs."""
         with self._lock:
             self._is_ended = True
             if self._child is not None:
@@ -217,29 +225,29 @@ class _Group:
         """Wait until the process is gone."""
         self._thread.join(patience)
 
-    # in the thread that listens
+    # in the receiving thread
     def _listen(self) -> None:
         # Inherited by the child: until it has its handlers, a signal meant for the parent must not end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             child = Child("quarantine_child")
-        except Exception as error:  # noqa: BLE001  # no memory, too many processes: whatever it is, the runs must end
+        except Exception as error:  # noqa: BLE001  # no memory, too many processes …: the runs must end in any case
             self._fail(f"no process could be started for it: {error}")
             return
         with self._lock:
             self._child = child
             if self._is_ended:
                 child.kill()
-        talker = threading.Thread(target=self._talk, args=(child,), name="relevo suspects, orders", daemon=True)
-        talker.start()
+        sender = threading.Thread(target=self._send, args=(child,), name="relevo suspects, orders", daemon=True)
+        sender.start()
         try:
             while True:
-                self._hear(child)
+                self._receive(child)
         except Gone:
             pass
         self._prepared.put(None)
         self._inbox.put(None)
-        talker.join()
+        sender.join()
         with self._lock:
             how, was_ended = child.bury(), self._is_ended
             self._is_ended = True
@@ -248,7 +256,7 @@ class _Group:
         else:
             self._fail(f"the process for it {how} before it was ready; its standard error says why")
 
-    def _hear(self, child: Child) -> None:
+    def _receive(self, child: Child) -> None:
         match child.receive():
             case Output(number, data):
                 if (run := self._runs.get(number)) is not None:
@@ -262,17 +270,17 @@ class _Group:
             case answer:
                 self._prepared.put(answer)
 
-    # in the thread that talks
-    def _talk(self, child: Child) -> None:
+    # in the sending thread
+    def _send(self, child: Child) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             self._answer()
             child.is_ready = True
-            while (word := self._inbox.get()) is not None:
-                if isinstance(word, int):
-                    self._order(child, word)
-                elif word.number in self._begun:
-                    child.send(word)
+            while (message := self._inbox.get()) is not None:
+                if isinstance(message, int):
+                    self._order(child, message)
+                elif message.number in self._begun:
+                    child.send(message)
         except Gone:
             pass  # the other thread notices, too
         except queue.Empty:
@@ -287,15 +295,15 @@ class _Group:
         if isinstance(function, RemoteFailure):
             self._end_run((run, None, function))
             return
-        self._begun.add(number)  # whoever imports is as suspect as whoever runs
+        self._begun.add(number)  # an import may kill the process, too
         if function not in child.knows:
             child.send(function)
             answer = self._answer()
             if isinstance(answer, Failed):
-                self._end_run((run, None, told(answer)))
+                self._end_run((run, None, remote_failure(answer)))
                 return
             child.knows.add(function)
-        if run.settled:  # cancelled or handed back meanwhile
+        if run.settled:  # cancelled or handed back in the meantime
             self._end_run((run, None, ProcessDied("it was stopped before it began")))
             return
         try:
@@ -306,7 +314,7 @@ class _Group:
             self._end_run((run, None, error))
             return
         child.send(order_of(run, function, number))
-        if run.context._pause_asked:  # before it could hear of it
+        if run.context._pause_asked:  # before it was sent to the child
             child.send(Pause(number))
 
     def _answer(self) -> Answer:
@@ -327,5 +335,5 @@ class _Group:
     def _post(self, act: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(act)
-        except RuntimeError:  # the loop is closed: the worker has gone
+        except RuntimeError:  # the loop is closed: the worker has ended
             self.end()

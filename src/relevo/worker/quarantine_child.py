@@ -1,7 +1,7 @@
-"""The inside of a child process that suspects share: coroutines on its event loop, plain functions in threads.
+"""The child process that suspects share: runs coroutines on its event loop, plain functions in threads.
 
-The parent is `relevo.worker.quarantine`. One thread listens to it, so that each attempt can be stopped or paused while
-the others go on.
+The parent is `relevo.worker.quarantine`. One thread receives its messages, so that each attempt can be stopped or
+paused while the others continue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relevo.worker.threads import TimeIsUp
 
 
 class _Shared(Wire):
-    """The pipe to the parent, to which one thread listens for all attempts."""
+    """The pipe to the parent, read by one thread for all attempts."""
 
     paused: set[int]
 
@@ -27,7 +27,7 @@ class _Shared(Wire):
 
 
 class _Attempts:
-    """What runs here. Everything but the threads themselves happens on the loop."""
+    """The attempts in this process. Everything but the threads themselves happens on the loop."""
 
     def __init__(self, wire: _Shared) -> None:
         self._wire = wire
@@ -36,7 +36,7 @@ class _Attempts:
         self._threads: dict[int, threading.Thread] = {}
 
     def listen(self) -> None:
-        """Hear the parent until it is gone. In a thread of its own."""
+        """Receive messages until the parent is gone. Runs in its own thread."""
         while True:
             try:
                 message = self._wire.hear()
@@ -76,7 +76,7 @@ class _Attempts:
             answer = contextvars.Context().run(attempt, order, self._wire)
             self._threads.pop(order.number, None)
             self._wire.send(Answered(order.number, answer))
-        except TimeIsUp:  # a moment too late for its attempt, whose answer is sent by then or given up by the parent
+        except TimeIsUp:  # raised after the attempt ended: its answer was sent, or the parent has given it up
             pass
 
 

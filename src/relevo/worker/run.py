@@ -1,4 +1,4 @@
-"""A job in a worker's hands, from the claim to its settlement."""
+"""One attempt of a job at a worker, from the claim to its settlement."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Apart(Protocol):
         """Run it as soon as there is room."""
 
     def stop(self, run: Run) -> None:
-        """Stop it; it ends with an error. Nothing happens if it has ended already."""
+        """Stop it; it ends with an error. No effect if it has ended already."""
 
     def pause(self, run: Run) -> None:
-        """The worker is stopping: let it end where its checkpoints are."""
+        """The worker is stopping: ask it to end at its next checkpoint."""
 
     def abandon(self, run: Run) -> None:
-        """It does not stop: end its process."""
+        """End the process of a run that does not stop."""
 
 
 class Run(Struct, eq=False):
-    """One attempt. Mutable on purpose: it is where loop, threads and keeper meet."""
+    """One attempt. Mutable on purpose: shared by the loop, the threads and the lease renewer."""
 
     lane: Any
     held: Held
@@ -44,46 +44,46 @@ class Run(Struct, eq=False):
     kwargs: dict[str, Any]
     context: JobContext
     capture: Capture
-    #: seconds it may take; 0: no limit
+    #: time limit in seconds; 0: none
     limit: float = 0.0
     #: seconds its result is kept; 0: not at all
     result_ttl: float = 0.0
-    #: monotonic time when it began; 0: still waits for a slot
+    #: monotonic time when it began; 0: still waiting for a slot
     started: float = 0.0
     #: monotonic time by which it must end; 0: no limit
     deadline: float = 0.0
     stopped: Stopped = ""
     stopped_at: float = 0.0
-    #: its outcome is decided; whatever its function still does is ignored
+    #: its outcome is decided; its function's later result is ignored
     settled: bool = False
     future: asyncio.Task[None] | None = None
     #: on the loop: its coroutine has taken its first step
     entered: bool = False
-    #: runs it in another process; None: it runs in this one
+    #: the executor that runs it in another process; None: it runs in this one
     apart: Apart | None = None
     thread: threading.Thread | None = None
-    #: it is a request: somebody waits for the answer
+    #: it is a request: a caller waits for the reply
     is_asked: bool = False
     #: it took results of its parents, passes its own on although none is kept, or has written checkpoints
     carries: bool = False
-    #: its place in the ledger; -1: none
+    #: its cell in the ledger; -1: none
     cell: int = -1
-    #: the same job, lent to this process again after this run lost its lease: it starts when this one has ended
+    #: the same job, claimed again by this process after this run lost its lease: it starts when this one has ended
     follower: Run | None = None
-    #: of OpenTelemetry, where traces are on
+    #: OpenTelemetry span, if tracing is on
     span: Any = None
     told_progress: tuple[float, str] | None = None
-    #: something it wrote is on the server
+    #: its output or progress was written to the server
     is_noted: bool = False
 
     @property
     def is_too_late(self) -> bool:
-        """Whether the time of a request is up."""
+        """Whether the deadline of a request has passed."""
         return self.context.deadline_at != 0.0 and time.monotonic() > self.context.deadline_at
 
     @property
     def passes(self) -> bool:
-        """Whether something takes its result."""
+        """Whether another job takes its result."""
         return self.held.envelope is not None and self.held.envelope.passes
 
     @property
@@ -100,25 +100,25 @@ class Encoded(Struct, frozen=True, gc=False):
 
 
 class RemoteFailure(Exception):
-    """An error raised in another process, told in words: exceptions are not carried over, their story is."""
+    """An error raised in another process, as text: exception objects are not transferred."""
 
     def __init__(self, error: str, message: str, traceback: str, *, permanent: bool) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
         self.traceback = traceback
-        #: The task's own filters (`retry_on`, `give_up_on`), asked where the exception was at hand, say: no retry.
+        #: No retry, by the task's filters (`retry_on`, `give_up_on`), which were applied in that process.
         self.permanent = permanent
 
 
 class DeadlinePassed(Exception):
-    """The time of a request was up before it could start."""
+    """The deadline of a request passed before it started."""
 
 
 class ProcessDied(Exception):
-    """The process that ran the job was killed or crashed: the job may be to blame, or one of those beside it."""
+    """The process that ran the job was killed or crashed, because of this job or another one in it."""
 
     def __init__(self, message: str, *, among: int = 1) -> None:
         super().__init__(message)
-        #: jobs in that process
+        #: number of jobs in that process
         self.among = among

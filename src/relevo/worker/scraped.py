@@ -1,7 +1,7 @@
-"""The port at which the supervisor serves metrics: once for all its processes, and also while they are blocked.
+"""The supervisor's metrics endpoint: one for all its worker processes, available even while they are blocked.
 
-The supervisor imports nothing of the app. The metrics need no more of it than its name, where its server is and
-what its health is judged by, which the first worker process tells.
+The supervisor does not import the app. The metrics need only its name, its server and its health limits, which the
+first worker process sends.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from relevo.worker.child import Contact
 
 log = logging.getLogger("relevo.supervisor")
 
-#: Seconds for which an answer serves again, however many ask.
+#: Seconds for which a response is cached.
 FRESH = 1.0
-#: Seconds that a connection may say nothing.
+#: Seconds after which an idle connection is closed.
 PATIENCE = 5.0
 
 
 class Scraped:
-    """A small HTTP server in a thread of its own, for as long as a `with` block lasts."""
+    """A small HTTP server in its own thread; a context manager."""
 
     def __init__(self, host: str, port: int) -> None:
         self._app: Relevo | None = None
@@ -49,7 +49,7 @@ class Scraped:
 
     @property
     def port(self) -> int:
-        """The port, also where any free one was asked for."""
+        """The port, also if any free one was requested (0)."""
         port: int = self._server.server_address[1]
         return port
 
@@ -67,7 +67,7 @@ class Scraped:
             self._app.close()
 
     def know(self, contact: Contact) -> None:
-        """A worker process said how its app is reached."""
+        """Set the app from the contact data that a worker process sent."""
         if self._app is None:
             self._app = Relevo(
                 contact.app,
@@ -79,14 +79,14 @@ class Scraped:
             )
 
     def text(self) -> bytes | None:
-        """All metrics, at most `FRESH` seconds old; None: no worker process has come up yet."""
+        """All metrics, at most `FRESH` seconds old; None: no worker process has started yet."""
         app = self._app
         if app is None:
             return None
-        with self._lock:  # one at a time: the server is asked once, however many scrape
+        with self._lock:  # concurrent scrapes share one set of calls to the server
             if not self._last or time.monotonic() - self._last_at > FRESH:
                 self._last = exposition(app)
-                app.close()  # connections are those of a thread, and the next scrape has another one
+                app.close()  # connections belong to a thread, and the next scrape runs in another one
                 self._last_at = time.monotonic()
             return self._last
 
@@ -96,7 +96,7 @@ class _Server(ThreadingHTTPServer):
     scraped: Scraped
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """A scraper that hung up is no news."""
+        """Log a scraper's disconnect at debug level only."""
         log.debug("metrics: a request of %s broke off", client_address, exc_info=True)
 
 
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         text = self.server.scraped.text()
         if text is None:
-            words = b"no worker process has come up yet\n"
+            words = b"no worker process has started yet\n"
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", words)
         else:
             self._answer(HTTPStatus.OK, CONTENT_TYPE, text)
@@ -129,5 +129,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes come every few seconds: nobody wants them in the log."""
+        """Log at debug level only: scrapes come every few seconds."""
         log.debug("metrics: " + format, *args)

@@ -1,4 +1,4 @@
-"""Watches the server's clock, and repairs a queue's times when somebody sets it back."""
+"""Detects steps of the server's clock, and repairs a queue's times after it was set back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.worker")
 
-#: A smaller step is left alone: it delays nothing for long.
+#: Smaller steps are ignored: they delay jobs only a little.
 LEAST_MS = 2000
-#: Who has not heard from the server for longer leaves the repair to others: they may have done it long ago.
+#: After a longer time without a reply from the server, the repair is left to other workers, which may have done it.
 MEMORY = 60.0
 SCHEDULES_AT_ONCE = 500
 
@@ -28,40 +28,40 @@ class ServerClock:
     """The clock of one queue's server, compared with this machine's monotonic clock."""
 
     def __init__(self) -> None:
-        #: the server's time minus ours lies between these, in ms
+        #: bounds of the server's time minus ours, in ms
         self._low = self._high = 0.0
         self._seen = 0.0
-        #: by how much it is ahead because of steps forward that we saw
+        #: sum of the steps forward seen so far
         self._ahead = 0.0
 
-    def note(self, asked: float, heard: float, now_ms: int) -> int:
-        """The server said `now_ms` to a call made at `asked` and answered by `heard` (monotonic): its step, or 0.
+    def note(self, sent_at: float, read_at: float, now_ms: int) -> int:
+        """The step of the clock, or 0, by the reply `now_ms` to a call at `sent_at`, read by `read_at` (monotonic).
 
-        The reply may have been under way, or unread, for any time: only what no delay can explain is a step. Of two
-        calls that overlap nobody knows which came first: the second is left out.
+        The reply may have been delayed or unread for any time: only a difference that no delay explains is a step. The
+        order of overlapping calls is unknown, so the second of them is ignored.
         """
-        if asked < self._seen:
+        if sent_at < self._seen:
             return 0
-        low, high = now_ms - heard * 1000, now_ms - asked * 1000
+        low, high = now_ms - read_at * 1000, now_ms - sent_at * 1000
         step = 0.0
         if self._seen and low > self._high + LEAST_MS:
             step = low - self._high
             self._ahead += step
         elif self._seen and high < self._low - LEAST_MS:
             step = high - self._low
-        known = heard - self._seen < MEMORY
-        self._low, self._high, self._seen = low, high, heard
+        known = read_at - self._seen < MEMORY
+        self._low, self._high, self._seen = low, high, read_at
         return round(step) if known else 0
 
     def missing(self, step_ms: int) -> int:
-        """Of a step back, what does not only undo steps forward that we saw: times must move by so much."""
+        """The part of a step back that does not undo earlier steps forward: stored times must move by this."""
         undone = min(self._ahead, float(-step_ms))
         self._ahead -= undone
         return round(-step_ms - undone)
 
 
 async def repair(app: Relevo, queue: str, driver: AsyncDriver, step_ms: int, now_ms: int, idle_ms: int) -> None:
-    """Move what waits for a time by the step; plan schedules anew that would stand still for more than a period."""
+    """Move stored times by the step, and replan schedules that would be delayed by more than a period."""
     keys = app.keys_of(queue)
     names = [name for name, home in (await driver.perform(schedules.homes(app.keys))).items() if home == queue]
     for start in range(0, max(1, len(names)), SCHEDULES_AT_ONCE):
@@ -78,7 +78,7 @@ async def repair(app: Relevo, queue: str, driver: AsyncDriver, step_ms: int, now
 
 
 class StepLog:
-    """Says once per worker that a server's clock was set, however many queues it serves."""
+    """Logs a step of the server's clock once per worker, not once per queue."""
 
     def __init__(self) -> None:
         self._step_ms = 0

@@ -1,4 +1,4 @@
-"""How an attempt is told: its story for the record, its result."""
+"""The record of an attempt: its failure, or its encoded result."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from relevo.worker.traceback_text import text_of
 
 log = logging.getLogger("relevo.worker")
 
-#: Characters of a traceback that are kept: where it was raised matters most, and where it began.
+#: Characters of a traceback that are kept: three quarters of them from its end.
 TRACEBACK_MOST = 8_000
 MESSAGE_MOST = 2_000
 
 
-def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt:
-    """The story of an attempt that did not go well."""
+def failed_attempt(run: Run, how: str, error: BaseException, message: str = "") -> Attempt:
+    """The record of a failed attempt."""
     if isinstance(error, RemoteFailure):
         name, text, trace = error.error, error.message, error.traceback
     else:
@@ -29,7 +29,7 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         text, trace = words_of(error), ""
         if not (isinstance(error, Verdict | ProcessDied) or run.stopped):
-            frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own
+            frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own frame
             trace = text_of(error, frames)
     if how == "timed_out":
         name = "TimeoutError"
@@ -43,12 +43,12 @@ def told(run: Run, how: str, error: BaseException, message: str = "") -> Attempt
 
 
 def _storable(text: str) -> str:
-    """Without lone surrogates, as file names may bring them into messages: they cannot be encoded."""
+    """Escape lone surrogates, e.g. from file names in messages: they cannot be encoded."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def encoded(run: Run, result: Any, limit: int) -> Encoded:
-    """The result as it is stored, or why it is not."""
+    """The encoded result, or why it cannot be stored."""
     if isinstance(result, Encoded):
         return result
     if run.result_ttl <= 0 and not run.passes:
@@ -56,7 +56,7 @@ def encoded(run: Run, result: Any, limit: int) -> Encoded:
     try:
         return Encoded(run.task.signature.encode_result(result, limit=limit))
     except PayloadError as refused:
-        # The work is done and must not be done again because of how it is told.
+        # The job is done; a result that cannot be stored must not cause a retry.
         log.warning("%s: the result of job %s cannot be kept: %s", run.task.target, run.held.id, refused)
         return Encoded(b"", str(refused)[:MESSAGE_MOST])
 

@@ -1,6 +1,6 @@
-"""Plain functions run in threads that pull from one queue; the loop is told of a whole batch at once.
+"""Runs plain functions in threads that share one queue; ended runs are passed to the loop in batches.
 
-A hundredth of the cost of `run_in_executor`, which makes a future and a wake-up for each call.
+Costs a hundredth of `run_in_executor`, which makes a future and a wake-up for each call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relevo.worker.run import DeadlinePassed, Run
 
 
 class TimeIsUp(BaseException):
-    """Raised inside a thread whose job must stop. A BaseException: a task's `except Exception` must not eat it."""
+    """Raised in a thread to stop its job. A BaseException, so that a task's `except Exception` does not catch it."""
 
 
 class Threads:
@@ -40,13 +40,13 @@ class Threads:
         self._inbox.put(run)
 
     def stop(self, run: Run) -> None:
-        """Interrupt a run: works between two steps of Python code, not inside a call that blocks in C."""
+        """Interrupt a run. Takes effect between two bytecode instructions, not inside a blocking C call."""
         thread = run.thread
         if thread is not None and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
 
     def abandon(self, run: Run) -> None:
-        """Its thread does not come back: count it out, and put another in its place."""
+        """Give up the thread of a run that does not return, and start another one."""
         thread = run.thread
         if thread in self._threads:
             self._threads.discard(thread)
@@ -76,9 +76,9 @@ class Threads:
                 ended = self._one(run)
                 run.thread = None
             except TimeIsUp:
-                continue  # came a moment too late for its run; the thread itself is fine
+                continue  # raised after its run ended; the thread itself is fine
             if not self._outbox.put(ended) or me not in self._threads:
-                return  # the worker has gone, or this thread was abandoned meanwhile
+                return  # the worker has ended, or this thread was abandoned
 
     def _one(self, run: Run) -> Ended:
         job = context.running.set(run.context)
@@ -91,7 +91,7 @@ class Threads:
             if run.is_too_late:
                 raise DeadlinePassed
             result = run.task.func(*run.args, **run.kwargs)
-            if inspect.iscoroutine(result):  # executor="thread", or a decorator hid that it is one
+            if inspect.iscoroutine(result):  # executor="thread", or hidden by a decorator
                 result = asyncio.run(result)
             return run, result, None
         except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task

@@ -1,7 +1,7 @@
-"""How long jobs waited and ran, added up in memory and told to the server every few seconds.
+"""Wait and run times of jobs, summed in memory and written to the server every few seconds.
 
-Adding costs a job well under a microsecond. What a killed worker had not told yet, at most `WRITE_EVERY` seconds of it,
-is lost: these are figures for people, not accounts.
+Adding costs a job well under a microsecond. A killed worker loses unwritten sums of about `WRITE_EVERY` seconds, which
+is acceptable for statistics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two writes of one worker: scrapes come every 15 or more.
 WRITE_EVERY = 5.0
-#: Tasks of one queue that are told apart here; the store tells fewer apart.
+#: Tasks of one queue with their own sums here; the store has a lower limit.
 MOST_TASKS = 200
 
 
@@ -40,13 +40,13 @@ class Timings:
     def __init__(self, keys: QueueKeys) -> None:
         self._keys = keys
         self._tasks: dict[str, Sums] = {}
-        # Jobs that were made together have the same time in their ids.
+        # Cache: jobs that were made together have the same time in their ids.
         self._prefix, self._made = "", 0.0
-        #: seconds by which the server's clock is ahead of our monotonic one
+        #: seconds by which the server's clock is ahead of the monotonic one
         self.ahead = time.time() - monotonic()
 
     def note(self, run: Run, *, is_failure: bool = False) -> None:
-        """A run ended."""
+        """Add a run that has ended."""
         started = run.started
         if not started:
             return  # its function was never called
@@ -60,7 +60,7 @@ class Timings:
         held = run.held
         envelope = held.envelope
         if held.token != 1 or envelope is None or envelope.flow or envelope.takes == "taken" or envelope.later_ms == 0:
-            return  # it waited for a pause between attempts, for a worker that died, or for what is before it
+            return  # it also waited for a retry delay, for recovery, or for its parents
         id = held.id
         if id[:9] != self._prefix:
             self._prefix, self._made = id[:9], made_ms(id) / 1000 if looks_like_id(id) else started + self.ahead
@@ -77,7 +77,7 @@ class Timings:
         return self._tasks.setdefault(target, no_sums())
 
     async def write(self, driver: AsyncDriver) -> None:
-        """Tell the server what was added up. If that fails it is told again, and may then count twice."""
+        """Write the sums to the server. After an error they are written again and may count twice."""
         tasks, self._tasks = self._tasks, {}
         rows = list(tasks.items())
         for start in range(0, len(rows), PART):
@@ -90,14 +90,14 @@ class Timings:
 
 
 async def write_now_and_then(lanes: Sequence[Lane], driver: AsyncDriver) -> None:
-    """Tell the server what was added up, for ever."""
+    """Write the sums of all lanes until cancelled."""
     while True:
         await asyncio.sleep(WRITE_EVERY * random.uniform(0.8, 1.2))
         await write_all(lanes, driver)
 
 
 async def write_all(lanes: Sequence[Lane], driver: AsyncDriver) -> None:
-    """Tell the server what was added up; while it is away, it is kept."""
+    """Write the sums of all lanes; they are kept while the server cannot be reached."""
     for lane in lanes:
         with contextlib.suppress(StoreError):
             await lane.timings.write(driver)

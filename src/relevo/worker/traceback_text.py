@@ -1,7 +1,7 @@
-"""Tracebacks as text, for jobs that fail in masses: the line of a frame is formatted once for each place in the code.
+"""Tracebacks as text, with a cache: the line of a frame is formatted once for each place in the code.
 
-`traceback` parses the source of each frame anew to mark the part that failed, which takes a tenth of a millisecond and
-was half of what a failed job cost its worker.
+`traceback` parses the source of each frame again to mark the part that failed, which takes a tenth of a millisecond and
+was half of a worker's cost of a failed job.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import traceback
 from types import CodeType, TracebackType
 
-#: Places in the code that are remembered; all are forgotten when there are more.
+#: Size of the cache; it is cleared when full.
 _PLACES = 4096
-#: A deeper stack is most often a recursion, which `traceback` shortens.
+#: A deeper stack usually is a recursion, which `traceback` shortens.
 _DEEPEST = 60
-#: Python says more of these than their message.
+#: For these Python prints more than the message.
 _WITH_MORE = (SyntaxError, NameError, AttributeError, ImportError, BaseExceptionGroup)
 _HEAD = "Traceback (most recent call last):\n"
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -23,7 +23,7 @@ _frames: dict[tuple[CodeType, int], str] = {}
 
 
 def text_of(error: BaseException, frames: TracebackType | None) -> str:
-    """What `traceback.format_exception` says of it, from these frames on."""
+    """The text of `traceback.format_exception`, from these frames on."""
     parts: list[str] = []
     one: BaseException | None = error
     while one is not None:
@@ -44,7 +44,7 @@ def text_of(error: BaseException, frames: TracebackType | None) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """Its kind and its message."""
+    """The line with class and message."""
     kind = type(error)
     if issubclass(kind, _WITH_MORE) or hasattr(error, "__notes__") or kind.__module__ == "__main__":
         return "".join(traceback.format_exception_only(error))

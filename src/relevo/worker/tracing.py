@@ -27,7 +27,7 @@ _IN_A_WORD: dict[type[Any], str] = {
 
 
 def begin_span(telemetry: Telemetry, run: Run) -> Any:
-    """A span for a run that starts now, linked to where its job was made."""
+    """Begin the span of a run, linked to the trace that enqueued its job."""
     job, envelope = run.context, run.held.envelope
     headers = job.headers
     about: dict[str, Any] = {
@@ -43,7 +43,7 @@ def begin_span(telemetry: Telemetry, run: Run) -> Any:
 
 
 def end_span(run: Run, happened: Happened | None) -> None:
-    """The run has ended; None: it is not ours any more."""
+    """End the span of a run; None: its lease was lost."""
     telemetry, span = run.task.app.telemetry, run.span
     run.span = None
     if telemetry is None:
@@ -55,6 +55,6 @@ def end_span(run: Run, happened: Happened | None) -> None:
     if attempt is None:
         telemetry.end(span, _IN_A_WORD[type(happened)])
     elif isinstance(happened, Raised) and isinstance(happened.error, Verdict):
-        telemetry.end(span, type(happened.error).__name__.lower())  # the task's own word, and no error of its code
+        telemetry.end(span, type(happened.error).__name__.lower())  # a verdict of the task, not an error
     else:
         telemetry.end(span, attempt.how, attempt.error or attempt.how, attempt.message, attempt.traceback)

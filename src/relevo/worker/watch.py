@@ -1,4 +1,4 @@
-"""Watches what is in hand: time limits, progress and logs of running jobs, and how fast jobs are done."""
+"""Enforces time limits of running jobs, writes their progress and logs, and measures the rate of ended jobs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from relevo.worker.lane import Lane
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between looks at time limits: how late a time-out may come. One sweep for all jobs costs less than a timer
+#: Seconds between checks of time limits: how late a time-out may come. One sweep for all jobs costs less than a timer
 #: for each.
 SWEEP_EVERY = 0.1
-#: Seconds between writing down progress and logs of running jobs.
+#: Seconds between two writes of progress and logs of running jobs.
 NOTE_EVERY = 1.0
-#: A run that was told to stop and does not is given up after so many seconds: a coroutine may have to clean up, a
-#: thread was interrupted between two steps of Python code or sits in a call that nothing can interrupt.
+#: Seconds after which a run that does not stop is abandoned: a coroutine may have to clean up; a thread stops between
+#: two bytecode instructions, or is blocked in a call that cannot be interrupted.
 STOP_PATIENCE = 5.0
 STOP_PATIENCE_THREAD = 1.0
 
 
 class Watch:
-    """One sweep over all jobs in hand, ten times a second."""
+    """Sweeps over all running jobs ten times a second."""
 
     def __init__(self, hands: Hands, lanes: Sequence[Lane], on_hanging: Callable[[], None]) -> None:
         self._hands = hands
         self._lanes = lanes
         self._on_hanging = on_hanging
-        #: when the loop last came by: the keeper knows by it whether the loop is blocked
+        #: time of the last sweep; tells the lease renewer whether the loop is blocked
         self.ticked = time.monotonic()
-        #: jobs a second, of late
+        #: ended jobs per second since the last sweep
         self.rate = 0.0
         self._counted = (time.monotonic(), 0)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Sweep until cancelled."""
         noted = time.monotonic()
         writing: asyncio.Task[None] | None = None
         try:
@@ -47,14 +47,14 @@ class Watch:
                 self.run_once(now)
                 if now - noted >= NOTE_EVERY and (writing is None or writing.done()):
                     noted = now
-                    # Beside the sweep: a server that does not answer must not hold up time limits.
+                    # In its own task: a server that does not answer must not delay time limits.
                     writing = asyncio.create_task(self._note(), name="relevo notes")
         finally:
             if writing is not None:
                 writing.cancel()
 
     def run_once(self, now: float) -> None:
-        """Stop what has run too long, give up what would not stop."""
+        """Stop runs that exceed their time limit, abandon runs that do not stop."""
         self.ticked = now
         for run in list(self._hands.runs.values()):
             if run.deadline and now > run.deadline and not run.stopped:

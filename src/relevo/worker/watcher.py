@@ -1,5 +1,5 @@
-"""Looks after the health of the app: keeps the counters of its queues once a minute, and with the setting `health` on
-takes its turn in looking at all of it."""
+"""The duty for the app's health: samples the counters of its queues once a minute, and with the setting `health` on
+takes health snapshots when it is this worker's turn."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds between two samples of the counters. Who comes first in a minute keeps them, all others find them kept.
+#: Seconds between two samples of the counters. The first worker in a minute writes the sample.
 SAMPLE_EVERY = 60.0
 
 
 class Watcher:
-    """One for each worker; of all workers of an app, one at a time looks."""
+    """One for each worker; one worker of an app at a time takes the snapshots."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._app = worker.app
         self._driver = worker.app.client.driver()
         self._sample_at = time.monotonic() + SAMPLE_EVERY * random.uniform(0.5, 1.0)
-        self._told: dict[str, dict[str, Fault]] = {}
+        self._logged: dict[str, dict[str, Fault]] = {}
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Sample and take snapshots until cancelled."""
         settings = self._app.settings
-        # Asked five times in an interval, so that the look is not late if the one who took the turn before has died.
+        # Tries five times per interval, so that the snapshot is not late if the worker of the last turn has died.
         every = min(SAMPLE_EVERY, settings.health_every / 5) if settings.health else SAMPLE_EVERY
         pause = random.uniform(0.0, min(1.0, every)) if settings.health else every / 2
         while True:
@@ -48,7 +48,7 @@ class Watcher:
             pause = every * random.uniform(0.9, 1.0)
 
     async def run_once(self) -> Health | None:
-        """Keep a sample if it is time, and look if it is this worker's turn: what was found."""
+        """Write a sample if it is due; returns a snapshot if it is this worker's turn."""
         if time.monotonic() >= self._sample_at:
             self._sample_at = time.monotonic() + SAMPLE_EVERY * 0.9
             for queue in self._worker.queues:
@@ -58,9 +58,9 @@ class Watcher:
         return await self._driver.perform(watching(self._app, self._worker.id), patience=0)
 
     def _tell(self, queue: str, faults: dict[str, Fault]) -> None:
-        """Say once what another program wrote into the keys of a queue."""
-        told = self._told.get(queue, {})
+        """Log each foreign value in the keys of a queue once."""
+        logged = self._logged.get(queue, {})
         for name, fault in faults.items():
-            if name not in told or told[name].text != fault.text:
+            if name not in logged or logged[name].text != fault.text:
                 log.error("%s: key %s: %s", queue, name, fault.text)
-        self._told[queue] = faults
+        self._logged[queue] = faults
