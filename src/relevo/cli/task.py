@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from relevo.bus.lifecycle import TOLD, Made
+from relevo.bus.lifecycle import LISTED, Made
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
@@ -99,7 +99,7 @@ def _fields(id: str, found: Sequence[Made]) -> dict[str, Any]:
 
 def _draw(screen: Screen, id: str, found: Sequence[Made], room: int | None) -> None:
     active = sum(not one.state.has_ended for one in found)
-    more = ", the first of them" if len(found) >= TOLD else ""
+    more = ", the first of them" if len(found) >= LISTED else ""
     screen.line(f"task {id}: {plural(len(found), 'message')}{more}, {active:,} active", "cyan" if active else "")
     screen.line()
     screen.table(

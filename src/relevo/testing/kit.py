@@ -165,13 +165,13 @@ def _on_a_loop(work: Coroutine[Any, Any, T]) -> T:
     results: list[T] = []
     errors: list[BaseException] = []
 
-    def tell() -> None:
+    def run_and_keep() -> None:
         try:
             results.append(run())
         except BaseException as error:  # noqa: BLE001  # raised again where it is awaited
             errors.append(error)
 
-    thread = threading.Thread(target=tell, name="relevo drain")
+    thread = threading.Thread(target=run_and_keep, name="relevo drain")
     thread.start()
     thread.join()
     if errors:

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, read from the table of routes: what is answered is what is described."""
+"""The OpenAPI 3.1 document, made from the table of routes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Schema = Callable[[Any], dict[str, Any]]
 
 _REFS = "#/components/schemas/{name}"
 _ABOUT = """\
-Looks at and looks after the jobs of one relevo app. Everything is JSON; an error is an object with its name and a \
+Inspects and controls the jobs of one relevo app. Everything is JSON; an error is an object with its name and a \
 message that says what to do. Times are milliseconds since 1970, by the clock of the queues' server."""
-#: When each is answered. 404 and 409 are left out where nothing is named.
+#: The meaning of each status. Routes that take no names have no 404 and 409.
 _PROBLEMS = {
-    "401": "a token is needed, or this one is not known",
+    "401": "a token is missing or unknown",
     "403": "the token's role does not allow it, or the page or host it comes from",
-    "404": "there is no such thing",
-    "405": "this path is asked for in another way",
-    "409": "it cannot be done to this thing as it is",
+    "404": "not found",
+    "405": "this path has another method",
+    "409": "the state of the thing does not allow it",
     "413": "the body is too large",
-    "415": "the body is not called JSON",
-    "422": "what is asked does not have the form it should have",
+    "415": "the content type of the body is not JSON",
+    "422": "the request does not have the expected form",
     "503": "the server of the queues cannot be reached or refuses",
 }
 
@@ -51,7 +51,7 @@ def document(routes: Sequence[Route], *, base: str = "", app: str = "relevo") ->
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema, part)
-    queries = {_name(schema(route.query)) for route in routes if route.query}  # they stand among the parameters
+    queries = {_name(schema(route.query)) for route in routes if route.query}  # these are among the parameters
     return {
         "openapi": "3.1.0",
         "info": {"title": f"relevo: {app}", "version": __version__, "description": _ABOUT},

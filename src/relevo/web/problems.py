@@ -1,4 +1,4 @@
-"""What a request that cannot be answered is told: a status, the name of the error, and what to do."""
+"""Error answers: a status, the name of the error, and what to do."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from relevo.errors import (
 )
 from relevo.model.nearest import did_you_mean
 
-#: Seconds after which it is worth asking again when the server of the queues is away: it was tried for so long already.
+#: Seconds after which a client should retry when the queues' server is unreachable: as long as was tried here.
 RETRY_AFTER = "5"
 
 
 class Problem(Struct, frozen=True):
-    """Why a request was not answered; `error` is a name from `relevo.errors`, or one of HTTP's."""
+    """Why a request failed; `error` is a name from `relevo.errors`, or one of HTTP's."""
 
     error: str
     message: str
 
 
 class Refused(Exception):
-    """A request that is not answered, with what to say instead."""
+    """A request that fails, with the error to answer."""
 
     def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
 
-#: The first that fits counts, so the finer ones stand before the coarser.
+#: The first match counts, so subclasses stand before their bases.
 _STATUS: tuple[tuple[type[RelevoError], int], ...] = (
     (UnknownJob, 404),
     (UnknownSchedule, 404),
@@ -58,13 +58,13 @@ _STATUS: tuple[tuple[type[RelevoError], int], ...] = (
 def refusal_of(error: RelevoError) -> Refused:
     """An error of relevo as an answer."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    # The name under which it is documented, not that of a finer one inside the store.
+    # The documented name, not that of a subclass inside the store.
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
     return Refused(status, name, told(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
 
 
 def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
-    """What was asked does not have the form it should have."""
+    """422: the request does not have the expected form."""
     what, _, place = str(error).partition(" - at ")
     place = place.strip("`").removeprefix("$").lstrip(".")
     if unknown := re.search("unknown field `(.*)`", what, re.DOTALL):
@@ -75,7 +75,7 @@ def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
 
 
 def invalid(message: str) -> Refused:
-    """422: understood, and wrong."""
+    """422: readable, but invalid."""
     return Refused(422, "Invalid", message)
 
 
