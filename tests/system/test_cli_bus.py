@@ -162,7 +162,7 @@ def test_messages_without_a_live_service_need_attention(server: Server, bus: Rel
     bus.service("web").send("archive.store", {})
     seen = command(server, bus, "services")
     assert seen.code == 1
-    assert "warning: queue 'archive:actions': messages wait, 2 in all, and no process that lives serves it" in seen.out
+    assert "warning: queue 'archive:actions': messages wait, 2 in all, and no live process serves it" in seen.out
     row = table(seen, "SERVICE  ")["archive"]
     assert row[:5] == ["0", "-", "0", "1", "0"]
     assert row[5:7] == ["1", "0"], "scheduled has a column only because something is"
@@ -186,7 +186,7 @@ def test_a_service_whose_processes_are_gone_needs_attention(server: Server, noob
     work(nooble)
     seen = command(server, nooble, "services", "embedding")
     assert seen.code == 1
-    assert "warning: service 'embedding': no process that lives serves it" in seen.out
+    assert "warning: service 'embedding': no live process serves it" in seen.out
     assert "none lives" in seen.out
     assert "missing: actions that nobody serves any more\n  make(texts: list[str]" in seen.out
 
@@ -273,7 +273,7 @@ def test_subscriptions_are_listed_with_backlog_and_lag(server: Server, bus: Rele
     assert re.search(r"^query +ingestion\.\* +durable +3 +\d+s ", seen.out, re.MULTILINE)
     assert "LOST" in seen.out
     assert "subscription 'query:notifications:ingestion.*' is full: 3 events wait in it" in seen.out
-    assert "messages wait, 3 in all, and no process that lives serves it" in seen.out
+    assert "messages wait, 3 in all, and no live process serves it" in seen.out
 
 
 def test_a_subscription_that_will_be_removed_is_marked(server: Server, nooble: Relevo) -> None:
@@ -285,7 +285,7 @@ def test_a_subscription_that_will_be_removed_is_marked(server: Server, nooble: R
     seen = command(server, nooble, "services", "query")
     assert seen.code == 1
     assert table(seen, "SUBSCRIBER  ")["query"][-1] == "warned"
-    assert re.search(rf"subscription '{re.escape(queue)}': nobody served it for .*; in .* it is removed", seen.out)
+    assert re.search(rf"subscription '{re.escape(queue)}': not served for .*; in .* it is removed", seen.out)
 
 
 def test_the_catalogue_takes_as_many_calls_for_a_thousand_messages_as_for_one(nooble: Relevo) -> None:

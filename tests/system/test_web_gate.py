@@ -204,7 +204,7 @@ def test_body_of_a_route_that_reads_none_is_refused(open_here: str) -> None:
         for path, says in (
             ("/queue/purge?dry_run=false", "in the query"),
             ("/queues/default/clear?dry_run=false", "in the query"),
-            ("/schedules/nightly/run", "nothing can be said in the body"),
+            ("/schedules/nightly/run", "this request takes no body"),
         ):
             found = here.do(path, 422, {"queue": "mail"})
             assert found["error"] == "Invalid" and says in found["message"]
