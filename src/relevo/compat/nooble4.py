@@ -50,9 +50,9 @@ class DomainQueueManager:
         """The name of a domain's queue: `nooble4:dev:embedding:actions`."""
         return self._app.keys_of(self._queue(domain)).address
 
+    @staticmethod
     def legacy_queue_name(domain: str, action_type: str, tier: str, task_id: str) -> str:
         """The old name of that queue: `embedding:generate:enterprise:67890`."""
-        """What that queue was called before: `embedding:generate:enterprise:67890`."""
         return legacy_name(domain, action_type, tier, task_id)
 
     async def enqueue_action(self, domain: str, action: DomainAction, tier: str | None = None) -> str:

@@ -63,8 +63,8 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         return self._calling("on_failure", step)
 
     def on_complete(self, step: Step[Any, Any]) -> Flow[Takes, Gives]:
-        """A copy that makes this call once when it has ended, in whichever way."""
         """A copy that makes this call once when it has ended, in any way."""
+        return self._calling("on_complete", step)
 
     def _calling(self, kind: CallbackKind, step: Step[Any, Any]) -> Flow[Takes, Gives]:
         if not isinstance(step, Step):

@@ -129,7 +129,7 @@ class TestKit:
 
     # looking
     def enqueued(self, task: looking.Which = None) -> list[JobInfo]:
-        """Jobs that are ready, scheduled, or waiting for other jobs, in the order of each queue; of one task, or all."""
+        """Jobs that are ready, scheduled, or waiting for other jobs, in the order of each queue; of one task or all."""
         return looking.waiting(self.app, task)
 
     def assert_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> JobInfo:
