@@ -286,7 +286,7 @@ def test_letters_go_through_pipes_and_links_and_leave_them_as_they_are(dead: She
 def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     add_task(dead.app).enqueue(7)
     dead.app.queue().clear()
-    assert dead("runs").out == "no tracked runs of late\n"
+    assert dead("runs").out == "no recent tracked runs\n"
     assert dead("list").out == "no dead letters\n"
     assert "go with --all" in dead("retry", NO_SUCH_ID, "--canary", code=2).err
     assert "without --limit" in dead("retry", "--all", "--yes", "--rate", "1/s", "--limit", "3", code=2).err

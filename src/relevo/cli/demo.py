@@ -1,4 +1,4 @@
-"""`relevo demo`: the main things in a few seconds, on a real server, with real processes that are really killed."""
+"""`relevo demo`: the main features in a few seconds, on a real server, with real processes that are really killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = 20_000
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "demo",
         help="see it work: server, workers and jobs, live, in under 20 seconds",
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it: the exit code is 1 if anything went wrong."""
+    """Run the demonstration; the exit code is 1 if anything went wrong."""
     # The workload belongs to this run alone: two demos at once must not count each other's jobs.
     os.environ["RELEVO_ENV"] = f"demo-{os.getpid()}"
     os.environ.setdefault("RELEVO_LOG_MAX", "16KiB")
@@ -241,7 +241,7 @@ def _go_on(app: Relevo, view: View) -> None:
 
 
 def _clean(app: Relevo) -> None:
-    """Leave nothing behind but what ends by itself."""
+    """Remove everything that does not expire by itself."""
     app.queue().clear()
     app.dead.discard(all=True)
     app.close()

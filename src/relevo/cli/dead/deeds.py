@@ -11,7 +11,7 @@ import msgspec
 
 from relevo.app import Relevo
 from relevo.cli.dead import runs
-from relevo.cli.dead.filters import filters_of, is_filtered, refuse_unknown_queue, said
+from relevo.cli.dead.filters import audit_details, filters_of, is_filtered, refuse_unknown_queue
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, plural
 from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fits
@@ -19,11 +19,11 @@ from relevo.dead.deeds import Bin, Revival
 from relevo.errors import ConfigurationError, JobError
 from relevo.store.plan import Steps
 
-#: Ids, and the queue of each where it is known.
+#: Job ids, with the queue of each where it is known.
 Wanted: TypeAlias = list[tuple[str, str | None]]
 
-#: Letters that nothing could be done to and that are told one by one: more than fit on a screen help nobody.
-_TOLD = 20
+#: Letters listed one by one that could not be acted on: more than fit on a screen are of no use.
+_LISTED = 20
 _DONE = {"retry": "retried", "discard": "discarded", "restore": "restored"}
 
 
@@ -36,11 +36,11 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     is_run = args.action == "retry" and bool(args.rate or args.canary)
     if is_run and (args.ids or args.limit is not None):
         raise ConfigurationError("--rate and --canary go with --all, and without --limit")
-    if is_run and args.yes:  # nobody need be told how many: they are looked at on the way
+    if is_run and args.yes:  # the count is not needed: a replay finds them step by step
         refuse_unknown_queue(app, args.queue)
         return runs.begin(screen, app, args)
     if args.ids:
-        wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all of them, before the first is touched
+        wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all ids, before the first is acted on
     else:
         wanted = app.run(_gathered(app, args))
         if not wanted:
@@ -54,7 +54,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
-    """All that fit, the oldest first, so that it can be said how many before any is touched."""
+    """All that fit, the oldest first, so that their number is known before the first is acted on."""
     found: Wanted = []
 
     def note(_: Relevo, some: Letters) -> Steps[int]:
@@ -67,7 +67,7 @@ def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
 
 
 def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int, dict[str, str]]:
-    """Do it to some after the others, and say how far it is: to how many; the ids it could not be done to, and why."""
+    """Act in batches, and show the progress: returns on how many it acted; the ids on which it could not, and why."""
     revival = Revival()
     deed = revival.of if args.action == "retry" else Bin(undo=not args.no_undo).of
     met: set[str] = set()
@@ -77,7 +77,7 @@ def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int
         return deed(app, some)
 
     done = 0
-    with app.audit.doing(f"dead.{args.action}", via="cli", **said(args)) as doing, runs.Progress() as progress:
+    with app.audit.doing(f"dead.{args.action}", via="cli", **audit_details(args)) as doing, runs.Progress() as progress:
 
         def watch(count: int) -> None:
             doing.tell(before + count)
@@ -96,19 +96,19 @@ def _queue_of(row: tuple[str, str | None]) -> str:
 
 
 def _report(screen: Screen, args: argparse.Namespace, wanted: int, count: int, left: dict[str, str]) -> int:
-    taken = wanted - len(left) - count  # by somebody who was quicker, between our look and our deed
+    taken = wanted - len(left) - count  # another process was faster, between our listing and our action
     if args.json:
         screen.json({_DONE[args.action]: count, "left": [*left]})
     else:
         screen.line(f"{_DONE[args.action]} {plural(count, 'dead letter')}")
         if args.action == "discard" and count and not args.no_undo:
             print("for ten minutes `relevo dead restore` brings them back", file=sys.stderr)
-        for why in islice(left.values(), _TOLD):
+        for why in islice(left.values(), _LISTED):
             screen.line(f"left: {why}", "yellow")
-        if len(left) > _TOLD:
-            screen.line(f"left: {len(left) - _TOLD:,} more; --json names all of them", "yellow")
+        if len(left) > _LISTED:
+            screen.line(f"left: {len(left) - _LISTED:,} more; --json names all of them", "yellow")
         if taken > 0:
-            screen.line(f"left: {plural(taken, 'dead letter')} that somebody else took meanwhile", "yellow")
+            screen.line(f"left: {plural(taken, 'dead letter')} that another process took first", "yellow")
     return Exit.WARNING if left or taken > 0 else Exit.OK
 
 
@@ -116,7 +116,7 @@ def _confirmed(action: str, rows: Wanted) -> bool:
     queues = len({queue for _, queue in rows})
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            f"this would {action} {plural(len(rows), 'dead letter')} and there is nobody to ask: say --yes"
+            f"this would {action} {plural(len(rows), 'dead letter')} and there is no terminal to ask: say --yes"
         )
     print(f"{action} {plural(len(rows), 'dead letter')} of {plural(queues, 'queue')}? [y/N] ", end="", file=sys.stderr)
     sys.stderr.flush()
@@ -124,7 +124,7 @@ def _confirmed(action: str, rows: Wanted) -> bool:
 
 
 def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Bring back what was discarded."""
+    """Restore discarded letters."""
     if bool(args.ids) == args.all:
         raise ConfigurationError("which letters? Give their ids, or --all; not both")
     left: dict[str, str] = {}
@@ -154,7 +154,7 @@ def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def edit(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Run one with other arguments."""
+    """Run a letter with other arguments."""
     given = {name: _json(f"--{name}", getattr(args, name)) for name in ("args", "kwargs")}
     if given["args"] is None and given["kwargs"] is None:
         raise ConfigurationError("give --args, --kwargs or both; `relevo dead retry` runs a letter as it is")
