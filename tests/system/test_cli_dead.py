@@ -187,7 +187,7 @@ def test_discarded_letters_are_restored(dead: Shell) -> None:
     assert dead("restore", first, NO_SUCH_ID, "--json", code=1).json == {"restored": 1, "left": [NO_SUCH_ID]}
     assert dead("restore", "--all").out == "restored 1 dead letter\n"
     assert dead("restore", "--all", code=1).out == "restored 0 dead letters\n"
-    assert "which letters" in dead("restore", code=2).err
+    assert "which dead letters" in dead("restore", code=2).err
     assert {row.id for row in dead.app.dead.list()} == {first, second}
     assert [(what, count) for what, count, _ in dead.deeds()] == [
         ("dead.discard", 2), ("dead.discard", 1), ("dead.restore", 1), ("dead.restore", 1),

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
         description="Starts a server (the embedded one unless RELEVO_URL is set), two worker processes and a lively "
         "workload: priorities, delays, retries, a dead letter, a worker that is killed. Ends by itself.",
     )
-    parser.add_argument("--keep", action="store_true", help="go on with a steady workload until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="continue with a steady workload until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON at the end")
 
 
@@ -175,7 +175,7 @@ def _dead_letter(app: Relevo, view: View) -> str:
     except JobFailed as failed:
         handled = view.watch(app.queue().stats, lambda: app.queue().stats().living == 0, 5)
         runs = len(job.info().attempts)
-        view.end(f"given up after {runs} runs ({failed.error}), kept with its story, handler ran", well=handled)
+        view.end(f"given up after {runs} runs ({failed.error}), kept with its history, handler ran", well=handled)
         return failed.reason
     view.end("a task that must fail did not", well=False)
     return ""

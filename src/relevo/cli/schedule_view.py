@@ -31,8 +31,8 @@ _OVERLAPS = {
 }
 _MISSED = {
     "skip": "ticks that no worker fired in time are dropped",
-    "once": "one run makes up for all ticks that no worker fired in time",
-    "all": "ticks that no worker fired in time are made up for, {limit:,} at most",
+    "once": "one run replaces all ticks that no worker fired in time",
+    "all": "ticks that no worker fired in time are caught up, {limit:,} at most",
 }
 
 

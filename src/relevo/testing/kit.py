@@ -140,14 +140,14 @@ class TestKit:
         """
         found, rows, wanted = looking.find(self.app, task, args, kwargs)
         if not found:
-            raise AssertionError(f"not enqueued: {wanted}\n{looking.told(rows)}")
+            raise AssertionError(f"not enqueued: {wanted}\n{looking.listed(rows)}")
         return found[0]
 
     def assert_not_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> None:
         """No job of this task with these arguments waits."""
         found, _, wanted = looking.find(self.app, task, args, kwargs)
         if found:
-            raise AssertionError(f"enqueued, and should not be: {wanted}\n{looking.told(found)}")
+            raise AssertionError(f"enqueued, and should not be: {wanted}\n{looking.listed(found)}")
 
 
 def _on_a_loop(work: Coroutine[Any, Any, T]) -> T:

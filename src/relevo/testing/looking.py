@@ -62,7 +62,7 @@ def find(
     return fits, rows, f"{target}({', '.join(given)}){about}"
 
 
-def told(rows: list[JobInfo]) -> str:
+def listed(rows: list[JobInfo]) -> str:
     """The jobs as text, one per line."""
     if not rows:
         return "nothing waits in any queue"

@@ -20,7 +20,7 @@ class Why(Struct, frozen=True, forbid_unknown_fields=True):
     """Why something is paused, and for how long."""
 
     reason: Annotated[str, Meta(max_length=500)] = ""
-    #: A duration such as `2h`, or a time with its zone; without it, until somebody resumes it.
+    #: A duration such as `2h`, or a time with its zone; without it, until it is resumed.
     until: Annotated[str, Meta(max_length=40)] | None = None
 
     @property

@@ -51,7 +51,7 @@ class Newest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, details: dict[str, Any]) -> Replay:
-    """Start leading a run, of which `retried` letters were retried before; returns its state after the first step.
+    """Start leading a run, of which `retried` dead letters were retried before; returns its state after the first step.
 
     The audit entry is written when this process stops leading the run: only then is its count known.
     """
@@ -69,7 +69,7 @@ async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, details: dict[s
                 return await lead(seen)
         except RelevoError as error:
             if first.done():  # else the request reports the error
-                log.warning("replay %s, which went on after its answer: %s", first.result().id, told(error))
+                log.warning("replay %s, which continued after its answer: %s", first.result().id, told(error))
             raise
 
     leading = desk.errands.go(led())

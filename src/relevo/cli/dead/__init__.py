@@ -58,7 +58,7 @@ def add(subparsers: Subparsers) -> None:
 def _of_looking(actions: Subparsers) -> list[argparse.ArgumentParser]:
     listing = command(actions, "list", "newest first", examples="relevo dead list --name shop --limit 20")
     listing.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
-    listing.add_argument("--after", default="", metavar="PLACE", help="go on where the last list ended")
+    listing.add_argument("--after", default="", metavar="PLACE", help="continue where the last list ended")
     add_filters(listing)
     show = command(actions, "show", "one of them with its history", examples=f"relevo dead show {ID} --name shop")
     show.add_argument("id", metavar="ID")
@@ -75,7 +75,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "retry",
         "run them again, from the start",
-        about="With --rate or --canary it is a tracked run: `relevo dead runs` shows it, `relevo dead resume` goes on.",
+        about="With --rate or --canary: a tracked run, which `relevo dead runs` shows and `relevo dead resume` resumes.",
         examples="""
         relevo dead retry --all --yes --name shop
         relevo dead retry --all --error Timeout --canary --rate 100/m --name shop
@@ -134,8 +134,8 @@ def _of_moving(actions: Subparsers) -> list[argparse.ArgumentParser]:
     load = command(
         actions,
         "import",
-        "import letters that export wrote, each once",
-        about="Exit code 1 if a line is no letter; the others are imported all the same.",
+        "import dead letters that export wrote, each once",
+        about="Exit code 1 if a line is no dead letter; the others are imported all the same.",
         examples="relevo dead import letters.jsonl --name shop",
     )
     load.add_argument("file", metavar="FILE", help="- for standard input")
@@ -148,7 +148,7 @@ def _of_runs(actions: Subparsers) -> list[argparse.ArgumentParser]:
     resume = command(
         actions,
         "resume",
-        "go on with a run that was stopped, or whose process died",
+        "resume a run that was stopped, or whose process died",
         examples=f"relevo dead resume {ID} --name shop",
     )
     stop = command(actions, "stop", "ask a run to stop", examples=f"relevo dead stop {ID} --name shop")

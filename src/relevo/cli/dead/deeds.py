@@ -22,7 +22,7 @@ from relevo.store.plan import Steps
 #: Job ids, with the queue of each where it is known.
 Wanted: TypeAlias = list[tuple[str, str | None]]
 
-#: Letters listed one by one that could not be acted on: more than fit on a screen are of no use.
+#: Dead letters listed one by one that could not be acted on: more than fit on a screen are of no use.
 _LISTED = 20
 _DONE = {"retry": "retried", "discard": "discarded", "restore": "restored"}
 
@@ -124,9 +124,9 @@ def _confirmed(action: str, rows: Wanted) -> bool:
 
 
 def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Restore discarded letters."""
+    """Restore discarded dead letters."""
     if bool(args.ids) == args.all:
-        raise ConfigurationError("which letters? Give their ids, or --all; not both")
+        raise ConfigurationError("which dead letters? Give their ids, or --all; not both")
     left: dict[str, str] = {}
     count = 0
     about = {"ids": args.ids[:20] or None, "queue": args.queue, "all": args.all or None}
@@ -154,10 +154,10 @@ def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def edit(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Run a letter with other arguments."""
+    """Run a dead letter with other arguments."""
     given = {name: _json(f"--{name}", getattr(args, name)) for name in ("args", "kwargs")}
     if given["args"] is None and given["kwargs"] is None:
-        raise ConfigurationError("give --args, --kwargs or both; `relevo dead retry` runs a letter as it is")
+        raise ConfigurationError("give --args, --kwargs or both; `relevo dead retry` runs a dead letter as it is")
     job = app.dead.edit(args.id, args=given["args"], kwargs=given["kwargs"], queue=args.queue)
     changed = [name for name, value in given.items() if value is not None]
     app.audit.note("dead.edit", via="cli", id=args.id, queue=job.queue, job=job.id, changed=changed)

@@ -20,7 +20,7 @@ _FILTERS = ("task", "error", "reason", "came_from", "tenant", "text", "since", "
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Add the filter options; `filters_of` reads them."""
-    which = parser.add_argument_group("which letters")
+    which = parser.add_argument_group("which dead letters")
     which.add_argument("--queue", metavar="NAME", help="only of this queue")
     which.add_argument("--task", metavar="NAME", help="only of this task")
     which.add_argument("--error", metavar="TEXT", help="only where the reason or the error holds this text")
@@ -56,7 +56,7 @@ def is_filtered(args: argparse.Namespace) -> bool:
 
 
 def audit_details(args: argparse.Namespace) -> dict[str, Any]:
-    """The filters for the audit trail; no text of letters, which may be a secret."""
+    """The filters for the audit trail; no text of dead letters, which may be a secret."""
     found: dict[str, Any] = {"ids": args.ids[:20]} if getattr(args, "ids", None) else {}
     for name, value in filters_of(args).items():
         if value is not None:

@@ -19,10 +19,10 @@ from relevo.errors import ConfigurationError
 
 
 def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Write letters as lines of JSON."""
+    """Write dead letters as lines of JSON."""
     if args.json and args.output == "-":
         raise ConfigurationError(
-            "the letters go to standard output as lines of JSON already: leave out --json, or give -o"
+            "the dead letters go to standard output as lines of JSON already: leave out --json, or give -o"
         )
     count = 0
     refuse_unknown_queue(app, args.queue)
@@ -32,7 +32,7 @@ def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             file.write(line)
             count += 1
             doing.tell(count)
-            progress.tell(f"{count:,} letters")
+            progress.tell(f"{count:,} dead letters")
         doing.tell(count)  # also if there was none
     if args.json:
         screen.json({"exported": count, "file": args.output})
@@ -71,7 +71,7 @@ def _whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def load(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Import letters from lines of JSON."""
+    """Import dead letters from lines of JSON."""
     with app.audit.doing("dead.import", via="cli") as doing, Progress() as progress, _opened(args.file) as file:
         done = app.dead.load(_counted(file, progress), watch=doing.tell)
     if args.json:
