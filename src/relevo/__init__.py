@@ -12,7 +12,7 @@ job = greet.enqueue("Ana")      # relevo worker shop:app   runs it
 print(job.result(timeout=10))
 """
 
-TYPE_CHECKING = False  # as in `typing`, which takes longer to import than a probe may
+TYPE_CHECKING = False  # as in `typing`, whose import takes too long for a probe
 if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.bus import Service
@@ -105,7 +105,7 @@ _FROM = {
 }
 
 
-if not TYPE_CHECKING:  # else a name that is none would be one to type checkers
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name):
         from importlib import import_module

@@ -1,7 +1,7 @@
-"""Whether all is well with an app: gathered now, or as a worker last found it.
+"""The health of an app: gathered now, or as a worker last found it.
 
-A look asks each queue once, however many jobs are in it, and costs no one else anything. With the setting `health` on,
-one worker at a time looks in each interval, keeps what it finds, and says so in its log when something changed.
+A look makes a fixed number of calls for each queue, however many jobs are in it. With the setting `health` on, one
+worker at a time looks in each interval, stores what it finds, and logs it when something changed.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("relevo.health")
 
 _LEVELS = {Status.HEALTHY: logging.INFO, Status.DEGRADED: logging.WARNING, Status.UNHEALTHY: logging.ERROR}
-#: Whoever looks has the next interval, less what lies between two who ask: if it dies, the next one is not late.
+#: A look reserves this part of an interval for its worker: if that worker dies, the next look is not late.
 _TURN = 0.9
-#: Reasons told in one line of the log; the whole is kept.
-_TOLD = 10
+#: Reasons in one line of the log; all are stored.
+_LOGGED = 10
 
 
 def gathering(app: Relevo) -> Steps[Health]:
-    """Look at every queue of the app, and at those of the bus that it serves."""
+    """Look at every queue of the app, and at the queues of the bus that it serves."""
     kept: Health | None = yield snapshot(app.keys)
     return (yield from _looking(app, kept))
 
 
 def keeping(app: Relevo, found: Health) -> Steps[None]:
-    """Keep the counters of queues in this minute, where nobody did, so that the next look can tell rates.
+    """Keep the counters of queues in this minute, unless they were kept already, so that the next look has rates.
 
-    Apart from looking, which changes nothing: who may only look is refused here.
+    Separate from looking, which changes nothing: a read-only user is refused here.
     """
     names = [one.name for one in found.queues if not one.vitals.minute_kept]
     yield Ahead(keep_minute(app.keys_of(name)) for name in names)
 
 
 def cached(app: Relevo) -> Generator[Call[Any], Any, Health]:
-    """What a worker found last; `unknown` if that is too long ago, or nobody looked."""
+    """What a worker found last; `unknown` if that is too long ago or no worker ever looked."""
     kept: Health | None = yield snapshot(app.keys)
     if kept is None:
-        why = "no worker has looked of late: is `health` on, and does one live?"
+        why = "no worker has looked recently: is `health` on, and is one alive?"
         reason = Reason("", "snapshot", Status.UNKNOWN, why)
         return Health(app.name, app.settings.env, Status.UNKNOWN, 0, (reason,))
     now_ms = yield from app.now_ms()
@@ -79,7 +79,7 @@ def cached(app: Relevo) -> Generator[Call[Any], Any, Health]:
 
 
 def watching(app: Relevo, worker: str) -> Steps[Health | None]:
-    """Look if nobody did in this interval, keep what was found, and tell what changed; None: somebody did."""
+    """Look, store and log what changed; None if a worker did so in this interval."""
     every = app.settings.health_every
     if not (yield take_turn(app.keys.watching, worker, every * _TURN)):
         return None
@@ -87,7 +87,7 @@ def watching(app: Relevo, worker: str) -> Steps[Health | None]:
     found = msgspec.structs.replace((yield from _looking(app, kept)), every_s=every)
     yield keep_snapshot(app.keys, found)
     yield from keeping(app, found)
-    _tell(kept, found)
+    _log_change(kept, found)
     return found
 
 
@@ -102,9 +102,9 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
     server = yield from _memory()
     evictions = judge_evictions(server.policy, server.evicted)
     if not names and not alive and not lost and not pools:
-        why = f"nothing is known of app {app.name!r} in {env!r}: no job of late and no worker; check the name and env"
+        why = f"nothing is known of app {app.name!r} in {env!r}: no recent job and no worker; check the name and env"
         reason = Reason("", "app", Status.UNKNOWN, why)
-        status = Status.UNHEALTHY if evictions else Status.UNKNOWN  # all that was known may have been evicted
+        status = Status.UNHEALTHY if evictions else Status.UNKNOWN  # the server may have evicted all of it
         return Health(app.name, env, status, now_ms, (*evictions, reason))
     looks: list[Vitals] = yield Ahead(look_at(app, name) for name in names)
     queues = []
@@ -139,7 +139,7 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
 
 
 def _memory() -> Steps[Memory]:
-    """The server's memory; where it does not let us look, nothing is known of it."""
+    """The server's memory; empty if this user may not read it."""
     found = Memory()
     with suppress(ServerRefused):
         found = yield memory()
@@ -147,13 +147,13 @@ def _memory() -> Steps[Memory]:
 
 
 def look_at(app: Relevo, queue: str) -> Call[Vitals]:
-    """Look at one queue; its limits say from when on a job is stuck."""
+    """Look at one queue; its limits define when a job is stuck."""
     limits = limits_of(app.settings.health_limits, queue)
     return vitals(app.keys_of(queue), queue, stuck_ms=limits.stuck_ms, wait_ms=limits.waiting_ms)
 
 
 def judged_pools(app: Relevo, before: Mapping[str, Mapping[str, Status]]) -> Steps[list[PoolHealth]]:
-    """The pools of the app, judged as queues are: by the limits under their name among the queues."""
+    """The pools of the app, judged as queues are: by the limits under the pool's queue name."""
     found = [app.pool(name) for name in (yield from app.listed_pools())]
     limits = {pool.queue: limits_of(app.settings.health_limits, pool.queue) for pool in found}
     looks: list[PoolVitals] = yield Ahead(
@@ -163,11 +163,11 @@ def judged_pools(app: Relevo, before: Mapping[str, Mapping[str, Status]]) -> Ste
     return [PoolHealth(look.name, worst(one.status for one in why), why, look) for look, why in judged]
 
 
-def _tell(before: Health | None, found: Health) -> None:
+def _log_change(before: Health | None, found: Health) -> None:
     if changed(before, found):
         was = "unknown" if before is None else before.status
-        said = [reason.text for reason in found.reasons[:_TOLD]] or ["nothing is wrong"]
-        if len(found.reasons) > _TOLD:
-            said.append(f"and {len(found.reasons) - _TOLD} more")
-        log.log(_LEVELS.get(found.status, logging.WARNING), "%s, was %s: %s", found.status, was, "; ".join(said))
+        texts = [reason.text for reason in found.reasons[:_LOGGED]] or ["nothing is wrong"]
+        if len(found.reasons) > _LOGGED:
+            texts.append(f"and {len(found.reasons) - _LOGGED} more")
+        log.log(_LEVELS.get(found.status, logging.WARNING), "%s, was %s: %s", found.status, was, "; ".join(texts))
     log.info("%s", found.summary)

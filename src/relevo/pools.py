@@ -1,8 +1,8 @@
-"""Pools: things that are not jobs and move through named states, such as machines: pending, ready, running, completed.
+"""Pools: entities that are not jobs and move through named states, such as machines: pending, ready, completed.
 
-A pool knows where each entity is, since when, and what else there is to know of it. Each move is one step on the
-server, so an entity is in one state at a time whatever crashes; and one that is given up is a dead letter with all that
-was known of it. What is in a state for too long is the purge's.
+A pool stores each entity's state, since when it is in it, and its metadata. Each move is one step on the server, so an
+entity is in exactly one state whatever crashes. An entity that is given up becomes a dead letter with all its metadata.
+The purge acts on entities that stay in a state for too long.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Dead", "Entity", "Pool", "StillThere"]
 
 StillThere: TypeAlias = Callable[[Entity], bool | Awaitable[bool]]
-"""Says whether an entity still exists where it really lives, such as at the provider of machines."""
+"""Whether an entity still exists in the outside world, such as at the provider of machines."""
 
 #: Characters of an entity's id.
 LONGEST_ID = 200
-#: Fields of a dead letter from elsewhere: its entity may have got more than MOST_FIELDS by somebody else's hand. It
-#: comes back in one step on the server, which must stay short.
+#: Most fields of an imported dead letter: other writers may have given its entity more than MOST_FIELDS. It is restored
+#: in one step on the server, which must stay short.
 MOST_OF_A_LETTER = 10_000
 
 
@@ -63,7 +63,7 @@ class Pool:
             raise OptionError(f"pool: the name of a pool is text, found {name!r:.80}")
         self._app = app
         self.name = name
-        #: Its name among the queues, for what looks at those: `app.dead.list(queue=pool.queue)`.
+        #: Its queue name, for commands that take one: `app.dead.list(queue=pool.queue)`.
         self.queue = pool_name(app.name, name)
         if isinstance(states, str) or (states is not None and not isinstance(states, Sequence)):
             raise OptionError(f"states: a list of words is needed, such as ('pending', 'ready'), found {states!r:.80}")
@@ -74,7 +74,7 @@ class Pool:
             raise OptionError(f"still_there: a function is needed, found {still_there!r:.80}")
         self.still_there = still_there
         ttl = app.settings.failure_ttl if data_ttl is None else seconds(data_ttl, what="data_ttl")
-        #: How long what is known of an entity is kept once it left all states, in milliseconds.
+        #: How long the metadata of an entity is kept once it left all states, in milliseconds.
         self.data_ms = round(ttl * 1000)
 
     def __repr__(self) -> str:
@@ -82,12 +82,12 @@ class Pool:
 
     @property
     def keys(self) -> QueueKeys:
-        """The keys of the pool, asked each time: the app may be bound elsewhere for a test."""
+        """The keys of the pool, computed each time: a test may bind the app elsewhere."""
         return self._app.keys_of(self.queue)
 
     # entities
     def add(self, id: str, /, state: str = "pending", **metadata: Any) -> bool:
-        """Put an entity into a state; False if the pool has it already."""
+        """Put a new entity into a state; False if the pool has it already."""
         return self._app.run(self._add(id, state, metadata))
 
     async def aadd(self, id: str, /, state: str = "pending", **metadata: Any) -> bool:
@@ -102,7 +102,7 @@ class Pool:
     def move(self, id: str, from_: str, to: str, /, **metadata: Any) -> bool:
         """Move an entity from one state to another and change its metadata, in one step; False if it is not there.
 
-        A field that is given as None is taken away.
+        A field that is given as None is removed.
         """
         return self._app.run(self._move(id, from_, to, metadata))
 
@@ -114,14 +114,14 @@ class Pool:
         encoded = self._encoded(metadata)
         call = store.shift(self.keys, checked_id(id), self.checked(from_), self.checked(to), encoded)
         yield from self._app.list_pool(self.name)
-        said, _ = yield call
-        return self._fits(said) > 0
+        code, _ = yield call
+        return self._fits(code) > 0
 
     def fail(self, id: str, error: BaseException | str, /, state: str | None = None, **metadata: Any) -> str | None:
-        """Give an entity up: it leaves its state and becomes a dead letter, whose id is given; None if it is not there.
+        """Give an entity up: it leaves its state and becomes a dead letter; returns its id, or None if it is not there.
 
-        `state`: where it must be, if that matters. The letter holds all its metadata and is kept as long as other
-        dead letters (`failure_ttl`, `dead_max`); `app.dead.list(queue=pool.queue)` shows it, `retry` brings it back.
+        `state`: the state it must be in. The dead letter holds all its metadata and is kept as long as other dead
+        letters (`failure_ttl`, `dead_max`); `app.dead.list(queue=pool.queue)` shows it, `retry` restores the entity.
         """
         return self._app.run(self._fail(id, error, state, metadata))
 
@@ -139,11 +139,11 @@ class Pool:
         checked_id(id)
         yield from self.list_dead()
         letter = self._app.new_id()
-        said, _ = yield store.expel(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
-        return letter if self._fits(said) else None
+        code, _ = yield store.expel(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
+        return letter if self._fits(code) else None
 
     def remove(self, id: str, /, state: str | None = None) -> bool:
-        """Take an entity out of the pool (if it is in that state); what is known of it is kept for `data_ttl`."""
+        """Remove an entity from the pool (if it is in that state); its metadata is kept for `data_ttl`."""
         return self._app.run(self._remove(id, state))
 
     async def aremove(self, id: str, /, state: str | None = None) -> bool:
@@ -152,11 +152,11 @@ class Pool:
 
     def _remove(self, id: str, state: str | None) -> Generator[Call[Any], Any, bool]:
         from_ = "" if state is None else self.checked(state)
-        said, _ = yield store.oust(self.keys, checked_id(id), from_, self.data_ms)
-        return bool(said)
+        code, _ = yield store.oust(self.keys, checked_id(id), from_, self.data_ms)
+        return bool(code)
 
     def update(self, id: str, /, **metadata: Any) -> bool:
-        """Change an entity's metadata; a field given as None is taken away. False if the pool does not have it."""
+        """Change an entity's metadata; a field given as None is removed. False if the pool does not have it."""
         return self._fits(self._app.run(self._update(id, metadata))) > 0
 
     async def aupdate(self, id: str, /, **metadata: Any) -> bool:
@@ -168,7 +168,7 @@ class Pool:
 
     # looking
     def get(self, id: str, /) -> Entity | None:
-        """An entity; its state is '' if it has left the pool of late, None is for one that nobody knows."""
+        """An entity; its state is '' if it left the pool recently; None: it is unknown."""
         return self._app.run(store.look(self.keys, self.name, checked_id(id)))
 
     async def aget(self, id: str, /) -> Entity | None:
@@ -178,7 +178,7 @@ class Pool:
     def items(
         self, state: str, *, older_than: Duration | None = None, limit: int = 50, offset: int = 0
     ) -> list[Entity]:
-        """A page of the entities in a state, those that are there longest first; only those there for so long."""
+        """A page of the entities in a state, longest there first; with `older_than`, only those there for so long."""
         return self._app.run(self._items(state, older_than, limit, offset))
 
     async def aitems(
@@ -193,7 +193,7 @@ class Pool:
         return store.roll(self.keys, self.name, self.checked(state), age_ms, offset, limit)
 
     def counts(self) -> dict[str, int]:
-        """How many entities are in each state: the declared ones, and all others that hold some."""
+        """How many entities are in each state: the declared states, and all others that hold some."""
         return self._counted(self._app.run(store.census(self.keys)))
 
     async def acounts(self) -> dict[str, int]:
@@ -219,7 +219,7 @@ class Pool:
         return [dead for dead in found if dead is not None]
 
     def retry(self, letter: str, /, to: str | None = None) -> bool:
-        """Bring an entity back from its dead letter, to the state it came from or `to` another. Once: False after that.
+        """Restore an entity from its dead letter, to the state it came from or `to` another. False the second time.
 
         Also False while the pool has an entity of that name.
         """
@@ -238,11 +238,11 @@ class Pool:
         record, body = known
         call = store.come_back(self.keys, letter, record, body, None if to is None else self.checked(to))
         yield from self._app.list_pool(self.name)
-        said = yield call
-        return self._fits(said) > 0
+        code = yield call
+        return self._fits(code) > 0
 
     def check_letter(self, record: Record) -> None:
-        """Refuse a dead letter from elsewhere that could not come back as an entity of this pool."""
+        """Refuse an imported dead letter that could not be restored as an entity of this pool."""
         body = store.body_of(record)
         if body is None:
             raise OptionError(f"what it holds is no entity of pool {self.name}")
@@ -258,16 +258,16 @@ class Pool:
     # for the purge
     @property
     def keeping(self) -> store.Keeping:
-        """How long what is left of an entity is kept."""
+        """How long metadata and dead letters of entities are kept."""
         return store.Keeping(self._app.failure_ms(None), self.data_ms, self._app.settings.dead_max)
 
     def list_dead(self) -> Generator[Call[Any], Any, None]:
-        """Put the pool on the list of queues, where whoever looks for dead letters looks."""
+        """Put the pool on the list of queues, where commands look for dead letters."""
         yield from self._app.list_pool(self.name)
         yield from self._app.list_queue(self.queue)
 
     def checked(self, state: str) -> str:
-        """A state of this pool; one that was not declared is refused where some were."""
+        """A state of this pool; if states were declared, others are refused."""
         word = state_word(state)
         if self.states and word not in self.states:
             near = did_you_mean(word, self.states) or f": {', '.join(self.states)}"
@@ -294,18 +294,18 @@ class Pool:
             )
         return encoded
 
-    def _fits(self, said: int) -> int:
-        if said == -1:
+    def _fits(self, code: int) -> int:
+        if code == -1:
             raise OptionError(
                 f"pool {self.name} has {store.MOST_STATES} states already, which is the limit: a state is a word that "
                 "many entities share"
             )
-        if said == -3:
+        if code == -3:
             raise PayloadError(
                 f"pool {self.name}: the entity would have more than {store.MOST_FIELDS} fields of metadata, which is "
                 "the limit. A field that is given as None is taken away; or keep a reference instead."
             )
-        return said
+        return code
 
 
 def checked_id(id: Any) -> str:
@@ -322,9 +322,9 @@ def _check_field(name: str) -> None:
 
 def _why(error: Any) -> store.Reason:
     if isinstance(error, BaseException):
-        told = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
+        trace = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
         text = words_of(error)[:2000].encode(errors="backslashreplace").decode()
-        return store.Reason("failed", type(error).__name__, text, told[:20_000].encode(errors="replace").decode())
+        return store.Reason("failed", type(error).__name__, text, trace[:20_000].encode(errors="replace").decode())
     if not isinstance(error, str) or not error:
         raise OptionError(f"an error, or a text that says what went wrong, is needed, found {error!r:.60}")
     return store.Reason("failed", "Failure", error[:2000].encode(errors="backslashreplace").decode())

@@ -315,7 +315,7 @@ def test_status_warns_of_what_needs_attention(server: Server, app: Relevo) -> No
     status("paused")
     app.queue().resume()
     app.queue().take(1, lease=0.001)
-    status("fell silent")
+    status("of lost workers")
 
 
 def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo) -> None:

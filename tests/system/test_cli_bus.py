@@ -162,7 +162,7 @@ def test_messages_without_a_live_service_need_attention(server: Server, bus: Rel
     bus.service("web").send("archive.store", {})
     seen = command(server, bus, "services")
     assert seen.code == 1
-    assert "warning: queue 'archive:actions': messages wait, 2 in all, and no process that lives serves it" in seen.out
+    assert "warning: queue 'archive:actions': messages wait, 2 in all, and no live process serves it" in seen.out
     row = table(seen, "SERVICE  ")["archive"]
     assert row[:5] == ["0", "-", "0", "1", "0"]
     assert row[5:7] == ["1", "0"], "scheduled has a column only because something is"
@@ -186,9 +186,9 @@ def test_a_service_whose_processes_are_gone_needs_attention(server: Server, noob
     work(nooble)
     seen = command(server, nooble, "services", "embedding")
     assert seen.code == 1
-    assert "warning: service 'embedding': no process that lives serves it" in seen.out
-    assert "none lives" in seen.out
-    assert "missing: actions that nobody serves any more\n  make(texts: list[str]" in seen.out
+    assert "warning: service 'embedding': no live process serves it" in seen.out
+    assert "none live" in seen.out
+    assert "missing: actions that are no longer served\n  make(texts: list[str]" in seen.out
 
 
 def test_one_service_is_shown_with_its_actions_queues_and_instances(server: Server, nooble: Relevo) -> None:
@@ -217,7 +217,7 @@ def test_action_of_a_former_process_is_listed_as_missing(server: Server, nooble:
         server.command("HSET", offers, "forget", '1 {"takes":{"type":"object"},"gives":{"type":"null"}}')
         seen = command(server, nooble, "services", "embedding")
         listed = command(server, nooble, "services")
-    assert "\nmissing: actions that nobody serves any more\n  forget() -> None\n" in seen.out
+    assert "\nmissing: actions that are no longer served\n  forget() -> None\n" in seen.out
     assert seen.out.index("actions\n  make(") < seen.out.index("missing")
     assert "MISSING" in listed.out
     assert (seen.code, listed.code) == (0, 0), "to take an action away is nothing unusual"
@@ -273,7 +273,7 @@ def test_subscriptions_are_listed_with_backlog_and_lag(server: Server, bus: Rele
     assert re.search(r"^query +ingestion\.\* +durable +3 +\d+s ", seen.out, re.MULTILINE)
     assert "LOST" in seen.out
     assert "subscription 'query:notifications:ingestion.*' is full: 3 events wait in it" in seen.out
-    assert "messages wait, 3 in all, and no process that lives serves it" in seen.out
+    assert "messages wait, 3 in all, and no live process serves it" in seen.out
 
 
 def test_a_subscription_that_will_be_removed_is_marked(server: Server, nooble: Relevo) -> None:
@@ -285,7 +285,7 @@ def test_a_subscription_that_will_be_removed_is_marked(server: Server, nooble: R
     seen = command(server, nooble, "services", "query")
     assert seen.code == 1
     assert table(seen, "SUBSCRIBER  ")["query"][-1] == "warned"
-    assert re.search(rf"subscription '{re.escape(queue)}': nobody served it for .*; in .* it is removed", seen.out)
+    assert re.search(rf"subscription '{re.escape(queue)}': not served for .*; in .* it is removed", seen.out)
 
 
 def test_the_catalogue_takes_as_many_calls_for_a_thousand_messages_as_for_one(nooble: Relevo) -> None:
@@ -643,7 +643,7 @@ def test_messages_of_a_task_are_shown_by_queue(server: Server, nooble: Relevo) -
 def test_task_without_messages_is_not_found(server: Server, bus: Relevo) -> None:
     seen = command(server, bus, "task", "task_7")
     assert (seen.code, seen.out) == (1, "")
-    assert "nothing can be seen that was made on behalf of task 'task_7'" in seen.err
+    assert "nothing exists that was made on behalf of task 'task_7'" in seen.err
     assert command(server, bus, "task", "task_7", "--json").json["error"] == "UnknownJob"
 
 
@@ -739,7 +739,7 @@ def test_an_orphan_with_messages_is_kept_and_needs_attention(server: Server, bus
 def test_only_one_sweep_runs_at_a_time(server: Server, bus: Relevo) -> None:
     server.command("SET", bus.bus_keys.key("sweeping"), "another", "PX", 30_000)
     seen = command(server, bus, "cleanup", "--orphans", "--yes")
-    assert (seen.code, "somebody else is sweeping" in seen.out) == (1, True)
+    assert (seen.code, "another process is sweeping" in seen.out) == (1, True)
     assert command(server, bus, "cleanup", "--orphans").code == 0, "a list without --yes takes no lock"
 
 

@@ -204,7 +204,7 @@ def test_discarded_letters_are_restored(dead: Shell) -> None:
     assert dead("restore", first, NO_SUCH_ID, "--json", code=1).json == {"restored": 1, "left": [NO_SUCH_ID]}
     assert dead("restore", "--all").out == "restored 1 dead letter\n"
     assert dead("restore", "--all", code=1).out == "restored 0 dead letters\n"
-    assert "which letters" in dead("restore", code=2).err
+    assert "which dead letters" in dead("restore", code=2).err
     assert {row.id for row in dead.app.dead.list()} == {first, second}
     assert [(what, count) for what, count, _ in dead.deeds()] == [
         ("dead.discard", 2), ("dead.discard", 1), ("dead.restore", 1), ("dead.restore", 1),
@@ -303,7 +303,7 @@ def test_letters_go_through_pipes_and_links_and_leave_them_as_they_are(dead: She
 def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     add_task(dead.app).enqueue(7)
     dead.app.queue().clear()
-    assert dead("runs").out == "no tracked runs of late\n"
+    assert dead("runs").out == "no recent tracked runs\n"
     assert dead("list").out == "no dead letters\n"
     assert "go with --all" in dead("retry", NO_SUCH_ID, "--canary", code=2).err
     assert "without --limit" in dead("retry", "--all", "--yes", "--rate", "1/s", "--limit", "3", code=2).err

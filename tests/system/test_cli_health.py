@@ -86,7 +86,7 @@ def test_tasks_are_shown_when_asked_for(server: Server, app: Relevo) -> None:
 
 def test_cached_report_is_shown_with_its_age_and_is_unknown_when_stale(server: Server, app: Relevo) -> None:
     seen = ask(server, app, "--cached")
-    assert seen.code == 2 and "no worker has looked of late" in seen.out
+    assert seen.code == 2 and "no worker has looked recently" in seen.out
     alive(app)
     found = msgspec.structs.replace(app.health(), every_s=300.0)
     app.run(keep_snapshot(app.keys, found))

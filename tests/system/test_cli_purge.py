@@ -97,6 +97,6 @@ def test_jobs_of_unknown_age_and_a_purge_under_way_need_attention(app: Relevo, s
     assert (seen.code, "left alone: 1 of queue default, ready: of unknown age" in seen.out) == (1, True)
     app.run(store.lock(app.keys_of("default"), "other"))
     held = purge(app, server, "--yes")
-    assert (held.code, "somebody else is purging default" in held.out) == (1, True)
+    assert (held.code, "another process is purging default" in held.out) == (1, True)
     assert app.queue().clear() == 1
     app.run(unlock(app.keys_of("default"), "other"))

@@ -162,8 +162,8 @@ def test_lost_worker_is_listed_by_every_command(server: Server, app: Relevo) -> 
     app.run(listed(app.keys, "w1"))  # and no sign of life of it
     for _ in range(2):
         seen = relevo("top", "--name", app.name, "--every", "0.1", url=server.url)
-        assert "1 worker fell silent without a goodbye" in seen.out
-    assert "worker w1 fell silent" in relevo("status", "--name", app.name, url=server.url).out
+        assert "1 worker lost" in seen.out
+    assert "worker w1 is lost" in relevo("status", "--name", app.name, url=server.url).out
     assert app.health().lost_workers == ("w1",)
 
 

@@ -266,7 +266,7 @@ def test_the_command_pauses_and_resumes_and_leaves_a_trail(app: Relevo, ask: Cal
     status = ask("status")
     assert status.code == 1
     assert re.search(r"mail +all of it +\S+ ago +in \S+ +\S+ +new templates", status.out), status.out
-    assert "queue 'mail' is paused: its jobs wait until it goes on by itself, in 1h5" in status.out
+    assert "queue 'mail' is paused: its jobs wait until the pause expires, in 1h5" in status.out
     resumed = {"kind": "queue", "name": "mail", "queue": "mail", "resumed": ["mail"]}
     assert ask("resume", "mail", "--json").json == resumed
     assert ask("resume", "mail").out == "queue mail was not paused\n"

@@ -654,7 +654,7 @@ def test_an_abandoned_subscription_is_warned_of_once_and_then_removed_with_its_b
     assert swept(app, caplog, by) == []
     times.move(25 * HOUR)
     (warning,) = swept(app, caplog, by)
-    assert "mail:notifications:shop.sold: nobody served it for 1d1h" in warning
+    assert "mail:notifications:shop.sold: not served for 1d1h" in warning
     assert "it is removed with all that waits in it" in warning
     assert swept(app, caplog, by) == [], "once"
     times.move(24 * HOUR)

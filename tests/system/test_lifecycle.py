@@ -678,7 +678,7 @@ def test_what_is_swept_is_logged_by_name(times: Times, caplog: pytest.LogCapture
         assert caplog.messages == [], "a dry run is not logged"
         live_sweep(app)
     assert "queue empty:actions: unused for 3d; removed" in caplog.messages
-    assert any(line.startswith("subscription s:notifications:old: nobody served it") for line in caplog.messages)
+    assert any(line.startswith("subscription s:notifications:old: not served for") for line in caplog.messages)
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "s:notifications:half" in warning.getMessage()
 

@@ -211,7 +211,7 @@ def test_on_a_full_server_a_replay_goes_on_and_can_be_stopped(engine: str, tmp_p
         full.command("CONFIG", "SET", "maxmemory", "1")
         run = app.dead.replay(all=True, watch=watch)
         assert (run.state, run.retried, app.dead.run(run.id).retried) == ("stopped", 3, 3)
-        assert (run.why, app.dead.stop(run.id)) == ("somebody asked to stop it", False)
+        assert (run.why, app.dead.stop(run.id)) == ("it was asked to stop", False)
         assert app.dead.resume(run.id).retried == 4
         full.command("CONFIG", "SET", "maxmemory", "0")
         app.close()

@@ -235,7 +235,7 @@ def test_invalid_query_is_refused(open_here: str) -> None:
             ("/queues?offset=1000000001", "offset"),
             ("/queues?limt=5", "did you mean 'limit'?"),
             ("/queues?limit=5&limit=6", "twice"),
-            ("/me?limit=5", "nothing can be said"),
+            ("/me?limit=5", "takes no query"),
             ("/queues/default/jobs?state=asleep", "state"),
             ("/jobs/01k9q4w2zhq3mf7d0a2f/logs?attempt=0", "attempt"),
         ):
@@ -263,9 +263,9 @@ def test_body_of_a_route_that_reads_none_is_refused(open_here: str) -> None:
     """Else a purge of one queue would be one of all."""
     with Here(open_here) as here:
         for path, says in (
-            ("/queue/purge?dry_run=false", "in the query"),
-            ("/queues/default/clear?dry_run=false", "in the query"),
-            ("/schedules/nightly/run", "nothing can be said in the body"),
+            ("/queue/purge?dry_run=false", "use the query"),
+            ("/queues/default/clear?dry_run=false", "use the query"),
+            ("/schedules/nightly/run", "this request takes no body"),
         ):
             found = here.do(path, 422, {"queue": "mail"})
             assert found["error"] == "Invalid" and says in found["message"]

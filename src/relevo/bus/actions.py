@@ -33,16 +33,16 @@ class ActionSignature(Signature):
 
     @property
     def digest(self) -> str:
-        """The same for two versions of an action that take the same data."""
+        """Equal for two versions of an action that take the same data."""
         return super().digest if not self._takes_whole else short(b"whole " + super().digest.encode())
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that no argument can have; in a struct there may be any."""
+        """Those of these names that no argument can have; a struct may have any."""
         return [] if self._takes_whole else super().unknown(names)
 
 
 def _whole_of(func: Callable[..., Any]) -> Any:
-    """The type of the one argument that takes a message's data as a whole; None: they are its arguments by name."""
+    """The type of the one argument that takes a message's data as a whole; None: the data are arguments by name."""
     parameters = list(inspect.signature(func).parameters.values())
     if len(parameters) != 1 or parameters[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
         return None
@@ -53,7 +53,7 @@ def _whole_of(func: Callable[..., Any]) -> Any:
 
 
 def described(func: Callable[..., Any]) -> dict[str, Any]:
-    """What others may know of an action: what it does, what it takes and what it gives, as JSON Schema."""
+    """The public description of an action: what it does, takes and returns, as JSON Schema."""
     hints = _hints(func)
     about: dict[str, Any] = {}
     text = inspect.getdoc(func)
@@ -79,12 +79,12 @@ def described(func: Callable[..., Any]) -> dict[str, Any]:
 def _hints(func: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(inspect.unwrap(func))
-    except Exception:  # noqa: BLE001 - annotations are code of the user's; without them nothing is known, and all is taken
+    except Exception:  # noqa: BLE001 - annotations are the user's code; without them nothing is known, anything is accepted
         return {}
 
 
 def _schema(kind: Any) -> Any:
-    """JSON Schema, with what it refers to inside; `{}`, which is anything, where there is none."""
+    """JSON Schema, with the definitions it refers to inside; `{}` (anything) where there is none."""
     try:
         (schema,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     except Exception:  # noqa: BLE001 - a type that msgspec does not know

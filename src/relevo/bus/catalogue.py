@@ -1,7 +1,7 @@
-"""The catalogue of the bus: its services, who serves them, what they offer, and how their queues stand.
+"""The catalogue of the bus: its services, their instances, their actions, and the state of their queues.
 
-It is gathered from the list of queues, in a fixed number of calls for each, however many messages wait in them. Nothing
-of the services' own code is needed: what an action takes and gives was written down by those who serve it.
+It is built from the list of queues, in a fixed number of calls for each, however many messages wait in them. The
+services' code is not needed: the workers that serve an action store its description.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ if TYPE_CHECKING:
 
 
 class QueueInfo(Struct, frozen=True):
-    """A queue, and how far behind it is."""
+    """A queue and its backlog."""
 
     #: actions, callbacks or notifications
     kind: str
     #: With prefix and env, as messages name it.
     address: str
     stats: QueueStats
-    #: When the oldest message was made that waits for a worker or another attempt; None: none does.
+    #: When the oldest message was made that waits for a worker or another attempt; None: no message waits.
     oldest_ms: int | None
-    #: Workers that live and serve it.
+    #: Live workers that serve it.
     instances: int
 
     @property
     def backlog(self) -> int:
-        """Messages in it that nobody works on."""
+        """Messages in it that are not being worked on."""
         return self.stats.living - self.stats.running
 
 
 class ActionInfo(Struct, frozen=True):
-    """Something that a service does when it is asked to."""
+    """An action of a service."""
 
     name: str
     about: str
     #: JSON Schema of the message's data, and of the reply.
     takes: Any
     gives: Any
-    #: Whether somebody who lives serves it.
+    #: Whether a live worker serves it.
     served: bool
 
 
 class SubscriptionInfo(Struct, frozen=True):
-    """A subscription, and how far behind it is."""
+    """A subscription and its backlog."""
 
     service: str
     pattern: str
-    #: durable: one for the service; broadcast: one for a process, and it ends with that
+    #: durable: one for the service; broadcast: one for each process, removed with the process
     kind: str
     queue: QueueInfo
     max_backlog: int
-    #: When somebody last said that it is served, and when it is removed if nobody does so again.
+    #: When a worker last confirmed that it serves it, and when it is removed unless one does so again.
     seen_ms: int
     ends_ms: int
     #: Whether its removal was announced.
@@ -77,10 +77,10 @@ class ServiceInfo(Struct, frozen=True):
     """A service in one context."""
 
     name: str
-    #: Empty: the service's own queues; else those that a tenant or a session has for itself.
+    #: Empty: the service's own queues; else the queues of one tenant or session.
     context: tuple[str, ...]
     instances: tuple[WorkerInfo, ...]
-    #: Jobs in the hands of the instances, of all they serve, and how many they take at once.
+    #: Jobs that the instances run now, of all they serve, and how many they can run at once.
     running: int
     concurrency: int
     actions: tuple[ActionInfo, ...]
@@ -109,7 +109,7 @@ class Catalogue(Struct, frozen=True):
 
 
 class _Found(Struct):
-    """What was found of one service in one context, so far."""
+    """What was found so far of one service in one context."""
 
     queues: list[QueueInfo] = []
     served: list[Served] = []
@@ -123,7 +123,7 @@ def catalogue(app: Relevo) -> Steps[Catalogue]:
     known = {one.queue: one for one in listed if not one.until_ms or one.until_ms > now_ms}
     listed_queues = yield from bus_queues(app)
     addresses = {name: parse(name, prefix=False, env=False) for name in sorted({*listed_queues, *known})}
-    # Notifications without a subscription are a log of events, or what is left of a subscription that ended.
+    # Notifications without a subscription are a log of events, or the remains of a subscription that ended.
     names = [name for name, address in addresses.items() if address.kind != "notifications" or name in known]
     keys = [app.keys_of(name) for name in names]
     stats: list[QueueStats] = yield Ahead(map(store.count, keys, names))
@@ -183,15 +183,13 @@ def _actions(offers: Iterable[Served], *, served: bool) -> list[ActionInfo]:
 
 
 def concerns(catalogue: Catalogue) -> list[str]:
-    """What needs somebody's attention, as sentences."""
+    """What needs attention, as sentences."""
     found = []
     for service in catalogue.services:
         for queue in service.queues:
             found += _of_queue(queue, catalogue.now_ms)
         if service.actions and not service.instances:
-            found.append(
-                f"service {service.label!r}: no process that lives serves it; its actions are known from before"
-            )
+            found.append(f"service {service.label!r}: no live process serves it; its actions are known from before")
         for one in service.subscriptions:
             found += _of_queue(one.queue, catalogue.now_ms)
             found += _of_subscription(one, catalogue.now_ms)
@@ -204,7 +202,7 @@ def _of_queue(queue: QueueInfo, now_ms: int) -> list[str]:
     is_due = stats.ready or (stats.next_due_ms is not None and stats.next_due_ms <= now_ms)
     if is_due and not queue.instances:
         waiting = stats.ready + stats.scheduled
-        found.append(f"queue {stats.name!r}: messages wait, {waiting:,} in all, and no process that lives serves it")
+        found.append(f"queue {stats.name!r}: messages wait, {waiting:,} in all, and no live process serves it")
     return found
 
 
@@ -212,9 +210,7 @@ def _of_subscription(one: SubscriptionInfo, now_ms: int) -> list[str]:
     name, found = one.queue.stats.name, []
     if one.warned:
         gone, left = spoken((now_ms - one.seen_ms) // 1000), spoken(max(0, one.ends_ms - now_ms) // 1000)
-        found.append(
-            f"subscription {name!r}: nobody served it for {gone}; in {left} it is removed with all that waits in it"
-        )
+        found.append(f"subscription {name!r}: not served for {gone}; in {left} it is removed with all that waits in it")
     if one.queue.backlog >= one.max_backlog:
         found.append(f"subscription {name!r} is full: {one.max_backlog:,} events wait in it, and others are lost")
     return found

@@ -1,8 +1,8 @@
 """The data of a message as JSON: an object, checked before it leaves.
 
-The sender does not know the handler's signature; the handler reads the data by it. So any value that JSON can say is
-taken, a struct or a date in the form that the other side reads back, and only what would be changed in silence is
-refused, as it is for jobs.
+The sender does not know the handler's signature; the handler decodes the data by it. So any value that JSON can hold is
+accepted, and a struct or a date is encoded in the form that the receiver reads back. As for jobs, only values that JSON
+would change without an error are refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def encoded_object(data: Any, *, what: str, limit: int) -> bytes:
 
 
 def _is_text(data: dict[str, Any]) -> bool:
-    """Without lone surrogates, which cannot be written, and numbers that others could not read back."""
+    """No lone surrogates, which cannot be written, and no numbers that other readers would round."""
     return all(
         value.isascii() if type(value) is str else type(value) is not int or abs(value) < 2**53
         for value in data.values()
@@ -53,7 +53,7 @@ def _is_text(data: dict[str, Any]) -> bool:
 
 
 def encoded(value: Any, *, what: str, limit: int) -> bytes:
-    """Any value as JSON that says the same."""
+    """Any value as JSON that decodes to the same value."""
     try:
         raw = _encode(value)
         if len(raw) > limit:
@@ -68,7 +68,7 @@ def encoded(value: Any, *, what: str, limit: int) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON will say it."""
+    """The value as its JSON decodes."""
     return _listed(msgspec.to_builtins(value))
 
 

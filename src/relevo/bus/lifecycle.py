@@ -1,7 +1,7 @@
-"""The life cycle of what tasks leave behind: listed, cleaned up, and swept when everybody forgot it.
+"""The remains of conversations: listed, cleaned up, and counted.
 
-Everything on the bus ends by itself: messages when they are handled or too old, records and lists at their time limits.
-So nothing here is needed for the store to stay clean; it makes it clean sooner, and shows what there is.
+Everything on the bus expires by itself: messages when they are handled or too old, records and lists at their time
+limits. Cleaning up only frees space sooner.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.bus")
 
-#: Messages of a task that are told of, one by one.
-TOLD = 1_000
+#: Messages of a conversation that are listed one by one.
+LISTED = 1_000
 
 
 class Made(Struct, frozen=True):
-    """Something that was made on behalf of a task."""
+    """Something that was made on behalf of a conversation."""
 
     id: str
     #: actions, callbacks or notifications
@@ -54,7 +54,7 @@ class Cleaned(Struct, frozen=True):
 
     @property
     def removed(self) -> int:
-        """Records, logs and results that are gone now."""
+        """Records, logs and results that were removed."""
         return sum(one.removed for one in self.queues.values())
 
     @property
@@ -64,7 +64,7 @@ class Cleaned(Struct, frozen=True):
 
     @property
     def dead(self) -> int:
-        """Dead letters that were left."""
+        """Dead letters that were kept."""
         return sum(one.dead for one in self.queues.values())
 
 
@@ -75,7 +75,9 @@ def _task(given: Any) -> str:
 
 
 def _queues_of(app: Relevo, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
-    """Where something was made for a task, as the bus has noted it; a note may be lost, so it may be anywhere."""
+    """The queues that hold something of a conversation, as the bus noted them; notes may be lost, so `everywhere`
+    looks in all queues.
+    """
     names: list[str] = yield noted(app.bus_keys, task)
     if not everywhere:
         return [name for name in names if is_bus_name(name)]
@@ -83,16 +85,16 @@ def _queues_of(app: Relevo, task: str, *, everywhere: bool) -> Generator[Call[An
 
 
 def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
-    """What was made on behalf of a task and can still be seen: oldest first."""
+    """What was made on behalf of a conversation and still exists: oldest first."""
     task = _task(task)
     names = yield from _queues_of(app, task, everywhere=True)
     found: list[Made] = []
     ids = yield Ahead(made(app.keys_of(name), task) for name in names)
-    pairs = [(name, id) for name, here in zip(names, ids, strict=True) for id in here][:TOLD]
+    pairs = [(name, id) for name, here in zip(names, ids, strict=True) for id in here][:LISTED]
     seen: list[Seen] = yield Ahead(look(app.keys_of(name), id) for name, id in pairs)
     for (name, id), one in zip(pairs, seen, strict=True):
         if one.state is State.UNKNOWN:
-            continue  # done, and nothing kept of it
+            continue  # done, and no record was kept
         envelope = one.envelope or readable(one.body)
         type = envelope.target if envelope else one.record.target if one.record else ""
         kind = parse(name, prefix=False, env=False).kind
@@ -132,21 +134,21 @@ def cleaning(
 
 
 class Tally(Struct, frozen=True):
-    """How many objects of one kind came and went."""
+    """How many objects of one kind were made, and what became of them."""
 
     created: int = 0
     living: int = 0
     done: int = 0
     dead: int = 0
     expired: int = 0
-    #: Removed because their task ended.
+    #: Removed because their conversation ended.
     cleaned: int = 0
-    #: Removed because nobody wanted them any more.
+    #: Removed by the sweeper, as unused.
     swept: int = 0
 
 
 def tallies(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tally]]:
-    """How many objects of each kind came and went, from the counters of all queues of the bus."""
+    """How many objects of each kind were made, and what became of them, from the counters of all queues of the bus."""
     names = yield from bus_queues(app)
     stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
     past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
@@ -154,7 +156,7 @@ def tallies(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tal
 
 
 def tallied(past: Sequence[bytes], stats: Iterable[queues.QueueStats]) -> dict[str, Tally]:
-    """The same from queues that were asked, and from what the bus itself has counted of those that are no more."""
+    """The same, from the counters of existing queues (`stats`) and the bus's own of removed queues (`past`)."""
     found: dict[str, Tally] = {}
     for field, count in zip(past[::2], past[1::2], strict=True):
         kind, _, what = field.decode(errors="replace").partition(":")

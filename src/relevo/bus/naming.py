@@ -1,4 +1,4 @@
-"""Names of the bus: services, contexts, actions, and the queues they stand for."""
+"""Names of the bus: services, contexts, actions, and their queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9_][A-Za-z0-9_
 
 
 def service_name(given: Any) -> str:
-    """The name of a service: the part of a type before the first dot, so it has none."""
+    """The name of a service: the part of a type before the first dot."""
     if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise OptionError(f"a service's name is letters, digits, _ and -, such as 'embedding', found {given!r:.80}")
     return given
@@ -49,7 +49,7 @@ def context_of(given: Any) -> tuple[str, ...]:
     return Address("", "", "service", parts).context
 
 
-@lru_cache(maxsize=4096)  # asked for every message, and checking a name takes longer than all else
+@lru_cache(maxsize=4096)  # called for every message; checking a name takes longer than all else
 def queue_of(service: str, context: tuple[str, ...], kind: Kind, *detail: str) -> str:
     """The name of a service's queue, as apps know it: `embedding:tenant_xyz:actions`."""
     return str(Address("", "", service, context, kind, detail))

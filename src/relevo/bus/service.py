@@ -34,9 +34,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-#: Seconds a request waits unless it says otherwise: what people and gateways wait.
+#: Seconds that a request waits by default: as long as people and gateways wait.
 REQUEST_TIMEOUT = 30.0
-#: Seconds until a callback is told that nothing came, unless its sender says otherwise.
+#: Seconds until a callback gets a timeout, by default.
 CALLBACK_TIMEOUT = 86_400.0
 
 
@@ -50,14 +50,14 @@ class Registering(Protocol):
 
 
 class Service:
-    """One service of the bus, in the hands of its own code. Made by `app.service("embedding")`.
+    """One service of the bus, for its own code. Made by `app.service("embedding")`.
 
     >>> svc = app.service("embedding")                                              # doctest: +SKIP
     >>> @svc.action("generate_batch")                                               # doctest: +SKIP
     ... async def generate_batch(texts: list[str]) -> list[list[float]]: ...
     >>> await svc.arequest("billing.charge", {"cents": 990}, timeout=5)             # doctest: +SKIP
 
-    Services are found by name under the app's `prefix` and `env`, in whatever process and app they are served.
+    Services are found by name under the app's `prefix` and `env`, in any process and app.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Service:
         self.name = service_name(name)
         self.context = context_of(context)
         self._log = log_of(self.name, keep_events)
-        app.keys_of(self.queue)  # refuses what cannot be a name
+        app.keys_of(self.queue)  # refuses an invalid name
 
     @property
     def queue(self) -> str:
@@ -96,7 +96,7 @@ class Service:
         """Serve an action with the function below: `@svc.action("generate_batch", retries=3)`.
 
         Its arguments are the message's data by name, or one msgspec struct or dataclass that takes them all; they are
-        checked by the annotations, and what does not fit is a fault of the sender's. Options are those of tasks.
+        checked by the annotations, and data that does not fit is the sender's error. Options are those of tasks.
         """
         if name is not None and not isinstance(name, str):
             raise OptionError(f'an action is named, such as @svc.action("save"), found {name!r:.80}')
@@ -124,8 +124,8 @@ class Service:
     ) -> Registering:
         """Handle events: `@svc.on("ingestion.document_processed")`, with `*` for one part and `>` for all the rest.
 
-        Each service gets each event once, in a queue of the subscription's own, with retries and dead letters; what
-        happens while nobody of the service lives waits for `retention`. With `broadcast` every living process gets it.
+        Each service gets each event once, in a queue of the subscription's own, with retries and dead letters; events
+        wait for `retention` while no instance of the service is alive. With `broadcast` every live process gets them.
         """
 
         def register(func: Callable[..., Any]) -> Any:
@@ -149,7 +149,7 @@ class Service:
             raise TargetError(f"{target}: a function is needed, found {func!r:.80}")
         if "queue" in options:
             raise OptionError(f"{target}: the queue of an action is that of its service; leave `queue` out")
-        # Nobody asks for the result of an action but those who were promised it, and they are told.
+        # The result of an action goes to its requests and callbacks; no record of it is needed.
         chosen: Options = changed(self.app.default_options, {"result_ttl": 0, **options}, refuse=ONE_JOB_ONLY)
         chosen = changed(chosen, {"queue": queue})
         return Task(self.app, func, target, chosen, signature=ActionSignature(func))
@@ -170,14 +170,17 @@ class Service:
         retries: int | None = None,
         **about: Any,
     ) -> Job[Any]:
-        """Send a message and go on. When this returns, the server has it; its handler retries, then it is a dead one.
+        """Send a message without waiting. When this returns, the server has it. Failed attempts are retried, then the
+        message is dead-lettered.
 
-        With `on_reply` an action of this service is called with a `Reply` when it ended, whoever of us lives then, or
-        after `timeout` (a day) `on_timeout`, or else `on_reply`, is. `context` is given to them along. `on_progress` is
-        called with what the handler reports on the way. `sticky`: by the worker of this process, if it still lives.
 
-        `about`: tenant, tier, session, task, correlation_id (else as the message that is being worked on), priority,
-        delay, idempotency_key, version, traceparent, and `at`, the context of the service that it goes to.
+        With `on_reply`, this service's action of that name is called with a `Reply` when the message has ended, on any
+        live instance of the service; after `timeout` (a day) `on_timeout` is called, or else `on_reply`. Both get
+        `context`. `on_progress` is called with what the handler reports. `sticky`: by the worker of this process, if it
+        is still alive.
+
+        `about`: tenant, tier, session, task, correlation_id (by default those of the message being handled), priority,
+        delay, idempotency_key, version, traceparent, and `at`, the context of the receiving service.
         """
         with making(self.app.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
@@ -244,12 +247,12 @@ class Service:
             chosen["passes"] = True
         elif on_timeout is not None or on_progress is not None or context is not None or sticky:
             raise OptionError("on_timeout, on_progress, context and sticky belong to a callback: give on_reply, too")
-        said = _said(about)
-        if wanted is not None and said.idempotency_key is not None:
+        options = _options(about)
+        if wanted is not None and options.idempotency_key is not None:
             raise OptionError(
                 "idempotency_key: a message with a callback has a callback of its own; leave one of them out"
             )
-        return outgoing(self.app, self.name, type, data, said, intent="send", timeout=limit, **chosen), wanted
+        return outgoing(self.app, self.name, type, data, options, intent="send", timeout=limit, **chosen), wanted
 
     # asking
     @overload
@@ -288,11 +291,11 @@ class Service:
         wait: bool = False,
         **about: Any,
     ) -> Any:
-        """Ask an action and wait for what it returns, at most `timeout` seconds, and no longer than who asks us waits.
+        """Call an action and wait for its result, at most `timeout` seconds, and no longer than our own caller waits.
 
-        NoResponders at once if nobody serves it (`wait=True`: wait for somebody), RemoteError if it failed there,
-        RequestTimeout if no answer came; then it is cancelled. `returns` is the type to read the answer as. The same
-        `idempotency_key` gets the answer of the first one, for ten minutes. For the rest see `send`.
+        Raises NoResponders at once if no worker serves it (`wait=True`: wait for one), RemoteError if it failed there,
+        RequestTimeout if no answer came; the request is cancelled then. `returns` is the type to decode the result to.
+        The same `idempotency_key` gets the result of the first call, for ten minutes. For other options see `send`.
         """
         with making(self.app.telemetry, "request", str(type)) as span:
             request = self._request(type, data, returns, timeout, wait, about)
@@ -344,23 +347,23 @@ class Service:
     def _request(
         self, type: str, data: Any, returns: Any, timeout: Duration, wait: bool, about: dict[str, Any]
     ) -> Request:
-        said = _said(about)
-        if said.delay is not None:
-            raise OptionError("delay: somebody waits for a request; send() it instead, with on_reply")
+        options = _options(about)
+        if options.delay is not None:
+            raise OptionError("delay: the caller of a request waits for it; send() it instead, with on_reply")
         limit = time_left(timeout, type)
-        if said is _NOTHING_SAID and running.get() is None and self.app.telemetry is None:
+        if options is _DEFAULTS and running.get() is None and self.app.telemetry is None:
             return Request(self.app, self.name, like_the_last(self.app, self.name, type, data, limit), returns, wait)
         chosen: dict[str, Any] = {"passes": True, "retries": 0}
-        if said.idempotency_key is not None:
+        if options.idempotency_key is not None:
             chosen["result_ttl"] = 600.0
-        message = outgoing(self.app, self.name, type, data, said, intent="request", timeout=limit, **chosen)
+        message = outgoing(self.app, self.name, type, data, options, intent="request", timeout=limit, **chosen)
         return Request(self.app, self.name, message, returns, wait)
 
-    # telling
+    # reporting
     def report(self, value: Any) -> bool:
-        """Tell the callback of the message that is being worked on how it stands: whether it still waits.
+        """Report progress of the message being handled to its sender; False if no callback waits for it any more.
 
-        Its sender's `on_progress` is called with a `Reply` whose `result` is this value. Nothing if it wants none.
+        The sender's `on_progress` is called with a `Reply` whose `result` is this value; without one, nothing happens.
         """
         return self.app.run(reporting(self.app, current_job(), value))
 
@@ -369,22 +372,22 @@ class Service:
         return await self.app.arun(reporting(self.app, current_job(), value))
 
     def publish(self, topic: str, data: Any = None, /, **about: Any) -> int:
-        """Tell everybody who wants to know that something happened: how many subscriptions get it; none is no error.
+        """Publish an event: how many subscriptions get it; zero is no error.
 
         >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
         """
         with making(self.app.telemetry, "publish", f"{self.name}.{topic}") as span:
-            event = self.app.run(publishing(self.app, self.name, topic, data, _said(about), self._log))
+            event = self.app.run(publishing(self.app, self.name, topic, data, _options(about), self._log))
             if span is not None:
                 span.set_attribute("messaging.message.id", event.id)
-            with suppress(StoreError):  # it is written down: a worker delivers it
+            with suppress(StoreError):  # the event is stored: a worker will deliver it
                 self.app.run(delivering(self.app, event))
             return len(event.to)
 
     async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """`publish` for async code."""
         with making(self.app.telemetry, "publish", f"{self.name}.{topic}") as span:
-            event = await self.app.arun(publishing(self.app, self.name, topic, data, _said(about), self._log))
+            event = await self.app.arun(publishing(self.app, self.name, topic, data, _options(about), self._log))
             if span is not None:
                 span.set_attribute("messaging.message.id", event.id)
             with suppress(StoreError):
@@ -392,9 +395,9 @@ class Service:
             return len(event.to)
 
     def replay(self, pattern: str, /, *, since: Duration | datetime) -> int:
-        """Handle once more what happened since a time, an age such as "1h" or a datetime: how many events there are.
+        """Handle past events again, since an age such as "1h" or a datetime: how many there are.
 
-        For the subscription of this service with this pattern, from the log that the publisher keeps (`keep_events`).
+        For this service's subscription with this pattern, from the log that the publisher keeps (`keep_events`).
         """
         return self.app.run(replaying(self.app, self._subscribed(pattern), since))
 
@@ -410,7 +413,7 @@ class Service:
 
 
 def _name(span: Span | None, message: Outgoing) -> None:
-    """Say in a span, where there is one, which message it is about."""
+    """Put the message's ids into its span, if there is one."""
     if span is not None:
         span.set_attributes(
             {
@@ -421,12 +424,12 @@ def _name(span: Span | None, message: Outgoing) -> None:
         )
 
 
-_NOTHING_SAID = Sending()
+_DEFAULTS = Sending()
 
 
-def _said(about: dict[str, Any]) -> Sending:
+def _options(about: dict[str, Any]) -> Sending:
     if not about:
-        return _NOTHING_SAID
+        return _DEFAULTS
     for name in about:
         if name not in Sending.__struct_fields__:
             raise OptionError(f"unknown option {name!r}{did_you_mean(name, Sending.__struct_fields__)}")

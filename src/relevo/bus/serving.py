@@ -1,4 +1,4 @@
-"""What an app's services offer to others."""
+"""The actions that an app's services offer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The sweeper: finds what nobody serves or uses any more, by when it was last used, and removes it.
+"""The sweeper: finds what is no longer served or used, by its last use, and removes it.
 
-It looks at lists and at the ends of queues, never at all keys, and it removes nothing that has a message waiting or
-running: such a queue is only reported. What it removes is looked at again in the step that removes it.
+It reads lists and the ends of queues, never all keys. Queues that hold a message, waiting or running, are only
+reported. The step that removes something checks it once more.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.bus")
 
-#: One sweep at a time; whoever dies in it holds up the next for so long.
+#: One sweep at a time: a process that dies during one blocks the next for so long.
 LOCK_MS = 30_000
 
 
 class Orphan(Struct, frozen=True):
-    """Something that nobody serves or uses any more."""
+    """Something that is no longer served or used."""
 
     #: subscription or queue
     kind: str
@@ -48,7 +48,7 @@ class SweepReport(Struct, frozen=True):
 
     orphans: tuple[Orphan, ...]
     dry_run: bool
-    #: Somebody else was sweeping: nothing was looked at.
+    #: Another process was sweeping: nothing was looked at.
     skipped: bool = False
 
     @property
@@ -77,7 +77,7 @@ def sweeping(app: Relevo, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any],
 def _subscriptions(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
     if dry_run:
         listed: list[Subscription] = yield subscriptions(app.bus_keys)
-        # Nothing durable is removed that was not warned of before, however long everybody was away.
+        # A durable subscription is removed only after a warning, however long all workers were away.
         removed = [one for one in listed if _ends_ms(one) <= now_ms and (one.until_ms or one.warned)]
         warned = [one for one in listed if not one.until_ms and not one.warned and _half_ms(one) <= now_ms]
     else:
@@ -90,12 +90,12 @@ def _subscriptions(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call
                 break
     found = []
     for one in removed:
-        why = "its process is gone" if one.until_ms else f"nobody served it for {spoken((now_ms - one.seen_ms) / 1000)}"
-        found.append(Orphan("subscription", one.queue, one.seen_ms, why, _said(dry_run=dry_run)))
+        why = "its process is gone" if one.until_ms else f"not served for {spoken((now_ms - one.seen_ms) / 1000)}"
+        found.append(Orphan("subscription", one.queue, one.seen_ms, why, _removal(dry_run=dry_run)))
     for one in warned:
-        left_ms = max(_ends_ms(one) - now_ms, 0) or one.inactive_ms // 2  # who was away for longer has that much more
+        left_ms = max(_ends_ms(one) - now_ms, 0) or one.inactive_ms // 2  # away even longer: half the limit more
         gone, left = spoken((now_ms - one.seen_ms) / 1000), spoken(left_ms / 1000)
-        why = f"nobody served it for {gone}; in {left} it is removed with all that waits in it"
+        why = f"not served for {gone}; in {left} it is removed with all that waits in it"
         found.append(Orphan("subscription", one.queue, one.seen_ms, why, "warned"))
     return found
 
@@ -130,12 +130,12 @@ def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], 
         elif one.idle_workers:
             continue
         elif dry_run:
-            what = _said(dry_run=True)
+            what = _removal(dry_run=True)
         else:
             what = "removed" if (yield queues.unlist(key, name, used)) else "kept: it was used just now"
         found.append(Orphan("queue", name, used, why, what))
     return found
 
 
-def _said(*, dry_run: bool) -> str:
+def _removal(*, dry_run: bool) -> str:
     return "would be removed" if dry_run else "removed"

@@ -1,4 +1,4 @@
-"""Following an operation through all services: what was handled, and what of it still waits or runs."""
+"""Traces one operation through all services: what was handled, and what still waits or runs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def tracing(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
-    """All that is known of an operation, oldest first. Of what was handled, the newest `trace_max` are known."""
+    """All that is known of an operation, oldest first; of handled messages, the newest `trace_max`."""
     if not id or not str(id).isprintable():
         raise OptionError(f"the id of an operation, a task or a message is needed, found {id!r:.80}")
     found: list[Span] = yield from spans_of(app.bus_keys, id)
-    told = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
+    known = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
     alive = yield from _of_task(app, id)
     if looks_like_id(id):
         alive += yield from _of_message(app, id)
     alive += yield from _waiting(app, id)
     for span in alive:
-        if (span.queue, span.id) not in told:
-            told.add((span.queue, span.id))
+        if (span.queue, span.id) not in known:
+            known.add((span.queue, span.id))
             found.append(span)
     return [span for _, span in timeline(found)]
 
@@ -54,7 +54,7 @@ def _of_message(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, 
 
 
 def _waiting(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
-    """What of an operation is at the front of a queue: where it is stuck, if it is. Nobody keeps a list of the rest."""
+    """Messages of an operation at the front of a queue, where it is stuck if it is. There is no index of the others."""
     names = yield from bus_queues(app)
     places = [(name, state) for name in names for state in ("ready", "running", "scheduled", "waiting")]
     pages: list[list[Listed]] = yield Ahead(page(app.keys_of(name), state, 0, FRONT) for name, state in places)

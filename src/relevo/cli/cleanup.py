@@ -1,4 +1,4 @@
-"""`relevo cleanup`: remove what is left of a task, or what nobody serves or uses any more."""
+"""`relevo cleanup`: remove the remains of a conversation (task) of the bus, or what is no longer served or used."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def add(subparsers: Subparsers) -> None:
         "remove what is left of a task of the bus, or orphans",
         about="""
         Of a task: its records, results and logs. What waits or runs is in use and stays, and so do dead letters,
-        unless --dead is given. Orphans are subscriptions and queues that nobody has served or used for long; they
+        unless --dead is given. Orphans are subscriptions and queues that have not been served or used for long; they
         are only shown, unless --yes is given.
 
-        Exit code 1: something stays that somebody should look at.
+        Exit code 1: something stays that needs attention.
         """,
         examples="""
         relevo cleanup task_7 --dry-run                  what would be removed
@@ -40,15 +40,15 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("task", metavar="TASK_ID", nargs="?", help="the task, as it was named when messages were sent")
     parser.add_argument("--dead", action="store_true", help="of a task: its dead letters, too")
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
-    parser.add_argument("--orphans", action="store_true", help="what nobody serves or uses any more")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
+    parser.add_argument("--orphans", action="store_true", help="what is no longer served or used")
     parser.add_argument("--yes", action="store_true", help="with --orphans: remove them")
     add_json(parser)
     add_app(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the command."""
     _refuse_what_does_not_fit(args)
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
@@ -74,11 +74,11 @@ def _task(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         totals = {"removed": done.removed, "living": done.living, "dead": done.dead}
         screen.json({**msgspec.to_builtins(done), **totals})
     else:
-        _tell_task(screen, done)
+        _print_task(screen, done)
     return Exit.WARNING if done.living or done.dead else Exit.OK
 
 
-def _tell_task(screen: Screen, done: Cleaned) -> None:
+def _print_task(screen: Screen, done: Cleaned) -> None:
     verb = "would be removed" if done.dry_run else "removed"
     screen.line(f"task {done.task}: {done.removed:,} {verb}", "green" if done.removed else "")
     if done.living:
@@ -102,14 +102,14 @@ def _orphans(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if args.json:
         screen.json({**msgspec.to_builtins(report), "removed": report.removed})
     else:
-        _tell_orphans(screen, report)
+        _print_orphans(screen, report)
     stays = any(one.what not in ("removed", "would be removed") for one in report.orphans)
     return Exit.WARNING if stays or report.skipped else Exit.OK
 
 
-def _tell_orphans(screen: Screen, report: SweepReport) -> None:
+def _print_orphans(screen: Screen, report: SweepReport) -> None:
     if report.skipped:
-        screen.line("nothing was looked at: somebody else is sweeping right now; try again in half a minute", "yellow")
+        screen.line("nothing was looked at: another process is sweeping; try again in half a minute", "yellow")
         return
     if not report.orphans:
         screen.line("no orphans")

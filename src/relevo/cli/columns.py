@@ -1,4 +1,4 @@
-"""How the columns of a table share a line of a terminal that is too short for all of them."""
+"""Fits the columns of a table into a terminal that is too narrow for all of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ GAP = 2
 
 
 def fitted(widths: Mapping[str, int], room: int, gives_way: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """How wide each column is, of which those that are shown stand in `room`, if they can.
+    """The width of each column, such that those shown fit into `room`, if they can.
 
-    `gives_way`: which column shrinks next, and how far; at 0 it is left out.
+    `gives_way`: which column shrinks next, and to what width; at 0 it is left out.
     """
     found = dict(widths)
     for name, least in gives_way:

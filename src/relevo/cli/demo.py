@@ -1,4 +1,4 @@
-"""`relevo demo`: the main things in a few seconds, on a real server, with real processes that are really killed."""
+"""`relevo demo`: the main features in a few seconds, on a real server, with real processes that are really killed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ JOBS = 20_000
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "demo",
         help="see it work: server, workers and jobs, live, in under 20 seconds",
         description="Starts a server (the embedded one unless RELEVO_URL is set), two worker processes and a lively "
         "workload: priorities, delays, retries, a dead letter, a worker that is killed. Ends by itself.",
     )
-    parser.add_argument("--keep", action="store_true", help="go on with a steady workload until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="continue with a steady workload until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON at the end")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it: the exit code is 1 if anything went wrong."""
+    """Run the demonstration; the exit code is 1 if anything went wrong."""
     # The workload belongs to this run alone: two demos at once must not count each other's jobs.
     os.environ["RELEVO_ENV"] = f"demo-{os.getpid()}"
     os.environ.setdefault("RELEVO_LOG_MAX", "16KiB")
@@ -175,7 +175,7 @@ def _dead_letter(app: Relevo, view: View) -> str:
     except JobFailed as failed:
         handled = view.watch(app.queue().stats, lambda: app.queue().stats().living == 0, 5)
         runs = len(job.info().attempts)
-        view.end(f"given up after {runs} runs ({failed.error}), kept with its story, handler ran", well=handled)
+        view.end(f"given up after {runs} runs ({failed.error}), kept with its history, handler ran", well=handled)
         return failed.reason
     view.end("a task that must fail did not", well=False)
     return ""
@@ -241,7 +241,7 @@ def _go_on(app: Relevo, view: View) -> None:
 
 
 def _clean(app: Relevo) -> None:
-    """Leave nothing behind but what ends by itself."""
+    """Remove everything that does not expire by itself."""
     app.queue().clear()
     app.dead.discard(all=True)
     app.close()

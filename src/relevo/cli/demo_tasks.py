@@ -12,7 +12,7 @@ app = Relevo("demo")
 
 @app.task(result_ttl="10m")
 async def pack(parcel: str) -> float:
-    """Takes its time, so that the order in which jobs start can be seen."""
+    """Runs for a while, so that the order in which jobs start can be seen."""
     started = time.time()
     await asyncio.sleep(0.05)
     return started
@@ -20,7 +20,7 @@ async def pack(parcel: str) -> float:
 
 @app.task
 async def deliver(parcel: str) -> float:
-    """Tells when it ran."""
+    """Returns when it ran."""
     return time.time()
 
 
@@ -35,7 +35,7 @@ async def call_shaky_service(order: int) -> str:
 
 @app.task
 def mark_broken(failure: Failure) -> None:
-    """Runs once a job has been given up."""
+    """Runs once a job has been dead-lettered."""
     print(f"marked as broken: {failure.task} because of {failure.error}")
 
 
@@ -57,4 +57,4 @@ def long_report(seconds: float) -> str:
 
 @app.task(result_ttl=0)
 async def tick(number: int) -> None:
-    """As small as a job can be."""
+    """The smallest possible job."""

@@ -1,4 +1,4 @@
-"""What `relevo demo` shows: live on a terminal, line by line elsewhere."""
+"""The display of `relevo demo`: live on a terminal, line by line elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATES = ("scheduled", "ready", "running", "done", "dead")
 
 
 class View(AbstractContextManager["View"]):
-    """Steps with their findings, and how the queue stands."""
+    """Steps with their findings, and the state of the queue."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -41,34 +41,34 @@ class View(AbstractContextManager["View"]):
             self._live.__exit__(kind, error, trace)
 
     def begin(self, title: str) -> None:
-        """A step begins."""
+        """Start a step."""
         self._steps.append(("…", title, ""))
         if self._live is None:
             print(f"  … {title}", flush=True)
 
     def found(self, finding: str) -> None:
-        """The step under way found something."""
+        """Show a finding of the current step."""
         mark, title, _ = self._steps[-1]
         self._steps[-1] = (mark, title, finding)
 
     def end(self, finding: str, *, well: bool = True) -> None:
-        """The step has ended."""
+        """End the current step."""
         mark = "✓" if well else "✗"
         self._steps[-1] = (mark, self._steps[-1][1], finding)
         if self._live is None:
             print(f"  {mark} {finding}", flush=True)
 
     def stats(self, stats: QueueStats) -> None:
-        """How the queue stands now."""
+        """Set the queue's state to show."""
         self._stats = stats
 
     @property
     def failed(self) -> int:
-        """Steps that went wrong."""
+        """Steps that failed."""
         return sum(mark == "✗" for mark, _, _ in self._steps)
 
     def watch(self, stats: Callable[[], QueueStats], until: Callable[[], bool], timeout: float) -> bool:
-        """Show the queue until something is true."""
+        """Show the queue until a condition is true; False if it was not in time."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.stats(stats())

@@ -1,4 +1,4 @@
-"""SIGTERM, and a terminal that is closed, end a deed as Ctrl-C does: how far it came is written down."""
+"""SIGTERM, and a closed terminal, interrupt a command as Ctrl-C does, so that it can record how far it came."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def as_ctrl_c() -> Iterator[None]:
-    """While this goes on. What somebody else handles, or ignores as `nohup` does, stays as it is."""
+    """While this is entered. A signal that has another handler, or is ignored as by `nohup`, stays as it is."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""`relevo health`: whether all is well with an app, and why not, for people and for monitors."""
+"""`relevo health`: whether an app is healthy, and why not, for people and for monitors."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "health",
-        "tell whether all is well with an app, and why not",
+        "show whether an app is healthy, and why not",
         about="""
         Sizes, ages, stuck jobs and rates of every queue, judged by the setting `health_limits`.
-        Exit code 0: healthy. 1: degraded. 2: unhealthy, unknown (nobody looked of late, or no such app), or the server
+        Exit code 0: healthy. 1: degraded. 2: unhealthy, unknown (no recent look, or no such app), or the server
         cannot be reached.
         """,
         examples="""
@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def look(app: Relevo, *, is_cached: bool) -> Health:
-    """Ask the server; a monitor wants to be told that it is away, not to wait."""
+    """Ask the server; a monitor needs to know that it is unreachable, not to wait for it."""
     found = app.client.run(cached(app) if is_cached else gathering(app), patience=PATIENCE)
     if not is_cached:
-        with suppress(StoreError):  # who may only look keeps nothing
+        with suppress(StoreError):  # a read-only user keeps nothing
             app.client.run(keeping(app, found), patience=0)
     return found
 
@@ -80,7 +80,7 @@ def _watch(screen: Screen, app: Relevo, args: argparse.Namespace) -> None:
     while True:  # until Ctrl-C
         try:
             found = look(app, is_cached=args.cached)
-        except StoreError as error:  # that is what is watched for: tell it and look again
+        except StoreError as error:  # part of what is watched: show it and look again
             screen.clear()
             screen.line(str(error), "bold red")
         else:

@@ -1,4 +1,4 @@
-"""How health is shown to people: the status and its reasons first, then a line for each queue."""
+"""Draws health for people: the status and its reasons first, then a line for each queue."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ STYLES = {
     Status.UNHEALTHY: "bold red",
     Status.UNKNOWN: "bold magenta",
 }
-#: Columns that are left out where there is nothing in them.
+#: Columns that are left out if they are empty.
 SPARE = {"target", "scheduled", "overdue", "waiting"}
-#: Columns of a terminal from which on sizes and rates stand beside each other.
+#: Columns of a terminal from which sizes and rates are in one table.
 WIDE = 120
 SIGNS = {Status.HEALTHY: "✓", Status.DEGRADED: "▶", Status.UNHEALTHY: "✗", Status.UNKNOWN: "○"}
 
 
 def draw(screen: Screen, health: Health, *, tasks: bool = False, is_cached: bool = False) -> None:
-    """Show all of it."""
+    """Draw all of it."""
     when = f", as found {away(health.checked_at_ms)}" if is_cached and health.checked_at_ms else ""
     title = f"{SIGNS[health.status]} {health.status}  app {health.app} in {health.env}{when}"
     screen.line(title, STYLES[health.status])
@@ -62,7 +62,7 @@ def _draw_pools(screen: Screen, pools: Sequence[PoolHealth]) -> None:
 
 def _draw_queues(screen: Screen, queues: Sequence[QueueHealth]) -> None:
     sizes, rates = [_sizes(queue) for queue in queues], [_rates(queue) for queue in queues]
-    # A column that says nothing only takes room, and a terminal may have little.
+    # An empty column only takes room, and a terminal may have little.
     shown = [name for name in sizes[0] if name not in SPARE or any(row[name] not in (0, "-") for row in sizes)]
     names = [f"{SIGNS[queue.status]} {queue.name}" for queue in queues]
     left = [[row[name] for name in shown] for row in sizes]
@@ -126,14 +126,14 @@ def _clears(vitals: Vitals, rates: Rates | None) -> str:
 
 
 def _draw_workers(screen: Screen, health: Health) -> None:
-    said = [plural(health.workers, "worker")]
+    parts = [plural(health.workers, "worker")]
     if health.lost_workers:
-        said.append(f"{len(health.lost_workers)} lost ({', '.join(health.lost_workers[:5])})")
+        parts.append(f"{len(health.lost_workers)} lost ({', '.join(health.lost_workers[:5])})")
     if health.paused:
-        said.append(f"paused: {', '.join(health.paused)}")
+        parts.append(f"paused: {', '.join(health.paused)}")
     if health.orphans:
-        said.append(f"{plural(health.orphans, 'orphan')} met so far")
-    screen.line("; ".join(said))
+        parts.append(f"{plural(health.orphans, 'orphan')} met so far")
+    screen.line("; ".join(parts))
 
 
 def _draw_tasks(screen: Screen, queues: Sequence[QueueHealth]) -> None:

@@ -20,8 +20,8 @@ def add(subparsers: Subparsers) -> None:
         "limit",
         "limit how many jobs of a queue, a task or a tenant run at once, or how fast they start",
         about="""
-        Counts at once, for all workers together; what runs goes on. Said again, it takes the place of what was said
-        before. `relevo limits` shows what there is.
+        Takes effect at once, for all workers together; running jobs continue. A limit replaces the one before.
+        `relevo limits` lists them.
         """,
         examples="""
         relevo limit mail --concurrency 50 --name shop
@@ -33,18 +33,18 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("queue", metavar="QUEUE")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
-    which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant or other group")
+    which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant")
     parser.add_argument("--concurrency", type=int, metavar="N", help="so many run at once")
     parser.add_argument("--rate", metavar="RATE", help="so many start: 10/s, 100/m, 5/h, 1/d")
     parser.add_argument("--burst", type=int, metavar="N", help="so many of them at once, after a while without any")
-    parser.add_argument("--remove", action="store_true", help="take the limit away; what is paused stays so")
+    parser.add_argument("--remove", action="store_true", help="remove the limit; what is paused stays so")
     parser.set_defaults(schedule=None)
     add_json(parser)
     add_app(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set it, or take it away."""
+    """Set the limit, or remove it."""
     screen = Screen()
     terms = {"concurrency": args.concurrency, "rate": args.rate, "burst": args.burst}
     is_given = any(one is not None for one in terms.values())
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
             changed = queue.unlimit(args.tenant, task=args.task)
         else:
             changed = app.run(queue.limiting(args.tenant, args.task, **terms))
-        deed, said = scope.deed("unlimit" if args.remove else "limit")
-        app.audit.note(deed, via="cli", count=int(changed), **said, **terms)
+        deed, details = scope.deed("unlimit" if args.remove else "limit")
+        app.audit.note(deed, via="cli", count=int(changed), **details, **terms)
         if args.json:
             screen.json({"kind": scope.kind, "name": scope.name, "queue": args.queue, "changed": changed})
         elif args.remove:

@@ -1,4 +1,4 @@
-"""`relevo limits`: what has a limit, is paused or has an open breaker, and how it stands."""
+"""`relevo limits`: what has a limit, is paused or has an open breaker, and the state of each limit."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def _what(one: LimitInfo) -> str:
 
 
 def _state(one: LimitInfo) -> str:
-    told = {"": "", "open": "breaker open", "half_open": "breaker half open"}[one.breaker]
-    return ", ".join(filter(None, ("paused" if one.paused else "", told)))
+    breaker = {"": "", "open": "breaker open", "half_open": "breaker half open"}[one.breaker]
+    return ", ".join(filter(None, ("paused" if one.paused else "", breaker)))

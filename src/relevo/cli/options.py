@@ -1,4 +1,4 @@
-"""Options that commands share, and the form in which a command joins the parser."""
+"""Options that commands share, and how a command is added to the parser."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def command(
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Offer `--json`."""
+    """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON, errors too")
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:
-    """Offer the ways to say which app is meant; `target.find` reads them."""
+    """Add the options that name the app; `target.find` reads them."""
     chosen = parser.add_argument_group("which app")
     chosen.add_argument("-A", "--app", metavar="MODULE:APP", help="import it; or set RELEVO_APP")
     chosen.add_argument("--name", metavar="NAME", help="the app's name, instead of importing it")
@@ -41,15 +41,15 @@ def add_app(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stretch(parser: argparse._ActionsContainer, what: str) -> None:
-    """Offer `--since` and `--until`, for what was done or died between them."""
+    """Add `--since` and `--until`, for what happened between them."""
     parser.add_argument("--since", type=_moment, metavar="TIME", help=f"{what} since: 2h (ago), or 2026-11-16T08:00")
     parser.add_argument("--until", type=_moment, metavar="TIME", help=f"{what} until then")
 
 
 def _moment(text: str) -> datetime | str:
-    """A time of day in this machine's zone if it says none, or how long ago."""
+    """A time, in this machine's zone if it has none, or a duration (how long ago)."""
     if "-" not in text:
-        return text  # read, and refused, as a duration
+        return text  # parsed, and refused, as a duration
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

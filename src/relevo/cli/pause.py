@@ -1,4 +1,4 @@
-"""`relevo pause`: stop a queue, a task, a tenant or a schedule, for a while or until somebody resumes it."""
+"""`relevo pause`: stop a queue, a task, a tenant or a schedule, for a while or until it is resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from relevo.model.pauses import Until
 
 
 class Scope(Struct, frozen=True):
-    """What a command is about."""
+    """What a command acts on."""
 
     #: queue, task, tenant or schedule
     kind: str
@@ -38,7 +38,7 @@ class Scope(Struct, frozen=True):
         return f"{self.kind} {self.name}{where}"
 
     def deed(self, verb: str, *, reason: str = "", until: Until = None) -> tuple[str, dict[str, Any]]:
-        """What the audit trail is told."""
+        """The action and its details for the audit trail."""
         named = {"queue": self.queue, self.kind: self.name}
         return of_control(verb, **named, reason=reason, until=until)
 
@@ -50,8 +50,8 @@ def add(subparsers: Subparsers) -> None:
         "pause",
         "start no more jobs of a queue, a task or a tenant, or fire no more ticks of a schedule",
         about="""
-        What runs goes on, and enqueueing still works. With --until it goes on by itself, by the server's clock; else
-        `relevo resume` ends it. Who looks with `relevo status` sees who paused what, why and until when.
+        Running jobs continue, and enqueueing still works. With --until the pause expires by itself, by the server's
+        clock; else `relevo resume` ends it. `relevo status` shows who paused what, why and until when.
         """,
         examples="""
         relevo pause mail --name shop --reason "new templates" --until 2h
@@ -61,18 +61,18 @@ def add(subparsers: Subparsers) -> None:
         """,
     )
     add_scope(parser)
-    parser.add_argument("--reason", default="", metavar="TEXT", help="shown to whoever looks")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the pause")
     parser.add_argument("--until", type=until, metavar="WHEN", help="a duration such as 2h, or a time with its zone")
     add_json(parser)
     add_app(parser)
 
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
-    """Offer the ways to say what is meant; `scope_of` reads them."""
+    """Add the options that say what to act on; `scope_of` reads them."""
     parser.add_argument("queue", nargs="?", metavar="QUEUE", help="alone: all of it; without: all queues of the app")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
-    which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant or other group")
+    which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant")
     which.add_argument("--schedule", metavar="NAME", help="the ticks of a schedule")
 
 
@@ -84,7 +84,7 @@ def until(text: str) -> Until:
         try:
             milliseconds(text, what="--until")
         except OptionError as error:
-            why = str(error).removeprefix("--until: ")  # argparse says that, too
+            why = str(error).removeprefix("--until: ")  # argparse adds that, too
             raise argparse.ArgumentTypeError(f"{why} A time is written 2031-05-01T08:00+02:00.") from error
         return text
     if at.tzinfo is None:
@@ -94,14 +94,14 @@ def until(text: str) -> Until:
 
 
 def refuse_unused(app: Relevo, queue: str) -> None:
-    """A queue that nobody uses is most often a slip."""
+    """Refuse a queue that is not in use: most often a typo."""
     known = {*app.run(known_queues(app)), *(task.options.queue for task in app.tasks.values())}
     if queue not in known:
         raise ConfigurationError(f"no queue {queue!r:.80} is in use{did_you_mean(queue, known)}")
 
 
 def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
-    """What is meant."""
+    """What to act on."""
     queue: str | None = args.queue
     if queue is not None:
         if args.schedule:
@@ -120,24 +120,24 @@ def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pause it."""
+    """Run the command."""
     screen = Screen()
     with closing(target.find(args)) as app:
         scope = scope_of(app, args)
         changed = _pause(app, scope, args.reason, whoami(), args.until)
-        deed, said = scope.deed("pause", reason=args.reason, until=args.until)
-        app.audit.note(deed, via="cli", count=len(changed), **said)
+        deed, details = scope.deed("pause", reason=args.reason, until=args.until)
+        app.audit.note(deed, via="cli", count=len(changed), **details)
         if args.json:
             screen.json({"kind": scope.kind, "name": scope.name, "queue": scope.queue, "paused": changed})
         elif changed:
             screen.line(f"paused {scope}")
         else:
-            screen.line(f"{scope} was paused already; reason and end are what you said now")
+            screen.line(f"{scope} was paused already; its reason and end are now those given here")
     return Exit.OK
 
 
 def _pause(app: Relevo, scope: Scope, reason: str, by: str, until: Until) -> list[str]:
-    """Where, or which schedule, was not paused before."""
+    """The queues, or the schedule, that were not paused before."""
     task, group = (scope.name if scope.kind == kind else None for kind in ("task", "tenant"))
     if scope.kind == "schedule":
         return [scope.name] if app.schedules.get(scope.name).pause(reason=reason, by=by, until=until) else []

@@ -1,4 +1,4 @@
-"""`relevo purge`: show what is in its state for too long, and end or remove it if that is said."""
+"""`relevo purge`: show what is in its state for too long, and end or remove it with --yes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def add(subparsers: Subparsers) -> None:
         about="""
         Of all queues and pools of the app, by its setting purge_ages. Without --yes it only shows, entry by entry, what
         would be done; a dry run and a live one list the same. Give -A module:app where tasks have failure handlers or
-        pools ask whether something still exists: by its name alone, an app has neither.
+        pools check whether something still exists: an app that is only named has neither.
 
-        Exit code 1: something stays that somebody should look at: entries whose age nobody knows, entities of which
-        nobody says whether they exist, more than one run acts on, or a queue that somebody else is purging. Or nothing
-        is known of the app: its name or env may be misspelt.
+        Exit code 1: something stays that needs attention: entries of unknown age, entities whose existence could not be
+        checked, more than one run acts on, or a queue that another process is purging. Or nothing is known of the app:
+        its name or env may be misspelt.
         """,
         examples="""
         relevo purge -A shop:app                         only shows
@@ -40,7 +40,7 @@ def add(subparsers: Subparsers) -> None:
         relevo purge -A shop:app --yes
         """,
     )
-    parser.add_argument("--dry-run", action="store_true", help="only show, which is what happens without --yes, too")
+    parser.add_argument("--dry-run", action="store_true", help="only show, as without --yes")
     parser.add_argument("--yes", action="store_true", help="do it")
     parser.add_argument("--queue", metavar="NAME", help="only this queue, or this pool")
     parser.add_argument("--limit", type=whole, default=50, metavar="N", help="entries to show (default: 50)")
@@ -49,7 +49,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and act if that is said."""
+    """Look, and act with --yes."""
     if args.yes and args.dry_run:
         raise ConfigurationError("--yes acts and --dry-run does not: leave one of them out")
     screen = Screen()
@@ -64,21 +64,21 @@ def run(args: argparse.Namespace) -> int:
         groups = msgspec.to_builtins(report.groups())
         screen.json({**msgspec.to_builtins(report), "count": report.count, "bytes": report.bytes, "groups": groups})
     elif is_known:
-        _tell(screen, report, args.limit)
+        _print(screen, report, args.limit)
     else:
         screen.line(target.unheard_of(app.name, app.settings.env), "yellow")
     return Exit.WARNING if report.unknown or report.skipped or report.unfinished or not is_known else Exit.OK
 
 
 def _refuse_unknown(app: Relevo, name: str | None) -> None:
-    """Of a misspelt queue nothing is too old either; that must not look like good news."""
+    """Refuse a misspelt queue: nothing in it is too old either, which must not look like good news."""
     if name is not None and name not in (known := app.run(purgeable(app))):
         raise ConfigurationError(
             f"app {app.name!r} has no queue or pool {name!r:.80} in use{did_you_mean(name, known)}"
         )
 
 
-def _tell(screen: Screen, report: PurgeReport, limit: int) -> None:
+def _print(screen: Screen, report: PurgeReport, limit: int) -> None:
     if report.purged:
         screen.table(
             ["kind", "name", "state", "what", "why", "count", "oldest", "bytes"],
@@ -112,11 +112,11 @@ def _tell(screen: Screen, report: PurgeReport, limit: int) -> None:
     for held in report.held:
         screen.line(f"left alone: {held.count:,} of queue {held.name}, {held.state}: {held.why}")
     for name in report.skipped:
-        screen.line(f"not looked at: somebody else is purging {name}; try again in a minute", "yellow")
+        screen.line(f"not looked at: another process is purging {name}; try again in a minute", "yellow")
     for name in report.unfinished:
-        screen.line(f"{name} has more than one run acts on: say it again", "yellow")
+        screen.line(f"{name} has more than one run acts on: run it again", "yellow")
     if report.spared:
-        screen.line(f"spared: {_entries(report.spared)} to which something happened meanwhile")
+        screen.line(f"spared: {_entries(report.spared)} that changed during the purge")
     if not report.purged:
         is_all = not (report.unknown or report.held or report.skipped)
         screen.line("nothing is too old" if is_all else "nothing else is too old")

@@ -1,4 +1,4 @@
-"""`relevo resume`: let a queue, a task, a tenant or a schedule go on, and close the breaker of a task."""
+"""`relevo resume`: resume a queue, a task, a tenant or a schedule, and close the breaker of a task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add(subparsers: Subparsers) -> None:
         "resume",
         "start jobs of what was paused again; close the breaker of a task",
         about="""
-        Idle workers are woken. A task whose breaker has opened goes on with all its jobs at once. Exit code 0, also if
+        Idle workers are woken. After an open breaker, all jobs of the task may start at once. Exit code 0, also if
         it was not paused.
         """,
         examples="""
@@ -35,13 +35,13 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Let it go on."""
+    """Run the command."""
     screen = Screen()
     with closing(target.find(args)) as app:
         scope = scope_of(app, args)
         changed = _resume(app, scope)
-        deed, said = scope.deed("resume")
-        app.audit.note(deed, via="cli", count=len(changed), **said)
+        deed, details = scope.deed("resume")
+        app.audit.note(deed, via="cli", count=len(changed), **details)
         if args.json:
             screen.json({"kind": scope.kind, "name": scope.name, "queue": scope.queue, "resumed": changed})
         else:

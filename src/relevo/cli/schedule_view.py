@@ -1,4 +1,4 @@
-"""How schedules are shown to people: their times in their own zones, and their rules in words."""
+"""Draws schedules for people: times in their own zones, and rules in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relevo.model.schedule import GRACE_MS
 from relevo.schedules import ScheduleInfo
 from relevo.store.schedules import Ran, Standing
 
-#: Seconds: up to how far away a time is told to the second, to the minute, to the hour. Else to the day.
+#: Seconds: up to which distance a time is shown to the second, to the minute, to the hour. Else to the day.
 _EXACT = ((60, 1), (86_400, 60), (10 * 86_400, 3600))
 
 _ORIGINS = {"code": "a decorator", "settings": "the settings", "call": "app.schedule(…) at run time"}
@@ -31,8 +31,8 @@ _OVERLAPS = {
 }
 _MISSED = {
     "skip": "ticks that no worker fired in time are dropped",
-    "once": "one run makes up for all ticks that no worker fired in time",
-    "all": "ticks that no worker fired in time are made up for, {limit:,} at most",
+    "once": "one run replaces all ticks that no worker fired in time",
+    "all": "ticks that no worker fired in time are caught up, {limit:,} at most",
 }
 
 
@@ -41,12 +41,12 @@ class LastRun(Struct, frozen=True):
 
     job: str
     state: State
-    #: When it came to that state.
+    #: When it entered that state.
     since_ms: int
 
 
 def draw_list(screen: Screen, rows: Sequence[tuple[ScheduleInfo, LastRun | None]]) -> None:
-    """A line for each. Where the terminal is narrow, task and queue are left to `show`."""
+    """Draw a line for each. On a narrow terminal, task and queue are left to `show`."""
     columns: dict[str, list[object]] = {
         "name": [info.name for info, _ in rows],
         # without its zone, which stands beside the next tick
@@ -63,12 +63,12 @@ def draw_list(screen: Screen, rows: Sequence[tuple[ScheduleInfo, LastRun | None]
 
 
 def is_late(info: ScheduleInfo) -> bool:
-    """Whether its tick should have fired by now: nobody does it."""
+    """Whether its tick is overdue: no worker fires it."""
     return info.next_ms is not None and info.next_ms + GRACE_MS < time.time() * 1000
 
 
 def _marks(info: ScheduleInfo) -> dict[str, str]:
-    """What is unusual about it, in a word and in a sentence."""
+    """Its unusual properties, each as a word and as a sentence."""
     marks = {}
     if info.paused_ms is not None:
         marks["paused"] = f"paused {_near(info.paused_ms)}: no tick fires until it is resumed"
@@ -80,7 +80,7 @@ def _marks(info: ScheduleInfo) -> dict[str, str]:
 
 
 def describe(screen: Screen, info: ScheduleInfo, standing: Standing) -> None:
-    """All that was said about it, explained."""
+    """Draw all its settings, explained."""
     when = standing.schedule.when
     screen.line(f"schedule {info.name}", "bold")
     for sentence in _marks(info).values():
@@ -107,18 +107,18 @@ def describe(screen: Screen, info: ScheduleInfo, standing: Standing) -> None:
 
 
 def options(standing: Standing) -> dict[str, Any]:
-    """What is said about its jobs and not about their task. Durations are seconds."""
+    """The options of its jobs that differ from their task's. Durations are in seconds."""
     schedule = standing.schedule
     body = msgspec.json.decode(schedule.body, type=Envelope)
-    said = {"group": schedule.group, "weight": schedule.weight, "expires": schedule.expires}
+    values = {"group": schedule.group, "weight": schedule.weight, "expires": schedule.expires}
     for name in ("tags", "retries", "backoff", "timeout", "result_ttl", "failure_ttl", "on_failure"):
-        said[name] = getattr(body, name)
+        values[name] = getattr(body, name)
     nothing: dict[str, Any] = {"group": "", "weight": 1.0, "tags": ()}
-    return {name: msgspec.to_builtins(value) for name, value in said.items() if value != nothing.get(name)}
+    return {name: msgspec.to_builtins(value) for name, value in values.items() if value != nothing.get(name)}
 
 
 def ticks(when: When, next_ms: int | None) -> Iterator[int]:
-    """The ticks to come: the one that is waited for, and those after it."""
+    """The next ticks: the pending one, and those after it."""
     tick_ms = next_ms or next_after(when, int(time.time() * 1000))
     while True:
         yield tick_ms
@@ -126,14 +126,14 @@ def ticks(when: When, next_ms: int | None) -> Iterator[int]:
 
 
 def draw_ahead(screen: Screen, info: ScheduleInfo, ahead: Sequence[int]) -> None:
-    """When it fires next."""
+    """Draw when it fires next."""
     screen.line("\nnext ticks" + (", were it not paused" if info.paused_ms is not None else ""))
     for tick_ms in ahead:
         screen.line(f"  {_long(tick_ms, info.tz)}  {_near(tick_ms)}")
 
 
 def draw_history(screen: Screen, info: ScheduleInfo, history: Sequence[Ran], states: Mapping[str, State]) -> None:
-    """What it did of late."""
+    """Draw its recent history."""
     if not history:
         screen.line("\nno runs yet")
         return
@@ -154,12 +154,12 @@ def draw_history(screen: Screen, info: ScheduleInfo, history: Sequence[Ran], sta
 
 
 def _state(state: State) -> str:
-    """A job of a schedule has been: if nothing is known of it, it has ended, and its record has, too."""
+    """The state of a job of a schedule: if nothing is known of it, it has ended, and its record has expired."""
     return "ended" if state is State.UNKNOWN else state.value
 
 
 def _near(ms: int | None) -> str:
-    """How far away, and no more exact than anybody asks: `in 4m`, `in 3h5m`, `2d1h ago`."""
+    """How far away, rounded to what matters: `in 4m`, `in 3h5m`, `2d1h ago`."""
     seconds = (ms or 0) / 1000 - time.time()
     unit = next((unit for limit, unit in _EXACT if abs(seconds) < limit), 86_400)
     rounded = round(seconds / unit) * unit

@@ -1,4 +1,4 @@
-"""`relevo schedules`: what comes back by the clock; look at it, pause it, run it now, remove it."""
+"""`relevo schedules`: list, show, pause, resume, run or remove schedules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relevo.schedules import ScheduleInfo
 from relevo.store import schedules as store
 from relevo.web.shown import shown_schedule
 
-#: Ticks to come that `show` names.
+#: Ticks that `show` lists ahead.
 AHEAD = 5
 
 _DONE = {"pause": "paused", "resume": "resumed", "remove": "removed"}
@@ -54,13 +54,13 @@ def add(subparsers: Subparsers) -> None:
     show = command(
         actions,
         "show",
-        "one of them: what it means, when it fires, what it did",
+        "one of them: its rule, when it fires, what it did",
         examples="relevo schedules show nightly --name shop --limit 50",
     )
     show.add_argument("--limit", type=whole, default=10, metavar="N", help="its last N runs (default: 10, at most 50)")
     pause = command(actions, "pause", "fire no more ticks", examples="relevo schedules pause nightly --name shop")
     resume = command(
-        actions, "resume", "go on with the next tick", examples="relevo schedules resume nightly --name shop"
+        actions, "resume", "continue with the next tick", examples="relevo schedules resume nightly --name shop"
     )
     run_now = command(
         actions, "run", "queue one job of it now; prints its id", examples="relevo schedules run nightly --name shop"
@@ -79,14 +79,14 @@ def add(subparsers: Subparsers) -> None:
     for one in (pause, resume):
         one.add_argument("schedules", metavar="NAME", nargs="+")
     remove.add_argument("schedules", metavar="NAME", nargs="*")
-    remove.add_argument("--stale", action="store_true", help="all that code or settings named once and no more")
+    remove.add_argument("--stale", action="store_true", help="all that code or settings once named and no longer do")
     for one in (listing, show, pause, resume, run_now, remove):
         add_json(one)
         add_app(one)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the command."""
     screen = Screen()
     with closing(target.find(args)) as app:
         match args.action:
@@ -116,7 +116,7 @@ def _last_run(app: Relevo, info: ScheduleInfo) -> view.LastRun | None:
         return None
     try:
         job = Job[Any](app, info.last_job, info.queue).info()
-    except UnknownJob:  # it has ended, and so has its record
+    except UnknownJob:  # it has ended, and its record has expired
         return view.LastRun(info.last_job, State.UNKNOWN, made_ms(info.last_job))
     return view.LastRun(info.last_job, job.state, job.ended_ms or job.started_ms or job.enqueued_ms)
 
@@ -171,28 +171,28 @@ def _each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     left: list[str] = []
     for name in dict.fromkeys(args.schedules):
         try:
-            told = _perform(app, args.action, name)
-        except UnknownSchedule as unknown:  # the others shall not suffer
+            text = _perform(app, args.action, name)
+        except UnknownSchedule as unknown:  # go on with the others
             left.append(name)
             print(f"relevo: {clean(str(unknown))}", file=sys.stderr)
         else:
             done.append(name)
             if not args.json:
-                screen.line(told)
+                screen.line(text)
     if args.json:
         screen.json({_DONE[args.action]: done, "left": left})
     return Exit.WARNING if left else Exit.OK
 
 
 def _perform(app: Relevo, action: str, name: str) -> str:
-    """Do it to one of them: what to say about it."""
+    """Act on one of them: returns the line to print."""
     handle = app.schedules.get(name)
     if action == "remove":
         info = handle.info()
         handle.remove()
         app.audit.note("schedule.remove", via="cli", name=name)
         if info.origin in _NAMED_BY and not info.stale:
-            # Said after it was done: whoever is about to take the code away, too, need not be stopped.
+            # Printed after the removal: the code may be about to be removed, too.
             print(
                 f"relevo: warning: {clean(name)} comes back with the next worker as long as {_NAMED_BY[info.origin]}; "
                 f"to keep it from running, pause it",
@@ -201,6 +201,6 @@ def _perform(app: Relevo, action: str, name: str) -> str:
         return f"removed {name}"
     changed = handle.pause() if action == "pause" else handle.resume()
     if changed:
-        deed, said = of_control(action, schedule=name)
-        app.audit.note(deed, via="cli", **said)
+        deed, details = of_control(action, schedule=name)
+        app.audit.note(deed, via="cli", **details)
     return f"{_DONE[action]} {name}" if changed else f"{name} {_SO_ALREADY[action]}"

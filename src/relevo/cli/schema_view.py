@@ -1,4 +1,4 @@
-"""JSON Schema in the words of Python's annotations: what an action takes and gives, on one line."""
+"""JSON Schema as Python annotations: what an action takes and returns, on one line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from relevo.model.message import Fault, Reply
 
-#: Lists of lists of lists: what is deeper is not told.
+#: Nesting depth; what is deeper is not shown.
 DEEPEST = 6
-#: Structures that are told of with one action, and characters of a default.
+#: Structures shown with one action, and characters of a default.
 STRUCTURES, DEFAULT = 20, 20
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None", "object": "dict"}
 _FORMATS = {
@@ -26,7 +26,7 @@ _FORMATS = {
 _REF = "#/$defs/"
 _ANYTHING = "Any"
 _WORDS = {None: "None", True: "True", False: "False"}
-#: What everybody on a bus knows, and need not be told with every callback.
+#: Structures of every bus, which are not repeated with each callback.
 _OURS = ({*Reply.__struct_fields__}, {*Fault.__struct_fields__})
 
 
@@ -39,7 +39,7 @@ class Shape(Struct, frozen=True):
     ending: str = ""
 
     def lines(self, width: int) -> list[str]:
-        """On one line if it has so much room, else a line for each field."""
+        """One line if it fits, else a line for each field."""
         whole = f"{self.name}({', '.join(self.fields)}){self.ending}"
         if len(whole) <= width or not self.fields:
             return [whole]
@@ -47,23 +47,23 @@ class Shape(Struct, frozen=True):
 
 
 def signature(name: str, takes: Any, gives: Any) -> Shape:
-    """An action as it would stand in Python: `generate_batch(texts: list[str]) -> list[list[float]]`."""
+    """An action as a Python signature: `generate_batch(texts: list[str]) -> list[list[float]]`."""
     return Shape(name, tuple(_fields(takes, {})), f" -> {words(gives)}")
 
 
 def structures(takes: Any, gives: Any) -> list[Shape]:
-    """The structures that these name, each with its fields: `Page(number: int, text: str = "")`."""
+    """The structures in these schemas, each with its fields: `Page(number: int, text: str = "")`."""
     named: dict[str, Any] = {}
     for schema in (takes, gives):
         _gather(schema, {}, named, DEEPEST)
     if isinstance(takes, dict) and "$ref" in takes:
         named.pop(str(takes["$ref"]), None)  # its fields are the arguments
-    told = [(schema, known) for schema, known in named.values() if _names(schema) and _names(schema) not in _OURS]
-    return [Shape(_title(schema), tuple(_fields(schema, known))) for schema, known in told[:STRUCTURES]]
+    shown = [(schema, known) for schema, known in named.values() if _names(schema) and _names(schema) not in _OURS]
+    return [Shape(_title(schema), tuple(_fields(schema, known))) for schema, known in shown[:STRUCTURES]]
 
 
 def words(schema: Any, known: Mapping[str, Any] | None = None, depth: int = DEEPEST) -> str:
-    """A type. `known`: the structures that may be named in it."""
+    """A type. `known`: the structures that it may refer to."""
     if not isinstance(schema, dict):
         return _ANYTHING
     if depth <= 0:
@@ -108,16 +108,16 @@ def _fields(schema: Any, known: Mapping[str, Any]) -> Iterator[str]:
         return
     fields, required = schema.get("properties"), schema.get("required")
     for name, one in fields.items() if isinstance(fields, dict) else ():
-        told = f"{name}: {words(one, known)}"
+        text = f"{name}: {words(one, known)}"
         if isinstance(one, dict) and "default" in one:
-            told += f" = {_compact(one['default'])}"
+            text += f" = {_compact(one['default'])}"
         elif not isinstance(required, list) or name not in required:
-            told += " = …"
-        yield told
+            text += " = …"
+        yield text
 
 
 def _gather(schema: Any, known: Mapping[str, Any], found: dict[str, Any], depth: int) -> None:
-    """Note the structures that a schema names, in the order in which they are met, with what may be named in them."""
+    """Collect the structures that a schema refers to, in order, each with the structures that it may refer to."""
     if isinstance(schema, list):
         for one in schema:
             _gather(one, known, found, depth)

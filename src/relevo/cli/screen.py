@@ -1,7 +1,7 @@
-"""How answers are printed: with rich on a terminal, as plain text elsewhere, as JSON when asked.
+"""Prints output: with rich on a terminal, as plain text elsewhere, as JSON if requested.
 
-Names, errors and logs of jobs come from anywhere. Their control characters are shown, not obeyed, so that no job can
-write to an operator's terminal; and a pipe never gets colours.
+Names, errors and logs of jobs come from anywhere. Their control characters are shown, not interpreted, so that no job
+can control an operator's terminal; and a pipe never gets colours.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "critical": "bold red"}
 #: Characters of an id of a job.
 ID = 20
-#: Our own signs, for terminals that know letters only.
+#: Our signs, replaced on terminals without Unicode.
 _ASCII = str.maketrans(
     dict(zip("✓✗▶○·–…→█▒░▁▂▃▄▅▆▇", ["+", "x", ">", "o", ".", "-", "...", "->", "#", "!", ".", *"_.:-=+*"], strict=True))
 )
 
 
-#: Texts with their styles, which make a line.
+#: Texts with their styles, forming a line.
 Spans: TypeAlias = Sequence[tuple[str, str]]
 
 
 class Branch(Struct, frozen=True):
-    """A line of a tree, and what hangs on it."""
+    """A line of a tree, and its branches."""
 
     spans: Spans
     branches: Sequence[Branch] = ()
@@ -54,7 +54,7 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
-        """Whether what was shown can be replaced by something newer."""
+        """Whether printed output can be replaced by newer output."""
         return self._console is not None and not self._console.is_dumb_terminal
 
     @property
@@ -64,7 +64,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; 0: it is none, and a line may be of any length."""
+        """Columns of the terminal; 0: not a terminal, lines may have any length."""
         return 0 if self._console is None else self._console.width
 
     def line(self, text: str = "", style: str = "") -> None:
@@ -88,9 +88,9 @@ class Screen:
 
     @contextmanager
     def replacing(self, *, whole: bool = False) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """For a terminal: what is given to it draws on this screen, in place of what was drawn so before.
+        """For a terminal: draw functions passed to the result draw on this screen, each in place of the one before.
 
-        `whole`: on all of the terminal, which is as it was afterwards.
+        `whole`: on the whole terminal, which is restored afterwards.
         """
         from rich.console import Group
         from rich.live import Live
@@ -139,10 +139,10 @@ class Screen:
     def table(
         self, head: Sequence[str], rows: Iterable[Sequence[object]], *, gives_way: Sequence[tuple[str, int]] = ()
     ) -> None:
-        """Columns under their names; numbers to the right.
+        """Columns under their names; numbers are right-aligned.
 
-        `gives_way`: on a narrow terminal these columns are shortened or left out, as `fitted` says. What does not fit
-        even then goes on in the next line.
+        `gives_way`: on a narrow terminal these columns are shortened or left out, see `fitted`. What still does not fit
+        is wrapped.
         """
         rows = list(rows)
         cells = [[self._legible(_cell(value)) for value in row] for row in rows]
@@ -176,9 +176,9 @@ class Screen:
         self._put(table)
 
     def columns(self, columns: Mapping[str, Sequence[object]], *, spare: Sequence[str] = ()) -> None:
-        """A table of columns; on a narrow terminal without those that can be spared, the first of them first.
+        """A table of columns; on a narrow terminal without the `spare` ones, the first of them first.
 
-        Before them go those in which nothing stands: they only take room.
+        Empty columns are left out before them.
         """
         blank = [name for name, cells in columns.items() if not any(map(_cell, cells))]
         gives_way = [(name, 0) for name in (*blank, *spare)]
@@ -192,11 +192,11 @@ class Screen:
             self.line(f"{name.ljust(width)}  {value}")
 
     def json(self, value: Any) -> None:
-        """Any value, as JSON that people can read too."""
+        """Any value, as indented JSON."""
         print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
     def clear(self) -> None:
-        """Start at the top again."""
+        """Clear the screen."""
         print("\x1b[H\x1b[2J", end="", flush=True)
 
 
@@ -240,7 +240,7 @@ def _plain(head: Sequence[str], cells: list[list[str]], right: list[bool]) -> It
 
 
 def moment(ms: int | None) -> str:
-    """A time in the zone of whoever reads it, and how far away it is."""
+    """A time in the local zone, and how far away it is."""
     if not ms:
         return ""
     shown = datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")

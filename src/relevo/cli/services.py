@@ -1,4 +1,4 @@
-"""`relevo services`: the services of the bus, who serves them, what they offer, and how their queues stand."""
+"""`relevo services`: the services of the bus, their instances, their actions, and the state of their queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relevo.model.nearest import did_you_mean
 
 
 class Report(Struct, frozen=True):
-    """All that is shown; its JSON is this."""
+    """All that is shown, and the JSON output."""
 
     prefix: str
     env: str
@@ -34,7 +34,7 @@ class Report(Struct, frozen=True):
     level: str
     warnings: list[str]
     services: tuple[ServiceInfo, ...]
-    #: Of all services: how many messages of each kind came and went.
+    #: Of all services: how many messages of each kind were made, and what became of them.
     tallies: dict[str, Tally]
 
 
@@ -43,10 +43,10 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "services",
-        "show the services of the bus, what they offer and how they stand",
+        "show the services of the bus, their actions and their state",
         about="""
-        Without a name: all services under the prefix and env. With one: its actions with what they take and give,
-        its queues, instances and subscriptions. No app needs to be named, for all apps share the bus.
+        Without a name: all services under the prefix and env. With one: its actions with what they take and return,
+        its queues, instances and subscriptions. No app needs to be named: all apps share the bus.
 
         Exit code 0: fine. 1: messages wait and no process serves them, a queue is paused, a service has no process
         left, a subscription is full or about to be removed, or there is no such service. 2: the server cannot be
@@ -96,7 +96,7 @@ def _watch(screen: Screen, app: Relevo, service: str | None, pause: float) -> No
     while True:  # until Ctrl-C
         try:
             report = _report(app.run(catalogue(app)), app.tallies(), service)
-        except StoreError as error:  # that is what is watched for: tell it and look again
+        except StoreError as error:  # part of what is watched: show it and look again
             screen.clear()
             screen.line(str(error), "bold red")
         else:
@@ -114,7 +114,7 @@ def _report(found: Catalogue, tallies: dict[str, Tally], service: str | None) ->
         if known:
             warnings = [f"there is no service {service!r:.80} {where}{did_you_mean(str(service), known)}"]
         else:
-            warnings = [f"there is no service {where}: none was served or sent to of late; check --env and the server"]
+            warnings = [f"there is no service {where}: none was served or sent to recently; check --env and the server"]
     level = "warning" if warnings else "ok"
     return Report(found.prefix, found.env, found.now_ms, level, warnings, shown.services, tallies)
 

@@ -1,4 +1,4 @@
-"""How services are shown to people: a table of all, or one with all that is known of it."""
+"""Draws services for people: a table of all, or all details of one."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from relevo.cli.schema_view import Shape, signature, structures
 from relevo.cli.screen import Branch, Screen, away, plural
 from relevo.model.durations import spoken
 
-#: Columns that are assumed where there is no terminal.
+#: Columns assumed without a terminal.
 ELSEWHERE = 120
-#: Columns that take room only if they have something to say.
+#: Columns that are left out if they are empty.
 RARE = ("missing", "scheduled", "waiting", "unheard", "paused")
-#: Columns that are left out where there is no room for all, one after the other.
+#: Columns that are left out if there is no room for all, one after the other.
 SPARED = ("actions", "seen", "load", "live")
-#: Seconds: up to how old something is told to the second, and to the minute. Else to the hour.
+#: Seconds: up to which age it is shown to the second, and to the minute. Else to the hour.
 _EXACT = ((3_600, 1), (86_400, 60))
 
 
 def draw_all(screen: Screen, found: Catalogue) -> None:
-    """A line for each service, and one for each subscription."""
+    """Draw a line for each service, and one for each subscription."""
     subscriptions = [one for service in found.services for one in service.subscriptions]
     names = {service.name for service in found.services}
-    told = f", {plural(len(subscriptions), 'subscription')}" if subscriptions else ""
-    screen.line(f"bus {found.prefix}:{found.env}: {plural(len(names), 'service')}{told}")
+    also = f", {plural(len(subscriptions), 'subscription')}" if subscriptions else ""
+    screen.line(f"bus {found.prefix}:{found.env}: {plural(len(names), 'service')}{also}")
     if found.services:
         screen.line()
         _draw_services(screen, found)
@@ -50,7 +50,7 @@ def _draw_services(screen: Screen, found: Catalogue) -> None:
 
 
 def _sizes(rows: Sequence[Sequence[QueueInfo]], now_ms: int) -> dict[str, list[object]]:
-    """How queues stand, some queues to a row."""
+    """Sizes of queues, some queues to a row."""
     stats = [[queue.stats for queue in row] for row in rows]
     oldest = [min((queue.oldest_ms for queue in row if queue.oldest_ms), default=None) for row in rows]
     return {
@@ -66,7 +66,7 @@ def _sizes(rows: Sequence[Sequence[QueueInfo]], now_ms: int) -> dict[str, list[o
 
 
 def _draw_columns(screen: Screen, columns: dict[str, list[object]], rare: Sequence[str] = RARE) -> None:
-    """A table; where the terminal is narrow, without what can be had elsewhere."""
+    """Draw a table; on a narrow terminal without the columns that are shown elsewhere."""
     shown = {name: values for name, values in columns.items() if name not in rare or any(values)}
     for name in SPARED:
         if sum(max(len(head), *(len(f"{one}") for one in cells)) + 2 for head, cells in shown.items()) > width() + 2:
@@ -75,7 +75,7 @@ def _draw_columns(screen: Screen, columns: dict[str, list[object]], rare: Sequen
 
 
 def _draw_subscriptions(screen: Screen, subscriptions: Sequence[SubscriptionInfo], now_ms: int) -> None:
-    """A line for each; a broadcast, of which every process has one, is told of once."""
+    """Draw a line for each; the subscriptions of all processes to one broadcast are one line."""
     if not subscriptions:
         return
     rows: dict[tuple[str, str, str], list[SubscriptionInfo]] = {}
@@ -104,7 +104,7 @@ def _draw_subscriptions(screen: Screen, subscriptions: Sequence[SubscriptionInfo
 
 
 def draw_tallies(screen: Screen, tallies: Mapping[str, Tally]) -> None:
-    """How many messages of each kind came, and how they went."""
+    """Draw how many messages of each kind were made, and what became of them."""
     names = Tally.__struct_fields__
     rows = [(kind, *(getattr(one, name) for name in names)) for kind, one in sorted(tallies.items()) if one != Tally()]
     if rows:
@@ -113,15 +113,15 @@ def draw_tallies(screen: Screen, tallies: Mapping[str, Tally]) -> None:
 
 
 def draw_one(screen: Screen, found: Catalogue) -> None:
-    """All that is known of a service, in all its contexts."""
+    """Draw all details of a service, in all its contexts."""
     if not found.services:
         return
     screen.line(f"service {found.services[0].name}", "bold")
     instances = {one.id: one for service in found.services for one in service.instances}.values()
     taken, places = sum(one.running for one in instances), sum(one.concurrency for one in instances)
-    told = f"{len(instances)} live, {taken:,} of {plural(places, 'place')} taken" if instances else "none lives"
-    screen.fields([("instances", told)])
-    # Most contexts are served by the same code: what is the same is told once.
+    state = f"{len(instances)} live, {taken:,} of {plural(places, 'place')} taken" if instances else "none live"
+    screen.fields([("instances", state)])
+    # Most contexts are served by the same code: equal actions are shown once.
     same: dict[bytes, list[ServiceInfo]] = {}
     for service in found.services:
         if service.actions:
@@ -151,7 +151,7 @@ def _draw_actions(screen: Screen, actions: Sequence[ActionInfo], of: str) -> Non
         screen.line(f"\nactions{of}")
         _draw_each(screen, served, "bold cyan")
     if missing:
-        screen.line(f"\nmissing: actions{of} that nobody serves any more", "yellow")
+        screen.line(f"\nmissing: actions{of} that are no longer served", "yellow")
         _draw_each(screen, missing, "yellow")
     named = dict.fromkeys(shape for one in actions for shape in structures(one.takes, one.gives))
     if named:
@@ -175,7 +175,7 @@ def _draw_shape(screen: Screen, shape: Shape, style: str) -> None:
 
 
 def width() -> int:
-    """Columns to fill."""
+    """Columns available."""
     return shutil.get_terminal_size((ELSEWHERE, 40)).columns if sys.stdout.isatty() else ELSEWHERE
 
 

@@ -1,4 +1,4 @@
-"""`relevo status`: how the server, the queues and the workers of an app stand."""
+"""`relevo status`: the state of the server, the queues and the workers of an app."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from relevo.store.plan import Ahead, Steps
 from relevo.store.queues import QueueStats
 from relevo.store.workers import WorkerInfo
 
-#: Seconds to go on trying. A monitor wants to be told, not to wait until all is well.
+#: Seconds to retry a connection. A monitor needs to know, not to wait until it succeeds.
 PATIENCE = 1.0
 
 
@@ -50,7 +50,7 @@ class NextJob(JobRow, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True):
-    """All that status shows; its JSON is this."""
+    """All that status shows, and the JSON output."""
 
     app: str
     env: str
@@ -59,7 +59,7 @@ class Report(Struct, frozen=True):
     server: ServerState
     queues: list[QueueStats]
     workers: list[WorkerInfo]
-    #: Workers that fell silent without a goodbye in the last 15 minutes.
+    #: Workers lost in the last 15 minutes: they stopped reporting without a shutdown.
     silent_workers: list[str]
     #: What is paused, and tasks whose breaker has opened.
     pauses: list[Pause]
@@ -75,7 +75,7 @@ def add(subparsers: Subparsers) -> None:
         "show the server, the queues and the workers of an app",
         about="""
         Exit code 0: fine. 1: a queue is paused, or its jobs are due and no worker serves it, or no live worker knows
-        their task, or a task's breaker is open, or nothing is known of such an app. 2: the server cannot be reached.
+        their task, or a task's breaker is open, or the app is unknown. 2: the server cannot be reached.
         """,
         examples="""
         relevo status -A shop:app
@@ -110,7 +110,7 @@ def _watch(app: Relevo, ahead: int | None, pause: float) -> None:
     while True:  # until Ctrl-C
         try:
             report = look(app, ahead)
-        except StoreError as error:  # that is what is watched for: tell it and look again
+        except StoreError as error:  # part of what is watched: show it and look again
             screen.clear()
             screen.line(str(error), "bold red")
         else:
@@ -173,7 +173,7 @@ def _warnings(
     for queue in stats:
         if queue.paused:
             end = ends.get(queue.name)
-            until = "it is resumed" if end is None else f"it goes on by itself, in {spoken((end - now_ms) // 1000)}"
+            until = "it is resumed" if end is None else f"the pause expires, in {spoken((end - now_ms) // 1000)}"
             warnings.append(f"queue {queue.name!r} is paused: its jobs wait until {until}")
         warnings += [
             f"queue {queue.name!r}: no live worker knows task {task!r}, {plural(count, 'job')} waiting"
@@ -187,7 +187,7 @@ def _warnings(
         elif overdue:
             warnings.append(f"queue {queue.name!r}: scheduled jobs are due and no worker serves it")
         if queue.running and _abandoned(app, queue.name, now_ms):
-            warnings.append(f"queue {queue.name!r}: jobs of workers that fell silent wait for a worker to take them")
+            warnings.append(f"queue {queue.name!r}: jobs of lost workers wait for a worker to take them")
     return warnings
 
 
@@ -197,7 +197,7 @@ def _abandoned(app: Relevo, queue: str, now_ms: int) -> bool:
 
 
 def _next(app: Relevo, queue: str, ahead: int, now_ms: int) -> list[NextJob]:
-    """Jobs in the order they will start. Scheduled ones count only once they are due; then they join their level."""
+    """Jobs in the order they will start. Scheduled jobs count only once they are due; then they join their priority."""
     keys = app.keys_of(queue)
     ready = app.run(queues.page(keys, State.READY, 0, ahead))
     scheduled = app.run(queues.page(keys, State.SCHEDULED, 0, ahead))
@@ -207,7 +207,7 @@ def _next(app: Relevo, queue: str, ahead: int, now_ms: int) -> list[NextJob]:
 
 
 def draw(screen: Screen, report: Report) -> None:
-    """Show a report to people."""
+    """Draw a report for people."""
     server = report.server
     limit = f" of {mebibytes(server.maxmemory)}" if server.maxmemory else ""
     screen.line(
@@ -231,7 +231,7 @@ def draw(screen: Screen, report: Report) -> None:
     else:
         screen.line("no worker")
     for id in report.silent_workers:
-        screen.line(f"worker {id} fell silent without a goodbye")
+        screen.line(f"worker {id} is lost: it stopped reporting")
     if report.pauses:
         screen.line("\npaused")
         screen.table(
@@ -263,7 +263,7 @@ def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:
         [q.name, q.ready, q.scheduled, q.waiting, q.running, q.done, q.dead, q.idle_workers, away(q.next_due_ms)]
         for q in queues
     ]
-    if any(queue.paused for queue in queues):  # else its column would only take room, and a terminal may have little
+    if any(queue.paused for queue in queues):  # an empty column would only take room, and a terminal may have little
         head.append("paused")
         for row, queue in zip(rows, queues, strict=True):
             row.append(queue.paused)

@@ -1,4 +1,4 @@
-"""`relevo task`: what was made on behalf of a task and can still be seen."""
+"""`relevo task`: what was made on behalf of a conversation (task) of the bus and still exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from relevo.bus.lifecycle import TOLD, Made
+from relevo.bus.lifecycle import LISTED, Made
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
@@ -16,7 +16,7 @@ from relevo.cli.screen import Screen, away, plural
 from relevo.cli.workflow_tree import SIGNS
 from relevo.errors import UnknownJob
 
-#: Messages that are listed, unless all are wanted.
+#: Messages listed without --all.
 ROOM = 50
 
 
@@ -27,8 +27,8 @@ def add(subparsers: Subparsers) -> None:
         "task",
         "show what was made on behalf of a task of the bus",
         about="""
-        Messages that were sent with task=ID, and what was made while they were handled, as far as it can still be
-        seen: active, if it waits or runs, else inactive, which are records that end by themselves or are removed by
+        Messages that were sent with task=ID, and what was made while they were handled, as far as it still exists:
+        active, if it waits or runs, else inactive, which are records that expire by themselves or are removed by
         `relevo cleanup ID`.
 
         Exit code 1: there is nothing.
@@ -46,13 +46,13 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what there is."""
+    """Run the command."""
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
         found = app.made_for(args.id)
         if not found:
             raise UnknownJob(
-                f"nothing can be seen that was made on behalf of task {args.id!r:.80}: it never was, all has ended, "
+                f"nothing exists that was made on behalf of task {args.id!r:.80}: it never existed, all has ended, "
                 "or it was cleaned up; `relevo trace` may know what became of it"
             )
     if args.json:
@@ -99,13 +99,13 @@ def _fields(id: str, found: Sequence[Made]) -> dict[str, Any]:
 
 def _draw(screen: Screen, id: str, found: Sequence[Made], room: int | None) -> None:
     active = sum(not one.state.has_ended for one in found)
-    more = ", the first of them" if len(found) >= TOLD else ""
+    more = ", the first of them" if len(found) >= LISTED else ""
     screen.line(f"task {id}: {plural(len(found), 'message')}{more}, {active:,} active", "cyan" if active else "")
     screen.line()
     screen.table(
         ["kind", "queue", "active", "inactive", "states"],
         [
-            (kind, queue, _active(states), states.total() - _active(states), _told(states))
+            (kind, queue, _active(states), states.total() - _active(states), _by_state(states))
             for (kind, queue), states in _by_queue(found).items()
         ],
     )
@@ -119,5 +119,5 @@ def _draw(screen: Screen, id: str, found: Sequence[Made], room: int | None) -> N
     )
 
 
-def _told(states: Counter[str]) -> str:
+def _by_state(states: Counter[str]) -> str:
     return ", ".join(f"{states[state.value]:,} {state.value}" for state in SIGNS if states[state.value])

@@ -28,7 +28,7 @@ REMEMBERED = 40
 
 
 class Report(Struct, frozen=True):
-    """One look with its rates; the JSON is this."""
+    """One look with its rates, and the JSON output."""
 
     look: Look
     #: Seconds between the two looks.
@@ -43,10 +43,10 @@ def add(subparsers: Subparsers) -> None:
         "top",
         "watch queues, rates, workers, running jobs and failures",
         about="""
-        Refreshes until q or Ctrl-C; the space bar looks at once. Without a terminal, or with --once, it looks twice,
-        some seconds apart, and prints what happened in between.
+        Refreshes until q or Ctrl-C; the space bar refreshes at once. Without a terminal, or with --once, it looks
+        twice, some seconds apart, and prints what happened in between.
 
-        Exit code 0: fine. 1: nothing is known of such an app. 2: the server cannot be reached.
+        Exit code 0: fine. 1: the app is unknown. 2: the server cannot be reached.
         """,
         examples="""
         relevo top -A shop:app
@@ -90,7 +90,7 @@ def _watch(screen: Screen, app: Relevo, every: float) -> None:
         while True:
             try:
                 after = app.client.run(looking(app), patience=0)
-            except StoreError as error:  # that is what is watched for: tell it and look again
+            except StoreError as error:  # part of what is watched: show it and look again
                 replace(partial(screen.line, str(error), "bold red"))
             else:
                 found = paces(before, after)
@@ -104,7 +104,7 @@ def _watch(screen: Screen, app: Relevo, every: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Wait for so many seconds, or until keys are pressed: which. A terminal gives them without Enter meanwhile."""
+    """Wait for some seconds or until keys are pressed; returns them. The terminal then sends keys without Enter."""
     if not sys.stdin.isatty():
         yield _sleep
         return
@@ -126,6 +126,6 @@ def _sleep(seconds: float) -> str:
 
 
 def _pressed(seconds: float) -> str:
-    # All of them, and past Python's buffer: what it holds back is not waited for.
+    # All keys, bypassing Python's buffer: select does not see what it holds.
     some = os.read(sys.stdin.fileno(), 1024) if select.select([sys.stdin], [], [], seconds)[0] else b""
     return some.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""One look at an app for `relevo top`, and what changed since the look before."""
+"""One look at an app for `relevo top`, and the changes since the previous one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from relevo.store.workers import WorkerInfo
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Running jobs that are told, and dead letters that are looked at in each queue: no screen shows more.
+#: Running jobs listed, and dead letters read of each queue: no screen shows more.
 FRONT = 20
 
 
 class QueueLook(Struct, frozen=True):
-    """A queue, and how far behind it is."""
+    """A queue and its backlog."""
 
     stats: QueueStats
     #: Milliseconds that the oldest job has waited; None: none waits.
@@ -33,7 +33,7 @@ class QueueLook(Struct, frozen=True):
 
 
 class JobLook(JobRow, frozen=True, kw_only=True):
-    """A job that runs, or one that was given up."""
+    """A running job, or a dead letter."""
 
     queue: str
     #: When it began to run.
@@ -41,7 +41,7 @@ class JobLook(JobRow, frozen=True, kw_only=True):
 
 
 class Look(Struct, frozen=True):
-    """All that is looked at, at one moment."""
+    """The state of an app at one moment."""
 
     app: str
     env: str
@@ -50,35 +50,35 @@ class Look(Struct, frozen=True):
     server: str
     used_memory: int
     clients: int
-    #: Commands that the server has carried out since it started, of everybody.
+    #: Commands of all clients that the server has run since it started.
     commands: int
     queues: list[QueueLook]
     workers: list[WorkerInfo]
-    #: Ids of those that fell silent without a goodbye in the last 15 minutes.
+    #: Ids of workers lost in the last 15 minutes: they stopped reporting without a shutdown.
     lost_workers: list[str]
-    #: The longest first.
+    #: The longest-running first.
     running: list[JobLook]
     #: The newest first.
     failures: list[JobLook]
     #: How many jobs run.
     running_in_all: int = 0
-    #: Of how many it was looked when they started. If that is not all of them, another one may run for longer.
+    #: Of how many the start was read. If that is not all of them, another one may have run for longer.
     running_looked_at: int = 0
 
     @property
     def warning(self) -> str:
-        """What is wrong with the question, if it is."""
+        """Why the look is empty, if it is."""
         if self.queues or self.workers or self.lost_workers:
             return ""
         return unheard_of(self.app, self.env)
 
 
 class Pace(Struct, frozen=True):
-    """How much happens in a second."""
+    """Events per second."""
 
     enqueued: float = 0.0
     done: float = 0.0
-    #: Attempts that did not go well: they are tried again, or the job is a dead letter.
+    #: Failed attempts, whether they are retried or the job was dead-lettered.
     failed: float = 0.0
 
 
@@ -91,7 +91,7 @@ def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
     lags: list[Lag] = yield Ahead(lag(app.keys_of(name)) for name in names)
     living, lost = yield from workers.roll(app.keys, now_ms)
     running: Longest = yield from longest({one.name: app.keys_of(one.name) for one in stats if one.running}, FRONT)
-    # A queue that runs fewer was looked at as a whole, whatever it had when it was counted, a moment before.
+    # A queue with fewer running jobs was read completely, whatever its count was a moment before.
     unseen = sum(max(0, one.running - running.of_each) for one in stats if one.name in running.looked_at)
     looked_at = sum(running.looked_at.values())
     failures = yield from _newest(app, [one.name for one in stats if one.dead])
@@ -110,7 +110,7 @@ def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
         ],
         living,
         lost,
-        [_told(name, one) for name, one in running.jobs],
+        [_job(name, one) for name, one in running.jobs],
         failures,
         looked_at + unseen,
         looked_at,
@@ -119,18 +119,18 @@ def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
 
 def _newest(app: Relevo, names: list[str]) -> Generator[Ahead[Any], Any, list[JobLook]]:
     pages: list[list[Listed]] = yield Ahead(queues.page(app.keys_of(name), "dead", 0, FRONT) for name in names)
-    found = [_told(name, one) for name, page in zip(names, pages, strict=True) for one in page]
+    found = [_job(name, one) for name, page in zip(names, pages, strict=True) for one in page]
     return sorted(found, key=lambda job: -(job.ended_ms or 0))[:FRONT]
 
 
-def _told(queue: str, one: Listed) -> JobLook:
+def _job(queue: str, one: Listed) -> JobLook:
     row = row_of(one)
     known = {field: getattr(row, field) for field in row.__struct_fields__}
     return JobLook(**known, queue=queue, started_ms=one.claim.since_ms if one.claim else None)
 
 
 def paces(before: Look | None, after: Look) -> dict[str, Pace] | None:
-    """What happened in each queue that was there before, between two looks; None: there are no two, at two times."""
+    """The rates of each queue that existed before, between two looks; None without two looks at different times."""
     if before is None or after.now_ms <= before.now_ms:
         return None
     seconds = (after.now_ms - before.now_ms) / 1000
@@ -143,7 +143,7 @@ def paces(before: Look | None, after: Look) -> dict[str, Pace] | None:
 
         def more(
             *names: str, then: Mapping[str, int] = then, now: Mapping[str, int] = now
-        ) -> float:  # counters that ended and began anew are no step back
+        ) -> float:  # counters that expired and restarted do not count as negative
             return max(0, sum(now.get(name, 0) - then.get(name, 0) for name in names)) / seconds
 
         found[one.stats.name] = Pace(more("enqueued"), more("done"), more("retry", "dead", "lost"))
@@ -151,6 +151,6 @@ def paces(before: Look | None, after: Look) -> dict[str, Pace] | None:
 
 
 def together(found: Mapping[str, Pace]) -> Pace:
-    """All queues."""
+    """The sum of all queues."""
     rows = found.values()
     return Pace(sum(one.enqueued for one in rows), sum(one.done for one in rows), sum(one.failed for one in rows))

@@ -1,4 +1,4 @@
-"""How `relevo top` looks: queues, workers, what runs and what failed, as much of each as the terminal has room for."""
+"""Draws `relevo top`: queues, workers, running jobs and failures, as much of each as fits on the terminal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from relevo.cli.screen import Screen, away, mebibytes, plural
 from relevo.cli.top_look import JobLook, Look, Pace, QueueLook, together
 from relevo.model.durations import spoken
 
-#: Eight heights, for a line that tells how something went.
+#: Eight heights, for a line of bars.
 BARS = "▁▂▃▄▅▆▇█"
-#: Lines that are drawn where nobody knows how high the screen is.
+#: Lines drawn where the height of the screen is unknown.
 ELSEWHERE = 60
-#: What a narrow screen has no room for, in this order. An id is of use only as a whole, an error is worth more than
-#: its kind.
+#: What a narrow screen leaves out, in this order. An id is of use only as a whole; the message of an error matters more
+#: than its kind.
 _QUEUES_GIVE_WAY = (("scheduled", 0), ("waiting", 0), ("in/s", 0), ("queue", 8))
 _WORKERS_GIVE_WAY = (
     ("queues", 12),
@@ -39,7 +39,7 @@ _FAILURES_GIVE_WAY = (
 def draw(
     screen: Screen, look: Look, found: Mapping[str, Pace] | None, went: Sequence[float], *, height: int = ELSEWHERE
 ) -> None:
-    """One look, with what happens in a second (if there was a look before) and how that went of late."""
+    """Draw one look, with its rates (if there was a look before) and their recent history."""
     _head(screen, look, found, went)
     if look.warning:
         screen.line(f"\nwarning: {look.warning}", "yellow")
@@ -71,7 +71,7 @@ def _head(screen: Screen, look: Look, found: Mapping[str, Pace] | None, went: Se
 
 
 def _shares(lines: int, wanted: Sequence[int], *, least: Sequence[int]) -> list[int]:
-    """Rows for each table, of so many lines in all: each has its least, and the first ones get what is left."""
+    """Rows for each table, of so many lines in all: each gets its least, and the first ones get the rest."""
     left = lines - 3 * len(wanted)  # a heading, the names of columns, an empty line
     given = [min(some, few) for some, few in zip(wanted, least, strict=True)]
     left -= sum(given)
@@ -87,7 +87,7 @@ def _queues(screen: Screen, looks: Sequence[QueueLook], found: Mapping[str, Pace
     _title(screen, "queues", len(rows), most)
     if not rows:
         return
-    # On a narrow screen, what says nothing goes first.
+    # On a narrow screen, empty columns go first.
     empty = [name for name in ("waiting", "scheduled", "dead") if not any(getattr(one.stats, name) for one in rows)]
     screen.table(
         ["queue", "ready", "running", "scheduled", "waiting", "dead", "in/s", "done/s", "failed/s", "oldest", ""],
@@ -117,7 +117,7 @@ def _workers(screen: Screen, look: Look, most: int) -> None:
     rows, lost = look.workers, len(look.lost_workers)
     _title(screen, "workers", len(rows), most)
     if lost:
-        screen.line(f"{plural(lost, 'worker')} fell silent without a goodbye in the last 15 minutes", "bold red")
+        screen.line(f"{plural(lost, 'worker')} lost in the last 15 minutes", "bold red")
     if rows:
         screen.table(
             ["worker", "host", "process", "load", "done", "failed", "queues", "since"],
@@ -154,7 +154,7 @@ def _running(screen: Screen, look: Look, most: int) -> None:
 
 
 def _failures(screen: Screen, failures: Sequence[JobLook], most: int) -> None:
-    _title(screen, "given up, the newest first", len(failures), most)
+    _title(screen, "dead letters, the newest first", len(failures), most)
     if failures:
         screen.table(
             ["job", "queue", "task", "ended", "reason", "error"],
@@ -177,7 +177,7 @@ def _rate(number: float) -> str:
 
 
 def bars(values: Sequence[float]) -> str:
-    """Some numbers as a line of bars, the largest of them as high as a line."""
+    """Numbers as a line of bars, the largest with the full height."""
     most = max(values, default=0.0)
     if most <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""`relevo trace`: the way of an operation through all services, as a timeline."""
+"""`relevo trace`: the path of an operation through all services, as a timeline."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "trace",
-        "show the way of an operation through all services",
+        "show the path of an operation through all services",
         about="""
         Every attempt to handle one of its messages, below the message that caused it: when it was sent, how long it
-        waited and ran, and what came of it. Workers write this down every second; the newest are kept.
+        waited and ran, and its outcome. Workers write this down every second; the newest are kept.
 
         Exit code 1: nothing is known of it.
         """,
@@ -43,7 +43,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it, if anything is known."""
+    """Run the command."""
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
         spans = gather(app, args.id)
@@ -59,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gather(app: Relevo, id: str) -> list[Span]:
-    """All that is known of an operation; of a message, that of the operation it is part of."""
+    """All that is known of an operation; given a message, of the operation it is part of."""
     found = app.trace(id)
     operations = {span.correlation for span in found}
     others = {span.correlation for span in found if id not in (span.correlation, span.task)}
-    others |= {span.task for span in found if span.task}  # by which what still lives is found
+    others |= {span.task for span in found if span.task}  # finds its messages that still wait or run
     for other in sorted(others - {id}):
         found += [span for span in app.trace(other) if span.correlation in operations]
     unique = {(span.queue, span.id, span.attempt, span.outcome, span.started_ms): span for span in found}
@@ -72,10 +72,10 @@ def gather(app: Relevo, id: str) -> list[Span]:
 
 def _why(id: str, kept: int) -> str:
     known = (
-        f"it never was, it is older than the newest {kept:,} messages of all services (the setting trace_max), "
+        f"it never existed, it is older than the newest {kept:,} messages of all services (the setting trace_max), "
         "or it was handled within the last second"
         if kept
-        else "the setting trace_max is 0, so that what becomes of messages is not written down"
+        else "the setting trace_max is 0, so that outcomes of messages are not written down"
     )
     return f"nothing is known of an operation, a task or a message {id!r:.80}: {known}; check --env and the server"
 

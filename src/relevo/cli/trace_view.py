@@ -1,7 +1,7 @@
-"""The timeline of an operation: a line for each attempt below what caused it, all on one scale of time.
+"""Draws the timeline of an operation: a line for each attempt below its cause, all on one scale of time.
 
 A message is drawn with its attempts together, in the order of their times, and what a handler sent stands below the
-attempt that sent it. Each waits from when it was sent, or from the end of the attempt before, until it starts.
+attempt that sent it. A message waits from its sending, or from the end of the previous attempt, until it starts.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from relevo.model.legible import short
 from relevo.model.names import parse
 from relevo.model.span import Span
 
-#: Lines of a timeline, unless all of it is wanted.
+#: Lines of a timeline without --all.
 ROOM = 200
-#: Columns from which there is room for intent, sender and worker; and those that a pipe gets.
+#: Columns from which there is room for intent, sender and worker; and those assumed for a pipe.
 WIDE, ELSEWHERE = 110, 120
 #: Columns of a bar, least and most, and the least of a message's name.
 BAR, NAME = (10, 40), 20
-#: How deep the indentation shows what caused what.
+#: Deepest indentation.
 DEEP = 10
 _OPEN = {state.value for state in (State.RUNNING, State.READY, State.SCHEDULED, State.WAITING)}
-#: Signs and colours; beside the states, what else may come of an attempt.
+#: Signs and colours of the states, and of other outcomes of an attempt.
 _SIGNS = {state.value: sign for state, sign in SIGNS.items()} | {"retry": ("~", "yellow"), "back": ("–", "dim")}
 _BAD = ("dead", "expired", "cancelled")
 _RIGHT = ("at", "waited", "ran")
 
-#: A message in a queue; an event has one id in many of them.
+#: A message in a queue; an event has the same id in many queues.
 Place: TypeAlias = tuple[str, str]
 
 
 class Row(Struct, frozen=True):
-    """An attempt, or a message that waits for one, at its place."""
+    """An attempt, or a message that waits for one, at its place in the tree."""
 
     span: Span
     depth: int
-    #: It waits from the first until the second of these, and runs from there until the third.
+    #: It waits from the first to the second of these, and runs from the second to the third.
     since_ms: int
     start_ms: int
     until_ms: int
@@ -68,12 +68,12 @@ class Row(Struct, frozen=True):
 
     @property
     def has_started(self) -> bool:
-        """Whether it ran at all."""
+        """Whether it ever ran."""
         return self.span.started_ms > 0
 
 
 def rows(spans: Sequence[Span], now_ms: int) -> list[Row]:
-    """All attempts, each below what caused it."""
+    """All attempts, each below its cause."""
     attempts: dict[Place, list[Span]] = {}
     for span in sorted(spans, key=lambda one: (one.sent_ms, one.id, one.attempt, one.started_ms or now_ms)):
         attempts.setdefault((span.queue, span.id), []).append(span)
@@ -100,7 +100,7 @@ def rows(spans: Sequence[Span], now_ms: int) -> list[Row]:
 
 
 def _cause(span: Span, by_id: dict[str, list[Place]]) -> Place | None:
-    """The message that caused one; of an event, which several services handle, where the sender handled it."""
+    """The message that caused a span; of an event, which several services handle, the one in the sender's queue."""
     likely = by_id.get(span.causation, []) if span.causation != span.id else []
     return next((place for place in likely if _service(place[0]) == span.source), likely[0] if likely else None)
 
@@ -110,14 +110,14 @@ def _service(queue: str) -> str:
 
 
 def _row(span: Span, depth: int, since_ms: int, now_ms: int) -> Row:
-    # Times of several machines: none of them may run backwards.
+    # Clocks of several machines: no time may run backwards.
     until_ms = span.ended_ms or now_ms
     start_ms = max(since_ms, span.started_ms or until_ms)
     return Row(span, depth, since_ms, start_ms, max(start_ms, until_ms))
 
 
 def draw(screen: Screen, id: str, rows: Sequence[Row], now_ms: int, room: int | None) -> None:
-    """The whole operation, for people."""
+    """Draw the whole operation."""
     began, ended = min(row.since_ms for row in rows), max(row.until_ms for row in rows)
     _draw_head(screen, id, rows, began, ended)
     screen.line()
@@ -131,16 +131,16 @@ def draw(screen: Screen, id: str, rows: Sequence[Row], now_ms: int, room: int | 
     for row in living[:room]:
         sign, style = _SIGNS[row.span.outcome]
         since = row.start_ms if row.has_started else row.since_ms
-        told = f"{row.span.outcome} for {_took(max(0, now_ms - since))}"
-        screen.line(f"{sign} {told}: {_name(row.span)} {row.span.id}", style)
+        text = f"{row.span.outcome} for {_took(max(0, now_ms - since))}"
+        screen.line(f"{sign} {text}: {_name(row.span)} {row.span.id}", style)
 
 
 def _draw_head(screen: Screen, id: str, rows: Sequence[Row], began: int, ended: int) -> None:
     outcomes = Counter(row.span.outcome for row in rows)
     is_open, is_bad = any(row.is_open for row in rows), any(outcomes[name] for name in _BAD)
     sign, style = _SIGNS["dead" if is_bad else "running" if is_open else "done"]
-    told = ", ".join(f"{outcomes[name]:,} {name}" for name in _SIGNS if outcomes[name])
-    screen.line(f"{sign} {id}: {told}", style)
+    counts = ", ".join(f"{outcomes[name]:,} {name}" for name in _SIGNS if outcomes[name])
+    screen.line(f"{sign} {id}: {counts}", style)
     messages = len({(row.span.queue, row.span.id) for row in rows})
     services = len({_service(row.span.queue) for row in rows})
     through = f"{plural(messages, 'message')}, handled by {plural(services, 'service')}"
@@ -157,7 +157,7 @@ def _draw_head(screen: Screen, id: str, rows: Sequence[Row], began: int, ended: 
 
 
 def _draw_table(screen: Screen, rows: Sequence[Row], id: str, began: int, ended: int) -> None:
-    """A line for each attempt: its columns, and a bar of when it waited and ran."""
+    """Draw a line for each attempt: its columns, and a bar of when it waited and ran."""
     room = shutil.get_terminal_size((ELSEWHERE, 40)).columns if sys.stdout.isatty() else ELSEWHERE
     workers = {
         worker: f"w{n}" for n, worker in enumerate({row.span.worker: None for row in rows} if room >= WIDE else (), 1)
@@ -184,7 +184,7 @@ def _draw_table(screen: Screen, rows: Sequence[Row], id: str, began: int, ended:
 
 
 def _columns(rows: Sequence[Row], began: int, workers: dict[str, str]) -> dict[str, list[str]]:
-    """What stands in the columns; intent, sender and worker only if there are names for the workers."""
+    """The columns; intent, sender and worker only if workers have names."""
     names = [_name(row.span) + (f" #{row.span.attempt}" if row.span.attempt > 1 else "") for row in rows]
     more = {
         "intent": [row.span.intent for row in rows],
@@ -202,7 +202,7 @@ def _columns(rows: Sequence[Row], began: int, workers: dict[str, str]) -> dict[s
 
 
 def _name(span: Span) -> str:
-    """Its type; of an event, who handles it, too, and of a message for a context, which."""
+    """Its type; of an event, also the handling service, and of a message for a context, that."""
     address = parse(span.queue, prefix=False, env=False)
     if address.kind == "notifications":
         return f"{address.service} on {span.type}"
@@ -210,7 +210,7 @@ def _name(span: Span) -> str:
 
 
 def _padded(head: str, text: str, width: int) -> str:
-    if len(text) > width:  # the ends of names tell most
+    if len(text) > width:  # the ends of names matter most
         text = f"{text[: width // 3]}…{text[width // 3 + 1 - width :]}"
     return text.rjust(width) if head in _RIGHT else text.ljust(width)
 
@@ -220,7 +220,7 @@ def _took(ms: int) -> str:
 
 
 def _bar(row: Row, began: int, scale: int, cells: int) -> tuple[str, str, str]:
-    """What comes before, the time it waited, and the time it ran. What ran has a cell, however short it was."""
+    """The cells before it, the time it waited, and the time it ran. What ran has at least one cell."""
     first, start, last = ((ms - began) * cells / scale for ms in (row.since_ms, row.start_ms, row.until_ms))
     end = min(cells, max(math.ceil(last), int(start) + 1))
     runs = max(1, end - int(start)) if row.has_started else 0

@@ -1,4 +1,4 @@
-"""`relevo workflow`: one workflow as a tree, or a list of the newest; cancel it, or run its failed part again."""
+"""`relevo workflow`: show one workflow as a tree, cancel or retry it; or list the newest."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from relevo.model.durations import spoken
 from relevo.model.job import State
 from relevo.model.nearest import did_you_mean
 
-#: Workflows in the list, unless asked for more.
+#: Workflows listed without --limit.
 LIMIT = 20
-#: Cells of the bar.
+#: Cells of the progress bar.
 BAR = 20
-#: Lines that are kept for what is not the tree, while it is refreshed.
+#: Lines that are reserved beside the tree while it is refreshed.
 HEAD = 12
 
 
@@ -40,8 +40,8 @@ def add(subparsers: Subparsers) -> None:
         "workflow",
         "show one workflow or list the newest; cancel or retry it",
         about="""
-        With an id: how that workflow stands, as a tree of its jobs. Without: the newest workflows.
-        Exit code 1: there is no such workflow, what was asked cannot be done to it, or it was watched and did not
+        With an id: the state of that workflow, as a tree of its jobs. Without: the newest workflows.
+        Exit code 1: there is no such workflow, the action is not possible, or it was watched and did not
         end well.
         """,
         examples="""
@@ -59,7 +59,7 @@ def add(subparsers: Subparsers) -> None:
         "--watch", type=pause, nargs="?", const=1.0, metavar="SECONDS", help="refresh until it ends, or Ctrl-C"
     )
     deed = parser.add_mutually_exclusive_group()
-    deed.add_argument("--cancel", action="store_true", help="cancel its jobs; those that run are told to stop")
+    deed.add_argument("--cancel", action="store_true", help="cancel its jobs; running ones are asked to stop")
     deed.add_argument(
         "--retry", action="store_true", help="run its jobs again that died, expired or were cancelled, and what follows"
     )
@@ -68,7 +68,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the workflow, after doing to it what was asked; or list the newest."""
+    """Show the workflow, after cancelling or retrying it if requested; or list the newest."""
     _refuse_what_does_not_fit(args)
     screen = Screen()
     with closing(target.find(args)) as app:
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             screen.json({**msgspec.to_builtins(info), **done})
         else:
-            _tell(screen, info, done)
+            _print_result(screen, info, done)
             if args.watch:
                 info = _watch(screen, flow, args)
             else:
@@ -108,7 +108,7 @@ def _refuse_what_does_not_fit(args: argparse.Namespace) -> None:
 
 
 def _find(app: Relevo, id: str, queue: str | None) -> Workflow[Any]:
-    """The workflow; whoever gives the id of a job is told what that is."""
+    """The workflow; the id of a job is refused with a hint."""
     try:
         return app.workflow(id, queue=queue)
     except UnknownJob as unknown:
@@ -151,8 +151,8 @@ def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     return Exit.OK if rows else target.code_of_nothing(app)
 
 
-def _tell(screen: Screen, info: WorkflowInfo, done: dict[str, int]) -> None:
-    """What became of the deed."""
+def _print_result(screen: Screen, info: WorkflowInfo, done: dict[str, int]) -> None:
+    """Print the outcome of cancelling or retrying."""
     match done:
         case {"cancelled": 0}:
             screen.line("nothing to cancel: it has ended\n", "yellow")
@@ -176,7 +176,7 @@ def _watch_refreshed(screen: Screen, flow: Workflow[Any], args: argparse.Namespa
         while True:
             try:
                 info = flow.info()
-            except StoreError as error:  # somebody sits there and can see when the server is back
+            except StoreError as error:  # a user is watching, and sees when the server is back
                 replace(partial(screen.line, str(error), "bold red"))
             else:
                 room = ROOM if info.state.has_ended else max(HEAD, min(ROOM, screen.height - HEAD))
@@ -190,11 +190,11 @@ def _watch_by_line(screen: Screen, flow: Workflow[Any], args: argparse.Namespace
     last = ""
     while True:
         info = flow.info()
-        told = f"{info.state:<9}  {_counted(info.progress)}"
-        if told != last:
-            screen.line(f"{datetime.now():%H:%M:%S}  {told}")
-            sys.stdout.flush()  # whoever reads a pipe wants to see it now
-            last = told
+        text = f"{info.state:<9}  {_counted(info.progress)}"
+        if text != last:
+            screen.line(f"{datetime.now():%H:%M:%S}  {text}")
+            sys.stdout.flush()  # the reader of a pipe needs it now
+            last = text
         if info.state.has_ended:
             screen.line()
             describe(screen, info, None if args.all else ROOM)
@@ -203,7 +203,7 @@ def _watch_by_line(screen: Screen, flow: Workflow[Any], args: argparse.Namespace
 
 
 def describe(screen: Screen, info: WorkflowInfo, room: int | None = ROOM) -> None:
-    """Everything known about a workflow, for people."""
+    """Draw everything known about a workflow."""
     sign, style = SIGNS[info.state]
     screen.line(f"{sign} workflow {info.id} is {info.state}", style)
     took = _took(info.began_ms, info.ended_ms)
@@ -220,7 +220,7 @@ def describe(screen: Screen, info: WorkflowInfo, room: int | None = ROOM) -> Non
 
 
 def bar(progress: WorkflowProgress) -> str:
-    """How far it is: done, failed and open members as cells. What there is any of gets a cell."""
+    """The progress bar: done, failed and open members as cells, each kind with at least one cell."""
     counts = {"█": progress.done, "▒": progress.failed, "░": progress.open}
     cells = {sign: max(1, count * BAR // progress.total) if count else 0 for sign, count in counts.items()}
     cells[max(counts, key=lambda sign: counts[sign])] += BAR - sum(cells.values())
@@ -230,8 +230,8 @@ def bar(progress: WorkflowProgress) -> str:
 def _counted(progress: WorkflowProgress) -> str:
     ended = progress.total - progress.open
     parts = [("done", progress.done), ("failed", progress.failed), ("open", progress.open)]
-    told = ", ".join(f"{count:,} {name}" for name, count in parts if count)
-    return f"{ended:,} of {plural(progress.total, 'job')} ended" + (f": {told}" if told else "")
+    counts = ", ".join(f"{count:,} {name}" for name, count in parts if count)
+    return f"{ended:,} of {plural(progress.total, 'job')} ended" + (f": {counts}" if counts else "")
 
 
 def _them(count: int) -> str:

@@ -1,7 +1,7 @@
-"""A workflow as a tree: what stands on which line, and what is left out so that thousands of jobs fit on a screen.
+"""A workflow as a tree of lines, shortened so that thousands of jobs fit on a screen.
 
-Everything is drawn if there is room. Else what failed comes first, then some of the others, those that run before those
-that are over, and what is left out is counted. What room is left is shared by the branches that are shown.
+Everything is drawn if there is room. Else failed jobs come first, then some of the others, running before ended ones,
+and what is left out is counted. The remaining room is shared by the branches that are shown.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from relevo.model.durations import spoken
 from relevo.model.job import State
 from relevo.model.legible import short
 
-#: Lines of a tree, unless all of it is wanted.
+#: Lines of a tree without --all.
 ROOM = 60
-#: Where not everything has room: how many that failed, and how many others.
+#: Where not everything has room: how many failed ones are shown, and how many others.
 FAILED, OTHERS = 10, 5
-#: A sign and a colour for each state, those first that are looked for first.
+#: A sign and a colour for each state, the most important states first.
 SIGNS = {
     State.DEAD: ("✗", "bold red"),
     State.EXPIRED: ("!", "yellow"),
@@ -40,18 +40,18 @@ _RANKS = {state: rank for rank, state in enumerate(SIGNS)}
 
 
 class Node(Struct, frozen=True):
-    """A chain or a group, with what is in it."""
+    """A chain or a group, with its parts."""
 
     kind: str
     parts: Sequence[Node | Member]
     #: Members in it, at any depth, by their states.
     counts: Counter[State]
-    #: Lines it takes to draw all of it.
+    #: Lines needed to draw all of it.
     size: int
 
 
 def forest(info: WorkflowInfo, room: int | None = ROOM) -> list[Branch]:
-    """All trees of a workflow: its members by their shape, those that joined, and its callbacks. None: draw all."""
+    """All trees of a workflow: its members by their shape, joined members, and its callbacks. None: draw all."""
     places: set[int] = set()
     root = _node(info.shape, info.members, places)
     trees = [root if isinstance(root, Node) else _made("chain", [root])]
@@ -60,9 +60,9 @@ def forest(info: WorkflowInfo, room: int | None = ROOM) -> list[Branch]:
         trees.append(_made("joined", joined))
     drawn = [_drawn(tree, tree.size if room is None else room, info) for tree in trees]
     gathering = [one for i, one in enumerate(info.members) if i not in places and not one.joined]
-    if gathering:  # a list for several jobs, or for one place in a list: relevo's own doing
+    if gathering:  # jobs that relevo adds to gather a list, for several jobs or for one place in a list
         jobs = plural(len(gathering), "job")
-        drawn.append(Branch([(f"{jobs} to gather results: ", ""), *_told(Counter(one.state for one in gathering))]))
+        drawn.append(Branch([(f"{jobs} to gather results: ", ""), *_counts(Counter(one.state for one in gathering))]))
     if info.callbacks:
         width = max(len(kind) for kind, _ in info.callbacks)
         lines = _lines([one for _, one in info.callbacks], info.began_ms)
@@ -75,7 +75,7 @@ def forest(info: WorkflowInfo, room: int | None = ROOM) -> list[Branch]:
 
 
 def _node(shape: Any, members: Sequence[Member], places: set[int]) -> Node | Member:
-    """The part of a workflow that a shape describes; see graph.py. The places it takes are noted."""
+    """The part of a workflow that a shape describes; see graph.py. Adds its members' places to `places`."""
     if isinstance(shape, int):
         places.add(shape)
         return members[shape]
@@ -124,7 +124,7 @@ def _shares(sizes: Sequence[int], room: int) -> list[int]:
 
 
 def _chosen(node: Node, room: int) -> Sequence[Node | Member]:
-    """Which parts are shown in so many lines."""
+    """The parts that are shown in so many lines."""
     if len(node.parts) <= room:
         return node.parts
     ranked = sorted(range(len(node.parts)), key=lambda i: _rank(node.parts[i]))  # stable: else in their order
@@ -139,14 +139,14 @@ def _rank(part: Node | Member) -> int:
 
 def _head(node: Node) -> Spans:
     if node.kind == "joined":
-        return [("joined: ", "bold"), *_told(node.counts)]
+        return [("joined: ", "bold"), *_counts(node.counts)]
     jobs = node.counts.total()
     size = f" of {len(node.parts):,}" + (f", {plural(jobs, 'job')}" if jobs != len(node.parts) else "")
-    return [(node.kind, "bold"), (size + (": " if jobs else ""), ""), *_told(node.counts)]
+    return [(node.kind, "bold"), (size + (": " if jobs else ""), ""), *_counts(node.counts)]
 
 
-def _told(counts: Counter[State]) -> Spans:
-    """How many are in which state, what failed first."""
+def _counts(counts: Counter[State]) -> Spans:
+    """How many are in which state, failed states first."""
     spans: list[tuple[str, str]] = []
     for state, (_, style) in SIGNS.items():
         if counts[state]:
@@ -164,18 +164,18 @@ def _lines(members: Sequence[Member], began_ms: int) -> list[Branch]:
 
 def _line(member: Member, state: int, task: int, began_ms: int) -> Spans:
     sign, style = SIGNS[member.state]
-    told = ": ".join(part for part in dict.fromkeys((member.reason, member.error)) if part)  # some are one and the same
+    why = ": ".join(part for part in dict.fromkeys((member.reason, member.error)) if part)  # some are equal
     spans = [
         (f"{sign} {member.state:<{state}}", style),
         (f"  {short(member.task):<{task}}  {member.id}", ""),
         (_times(member, began_ms), "dim"),
-        (f"  {short(told)}" if told else "", style),
+        (f"  {short(why)}" if why else "", style),
     ]
     return [(text, style) for text, style in spans if text]
 
 
 def _times(member: Member, began_ms: int) -> str:
-    """When it started and ended, as far as that is known, and how long it took."""
+    """When it started and ended, as far as known, and how long it took."""
     started, ended = member.started_ms, member.ended_ms
     if started is None:
         return f"  ended {_clock(ended, began_ms)}" if ended is not None else ""
@@ -186,6 +186,6 @@ def _times(member: Member, began_ms: int) -> str:
 
 
 def _clock(ms: int, began_ms: int) -> str:
-    """A time of day, with its date unless that is the one on which the workflow began."""
+    """A time of day, with the date unless the workflow began on that day."""
     when, began = (datetime.fromtimestamp(one / 1000).astimezone() for one in (ms, began_ms))
     return f"{when:%H:%M:%S}" if when.date() == began.date() else f"{when:%Y-%m-%d %H:%M:%S}"

@@ -5,7 +5,7 @@
     allow("games.tasks")                       # modules whose functions the worker may run
     Enqueue(CloneFile, 7, name="CloneUrl(7)", onfail=MarkBroken)
 
-Options stand among the task's own keywords here, as they always did. A task that has keywords of these names is reached
+Options stand among the task's own keywords here, as in IFDB. A task that has keywords of these names is called
 by `Enqueue.using(priority=50)(func, name="its own")`. Everything else in relevo keeps the two apart.
 """
 
@@ -37,7 +37,7 @@ from relevo.worker.child import START_ANEW, Order, run_on_loop, work
 __all__ = ["CronTask", "Enqueue", "EnqueueOrGet", "QueuedTask", "Worker", "allow", "configure", "current_app"]
 
 HANDLER = "relevo.compat.on_failure"
-_ONFAIL = "onfail:"  # tag that carries a job's handler to the one who calls it
+_ONFAIL = "onfail:"  # tag that holds the name of a job's failure handler
 _OPTIONS = ("cron", "dependency", "name", "onfail", "priority", "retries", "scheduled_time")
 
 
@@ -64,28 +64,28 @@ class QueuedTask:
 
     @property
     def pending(self) -> bool:
-        """Whether it has still to run, or to run again."""
+        """Whether it will run, or run again."""
         state = self.job.status()
         return not state.has_ended and state is not State.UNKNOWN
 
     @property
     def success(self) -> bool:
-        """Whether it went well, as long as its record is kept."""
+        """Whether it succeeded, as long as its record is kept."""
         return self.job.status() is State.DONE
 
     @property
     def fail(self) -> bool:
-        """Whether it was given up, as long as its record is kept."""
+        """Whether it was dead-lettered, as long as its record is kept."""
         return self.job.status() is State.DEAD
 
     @property
     def log(self) -> str:
-        """What it printed and logged, and its tracebacks."""
+        """Its output and log lines, and its tracebacks."""
         return self.job.logs()
 
 
 class CronTask:
-    """A task that comes back by the clock, as `Enqueue(…, cron=…)` returns it."""
+    """A repeated task, as `Enqueue(…, cron=…)` returns it."""
 
     __slots__ = ("id", "name", "schedule")
 
@@ -101,17 +101,17 @@ class CronTask:
 
     @property
     def status(self) -> str:
-        """Whether it goes on: scheduled or paused."""
+        """scheduled or paused."""
         return "scheduled" if self.schedule.info().paused_ms is None else "paused"
 
     @property
     def pending(self) -> bool:
-        """Always: it comes back until somebody removes it, however its runs end."""
+        """Always: it repeats until it is removed, whatever its runs do."""
         return True
 
 
 class _Current:
-    """The app behind the functions of this module, which name none."""
+    """The app that the functions of this module use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class _Current:
             return self._app
 
     def task(self, func: Callable[..., Any] | Task[..., Any]) -> Task[..., Any]:
-        """A function as a task. Reading its signature takes a while, so that is done once."""
+        """A function as a task, cached: reading a signature takes a while."""
         app = self.app
         if isinstance(func, Task):
             return func
@@ -141,7 +141,7 @@ class _Current:
         if known is None:
             known = next((task for task in app.tasks.values() if task.func is func), None)
             if known is None:
-                # Where there is a list of modules, a job that no worker would run fails here, in sight of its maker.
+                # If `allow` is set, a job that no worker would run fails here, in its caller.
                 known = app.function(func, trusted=not app.settings.allow).using(backoff=self._backoff)
             self._tasks[func] = known
         return known
@@ -151,11 +151,11 @@ _current = _Current()
 
 
 def configure(app: Relevo | None = None, *, backoff: Any = None, tz: str = "UTC", **settings: Any) -> Relevo:
-    """Say which app `Enqueue`, `EnqueueOrGet` and `Worker` use; or its settings, for an app of their own.
+    """Set the app that `Enqueue`, `EnqueueOrGet` and `Worker` use; or the settings of a new app.
 
-    Without it there is one called "default", with the settings of files and environment. `backoff` is the pause before
-    a retry: the default doubles from 2 seconds, `Backoff.exponential("2000m", cap="60d")` is that of the original. `tz`
-    is the zone in which `cron` is meant.
+    By default it is an app named "default", with the settings of files and environment. `backoff` is the pause before
+    a retry: the default doubles from 2 seconds, `Backoff.exponential("2000m", cap="60d")` is that of IFDB. `tz`
+    is the time zone of `cron`.
     """
     if app is not None and settings:
         raise ConfigurationError(f"an app has its settings already; found also {', '.join(sorted(settings))}")
@@ -164,12 +164,12 @@ def configure(app: Relevo | None = None, *, backoff: Any = None, tz: str = "UTC"
 
 
 def current_app() -> Relevo:
-    """The app in use, for everything that these functions do not offer: dead letters, stats, results."""
+    """The app in use, for everything that this module does not offer: dead letters, stats, results."""
     return _current.app
 
 
 def allow(*modules: str) -> None:
-    """Let workers of this process run functions of these modules and of those below them, and nothing else."""
+    """Let workers of this process run functions of these modules and their submodules, and no others."""
     app = _current.app
     app.settings = msgspec.structs.replace(app.settings, allow=(*app.settings.allow, *modules))
 
@@ -181,7 +181,7 @@ class _Enqueue:
         self._get = get
 
     def __call__(self, func: Callable[..., Any], /, *argv: Any, **kwarg: Any) -> Any:
-        """Put a call on the queue: a QueuedTask; with `cron` on the timetable: a CronTask.
+        """Enqueue a call: returns a QueuedTask; with `cron`, schedule it: returns a CronTask.
 
         `name`, `priority`, `retries`, `onfail`, `scheduled_time`, `dependency` and `cron` are options.
         """
@@ -196,7 +196,7 @@ class _Enqueue:
         return self._put(options, func, *argv, **kwarg)
 
     def using(self, **options: Any) -> Callable[..., Any]:
-        """The same with options given here; all keywords of the call are then the task's own."""
+        """The same with the options given here; all keywords of the call are then the task's own."""
         for name in options:
             if name not in _OPTIONS:
                 raise OptionError(f"unknown option {name!r}{did_you_mean(name, _OPTIONS)}")
@@ -207,13 +207,13 @@ class _Enqueue:
         name = options.get("name") or ""
         label = name or task.target.replace(":", ".")
         if options.get("cron") is not None:
-            # One schedule of this name, however often it is set up; its first run is at its next tick.
+            # One schedule of this name, however often it is declared; it first runs at its next tick.
             timed = re.sub(r"[\s:]+", "-", label)
             call: Step[Any, Any] = Step(task, argv, kwarg, takes_result=False)
             return CronTask(_current.app.schedule(timed, call, cron=options["cron"], tz=_current.tz))
         job = (task.using(name=name) if name else task).enqueue(*argv, **kwarg)
         if name and not job.created and not self._get:
-            # Only EnqueueOrGet refrains from a second one. The name stays with the first, so that it is found.
+            # Only EnqueueOrGet avoids a second job. The name stays with the first one, which it finds.
             job = task.using(name=name, unique=False).enqueue(*argv, **kwarg)
         return QueuedTask(job, label)
 
@@ -223,11 +223,11 @@ EnqueueOrGet = _Enqueue(get=True)
 
 
 def Worker() -> None:  # noqa: N802  # the name callers know
-    """Run tasks in this process until SIGTERM or SIGINT, then finish what runs. Only from the main thread."""
+    """Run tasks in this process until SIGTERM or SIGINT, then finish running jobs. Only from the main thread."""
     app = _current.app
     if not app.settings.allow and app.tasks.keys() <= {HANDLER}:
         raise ConfigurationError(
-            "this worker could run nothing: it calls functions of allowed modules only, and none is. "
+            "this worker can run nothing: it calls functions of allowed modules only, and there are none. "
             'Call relevo.compat.allow("games.tasks") before Worker(), or set RELEVO_ALLOW=games.tasks'
         )
     while run_on_loop(work(app, Order(app=app.name))) == START_ANEW:
@@ -235,7 +235,7 @@ def Worker() -> None:  # noqa: N802  # the name callers know
 
 
 def _read(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by relevo's names."""
+    """Options under relevo's names."""
     read: dict[str, Any] = {name: options[name] for name in ("priority", "retries") if options.get(name) is not None}
     if options.get("dependency") is not None:
         read["depends_on"] = [_job_of(options["dependency"])]
@@ -248,9 +248,9 @@ def _read(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job_of(dependency: Any) -> Any:
-    """The job that a task waits for: what `Enqueue` returned, or its id. One that is not there is refused."""
+    """The job that a task waits for: what `Enqueue` returned, or its id. An unknown job is refused."""
     if isinstance(dependency, CronTask):
-        raise OptionError(f"dependency: {dependency.name} comes back again and again, so it is never over")
+        raise OptionError(f"dependency: {dependency.name} is repeated, so it never ends")
     return _current.app.job(dependency) if isinstance(dependency, str) else dependency
 
 
@@ -267,9 +267,9 @@ def _install_handler(app: Relevo) -> None:
         handler = _handler(app, path)
         label = failure.name or failure.task.replace(":", ".")
         given = (QueuedTask(Job(app, failure.job, failure.queue), label), _context(failure, label))
-        said = handler(*given[: _takes(handler)])
-        if inspect.iscoroutine(said):
-            asyncio.run(said)
+        result = handler(*given[: _takes(handler)])
+        if inspect.iscoroutine(result):
+            asyncio.run(result)
 
 
 def _handler(app: Relevo, path: str) -> Callable[..., Any]:
@@ -278,11 +278,11 @@ def _handler(app: Relevo, path: str) -> Callable[..., Any]:
         raise TargetError(f"onfail {path!r:.100} is not in a module this app allows; add {module!r:.80} to `allow`")
     found = getattr(import_module(module), name)
     func: Callable[..., Any] = found.func if isinstance(found, Task) else found
-    return app.function(func).func  # refuses what the module only imported from elsewhere
+    return app.function(func).func  # refuses a function that the module only imported
 
 
 def _context(failure: Failure, label: str) -> dict[str, Any]:
-    """The failure in words, with the arguments under both spellings that were in use."""
+    """The failure as a dict, with the arguments under both spellings that were in use."""
     module, _, function = failure.task.rpartition(":" if ":" in failure.task else ".")
     argv, kwarg = msgspec.json.decode(failure.args), msgspec.json.decode(failure.kwargs)
     return {
@@ -304,7 +304,7 @@ def _context(failure: Failure, label: str) -> dict[str, Any]:
 
 
 def _takes(handler: Callable[..., Any]) -> int:
-    """How many of (task, context) a handler wants."""
+    """How many of (task, context) a handler takes."""
     count = 0
     for one in inspect.signature(handler).parameters.values():
         if one.kind is one.VAR_POSITIONAL:

@@ -5,7 +5,7 @@
     await manager.clean_task_queues("67890")
 
 An action goes to the service of its domain, whatever its tier and task: the tier is its tenant's share of that queue,
-and the task is noted beside it. So a consumer need not know a task to find its work, and none leaves a queue behind.
+and the task is a header. So a consumer needs no task id to find its work, and no task leaves a queue behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from relevo.compat import ifdb
 from relevo.model.job import Envelope
 from relevo.model.names import legacy_name
 
-#: The service in whose name the manager sends.
+#: The service that the manager sends as.
 SENDER = "nooble4"
 
 
@@ -35,7 +35,7 @@ class DomainAction(Struct, frozen=True, kw_only=True):
     tenant_tier: str = ""
     session_id: str = ""
     correlation_id: str = ""
-    #: Given by the manager when it is taken.
+    #: Set by the manager when the action is dequeued.
     action_id: str = ""
 
 
@@ -52,11 +52,11 @@ class DomainQueueManager:
 
     @staticmethod
     def legacy_queue_name(domain: str, action_type: str, tier: str, task_id: str) -> str:
-        """What that queue was called before: `embedding:generate:enterprise:67890`."""
+        """The old name of that queue: `embedding:generate:enterprise:67890`."""
         return legacy_name(domain, action_type, tier, task_id)
 
     async def enqueue_action(self, domain: str, action: DomainAction, tier: str | None = None) -> str:
-        """Put an action on its domain's queue and count it, all in one step: the queue's name."""
+        """Put an action on its domain's queue and count it, in one step: returns the queue's name."""
         head = domain + "."
         name = action.action_type.removeprefix(head)
         await self._sender.asend(
@@ -78,7 +78,7 @@ class DomainQueueManager:
     ) -> dict[str, Any] | None:
         """The next action of a domain, whatever its tier and task; None at once if there is none.
 
-        It is gone from the queue when this returns, as it always was. What must survive the death of its consumer is
+        It is gone from the queue when this returns, as in nooble4. Work that must survive the death of its consumer is
         handled by `@service.action`, or taken with `app.queue(…).take()` and settled when it is done.
         """
         leases = await self._app.queue(self._queue(domain)).atake(1, worker="dequeue_action")
@@ -89,7 +89,7 @@ class DomainQueueManager:
         return action if await lease.adone() else None
 
     async def clean_task_queues(self, task_id: str) -> int:
-        """Remove what is left of a task: how many things that were; 0 if there is nothing. What is in use stays."""
+        """Remove the remains of a task: returns how many records, results and logs. What is in use stays."""
         return (await self._app.acleanup(task_id)).removed
 
     @staticmethod
@@ -98,7 +98,7 @@ class DomainQueueManager:
 
 
 def clean_task_queues(task_id: str) -> int:
-    """Remove what is left of a task of the app in use (`configure`): how many things that were."""
+    """Remove the remains of a task in the app in use (`configure`): returns how many records, results and logs."""
     return ifdb.current_app().cleanup(task_id).removed
 
 

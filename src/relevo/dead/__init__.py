@@ -1,4 +1,4 @@
-"""Dead letters: jobs that were given up, with their whole story."""
+"""Dead letters: jobs that were given up, with their history."""
 
 from relevo.dead.groups import Group
 from relevo.dead.letters import DeadLetters

@@ -1,4 +1,4 @@
-"""Which letters a deed is done to: some by their ids, or all that fit, that is all that died before it began."""
+"""Which dead letters an operation is about: some by id, or all that fit and died before the operation began."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 Ids: TypeAlias = list[str]
 Letters: TypeAlias = list[Letter]
-#: Is told how many are done by now.
+#: Called with the number done so far.
 Watch: TypeAlias = Callable[[int], None]
-#: Is done to some letters at once: to how many it could be.
+#: Acts on some dead letters at once; returns on how many it could act.
 Deed: TypeAlias = Callable[["Relevo", Letters], Steps[int]]
 
-#: Letters that are looked at before the first answer is read: each is some KB, and takes the server some microseconds.
+#: Dead letters fetched before the first answer is read: each is some KB, and costs the server some microseconds.
 LOOKED_AHEAD = 20
 
 
 def asked(app: Relevo, filters: Filters) -> Generator[Call[Any], Any, Wanted]:
-    """What is asked for, in the server's time."""
+    """The filters, with times by the server's clock."""
     now_ms = yield from app.now_ms()
     wanted = wanted_of(filters, now_ms)
     if wanted.queue is not None:
@@ -42,7 +42,7 @@ def asked(app: Relevo, filters: Filters) -> Generator[Call[Any], Any, Wanted]:
 def chosen(
     app: Relevo, ids: Iterable[str] | None, all: bool, filters: Filters
 ) -> Generator[Call[Any], Any, tuple[Ids | None, Wanted]]:
-    """The ids that were named, or None for all that fit; refuses a wish that could mean everything by mistake."""
+    """The ids that were given, or None for all that fit; refuses a request that could mean all by mistake."""
     picked = None if ids is None else checked(ids)
     wanted = yield from asked(app, filters)
     if picked is None:
@@ -55,7 +55,7 @@ def chosen(
 
 
 def refuse_everything(all: bool, wanted: Wanted, what_to_do: str = "Say") -> None:
-    """Who means all letters, of all queues or of one, says so: a filter that was forgotten must not act on them all."""
+    """Require all=True to act on all dead letters, of all queues or of one: a forgotten filter must not select them."""
     if not all and wanted.is_anything:
         raise OptionError(
             f"which dead letters? {what_to_do} what they have in common (group=, error=, task=, …), or all=True; all "
@@ -64,7 +64,7 @@ def refuse_everything(all: bool, wanted: Wanted, what_to_do: str = "Say") -> Non
 
 
 def checked(ids: Iterable[str]) -> Ids:
-    """Ids as a list; whatever is none is refused."""
+    """Ids as a list; invalid ones are refused."""
     found = [] if isinstance(ids, str) or not isinstance(ids, Iterable) else [*ids]
     strange = [id for id in found if not looks_like_id(id)]
     if strange:
@@ -75,9 +75,9 @@ def checked(ids: Iterable[str]) -> Ids:
 
 
 def named(app: Relevo, ids: Ids, queue: str | None) -> Steps[Letters]:
-    """The letters with these ids: in the app's queues, and those that are not there in others of the bus.
+    """The dead letters with these ids: in the app's queues, and those not found there in other queues of the bus.
 
-    An event has one id in the queues of all who subscribed: each of them that is the app's is meant.
+    An event has one id in the queues of all subscribers: each of them that belongs to the app is included.
     """
     names = yield from app.listed_queues(queue)
     found = yield from _in_queues(app, names, ids)
@@ -89,7 +89,7 @@ def named(app: Relevo, ids: Ids, queue: str | None) -> Steps[Letters]:
 
 
 def missing(ids: Ids, found: Iterable[str]) -> Ids:
-    """Those that were not found."""
+    """The ids that were not found."""
     there = set(found)
     return [id for id in ids if id not in there]
 
@@ -110,7 +110,7 @@ def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Steps[Letters]:
 def each_that_fits(
     app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = None, watch: Watch | None = None
 ) -> Steps[int]:
-    """Do something to all letters that fit and died before now, the oldest first: to how many it could be done."""
+    """Act on all dead letters that fit and died before now, the oldest first; returns on how many it could act."""
     check_limit(limit)
     walk = Walk(app, (yield from up_to_now(app, wanted)), oldest=True)
     done = 0
@@ -123,7 +123,7 @@ def each_that_fits(
 
 
 def next_that_fit(walk: Walk, wanted: Wanted, most: int | None = None) -> Generator[Call[Any], Any, Letters]:
-    """The next ones that fit, as many as are held in memory and dealt with at once; none: that was all."""
+    """The next dead letters that fit, one batch (as many as may be in memory); empty: there are no more."""
     some: Letters = []
     size, most = 0, letters.CHUNK if most is None else min(most, letters.CHUNK)
     while len(some) < most and size < letters.CHUNK_BYTES:
@@ -137,7 +137,7 @@ def next_that_fit(walk: Walk, wanted: Wanted, most: int | None = None) -> Genera
 
 
 def each_of(app: Relevo, ids: Ids, queue: str | None, deed: Deed, watch: Watch | None = None) -> Steps[int]:
-    """Do something to the letters with these ids: to how many it could be done."""
+    """Act on the dead letters with these ids; returns on how many it could act."""
     done = 0
     for start in range(0, len(ids), letters.CHUNK):
         some = yield from named(app, ids[start : start + letters.CHUNK], queue)
@@ -146,7 +146,7 @@ def each_of(app: Relevo, ids: Ids, queue: str | None, deed: Deed, watch: Watch |
 
 
 def _telling(before: int, doing: Steps[int], watch: Watch | None) -> Steps[int]:
-    """Do it, and say how many are done by then."""
+    """Act, and report how many are done so far."""
     done = yield from doing
     if watch is not None and done:
         watch(before + done)
@@ -154,7 +154,7 @@ def _telling(before: int, doing: Steps[int], watch: Watch | None) -> Steps[int]:
 
 
 def check_limit(limit: Any, most: int | None = None) -> None:
-    """Refuse what cannot be a limit; None is none."""
+    """Refuse an invalid limit; None is no limit."""
     if limit is None and most is None:
         return
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1 or (most is not None and limit > most):
@@ -163,6 +163,6 @@ def check_limit(limit: Any, most: int | None = None) -> None:
 
 
 def up_to_now(app: Relevo, wanted: Wanted) -> Generator[Call[Any], Any, Wanted]:
-    """What dies from now on is not meant: a letter that is retried and dies again must not be met again."""
+    """Only letters that died before now: one that is retried and dies again must not be selected twice."""
     now_ms = yield from app.now_ms()
     return msgspec.structs.replace(wanted, until_ms=now_ms if wanted.until_ms is None else min(wanted.until_ms, now_ms))

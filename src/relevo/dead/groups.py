@@ -1,4 +1,4 @@
-"""Groups of dead letters that died alike: a thousand letters, three problems."""
+"""Error groups: dead letters with one fingerprint. A thousand dead letters may be three problems."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 class Group(Struct, frozen=True):
-    """Dead letters that died alike, over all queues."""
+    """Dead letters with one fingerprint, over all queues."""
 
     fingerprint: str
-    #: Letters that are there now.
+    #: Dead letters that exist now.
     count: int
-    #: Of the newest: its error, what it was given up for, and whether it would fail again as it is.
+    #: Of the newest: its error, why it was given up, and whether it would fail again as it is.
     error: str
     reason: str
     permanent: bool
-    #: When the first of its kind was seen, also if that was retried since, and the newest.
+    #: When the first one died, even if it was retried since, and when the newest did.
     first_ms: int
     last_ms: int
     #: How many died in the last hour, and in the 24 hours before that.
     recent: int
     before: int
-    #: "new" (the first of its kind died in this hour), "rising", "steady", "falling", or "quiet" (none of late)
+    #: "new" (the first one died in this hour), "rising", "steady", "falling", or "quiet" (none in the last hour)
     trend: str
     queues: tuple[str, ...]
-    #: Of the newest letters of each queue, the most affected first.
+    #: Of the newest dead letters of each queue, the most affected first.
     tasks: tuple[str, ...]
     tenants: tuple[str, ...]
 
@@ -92,8 +92,8 @@ def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> Group:
 
 
 def trend(recent: int, before: int, *, is_new: bool = False) -> str:
-    """The last hour against an hour of the day before it. What was retried and died again has no letters there, and is
-    not new for that.
+    """Deaths of the last hour compared with an average hour of the day before. A letter that was retried and died again
+    is not counted before, and does not make its group new.
 
     >>> [trend(5, 0, is_new=True), trend(9, 48), trend(2, 48), trend(1, 48), trend(0, 48)]
     ['new', 'rising', 'steady', 'falling', 'quiet']

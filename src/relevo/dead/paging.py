@@ -22,7 +22,7 @@ from relevo.store.plan import Call
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Letters looked at for one page where no index finds them: some tens of milliseconds.
+#: Dead letters read for one page where no index finds them: some tens of milliseconds.
 LOOKED_AT = 2_000
 
 
@@ -31,9 +31,9 @@ class DeadRow(JobRow, frozen=True, kw_only=True):
 
     queue: str = ""
     came_from: str = ""
-    #: All that died alike have the same.
+    #: The same for all dead letters of one error group.
     fingerprint: str = ""
-    #: It would fail again until it is changed, or the code is.
+    #: Whether it would fail again unless it or the code is changed.
     permanent: bool = False
     attempts: int = 0
 
@@ -42,18 +42,18 @@ class DeadPage(Struct, frozen=True):
     """Some dead letters."""
 
     rows: list[DeadRow]
-    #: Give it to `page(after=…)` for what comes then; '': that was all.
+    #: Pass it to `page(after=…)` for the next page; '': there is none.
     after: str = ""
-    #: How many letters were looked at.
+    #: How many dead letters were read.
     looked: int = 0
 
 
 def paging(
     app: Relevo, filters: Filters, *, limit: int, offset: int = 0, after: str = "", looks: float = math.inf
 ) -> Generator[Call[Any], Any, DeadPage]:
-    """A page of what fits, newest first: full, if there are as many.
+    """A page of the dead letters that fit, newest first: full, if there are as many.
 
-    `looks`: so many letters may be looked at besides those of the page, and it is given as it is then.
+    `looks`: at most so many others may be read besides those of the page; then it ends, full or not.
     """
     wanted = yield from asked(app, filters)
     check_page(offset, limit)
@@ -73,7 +73,7 @@ def paging(
 
 
 def row_of(letter: Letter) -> DeadRow:
-    """A letter in a line."""
+    """A dead letter as a row."""
     record, envelope = letter.record, letter.envelope
     given_up = pools.dead_of(letter.id, record) if is_pool_name(letter.queue) else None
     return DeadRow(

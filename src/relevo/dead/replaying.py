@@ -1,8 +1,8 @@
-"""Replays: dead letters run again step by step, at a rate, behind canaries; anybody can watch, or go on with them.
+"""Replays: dead letters retried step by step, at a rate, behind canaries; any process can watch or resume them.
 
-A replay is led by the process that began it. All it knows is in the store after each step: which letters it wants, how
-far it came, which canaries it waits for. So if that process dies, another one goes on from there; and since a letter
-is revived once however often that is asked, none runs twice.
+The process that starts a replay leads it, and stores its whole state after each step: its filters, its position, the
+canaries it waits for. If that process dies, another one resumes from there. A dead letter is revived once, however
+often that is requested, so none runs twice.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from relevo.store.plan import Call, Steps
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: Seconds between two looks at canaries, and between two signs of life while there is nothing else to note.
+#: Seconds between two looks at canaries, and between two heartbeats while there is nothing else to store.
 LOOK_EVERY = 0.2
 SIGN_EVERY = 5.0
 
 
 class Leading:
-    """One replay in the hands of this process. `step()` is a plan for its next step, and says how long to rest then."""
+    """One replay led by this process. `step()` is a plan for its next step, and returns how long to wait after it."""
 
     def __init__(self, app: Relevo, patience_ms: int) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Leading:
         self.run = Replay("")
 
     def begin(self, filters: Filters, all: bool, rate: Any, canary: bool, who: str) -> Generator[Call[Any], Any, None]:
-        """Note a new replay, of letters that died before now."""
+        """Store a new replay, of dead letters that died before now."""
         app = self._app
         wanted = yield from asked(app, filters)
         refuse_everything(all, wanted)
@@ -69,12 +69,12 @@ class Leading:
         yield from self._note("take")
 
     def resume(self, id: str, who: str) -> Generator[Call[Any], Any, None]:
-        """Go on with a replay whose leader died, or that was stopped."""
+        """Resume a replay whose leader died, or that was stopped."""
         found = yield from find(self._app, id)
         self.run = found
         if found.state == "done":
             return
-        yield from self._note("take")  # refused if somebody leads it; what was noted meanwhile counts
+        yield from self._note("take")  # refused while another process leads it; takes the state stored since `find`
         self.run = msgspec.structs.replace(
             self.run, state="running", why="", ended_ms=0, waits_since_ms=0, who=who or self.run.who
         )
@@ -82,11 +82,11 @@ class Leading:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to do, for now or at all."""
+        """Whether there is nothing left to do, now or ever."""
         return self.run.state != "running"
 
     def step(self) -> Steps[float]:
-        """The next step: how many seconds to rest after it."""
+        """The next step: returns how many seconds to wait after it."""
         if self._walk is None:
             self._walk = Walk(self._app, self.run.wanted, after=self.run.place, oldest=True)
         if not self.run.may_send:
@@ -108,8 +108,8 @@ class Leading:
             if (yield from revival.of(self._app, [letter])):
                 run = run.went(Canary(letter.queue, letter.id))
                 if run.rate:
-                    # From this one on, and not by a plan made at the start: what waited for canaries, or for a server
-                    # that was away, would catch up at once with all that it had missed.
+                    # Counted from this letter, not from the start: after waiting for canaries or for an unreachable
+                    # server, the replay would otherwise catch up at once.
                     self._due = time.monotonic() + 1 / rate_of(run.rate).per_second
             else:
                 run = msgspec.structs.replace(run, left=run.left + 1, why=revival.refusal or run.why)
@@ -119,11 +119,11 @@ class Leading:
         return self._rest()
 
     def _rest(self) -> float:
-        """Until the next letter may go, or until a sign of life is due: a slow replay must not be taken for dead."""
+        """Seconds until the next letter may go or a heartbeat is due: a slow replay must not look dead."""
         return 0.0 if self.is_over else min(max(0.0, self._due - time.monotonic()), SIGN_EVERY)
 
     def _watch(self) -> Generator[Call[Any], Any, float]:
-        """See whether canaries have ended."""
+        """Check whether canaries have ended."""
         now_ms = yield from self._app.now_ms()
         before = self.run
         if not before.waits_since_ms:
@@ -131,7 +131,7 @@ class Leading:
         for canary in before.watched:
             seen: jobs.Seen = yield jobs.look(self._app.keys_of(canary.queue), canary.id)
             match seen.state:
-                case State.DONE | State.UNKNOWN:  # unknown: done, and no result was kept; or an entity, which is back
+                case State.DONE | State.UNKNOWN:  # unknown: done without a kept result; or an entity, now restored
                     self.run = self.run.ended_well(canary)
                 case State.DEAD | State.CANCELLED | State.EXPIRED:
                     why = seen.record.reason if seen.record else ""
@@ -142,20 +142,20 @@ class Leading:
         return LOOK_EVERY if self.run.watched else 0.0
 
     def _stop(self, why: str, now_ms: int) -> Generator[Call[Any], Any, float]:
-        # Those that failed are dead letters again, newer than what this replay looks at: it does not wait for them.
+        # Failed canaries are dead letters again, newer than this replay's range: it does not wait for them.
         self.run = msgspec.structs.replace(self.run.stopped(why, now_ms), watched=(), stage=0, sent=0)
         yield from self._note("end")
         return 0.0
 
     def let_go(self, why: str) -> Generator[Call[Any], Any, None]:
-        """This process will not go on, so that another one may at once."""
+        """Give up the lead, so that another process may resume at once."""
         if not self.is_over:
             now_ms = yield from self._app.now_ms()
             self.run = self.run.stopped(why, now_ms)
             yield from self._note("end")
 
     def _sign(self) -> Generator[Call[Any], Any, None]:
-        """Say that we are still there, unless that was said just now."""
+        """Send a heartbeat, unless one was sent just now."""
         if time.monotonic() - self._signed >= SIGN_EVERY:
             yield from self._note("note")
 
@@ -171,21 +171,21 @@ class Leading:
             self.run = before
         elif is_unwanted and not self.is_over:
             now_ms = yield from self._app.now_ms()
-            yield from self._stop("somebody asked to stop it", now_ms)
+            yield from self._stop("it was asked to stop", now_ms)
 
 
 def find(app: Relevo, id: str) -> Generator[Call[Any], Any, Replay]:
-    """How a replay stands."""
+    """The state of a replay."""
     if not looks_like_id(id):
         raise OptionError(f"{id!r:.60} is not the id of a replay: those have 20 letters and digits")
     found: Replay | None = yield replays.one(app.own_keys, id)
     if found is None:
-        raise UnknownJob(f"no replay {id}: it never was, or it ended more than a week ago")
+        raise UnknownJob(f"no replay {id}: it never existed, or it ended more than a week ago")
     return found
 
 
 def stopping(app: Relevo, id: str) -> Generator[Call[Any], Any, bool]:
-    """Ask the leader of a replay to stop: whether it has one."""
+    """Ask the leader of a replay to stop; False if it has none."""
     run = yield from find(app, id)
     _, is_heard, _ = yield replays.lead(app.own_keys, "stop", run, "")
     return bool(is_heard)

@@ -1,7 +1,7 @@
-"""A walk through dead letters: of one queue or of all, in the order of their deaths, as far as somebody wants to go.
+"""A walk through dead letters, of one queue or of all, in the order of their deaths, one at a time.
 
-Each queue is read in small parts, and the parts are merged. A walk goes on from any place, also in another process: a
-place is the time of a death, the id, and the queue, so that letters that leave or come meanwhile move nothing.
+Each queue is read in small parts, and the parts are merged. A walk can resume from any place, also in another process:
+a place is the time of death, the id, and the queue, so letters that are added or removed do not shift it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Letter(Struct, frozen=True):
 
     @property
     def envelope(self) -> Envelope | None:
-        """What it was to do; None if that cannot be read."""
+        """Its job's envelope; None if it cannot be read."""
         return readable(bytes(self.record.body))
 
     @property
     def place(self) -> str:
-        """Where a walk goes on that came so far."""
+        """Where a walk resumes after this letter."""
         return f"{self.at_ms}-{self.id}-{self.queue}"
 
 
 class _Stream(Struct):
-    """One queue's letters."""
+    """One queue's dead letters."""
 
     queue: str
     place: letters.Place | None = None
@@ -54,7 +54,7 @@ class _Stream(Struct):
 
 
 class Walk:
-    """Letters one after the other; `next()` is a plan for one of them."""
+    """Dead letters one after the other; `next()` is a plan for one of them."""
 
     def __init__(
         self, app: Relevo, wanted: Wanted, *, after: str = "", oldest: bool = False, most: int = letters.CHUNK
@@ -67,7 +67,7 @@ class Walk:
         self._streams: list[_Stream] | None = None
 
     def next(self) -> Generator[Call[Any], Any, Letter | None]:
-        """The next letter; None: there is none."""
+        """The next letter; None: there are no more."""
         if self._streams is None:
             self._streams = yield from self._begin()
         for stream in self._streams:
@@ -77,7 +77,7 @@ class Walk:
         waiting = [stream for stream in self._streams if stream.found]
         if not waiting:
             return None
-        # Queues of one place in the alphabet's order, whichever way the walk goes.
+        # Letters of equal rank in the alphabetical order of their queues, whichever way the walk goes.
         first = min(waiting, key=lambda one: (self._rank(one.found[0]), one.queue))
         return first.found.popleft()
 
@@ -104,7 +104,7 @@ class Walk:
             until_ms=wanted.until_ms,
             place=stream.place,
             oldest=self._oldest,
-            # Of many queues a little each: most of what is read must be what is given.
+            # With many queues, little of each: most of what is read must be used.
             limit=min(letters.CHUNK, max(10, -(-2 * self._most // queues)) if queues > 1 else self._most),
         )
         stream.found.extend(map(Letter, [stream.queue] * len(found.ids), found.ids, found.times, found.records))

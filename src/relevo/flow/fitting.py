@@ -1,7 +1,7 @@
-"""Whether a result can ever be the argument it is meant for.
+"""Checks whether a result can ever fit the argument that it is passed to.
 
-Only what is certain is refused: both sides are annotated with plain types of Python, and the JSON of the one is never
-the JSON of the other. All else is found out by the worker, which reads the result by the parameter's annotation.
+Only certain errors are refused: both sides are annotated with plain types of Python, and no JSON of the one is JSON of
+the other. Everything else is checked by the worker, which decodes the result by the parameter's annotation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from relevo.errors import PayloadError
 from relevo.flow.steps import Step
 
-#: Text may well be bytes in base64, and a float a whole number. A bool is no number for the reader.
+#: Text may be bytes in base64, and a float may be a whole number. A bool is not decoded as a number.
 _FORMS: dict[type, str] = {
     type(None): "null",
     bool: "bool",
@@ -30,9 +30,9 @@ _FORMS: dict[type, str] = {
 
 
 def refuse_misfit(step: Step[Any, Any], givers: Iterable[Step[Any, Any] | None], *, is_list: bool) -> None:
-    """Refuse a step that can do nothing with what these give; None gives a list, nobody knows of what."""
+    """Refuse a step that can never use these results; None stands for a list of unknown items."""
     first = step.task.signature.first
-    assert first is not None, "whoever asks has encoded the other arguments"
+    assert first is not None, "the caller has encoded the other arguments"
     results = {one.task.signature: one.task.signature.result for one in givers if one is not None}
     types = [result.type for result in results.values()] or [list]
     if never_fits_list(types, first.type) if is_list else never_fits(types[0], first.type):

@@ -1,7 +1,7 @@
-"""From the expression to the jobs: a flat list, and what each of them waits for and receives.
+"""From the expression to the jobs: a flat list, with what each job waits for and receives.
 
-Where many results go to many jobs, or are one member of another list, a job of its own gathers them first. So there are
-at most twice as many edges as jobs, and no job carries others inside it.
+Where many results go to many jobs, or are one member of another list, an extra job gathers them first. So there are at
+most twice as many edges as jobs, and no job contains others.
 
     group(a, b, c) | group(x, y)        a ─┐            ┌─> x
                                         b ─┼─> gather ──┤
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.task import Task
 
-#: Chains and groups in each other. Far beyond what anybody writes; the shape is nested twice as deeply in JSON.
+#: Nesting of chains and groups, far beyond what is ever written; the shape is nested twice as deeply in JSON.
 MAX_LEVELS = 90
 
 Takes = Literal["", "one", "list"]
@@ -37,9 +37,9 @@ _GATHERS_NOTHING = b'"a":[[]]'
 class Node(Struct, frozen=True):
     """One job of a flow."""
 
-    #: None: a job of the built-in task `relevo.gather`, which gives the list that it gets.
+    #: None: a job of the built-in task `relevo.gather`, which returns the list that it gets.
     step: Step[Any, Any] | None
-    #: The nodes it waits for, in order; all of them stand before it.
+    #: The nodes it waits for, in order; all of them precede it.
     parents: tuple[int, ...]
     #: What it receives from them as its first argument: nothing, the result of the only one, the list of all results.
     takes: Takes
@@ -48,7 +48,7 @@ class Node(Struct, frozen=True):
 
 
 class Callback(Struct, frozen=True):
-    """A job that the end of the flow makes."""
+    """A job that is made when the flow ends."""
 
     kind: CallbackKind
     step: Step[Any, Any]
@@ -56,14 +56,14 @@ class Callback(Struct, frozen=True):
 
 
 class Graph(Struct, frozen=True):
-    """A flow as it is stored."""
+    """A flow in the form in which it is stored."""
 
     nodes: tuple[Node, ...]
     #: The nodes whose results are the flow's result; never empty.
     outputs: tuple[int, ...]
-    #: Whether the result is the list of theirs, or the result of the only one.
+    #: Whether the flow's result is the list of their results, or the result of the only one.
     is_list: bool
-    #: The expression, for people: a node, "3-9" for nodes side by side, {"chain": [...]} or {"group": [...]}.
+    #: The expression, for display: a node, "3-9" for nodes side by side, {"chain": [...]} or {"group": [...]}.
     shape: Shape
     callbacks: tuple[Callback, ...]
 
@@ -85,16 +85,16 @@ def compile(flow: Flow[Any, Any], *, limit: int) -> Graph:
 
 
 class _Feed(Struct, frozen=True):
-    """What comes from one place of a flow to the next."""
+    """What one part of a flow passes to the next."""
 
-    #: "": nothing, it is the beginning; "empty": the list of nothing, which is known before anything runs.
+    #: "": nothing, this is the beginning; "empty": an empty list, which is known before anything runs.
     kind: Literal["", "one", "list", "empty"]
-    #: Those that must be done, and unless it is empty, those that give it.
+    #: The nodes that must be done, and that give the result unless it is empty.
     nodes: tuple[int, ...]
 
 
 class _Drawing:
-    """A graph while it is drawn, from the front to the end."""
+    """A graph under construction, from the beginning to the end."""
 
     def __init__(self, app: Relevo | None, limit: int) -> None:
         self.nodes: list[Node] = []
@@ -103,7 +103,7 @@ class _Drawing:
         self._checked: set[Task[..., Any]] = set()
 
     def add(self, flow: Flow[Any, Any], feed: _Feed, level: int) -> tuple[_Feed, Shape]:
-        """Draw one part behind what is drawn; says what it gives, and its shape."""
+        """Add one part after those added; returns what it gives, and its shape."""
         if level > MAX_LEVELS:
             raise OptionError(f"a flow of chains and groups goes {MAX_LEVELS} levels deep at the most")
         shapes: list[Shape] = []
@@ -129,7 +129,7 @@ class _Drawing:
         raise TargetError(f"a flow is made of steps, chains and groups, found {flow!r:.80}")
 
     def gather(self, feed: _Feed, *, if_wanted_by: Flow[Any, Any] | None = None) -> int:
-        """A node whose one result is the list that comes. If nobody takes the list it only waits: it may be large."""
+        """A node whose result is the list of results. If no step takes the list, it only waits: a list may be large."""
         if feed.kind == "list" and (if_wanted_by is None or _takes_result(if_wanted_by)):
             return self._add(Node(None, feed.nodes, "list", b""))
         return self._add(Node(None, feed.nodes, "", _GATHERS_NOTHING))
@@ -157,7 +157,7 @@ class _Drawing:
         return len(self.nodes) - 1
 
     def _check(self, step: Step[Any, Any]) -> None:
-        """Whether a step may be in this flow at all."""
+        """Refuse a step that cannot be in this flow."""
         task = step.task
         if task in self._checked:
             return
@@ -173,7 +173,7 @@ class _Drawing:
 
 
 def _takes_result(flow: Flow[Any, Any]) -> bool:
-    """Whether any step that comes first in it takes what is before it."""
+    """Whether any of its first steps takes the result of what precedes it."""
     waiting = [flow]
     while waiting:
         match waiting.pop():
@@ -187,7 +187,7 @@ def _takes_result(flow: Flow[Any, Any]) -> bool:
 
 
 def _runs(shapes: list[Shape]) -> Iterator[Shape]:
-    """The same with consecutive nodes put together: 3, 4, 5 is "3-5"."""
+    """The same with consecutive nodes combined: 3, 4, 5 is "3-5"."""
     for _, run in groupby(enumerate(shapes), lambda at: at[1] - at[0] if isinstance(at[1], int) else at[:1]):
         parts = [shape for _, shape in run]
         yield parts[0] if len(parts) == 1 else f"{parts[0]}-{parts[-1]}"

@@ -1,8 +1,8 @@
-"""Steps, chains and groups: which calls shall be made, and in which order.
+"""Steps, chains and groups: which calls to make, and in which order.
 
-A type checker knows what each of them takes from what is before it, and what it gives: `Step[int, str]`. A call that
-takes nothing (`.si`) fits behind everything and is a `Step[object, str]`; one that has all its arguments already fits
-behind nothing and is a `Step[Never, str]`.
+Type checkers know what each of them takes from the previous one, and what it gives: `Step[int, str]`. A call that takes
+nothing (`.si`) fits after everything and is a `Step[object, str]`; one that has all its arguments fits after nothing
+and is a `Step[Never, str]`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relevo.flow.workflow import Workflow
     from relevo.task import Task
 
-#: Beyond it a flow is no longer one thing that a person can look at, and its parts should be enqueued by jobs.
+#: A larger flow cannot be inspected as one thing; let jobs enqueue its parts.
 MAX_JOBS = 100_000
 
 CallbackKind = Literal["on_success", "on_complete", "on_failure"]
@@ -51,7 +51,7 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         raise _refusal(before)
 
     def then(self, after: Flow[Gives, R]) -> Chain[Takes, R]:
-        """This, and then `after`, with what this gives as its first argument. The same as `|`."""
+        """This, then `after`, with the result of this as its first argument. The same as `|`."""
         return self | after
 
     def on_success(self, step: Step[Any, Any]) -> Flow[Takes, Gives]:
@@ -63,7 +63,7 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         return self._calling("on_failure", step)
 
     def on_complete(self, step: Step[Any, Any]) -> Flow[Takes, Gives]:
-        """A copy that makes this call once when it has ended, in whichever way."""
+        """A copy that makes this call once when it has ended, in any way."""
         return self._calling("on_complete", step)
 
     def _calling(self, kind: CallbackKind, step: Step[Any, Any]) -> Flow[Takes, Gives]:
@@ -77,7 +77,7 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         return replace(whole, callbacks=(*whole.callbacks, (kind, step)))
 
     def enqueue(self) -> Workflow[Gives]:
-        """Put all of it on the queues. When this returns, the server has all of it; else nothing of it will run."""
+        """Enqueue the whole flow. When this returns, the server has all of it; if it raises, nothing of it will run."""
         rows, plan = self._storing()
         with rows.making():
             return rows.app.run(plan)
@@ -99,7 +99,7 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
 
     @property
     def app(self) -> Relevo | None:
-        """The app whose tasks these are; None if there is not one step."""
+        """The app of its tasks; None if there is no step."""
         waiting: list[Flow[Any, Any]] = [self]
         while waiting:
             match waiting.pop():
@@ -112,12 +112,12 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
 
 
 class Step(Flow[Takes, Gives], frozen=True, repr_omit_defaults=True):
-    """A call of a task that is not made yet. Written `add.s(2)` or `add.si(1, 2)`."""
+    """A call of a task that is to be made. Written `add.s(2)` or `add.si(1, 2)`."""
 
     task: Task[..., Gives]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
-    #: Whether it receives the result of what is before it, if anything is.
+    #: Whether it receives the result of the previous part, if there is one.
     takes_result: bool = True
 
     def __repr__(self) -> str:
@@ -126,14 +126,14 @@ class Step(Flow[Takes, Gives], frozen=True, repr_omit_defaults=True):
 
 
 class Chain(Flow[Takes, Gives], frozen=True, repr_omit_defaults=True):
-    """One after the other; gives what the last one gives. Made by `chain(…)` and `|`."""
+    """One after the other; gives the result of the last one. Made by `chain(…)` and `|`."""
 
     parts: tuple[Flow[Any, Any], ...]
     callbacks: tuple[tuple[CallbackKind, Step[Any, Any]], ...] = ()
 
 
 class Group(Flow[Takes, Gives], frozen=True, repr_omit_defaults=True):
-    """All at once; gives the list of what they give, in order. Made by `group(…)`."""
+    """All at once; gives the list of their results, in order. Made by `group(…)`."""
 
     members: tuple[Flow[Any, Any], ...]
     callbacks: tuple[tuple[CallbackKind, Step[Any, Any]], ...] = ()
@@ -157,7 +157,7 @@ def chain(
 
 
 def chain(*flows: Flow[Any, Any]) -> Chain[Any, Any]:
-    """Run these one after the other, each with the result of the one before as its first argument.
+    """Run these one after the other, each with the result of the previous one as its first argument.
 
     >>> chain(fetch.s(url), parse.s(), save.s("pages"))      # doctest: +SKIP
     >>> fetch.s(url) | parse.s() | save.s("pages")           # the same     # doctest: +SKIP
@@ -195,7 +195,7 @@ def group(*members: Any) -> Group[Any, Any]:
 
 
 def _parts(thing: object) -> tuple[Flow[Any, Any], ...]:
-    """What this adds to a chain: a chain in a chain is its parts."""
+    """The parts that this adds to a chain; a chain within a chain is flattened."""
     part = _part(thing)
     return part.parts if isinstance(part, Chain) else (part,)
 
@@ -231,9 +231,9 @@ def _refusal(thing: object) -> TargetError:
 
 
 class Receiver(Protocol[Takes, P, R]):
-    """A task as type checkers see it in `Task.s`: what its first parameter takes, the others, its result.
+    """A task as type checkers see it in `Task.s`: its first parameter, the others, its result.
 
-    A `Concatenate` on the task itself would say the same, but mypy does not infer the first parameter's type there.
+    A `Concatenate` on the task itself would mean the same, but mypy does not infer the first parameter's type there.
     """
 
     def __call__(self, first: Takes, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...

@@ -1,4 +1,4 @@
-"""For the tests of your project: your app on a real server, in a namespace and a time of its own.
+"""For the tests of your project: your app on a real server, with its own namespace and clock.
 
     with bind(app) as kit:
         signup("ana@example.com")
@@ -24,7 +24,7 @@ _HOMES = {"Clock": "kit", "Drained": "kit", "TestKit": "kit", "bind": "binding",
 
 
 def __getattr__(name: str) -> Any:
-    # Found when asked for: pytest loads the plugin beside this for every run, and most tests need no worker.
+    # Imported when used: pytest loads the plugin next to this for every run, and most tests need no worker.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

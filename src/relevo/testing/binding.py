@@ -1,4 +1,4 @@
-"""Binding an app to a test: another server, names of its own, a clock that can be moved."""
+"""Binds an app to a test: a test server, its own namespace, a clock that can be moved."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from relevo.testing.kit import Clock, TestKit
 from relevo.testing.leaks import leaks, remove
 from relevo.testing.real_server import server
 
-#: One for all tests of a process: each clock key makes scripts of its own, which servers keep.
+#: One for all tests of a process: scripts differ by clock key, and servers keep them all.
 _CLOCK_KEY = f"relevo-test-clock-{secrets.token_hex(6)}"
 
 
 class bind:  # noqa: N801  # used like a function: `with bind(app) as kit:`
-    """While this is entered, the app uses a test server, under names nobody else has; gives a `TestKit`.
+    """While this is entered, the app uses a test server under unique names; gives a `TestKit`.
 
-    Afterwards the app is as it was, its namespace is removed, and what had been left there without an end is an
+    Afterwards the app is as before, its namespace is removed, and keys that would never have been removed are an
     AssertionError. Without a `url`, the server is that of `RELEVO_TEST_URL`, else an embedded one.
 
         with bind(app) as kit: ...
@@ -57,8 +57,8 @@ def _bound(app: Relevo, url: str | None) -> Iterator[TestKit]:
         stack.enter_context(app.rebound(url=used, prefix=prefix, clock_key=_CLOCK_KEY))
         stack.callback(remove, app.run, ours)
         clock = Clock(app, _CLOCK_KEY)
-        stack.callback(clock._shift_to, clock._shift_ms())  # of a binding around this one: time is one
+        stack.callback(clock._shift_to, clock._shift_ms())  # of an enclosing binding, which shares the clock
         kit = TestKit(app, clock, lambda: leaks(app.run, ours))
         yield kit
-        left = kit.leaks()  # not after a failure of the test, which is the better story
+        left = kit.leaks()  # not after a failure of the test, whose error matters more
         assert not left, f"left on the server without an end: {', '.join(left)}"

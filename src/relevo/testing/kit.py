@@ -1,4 +1,4 @@
-"""What a test has in hand: run the jobs, move the time, look at what was enqueued."""
+"""The tools of a test: run the jobs, move the clock, inspect what was enqueued."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from relevo.worker import Worker
 
 T = TypeVar("T")
 
-#: A moved clock is forgotten after a day: a killed test process cannot put it back.
+#: A moved clock expires after a day: a killed test process cannot reset it.
 CLOCK_TTL_MS = 86_400_000
 
 
 class Drained(Struct, frozen=True):
     """What `drain` did."""
 
-    #: Jobs that went well.
+    #: Attempts that succeeded.
     done: int = 0
-    #: Attempts that did not, whether they will be repeated or not.
+    #: Attempts that failed, whether they will be retried or not.
     failed: int = 0
-    #: Ids of the jobs that were given up.
+    #: Ids of the jobs that became dead letters.
     dead: tuple[str, ...] = ()
 
 
 class Clock:
-    """The time as jobs see it. Time limits of records and results go on by the real one."""
+    """The time as jobs see it. Expiry of records and results follows the real clock."""
 
     def __init__(self, app: Relevo, key: str) -> None:
         self._app = app
@@ -47,9 +47,9 @@ class Clock:
         return f"<Clock {spoken(self._shift_ms() / 1000)} ahead>"
 
     def move(self, by: Duration) -> None:
-        """Let time pass: what is due by then runs at the next `drain`, and leases of workers that are gone end.
+        """Let time pass: what is due by then runs at the next `drain`, and leases of dead workers expire.
 
-        A worker that runs meanwhile sees a clock that was set: it keeps its jobs.
+        A running worker takes this for a changed clock: it keeps its jobs.
         """
         self._shift_to(self._shift_ms() + milliseconds(by, what="clock.move"))
         now_ms = self._app.run(self._app.now_ms())
@@ -76,15 +76,15 @@ class TestKit:
     def __init__(self, app: Relevo, clock: Clock, leaks: Callable[[], list[str]]) -> None:
         self.app = app
         self.clock = clock
-        #: Keys, and entries of keys, that nothing will ever remove. Checked by itself when the test ends.
+        #: Keys, and entries of keys, that nothing will ever remove. Checked automatically when the test ends.
         self.leaks = leaks
 
     # running
     def drain(self, max_jobs: int | None = None) -> Drained:
         """Run all jobs that are ready or due, of all queues, with a real worker, until none is left.
 
-        A job that fails raises nothing here: it is counted, and due again later or among `dead`. With `max_jobs`
-        so many attempts are made, one after the other.
+        A failing job raises nothing here: it is counted, and is due again later or among `dead`. With `max_jobs`, so
+        many attempts are made, one after the other.
         """
         return _on_a_loop(self._drain_and_close(max_jobs))
 
@@ -97,7 +97,7 @@ class TestKit:
         while True:
             queues = await self._queues()
             workers = [Worker(self.app, queues=queues, burst=True)]
-            if max_jobs is not None:  # one by one, so that it is not one too many
+            if max_jobs is not None:  # one at a time, so that none is run in excess
                 workers = [
                     Worker(self.app, queues=[queue], burst=True, concurrency=1, threads=1, max_jobs=1)
                     for queue in queues
@@ -109,7 +109,7 @@ class TestKit:
                 done, failed = done + worker.done, failed + worker.failed
                 if ran:
                     break
-            # Jobs may have enqueued others, also on queues that were new.
+            # Jobs may have enqueued others, also on new queues.
             if not ran or (max_jobs is not None and done + failed >= max_jobs):
                 break
         return Drained(done, failed, tuple(id for id in await self._dead() if id not in buried))
@@ -129,32 +129,32 @@ class TestKit:
 
     # looking
     def enqueued(self, task: looking.Which = None) -> list[JobInfo]:
-        """Jobs that wait: ready, scheduled, or for other jobs, in the order of each queue; of one task, or all."""
+        """Jobs that are ready, scheduled, or waiting for other jobs, in the order of each queue; of one task or all."""
         return looking.waiting(self.app, task)
 
     def assert_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> JobInfo:
-        """A job of this task waits that has these arguments, whatever else it has; gives the first such job.
+        """A job of this task with these arguments (and any others) waits; returns the first such job.
 
-        Keywords that the task does not take itself are compared with the job: `queue`, `priority`, `name`,
+        Keywords that the task does not take are compared with the job: `queue`, `priority`, `name`,
         `group`, `tags`, `state`.
         """
         found, rows, wanted = looking.find(self.app, task, args, kwargs)
         if not found:
-            raise AssertionError(f"not enqueued: {wanted}\n{looking.told(rows)}")
+            raise AssertionError(f"not enqueued: {wanted}\n{looking.listed(rows)}")
         return found[0]
 
     def assert_not_enqueued(self, task: Task[..., Any] | Callable[..., Any] | str, *args: Any, **kwargs: Any) -> None:
         """No job of this task with these arguments waits."""
         found, _, wanted = looking.find(self.app, task, args, kwargs)
         if found:
-            raise AssertionError(f"enqueued, and should not be: {wanted}\n{looking.told(found)}")
+            raise AssertionError(f"enqueued, and should not be: {wanted}\n{looking.listed(found)}")
 
 
 def _on_a_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run on an event loop of its own: here, or in a thread where one is running already."""
 
     def run() -> T:
-        # A loop made by a factory is not made the thread's own: whoever has one there keeps it.
+        # Such a loop does not become the thread's current loop: one that is set there stays.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(work)
 
@@ -165,13 +165,13 @@ def _on_a_loop(work: Coroutine[Any, Any, T]) -> T:
     results: list[T] = []
     errors: list[BaseException] = []
 
-    def tell() -> None:
+    def run_and_keep() -> None:
         try:
             results.append(run())
         except BaseException as error:  # noqa: BLE001  # raised again where it is awaited
             errors.append(error)
 
-    thread = threading.Thread(target=tell, name="relevo drain")
+    thread = threading.Thread(target=run_and_keep, name="relevo drain")
     thread.start()
     thread.join()
     if errors:

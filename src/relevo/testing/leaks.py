@@ -1,26 +1,25 @@
-"""What is on a server without an end: everything has a time limit, or belongs to a living job or an open workflow.
+"""Leaks on a server: every key and entry must have a time limit, or belong to a live job or an open workflow.
 
-These keys of a queue have no time limit and empty with its jobs, so each of their entries must name a job that lives:
+These keys of a queue have no time limit and empty with its jobs, so each of their entries must name a live job:
 `jobs ready scheduled running waiting claims story groups names`. Entries of `waiters` may also be open workflows, and
 so may the owner of what is carried (`carried:<id>`).
 
-`errands` and `letters` empty as letters are delivered: each letter stands in both, each schedule in `errands` and
-`schedules`. A letter whose time has come some seconds ago was forgotten: a worker, or whoever caused it, delivers it at
-once. One that will cancel jobs whose maker died (`<id>.gate`) may wait for its time only while one of them lives.
+`errands` and `letters` empty as outbox messages are delivered: each message stands in both, each schedule in `errands`
+and `schedules`. A message that is overdue by some seconds was lost: a worker, or the process that caused it, delivers
+it at once. A message that will cancel jobs whose maker died (`<id>.gate`) may wait only while one of them is alive.
 
-Entries of `holding` are running jobs that are under limits, and how many each limit has. Each line in which jobs wait
-because of that (`parked:<name>`) stands in `parking`, and all in it live; a limit may stand there without a line.
+Entries of `holding` are running jobs under limits, and how many each limit has. Each line of jobs that wait for a limit
+(`parked:<name>`) stands in `parking`, and all its jobs are live; a limit may stand there without a line.
 
-Of a pool: what is in a state (`placed:<state>`) and what is known of it (`entity:<id>`) belongs to one of its
-`entities`, each of which is in a state, and each of its `states` holds some.
+In a pool, what is in a state (`placed:<state>`) and the metadata (`entity:<id>`) belong to one of its `entities`, each
+of which is in a state, and each of its `states` holds some.
 
-`clock` may be there while something is ready, `lines` while there are lines, `paused` and `pauses` until somebody
-resumes what they are about, `schedules` and, of the bus, `subscriptions` until they are removed, so `limits`, `ticks`
-as long as the schedule they are of, and `topics` as the subscriptions whose queues they name. Any other key without a
-time limit is a leak.
+`clock` may exist while jobs are ready, `lines` while there are lines, `paused` and `pauses` until the pause is lifted,
+`schedules`, `limits` and, of the bus, `subscriptions` until they are removed, `ticks` as long as their schedule, and
+`topics` as long as the subscriptions whose queues they name. Any other key without a time limit is a leak.
 
-A time limit alone is not enough: what a job wrote (`notes:<id>`) and carried (`carried:<id>`) must belong to a job
-that lives, or to one whose record is there (`ended:<id>`), and must not outlive that record by more than half an hour.
+A time limit alone is not enough: what a job wrote (`notes:<id>`) and carried (`carried:<id>`) must belong to a live
+job, or to one with a record (`ended:<id>`), and must not outlive that record by more than half an hour.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ Run: TypeAlias = Callable[[Call[Any]], Any]
 """Performs a call and blocks: `app.run`."""
 
 _ALL_OF_IT = {b"*"}
-#: A letter is delivered within milliseconds, and if who took it died, after two seconds more. On a busy machine: ten.
+#: A message is delivered within milliseconds, or two seconds after the process that took it died. Busy machine: ten.
 _LATE_MS = 10_000
 _GATE = b".gate"
 #: Keys of single jobs, which end with the job or with its record.
 _OF_JOBS = (b"notes:", b"carried:")
-#: By how much they may outlive the record: what is put down for a workflow that was never founded stays 20 minutes.
+#: By how much they may outlive the record: what is stored for a workflow that was never started stays 20 minutes.
 _SLACK_MS = 1_800_000
 
 
@@ -56,7 +55,7 @@ def leaks(run: Run, pattern: str) -> list[str]:
 
 
 def remove(run: Run, pattern: str) -> None:
-    """Delete all keys that match a pattern. For the namespace of a test; it looks at every key of the server."""
+    """Delete all keys that match a pattern. For the namespace of a test; it scans every key of the server."""
     for key in list(_keys(run, pattern)):
         run(Call([b"UNLINK", key]))
 
@@ -80,14 +79,14 @@ class _Queue:
         self._placed = {name: set(self._scores(name)) for name in ("ready", "scheduled", "running", "waiting")}
 
     def leaks(self, eternal: set[bytes]) -> Iterator[str]:
-        """What has no end, of keys without a time limit."""
+        """Keys without a time limit, and their entries, that should not exist."""
         for key in eternal:
             if key.startswith(self._address):
                 for entry in self._strange(key.removeprefix(self._address).decode(errors="replace")):
                     yield _text(key) if entry == b"*" else f"{_text(key)}[{_text(entry)}]"
 
     def outliving(self, of_jobs: dict[bytes, int]) -> Iterator[str]:
-        """Keys with a time limit whose job neither lives nor has a record that stays as long."""
+        """Keys with a time limit whose job neither is alive nor has a record that stays as long."""
         for key, ms in of_jobs.items():
             if key.startswith(self._address):
                 id = key.removeprefix(self._address).partition(b":")[2]
@@ -95,10 +94,10 @@ class _Queue:
                     yield f"{_text(key)} (for {ms // 1000} s)"
 
     def _strange(self, name: str) -> set[bytes]:
-        """The entries of a key that belong to nothing; `*` is all of it."""
+        """The entries of a key that belong to nothing; `*` is the whole key."""
         match name:
             case "jobs":
-                return self._jobs.difference(*self._placed.values())  # in no set: no worker will ever see it
+                return self._jobs.difference(*self._placed.values())  # in no state: no worker will ever find it
             case "ready" | "scheduled" | "running" | "waiting":
                 return self._placed[name] - self._jobs
             case "claims" | "story" | "groups":

@@ -1,4 +1,4 @@
-"""What waits in an app's queues, and whether a job is among it."""
+"""Finds waiting jobs in an app's queues."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from relevo.task import Task
 Which: TypeAlias = Task[..., Any] | Callable[..., Any] | str | None
 """A task, a plain function, a target's name; None: all."""
 
-#: What of a job can be asked for besides its arguments.
+#: Properties of a job that can be compared besides its arguments.
 _FACTS = ("group", "name", "priority", "queue", "state", "tags")
-#: Jobs listed in a message; more would hide the one that matters.
+#: Jobs listed in a message; more would bury the one that matters.
 _SHOWN = 20
 
 
@@ -31,7 +31,7 @@ def waiting(app: Relevo, which: Which = None) -> list[JobInfo]:
     """All jobs that are ready, scheduled, or waiting for others."""
     target = None if which is None else _target(app, which)
     found = []
-    for queue in app.run(known_queues(app)):  # messages to services that this app does not serve, too
+    for queue in app.run(known_queues(app)):  # includes queues of services that this app does not serve
         for state in ("ready", "scheduled", "waiting"):
             offset = 0
             while page := app.run(queues.page(app.keys_of(queue), state, offset, 1000)):
@@ -43,7 +43,7 @@ def waiting(app: Relevo, which: Which = None) -> list[JobInfo]:
 def find(
     app: Relevo, which: Task[..., Any] | Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[JobInfo], list[JobInfo], str]:
-    """The jobs that fit, all that wait, and in words what was looked for."""
+    """The jobs that fit, all waiting jobs, and a description of what was looked for."""
     target = _target(app, which)
     task = which if isinstance(which, Task) else app.tasks.get(target)
     if task is None and callable(which):
@@ -62,8 +62,8 @@ def find(
     return fits, rows, f"{target}({', '.join(given)}){about}"
 
 
-def told(rows: list[JobInfo]) -> str:
-    """The jobs in words, one per line."""
+def listed(rows: list[JobInfo]) -> str:
+    """The jobs as text, one per line."""
     if not rows:
         return "nothing waits in any queue"
     lines = [f"{'1 job waits' if len(rows) == 1 else f'{len(rows)} jobs wait'}:"]
@@ -88,7 +88,7 @@ def _target(app: Relevo, which: Task[..., Any] | Callable[..., Any] | str) -> st
 
 
 def _split(task: Task[..., Any] | None, target: str, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keywords into facts of the job and arguments of the task; what the task takes is the task's."""
+    """Split keywords into properties of the job and arguments of the task; the task's own come first."""
     facts, named = {}, {}
     parameters = inspect.signature(task.func).parameters.values() if task else ()
     takes_all = task is None or any(one.kind is one.VAR_KEYWORD for one in parameters)
@@ -105,7 +105,7 @@ def _split(task: Task[..., Any] | None, target: str, given: dict[str, Any]) -> t
 
 
 def _has(task: Task[..., Any] | None, row: JobInfo, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a job has the arguments asked for; those not asked for may be anything."""
+    """Whether a job has the given arguments; others may have any value."""
     if task is None:
         here = list(row.args[: len(args)]) + [row.kwargs.get(name, _NOTHING) for name in named]
         return len(row.args) >= len(args) and all(map(_same, [*args, *named.values()], here))

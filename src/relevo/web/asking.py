@@ -1,4 +1,4 @@
-"""What a request asks for: names in its path, its query and its body, each checked by the types of its handler."""
+"""Parses a request: names in its path, its query and its body, each checked by the types of its handler."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PROBLEM = "application/problem+json"
 LINES = "application/x-ndjson"
 #: A dead letter holds more than its arguments: each attempt, with its traceback.
 STORY = 4
-#: Stands for a slash inside of a name while a path is taken apart: no name holds it, for they are printable.
+#: Replaces a slash inside a name while a path is split: no name contains it, since names are printable.
 SLASH = "\x1f"
-#: Bodies that clients send when they have nothing to say.
+#: Bodies that clients send when they have none.
 _NOTHING = (b"", b"{}", b"null")
 
 
@@ -41,9 +41,9 @@ async def arguments(request: Request, route: Route, most: int) -> dict[str, Any]
     elif route.body is not None:
         given["body"] = _body(await _bytes(request, most), request, route.body)
     elif route.changes and (await _bytes(request, most)).strip() not in _NOTHING:
-        # What was meant to narrow it would be lost, and more would be done than was asked for.
-        where = "; say it in the query" if route.query is not None else ""
-        raise invalid(f"nothing can be said in the body here{where}")
+        # A filter in an unread body would be lost, and more would be done than was requested.
+        where = "; use the query" if route.query is not None else ""
+        raise invalid(f"this request takes no body{where}")
     return given
 
 
@@ -55,7 +55,7 @@ def _query(request: Request, kind: type[T] | None) -> T | None:
         found[name] = value
     if kind is None:
         if found:
-            raise invalid(f"nothing can be said in the query here, found {next(iter(found))!r:.60}")
+            raise invalid(f"this request takes no query, found {next(iter(found))!r:.60}")
         return None
     try:
         return msgspec.convert(found, kind, strict=False)
@@ -108,12 +108,12 @@ async def _bytes(request: Request, most: int) -> bytes:
                 raise _too_large(too_large)
             parts.append(part)
     except ClientDisconnect:
-        raise invalid("the body ended too soon") from None  # told to nobody, but it is no fault of ours
+        raise invalid("the body ended too soon") from None  # the client is gone, but it is no error of ours either
     return b"".join(parts)
 
 
 async def _lines(request: Request, most: int) -> AsyncIterator[bytes]:
-    """The lines of a body as they come, none longer than `most`. A last one without its end did not come as a whole."""
+    """The lines of a body as they come, none longer than `most`. A last line that is cut off is left out."""
     line = bytearray()
     try:
         async for part in request.stream():
@@ -131,4 +131,4 @@ async def _lines(request: Request, most: int) -> AsyncIterator[bytes]:
 
 
 def _too_large(message: str) -> Refused:
-    return Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest of it would still come
+    return Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest of the body would still come

@@ -1,4 +1,4 @@
-"""The bus over HTTP: its services, the way of an operation, what a task left, and what nobody uses any more."""
+"""The bus over HTTP: its services, traces of operations, remains of conversations, and what is no longer used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relevo.web.route import Desk, Did, get, post
 
 
 class Services(Struct, frozen=True):
-    """Services, and what needs somebody's attention."""
+    """Services, and what needs attention."""
 
     prefix: str
     env: str
@@ -30,7 +30,7 @@ class Services(Struct, frozen=True):
 
 
 class Cleanup(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to go."""
+    """What to remove."""
 
     dry_run: DryRun = True
     #: Its dead letters, too.
@@ -51,18 +51,18 @@ class Cleaned(Struct, frozen=True):
 
 
 class Swept(Struct, frozen=True):
-    """What nobody serves or uses any more."""
+    """What is no longer served or used."""
 
     dry_run: bool
     removed: int
-    #: Somebody else was sweeping: nothing was looked at.
+    #: Another process was sweeping: nothing was looked at.
     skipped: bool
     orphans: list[Orphan]
 
 
 @get("/services")
 async def services(desk: Desk) -> Services:
-    """The services of the bus: who serves them, what they offer, and how their queues stand."""
+    """The services of the bus: their instances, their actions, and the state of their queues."""
     found = await desk.app.arun(catalogue(desk.app))
     return Services(found.prefix, found.env, found.now_ms, concerns(found), list(found.services))
 
@@ -85,13 +85,13 @@ async def asyncapi(desk: Desk) -> dict[str, Any]:
 
 @get("/tallies")
 async def tallies(desk: Desk) -> dict[str, Tally]:
-    """How many actions, callbacks and notifications came and went on the bus."""
+    """How many actions, callbacks and notifications were made on the bus, and what became of them."""
     return await desk.app.atallies()
 
 
 @get("/traces/{operation}")
 async def trace(desk: Desk, operation: str) -> list[Span]:
-    """The way of an operation through all services, by its correlation id, task, or the id of a message."""
+    """The path of an operation through all services, by its correlation id, its task id, or the id of a message."""
     found = await desk.app.atrace(operation)
     if not found:
         raise not_there("trace of an operation, task or message", operation)
@@ -100,7 +100,7 @@ async def trace(desk: Desk, operation: str) -> list[Span]:
 
 @get("/tasks/{task}")
 async def made_for(desk: Desk, task: str) -> list[Made]:
-    """What was made on behalf of a task of the bus and can still be seen, oldest first."""
+    """What was made on behalf of a conversation (`task`) of the bus and still exists, oldest first."""
     found = await desk.app.amade_for(task)
     if not found:
         raise not_there("trace of anything made for task", task)
@@ -109,18 +109,20 @@ async def made_for(desk: Desk, task: str) -> list[Made]:
 
 @post("/tasks/{task}/cleanup", "task.cleanup", Role.ADMIN)
 async def cleanup(desk: Desk, task: str, query: Cleanup) -> Did[Cleaned]:
-    """Remove what is left of a task: records, results and logs. What is in use stays, and so do dead letters."""
+    """Remove the remains of a conversation (`task`): records, results and logs. What is in use stays, and so do dead
+    letters.
+    """
     done = await desk.app.acleanup(task, dead=query.dead, dry_run=query.dry_run)
-    told = Cleaned(task, done.dry_run, done.removed, done.living, done.dead, done.queues)
-    return Did(told, done.removed, {"task": task, "dead": query.dead}, done.dry_run)
+    result = Cleaned(task, done.dry_run, done.removed, done.living, done.dead, done.queues)
+    return Did(result, done.removed, {"task": task, "dead": query.dead}, done.dry_run)
 
 
 @post("/orphans/sweep", "orphans.sweep", Role.ADMIN)
 async def sweep(desk: Desk, query: Dry) -> Did[Swept]:
-    """Find what nobody serves or uses any more, and remove it. Workers do so by themselves."""
+    """Find what is no longer served or used, and remove it. Workers do so by themselves."""
     report = await desk.app.asweep(dry_run=query.dry_run)
-    told = Swept(report.dry_run, report.removed, report.skipped, list(report.orphans))
-    return Did(told, report.removed, {}, report.dry_run)
+    result = Swept(report.dry_run, report.removed, report.skipped, list(report.orphans))
+    return Did(result, report.removed, {}, report.dry_run)
 
 
 ROUTES = (services, service, asyncapi, tallies, trace, made_for, cleanup, sweep)

@@ -1,4 +1,4 @@
-"""Controls over HTTP: pauses of queues, tasks, groups; limits of them."""
+"""Pauses and limits over HTTP: of queues, tasks and tenants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Why(Struct, frozen=True, forbid_unknown_fields=True):
     """Why something is paused, and for how long."""
 
     reason: Annotated[str, Meta(max_length=500)] = ""
-    #: A duration such as `2h`, or a time with its zone; without it, until somebody resumes it.
+    #: A duration such as `2h`, or a time with its zone; without it, until it is resumed.
     until: Annotated[str, Meta(max_length=40)] | None = None
 
     @property
@@ -30,7 +30,7 @@ class Why(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """One group (tenant) or one task; of a queue, also the whole."""
+    """One tenant (`group`) or one task; in routes of a queue, neither means all of it."""
 
     group: Group | None = None
     task: Group | None = None
@@ -44,7 +44,7 @@ class Paused(Why, frozen=True, forbid_unknown_fields=True):
 
 
 class NewLimit(Part, frozen=True, forbid_unknown_fields=True):
-    """What it may do: how many jobs run at once, how fast they start (`"100/m"`)."""
+    """The limit: how many jobs run at once, how fast they start (`"100/m"`)."""
 
     concurrency: int | None = None
     rate: str | float | None = None
@@ -52,15 +52,15 @@ class NewLimit(Part, frozen=True, forbid_unknown_fields=True):
 
 
 class Changed(Struct, frozen=True, omit_defaults=True):
-    """Whether something is other than before."""
+    """Whether the request changed anything."""
 
     changed: bool
-    #: It may not be what you meant.
+    #: A likely mistake in the request.
     warning: str = ""
 
 
 class Where(Struct, frozen=True, omit_defaults=True):
-    """The queues in which something is other than before."""
+    """The queues that were changed."""
 
     queues: list[str]
     warning: str = ""
@@ -68,7 +68,7 @@ class Where(Struct, frozen=True, omit_defaults=True):
 
 @post("/queues/{queue}/pause", "queue.pause")
 async def pause(desk: Desk, queue: str, body: Paused) -> Did[Changed]:
-    """Hand out no more jobs, of the queue or of one group or task, until an end if it has one; what runs goes on."""
+    """Start no more jobs, of the queue or of one tenant or task, until the pause ends; running jobs continue."""
     found = await queue_in_use(desk, queue)
     by = desk.caller.name
     changed = await found.apause(group=body.group, task=body.task, reason=body.reason, by=by, until=body.ends)
@@ -77,14 +77,14 @@ async def pause(desk: Desk, queue: str, body: Paused) -> Did[Changed]:
 
 @post("/queues/{queue}/resume", "queue.resume")
 async def resume(desk: Desk, queue: str, body: Part) -> Did[Changed]:
-    """Hand out jobs again; idle workers are woken. A breaker of the task is closed."""
+    """Start jobs again; idle workers are woken. A breaker of the task is closed."""
     changed = await (await queue_in_use(desk, queue)).aresume(group=body.group, task=body.task)
     return _did("resume", body, queue, Changed(changed, _doubt(desk, body)), int(changed))
 
 
 @post("/pause", "task.pause")
 async def pause_everywhere(desk: Desk, body: Paused) -> Did[Where]:
-    """Start no more jobs of a task or a group, in all queues of the app that are in use."""
+    """Start no more jobs of a task or a tenant, in all queues of the app that are in use."""
     by = desk.caller.name
     queues = await desk.app.apause(group=body.group, task=body.task, reason=body.reason, by=by, until=body.ends)
     return _did("pause", body, None, Where(queues, _doubt(desk, body)), len(queues))
@@ -92,38 +92,38 @@ async def pause_everywhere(desk: Desk, body: Paused) -> Did[Where]:
 
 @post("/resume", "task.resume")
 async def resume_everywhere(desk: Desk, body: Part) -> Did[Where]:
-    """Start jobs of a task or a group again, in all queues of the app; a breaker of the task is closed."""
+    """Start jobs of a task or a tenant again, in all queues of the app; a breaker of the task is closed."""
     queues = await desk.app.aresume(group=body.group, task=body.task)
     return _did("resume", body, None, Where(queues, _doubt(desk, body)), len(queues))
 
 
 def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: int, **terms: Any) -> Did[T]:
     why: dict[str, Any] = {"reason": part.reason, "until": part.ends} if isinstance(part, Paused) else {}
-    deed, said = of_control(verb, queue=queue, task=part.task, tenant=part.group, **why)
-    return Did(answer, count, {**said, **terms}, deed=deed)
+    deed, details = of_control(verb, queue=queue, task=part.task, tenant=part.group, **why)
+    return Did(answer, count, {**details, **terms}, deed=deed)
 
 
 def _doubt(desk: Desk, part: Part | Paused) -> str:
-    """A task that the code does not know is most often a slip; but its jobs may come from elsewhere."""
+    """A warning about a task that the code does not know: most often a typo, but its jobs may come from elsewhere."""
     is_strange = part.task is not None and desk.app.tasks and part.task not in desk.app.tasks
     return desk.app.unknown_task(part.task or "") if is_strange else ""
 
 
 @get("/pauses")
 async def pauses(desk: Desk, query: OfQueue) -> list[Pause]:
-    """What is paused, in one queue or in all, why, by whom and until when; open breakers, too."""
+    """What is paused, in one queue or in all: why, by whom and until when; open breakers, too."""
     return await ((await queue_in_use(desk, query.queue)).apauses() if query.queue else desk.app.apauses())
 
 
 @get("/queues/{queue}/limits")
 async def limits(desk: Desk, queue: str) -> list[LimitInfo]:
-    """What has a limit or is paused, the queue, tasks and groups, and how each of them stands."""
+    """What is limited or paused (the queue, tasks and tenants), and the state of each limit."""
     return await (await queue_in_use(desk, queue)).alimits()
 
 
 @post("/queues/{queue}/limits", "queue.limit")
 async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
-    """Limit a group, a task or the queue. Takes the place of what was said before, and counts at once."""
+    """Limit a tenant, a task or the queue. Replaces the previous limit, at once."""
     found = await queue_in_use(desk, queue)
     terms: dict[str, Any] = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
     changed = await desk.app.arun(found.limiting(body.group, body.task, **terms))
@@ -132,7 +132,7 @@ async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
 
 @post("/queues/{queue}/limits/remove", "queue.unlimit")
 async def unlimit(desk: Desk, queue: str, body: Part) -> Did[Changed]:
-    """Take a limit away; what is paused stays so."""
+    """Remove a limit; pauses stay."""
     changed = await (await queue_in_use(desk, queue)).aunlimit(body.group, task=body.task)
     return _did("unlimit", body, queue, Changed(changed, _doubt(desk, body)), int(changed))
 

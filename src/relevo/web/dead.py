@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: look through them and their groups, run them again, edit, forget, bring back."""
+"""Dead letters over HTTP: list, group, retry, edit, discard, restore."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from relevo.web.schedules import Queued
 from relevo.web.shown import shown_job
 
 Part = Annotated[str, Meta(max_length=200)]
-#: Letters looked at to tell how many would be discarded.
+#: A dry run of discarding counts at most so many dead letters.
 COUNTED = 1000
 
 
 class Which(Struct, frozen=True, forbid_unknown_fields=True):
-    """What dead letters have in common; all that is said must hold."""
+    """What dead letters have in common; all conditions must hold."""
 
     queue: QueueName = ""
     task: Annotated[str, Meta(max_length=1000, description="the whole name")] = ""
@@ -50,7 +50,7 @@ class Which(Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(max_length=200, description="a part of anything in it; for operators")] = ""
     since: Time = ""
     until: Time = ""
-    group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/groups tells it")] = ""
+    group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/groups gives it")] = ""
     permanent: bool | None = None
 
 
@@ -78,7 +78,7 @@ class Chosen(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Discard(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether to do it, and whether that can be undone."""
+    """Whether to discard, and whether that can be undone."""
 
     dry_run: DryRun = True
     undo: Annotated[bool, Meta(description="false: gone at once, to make room on the server")] = True
@@ -93,7 +93,7 @@ class Restore(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edit(Struct, frozen=True, forbid_unknown_fields=True):
-    """Other arguments; what is left out stays as it was."""
+    """New arguments; those left out stay unchanged."""
 
     args: list[Any] | None = None
     kwargs: dict[str, Any] | None = None
@@ -103,37 +103,37 @@ class Letters(Struct, frozen=True):
     """Some dead letters, newest first."""
 
     items: list[DeadRow]
-    #: The `after` of the next part; None: this was the last. A part may be empty and not be the last.
+    #: The `after` of the next page; None: this was the last. A page may be empty and not be the last.
     next: str | None
 
 
 class Retried(Struct, frozen=True):
-    """How many run again."""
+    """How many were retried."""
 
     retried: int
 
 
 class Discarded(Struct, frozen=True):
-    """How many were forgotten, or would be; of a dry run, at most 1,000 are counted."""
+    """How many were discarded, or would be; a dry run counts at most 1,000."""
 
     discarded: int
     dry_run: bool
 
 
 class Restored(Struct, frozen=True):
-    """How many came back."""
+    """How many were restored."""
 
     restored: int
 
 
 async def filters(desk: Desk, which: Which) -> Filters:
-    """What is asked for, as the Python API takes it."""
+    """The filters of a request, as the Python API takes them."""
     if which.text and not desk.sees_all:
-        # Else one could guess, letter by letter, what the answer hides.
+        # Else a caller could guess hidden text, character by character.
         raise Refused(403, "Forbidden", "text looks into arguments and tracebacks: that needs the role operator")
     await if_named(desk, which.queue)
-    said = {name: getattr(which, name) for name in Which.__struct_fields__}
-    found: dict[str, Any] = {name: value for name, value in said.items() if value not in ("", None)}
+    given = {name: getattr(which, name) for name in Which.__struct_fields__}
+    found: dict[str, Any] = {name: value for name, value in given.items() if value not in ("", None)}
     for name in ("since", "until"):
         if name in found:
             found[name] = time_of(name, found[name])
@@ -141,12 +141,12 @@ async def filters(desk: Desk, which: Which) -> Filters:
 
 
 def about(which: Which) -> dict[str, Any]:
-    """What the audit trail is told; no part of a letter's text, which may be what is hidden elsewhere."""
+    """What the audit trail records of a request; no text of dead letters, which may be hidden elsewhere."""
     nothing, names = type(which)(), which.__struct_fields__
-    said = {name: value for name in names if (value := getattr(which, name)) != getattr(nothing, name)}
-    if "text" in said:
-        said["text"] = HIDDEN
-    return {**said, "ids": said["ids"][:20]} if "ids" in said else said
+    given = {name: value for name in names if (value := getattr(which, name)) != getattr(nothing, name)}
+    if "text" in given:
+        given["text"] = HIDDEN
+    return {**given, "ids": given["ids"][:20]} if "ids" in given else given
 
 
 async def _page(desk: Desk, query: Page) -> Letters:
@@ -164,7 +164,7 @@ async def list_all(desk: Desk, query: Page) -> Letters:
 async def dlq(desk: Desk, query: Page) -> Letters:
     """Dead letters, newest first: the same as `/dead`, under the name that other systems use.
 
-    VMPooler has a list for each state, so `queue` may be a state, too: those are meant that came from it.
+    VMPooler has a list for each state, so `queue` may also be a state: the dead letters that came from it.
     """
     declared = (state for pool in desk.app.declared_pools.values() for state in pool.states)
     is_state = not query.came_from and query.queue in {*State, *POOL_RULES, *declared}
@@ -175,14 +175,14 @@ async def dlq(desk: Desk, query: Page) -> Letters:
 
 @get("/dead/groups")
 async def groups(desk: Desk, query: OfGroups) -> list[Group]:
-    """Letters that died alike, the largest group first: of the same error, on the same way through the code."""
+    """Error groups, the largest first: dead letters of the same error, on the same path through the code."""
     queue = await if_named(desk, query.queue)
     return await desk.app.dead.agroups(queue, permanent=query.permanent, limit=query.limit)
 
 
 @get("/dead/{id}")
 async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
-    """One dead letter with its whole story."""
+    """One dead letter with its whole history."""
     info = await desk.app.dead.ashow(id, queue=await if_named(desk, query.queue))
     if info.state is not State.DEAD:
         raise Refused(404, "UnknownJob", f"job {id} is {info.state.value}, not a dead letter: see /jobs/{id}")
@@ -191,25 +191,25 @@ async def show(desk: Desk, id: str, query: OfQueue) -> JobInfo:
 
 @post("/dead/retry", "dead.retry")
 async def retry(desk: Desk, body: Chosen) -> Did[Retried]:
-    """Run dead letters again: some, those that fit, or all. Each runs once however often this is asked."""
-    wanted, said = await filters(desk, body), about(body)
-    watch = partial(desk.doing.tell, **said)
+    """Retry dead letters: some, those that fit, or all. Each runs once, however often this is requested."""
+    wanted, details = await filters(desk, body), about(body)
+    watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.aretry(body.ids, all=body.all, limit=body.limit, watch=watch, **wanted)
-    return Did(Retried(count), count, said)
+    return Did(Retried(count), count, details)
 
 
 @post("/dead/discard", "dead.discard", Role.ADMIN)
 async def discard(desk: Desk, query: Discard, body: Chosen) -> Did[Discarded]:
-    """Forget dead letters: some, those that fit, or all. For ten minutes they can be restored."""
+    """Discard dead letters: some, those that fit, or all. They can be restored for ten minutes."""
     wanted = await filters(desk, body)
     if query.dry_run:
         return Did(Discarded(await _how_many(desk, body, wanted), True), dry=True)
-    said = {**about(body), "undo": None if query.undo else False}
-    watch = partial(desk.doing.tell, **said)
+    details = {**about(body), "undo": None if query.undo else False}
+    watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.adiscard(
         body.ids, all=body.all, limit=body.limit, undo=query.undo, watch=watch, **wanted
     )
-    return Did(Discarded(count, False), count, said)
+    return Did(Discarded(count, False), count, details)
 
 
 async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
@@ -221,17 +221,17 @@ async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
 
 @post("/dead/restore", "dead.restore")
 async def restore(desk: Desk, body: Restore) -> Did[Restored]:
-    """Bring back letters that were discarded in the last ten minutes: some, or all."""
+    """Restore dead letters that were discarded in the last ten minutes: some, or all."""
     queue = await if_named(desk, body.queue)
-    said = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
-    watch = partial(desk.doing.tell, **said)
+    details = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
+    watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.arestore(body.ids, queue=queue, all=body.all, watch=watch)
-    return Did(Restored(count), count, said)
+    return Did(Restored(count), count, details)
 
 
 @post("/dead/{id}/edit", "dead.edit")
 async def edit(desk: Desk, id: str, query: OfQueue, body: Edit) -> Did[Queued]:
-    """Run a letter with other arguments, as a new job that says where it comes from."""
+    """Run a dead letter with other arguments, as a new job that refers to it."""
     queue = await if_named(desk, query.queue)
     refuse_hidden(body.args, body.kwargs)
     job = await desk.app.dead.aedit(id, args=body.args, kwargs=body.kwargs, queue=queue)

@@ -1,7 +1,7 @@
-"""Dead letters over HTTP as lines of JSON: taken out to be kept elsewhere, and put back, each once.
+"""Dead letters over HTTP as lines of JSON: exported to be kept elsewhere, and imported again, each once.
 
-What is taken out is what can be put back, so nothing in it is hidden: it is for operators, and the audit trail is told.
-Neither way holds more than some lines at once, however many there are.
+An export must be importable, so nothing in it is hidden: it needs the role operator, and is written to the audit trail.
+Both directions hold only some lines in memory, however many there are.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from relevo.model.access import Role
 from relevo.web.dead import Which, about, filters
 from relevo.web.route import Desk, Did, Lines, post
 
-#: Lines that were refused and are told one by one.
-TOLD = 100
+#: Refused lines that are listed one by one.
+LISTED = 100
 
 
 class NoLetter(Struct, frozen=True):
-    """A line that is no dead letter."""
+    """A line that is not a dead letter."""
 
     line: int
     why: str
 
 
 class Loaded(Struct, frozen=True):
-    """Letters that are new, and that were there already; lines that are no letters, the first hundred one by one."""
+    """How many dead letters are new, and how many existed; refused lines, the first hundred one by one."""
 
     new: int
     known: int
     refused: int
     why: list[NoLetter]
-    #: Letters, the oldest, that had to go because their queue had more than it keeps (`dead_max`).
+    #: The oldest dead letters, removed because their queue had more than it keeps (`dead_max`).
     dropped: int = 0
 
 
 @post("/dead/export", "dead.export")
 async def export(desk: Desk, body: Which) -> Lines:
-    """Dead letters that fit as lines of JSON, the oldest first: all, with all their arguments. They stay here."""
+    """Export the dead letters that fit as lines of JSON, the oldest first, with all their arguments. They also stay."""
     return Lines(desk.app.dead.aexport(**await filters(desk, body)), about(body))
 
 
 @post("/dead/import", "dead.import", Role.ADMIN)
 async def load(desk: Desk, body: Lines) -> Did[Loaded]:
-    """File letters that an export gave, here or elsewhere. Those that are here already stay as they are."""
+    """Import dead letters that were exported here or elsewhere. Those that exist already stay unchanged."""
     filing = _Filing(desk)
     async for line in body.lines:
         await filing.add(line)
@@ -53,7 +53,7 @@ async def load(desk: Desk, body: Lines) -> Did[Loaded]:
 
 
 class _Filing:
-    """Files lines some at a time, and counts what became of them."""
+    """Stores lines in batches, and counts the outcomes."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -77,7 +77,7 @@ class _Filing:
         self.known += done.known
         self.refused += len(done.refused)
         self.dropped += done.dropped
-        room = TOLD - len(self.why)
+        room = LISTED - len(self.why)
         self.why += [NoLetter(self._read + number, why) for number, why in done.refused[:room]]
         self._read += len(lines)
 

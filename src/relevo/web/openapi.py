@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, read from the table of routes: what is answered is what is described."""
+"""The OpenAPI 3.1 document, made from the table of routes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with its name and a message that says what to do (RFC 9457). Times are milliseco
 queues' server."""
 #: When each is answered. 404 and 409 are left out where nothing is named.
 _PROBLEMS = {
-    "401": "a token is needed, or this one is not known",
+    "401": "a token is missing or unknown",
     "403": "the token's role does not allow it, or the page or host it comes from",
     "404": "there is no such thing",
     "405": "this path is asked for in another way",

@@ -1,4 +1,4 @@
-"""What a request that cannot be answered is told: a status, the name of the error, and what to do."""
+"""Error answers: a status, the name of the error, and what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from relevo.errors import (
 )
 from relevo.model.nearest import did_you_mean
 
-#: Seconds after which it is worth asking again when the server of the queues is away: it was tried for so long already.
+#: Seconds after which a client should retry when the queues' server is unreachable: as long as was tried here.
 RETRY_AFTER = "5"
 
 
@@ -38,7 +38,7 @@ class Problem(Struct, frozen=True, omit_defaults=True):
 
 
 class Refused(Exception):
-    """A request that is not answered, with what to say instead."""
+    """A request that fails, with the error to answer."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Refused(Exception):
         return Problem(self.error, message, self.status, message, self.argument)
 
 
-#: The first that fits counts, so the finer ones stand before the coarser.
+#: The first match counts, so subclasses stand before their bases.
 _STATUS: tuple[tuple[type[RelevoError], int], ...] = (
     (UnknownJob, 404),
     (UnknownSchedule, 404),
@@ -81,14 +81,14 @@ _STATUS: tuple[tuple[type[RelevoError], int], ...] = (
 def refusal_of(error: RelevoError) -> Refused:
     """An error of relevo as an answer."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    # The name under which it is documented, not that of a finer one inside the store.
+    # The documented name, not that of a subclass inside the store.
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
     headers = {"Retry-After": RETRY_AFTER} if status == 503 else None
     return Refused(status, name, told(error), headers, argument=getattr(error, "argument", ""))
 
 
 def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
-    """What was asked does not have the form it should have."""
+    """422: the request does not have the expected form."""
     what, _, place = str(error).partition(" - at ")
     place = place.strip("`").removeprefix("$").lstrip(".")
     if unknown := re.search("unknown field `(.*)`", what, re.DOTALL):

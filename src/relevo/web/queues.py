@@ -1,4 +1,4 @@
-"""Queues over HTTP: how they stand, what is in them, clear."""
+"""Queues over HTTP: their state, their jobs, clear."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from relevo.web.route import Desk, Did, Page, get, post
 
 
 class QueuePage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the list of queues."""
+    """A page of the list of queues."""
 
     offset: Offset = 0
     limit: Limit = 100
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the jobs in one state."""
+    """A page of the jobs in one state."""
 
     state: Literal["ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired"] = "ready"
     offset: Offset = 0
@@ -41,7 +41,7 @@ class Cleared(Struct, frozen=True):
 
 @get("/queues")
 async def list_all(desk: Desk, query: QueuePage) -> Page[QueueStats]:
-    """All queues in use, by name, each with how many jobs are where."""
+    """All queues in use, by name, each with the number of jobs in each state."""
     names = (await desk.app.aqueues())[query.offset : query.offset + query.limit]
     return Page.of(await desk.app.arun(_stats(desk.app, names)), query.offset, query.limit)
 
@@ -53,13 +53,13 @@ def _stats(app: Relevo, names: list[str]) -> Steps[list[QueueStats]]:
 
 @get("/queues/{queue}")
 async def show(desk: Desk, queue: str) -> QueueStats:
-    """How a queue stands, from one snapshot whose numbers add up."""
+    """The state of a queue, from one consistent snapshot."""
     return await (await queue_in_use(desk, queue)).astats()
 
 
 @get("/queues/{queue}/jobs")
 async def jobs(desk: Desk, queue: str, query: JobPage) -> Page[JobRow]:
-    """Jobs in one state: those that wait in the order they will run, ended ones newest first."""
+    """Jobs in one state: waiting jobs in the order they will run, ended ones newest first."""
     found = await queue_in_use(desk, queue)
     rows = await found.ajobs(query.state, offset=query.offset, limit=query.limit)
     return Page.of(rows, query.offset, query.limit)
@@ -67,7 +67,7 @@ async def jobs(desk: Desk, queue: str, query: JobPage) -> Page[JobRow]:
 
 @post("/queues/{queue}/clear", "queue.clear", Role.ADMIN)
 async def clear(desk: Desk, queue: str, query: Dry) -> Did[Cleared]:
-    """Remove all jobs that have not started; what runs goes on."""
+    """Remove all jobs that have not started; running jobs continue."""
     found = await queue_in_use(desk, queue)
     if query.dry_run:
         stats = await found.astats()

@@ -1,6 +1,6 @@
-"""Replays over HTTP: dead letters run again as a tracked run, which goes on after the request that began it.
+"""Replays over HTTP: dead letters retried as a tracked run, which continues after the request that started it.
 
-The process that answers leads it. If that ends, the run is left as it stands, and anybody can resume it.
+The process that answers leads it. If that process dies, the run stays as it is, and any process can resume it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Lead = Callable[[Callable[[Replay], None]], Coroutine[Any, Any, Replay]]
 
 
 class NewReplay(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which letters, and how carefully."""
+    """Which dead letters, and how carefully."""
 
     all: bool = False
     rate: str | float | None = None
@@ -39,7 +39,7 @@ class NewReplay(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Patience(Struct, frozen=True, forbid_unknown_fields=True):
-    """How carefully it goes on."""
+    """How carefully it continues."""
 
     patience: Annotated[str, Meta(description="how long canaries may take")] = "30m"
 
@@ -50,13 +50,13 @@ class Newest(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=MOST, description="at most so many")] = 50
 
 
-async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, said: dict[str, Any]) -> Replay:
-    """Begin to lead a run of which so many were retried before: how it stands after its first step.
+async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, details: dict[str, Any]) -> Replay:
+    """Start leading a run, of which `retried` dead letters were retried before; returns its state after the first step.
 
-    The audit trail is told when this process leads it no longer: what it did is not known before.
+    The audit entry is written when this process stops leading the run: only then is its count known.
     """
     first: asyncio.Future[Replay] = asyncio.get_running_loop().create_future()
-    doing = desk.app.audit.doing(deed, who=desk.caller.name, via="http", later=desk.errands.go, **said)
+    doing = desk.app.audit.doing(deed, who=desk.caller.name, via="http", later=desk.errands.go, **details)
 
     def seen(run: Replay) -> None:
         doing.tell(run.retried - retried, id=run.id)
@@ -68,8 +68,8 @@ async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, said: dict[str,
             async with doing:
                 return await lead(seen)
         except RelevoError as error:
-            if first.done():  # else whoever asked is told
-                log.warning("replay %s, which went on after its answer: %s", first.result().id, told(error))
+            if first.done():  # else the request reports the error
+                log.warning("replay %s, which continued after its answer: %s", first.result().id, told(error))
             raise
 
     leading = desk.errands.go(led())
@@ -79,7 +79,7 @@ async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, said: dict[str,
 
 @post("/dead/replays", START)
 async def start(desk: Desk, body: NewReplay) -> Did[Replay]:
-    """Run letters again as a tracked run, the oldest first: at a rate, behind canaries. It goes on by itself."""
+    """Retry dead letters as a tracked run, the oldest first: at a rate, behind canaries. It continues by itself."""
     wanted = await filters(desk, body)
     dead, who = desk.app.dead, desk.caller.name
     run = await _lead(
@@ -102,13 +102,13 @@ async def start(desk: Desk, body: NewReplay) -> Did[Replay]:
 
 @get("/dead/replays", Role.OPERATOR)
 async def list_newest(desk: Desk, query: Newest) -> list[Replay]:
-    """Replays of the last week, the one that was heard of last first."""
+    """Replays of the last week, the most recently active first."""
     return await desk.app.dead.aruns(limit=query.limit)
 
 
 @get("/dead/replays/{id}", Role.OPERATOR)
 async def show(desk: Desk, id: str) -> Replay:
-    """How one replay stands."""
+    """The state of one replay."""
     return await desk.app.dead.arun(id)
 
 
@@ -116,13 +116,13 @@ async def show(desk: Desk, id: str) -> Replay:
 async def stop(desk: Desk, id: str) -> Did[Changed]:
     """Ask the process that leads a replay to stop it after its next step."""
     if not await desk.app.dead.astop(id):
-        raise conflict(f"replay {id} is led by nobody: there is nothing to stop")
+        raise conflict(f"no process leads replay {id}: there is nothing to stop")
     return Did(Changed(True), 1, {"id": id})
 
 
 @post("/dead/replays/{id}/resume", RESUME)
 async def resume(desk: Desk, id: str, query: Patience) -> Did[Replay]:
-    """Go on with a replay that was stopped, or whose process died."""
+    """Continue a replay that was stopped, or whose process died."""
     dead, who = desk.app.dead, desk.caller.name
     before = await dead.arun(id)
     run = await _lead(

@@ -1,7 +1,7 @@
-"""A route: one thing that can be asked, with all that is known of it in one value.
+"""A route: one kind of request, with everything known about it in one value.
 
-A handler is an async function, and its signature is the contract: arguments that the path names, `query` and `body` as
-structs, and what it gives. The table made of routes answers requests, and the OpenAPI document is read from it.
+A handler is an async function, and its signature is the contract: arguments from the path, `query` and `body` as
+structs, and the answer. Requests are routed by the table of routes, and the OpenAPI document is made from it.
 
     @get("/queues/{queue}")
     async def show(desk: Desk, queue: str) -> QueueStats:
@@ -29,22 +29,24 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class Errands:
-    """What goes on after a request was answered. It ends with the process, so it must be such that others can go on."""
+    """Tasks that continue after their request was answered. They end with the process, so others must be able to resume
+    them.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def go(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin something."""
+        """Start one."""
         task = asyncio.create_task(doing)
-        self._tasks.add(task)  # else nobody would hold it, and it could vanish half-way
+        self._tasks.add(task)  # else nothing refers to it, and it could be garbage-collected half-way
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever began it has told of it
+            task.exception()  # its starter has reported it
 
 
 class Waits:
@@ -68,11 +70,11 @@ class Waits:
 
 
 class Desk(Struct, frozen=True):
-    """What a handler works with: the app, and who asks."""
+    """What a handler works with: the app, the caller, and so on."""
 
     app: Relevo
     caller: Caller
-    #: What a handler whose deed has many steps tells how far it is.
+    #: Where a handler of many steps reports its progress.
     doing: Doing
     #: Where the API is mounted.
     base: str
@@ -82,22 +84,22 @@ class Desk(Struct, frozen=True):
 
     @property
     def sees_all(self) -> bool:
-        """Whether tracebacks and logs are for the one who asks."""
+        """Whether the caller may see tracebacks and logs."""
         return self.caller.role >= Role.OPERATOR
 
 
 class Did(Struct, Generic[T], frozen=True):
-    """What a request that changes something gives: the answer, and what the audit trail is told."""
+    """The result of a request that changes something: the answer, and the details for the audit trail."""
 
     answer: T
     #: How many things were changed.
     count: int = 1
     about: dict[str, Any] = {}
-    #: It only told what it would do: nothing is written down.
+    #: A dry run: no audit entry is written.
     dry: bool = False
-    #: It goes on after the answer, and is written down by what goes on when that ends.
+    #: The work continues after the answer, and writes its own audit entry when it ends.
     goes_on: bool = False
-    #: What the audit trail calls it, where that depends on what was asked; '': as its route says.
+    #: The action in the audit trail, where that depends on the request; '': that of the route.
     deed: str = ""
 
 
@@ -112,8 +114,8 @@ class Created(Struct, Generic[T], frozen=True):
 
 
 class Lines(Struct, frozen=True):
-    """Lines of JSON that are neither read nor made all at once: a body, or an answer that the audit trail is told of
-    when its last line has left.
+    """Lines of JSON that are read and made one by one: a body, or an answer; the audit entry of an answer is written
+    when its last line was sent.
     """
 
     lines: AsyncIterator[bytes]
@@ -121,27 +123,27 @@ class Lines(Struct, frozen=True):
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """A part of a list."""
+    """A page of a list."""
 
     items: list[T]
-    #: The offset of the next part; None: this was the last.
+    #: The offset of the next page; None: this was the last.
     next: int | None
 
     @classmethod
     def of(cls, items: list[T], offset: int, limit: int) -> Page[T]:
-        """A page that was asked for so."""
+        """The page for this offset and limit."""
         return cls(items, offset + limit if len(items) == limit else None)
 
 
 class Route(Struct, frozen=True):
-    """One thing that can be asked."""
+    """One kind of request."""
 
     method: str
     #: Below the API, with names in braces.
     path: str
     role: Role
     handler: Handler
-    #: What the audit trail calls it, unless its `Did` says otherwise; '': it changes nothing.
+    #: The action in the audit trail, unless `Did` has one; '': the route changes nothing.
     deed: str
     query: type[Struct] | None
     #: A struct, or `Lines`.
@@ -158,17 +160,17 @@ class Route(Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """What the path names."""
+        """Names of the path's arguments."""
         return re.findall("{([a-z]+)}", self.path)
 
     @property
     def id(self) -> str:
-        """As clients made from the document call it: `queues_pause`."""
+        """The operation id, for generated clients: `queues_pause`."""
         return f"{self.handler.__module__.rpartition('.')[2]}_{self.handler.__name__}"
 
     @property
     def changes(self) -> bool:
-        """Whether it may change something."""
+        """Whether a request may change something."""
         return self.method != "GET"
 
 
@@ -178,8 +180,8 @@ def get(path: str, role: Role = Role.VIEWER, *, producers: bool = False) -> Call
 
 
 def post(path: str, deed: str, role: Role = Role.OPERATOR) -> Callable[[Handler], Route]:
-    """Make a route of a handler that changes something, and gives `Did` (or `Lines`, which are taken out);
-    `deed` is what the audit trail calls it.
+    """Make a route of a handler that changes something and returns `Did` (or that exports `Lines`);
+    `deed` is its action in the audit trail.
     """
     return lambda handler: _route("POST", path, role, handler, deed, False)
 

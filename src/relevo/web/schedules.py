@@ -26,12 +26,12 @@ class Last(Struct, frozen=True, forbid_unknown_fields=True):
 class Ran(Struct, frozen=True):
     """One entry of a schedule's history."""
 
-    #: The tick; 0 for a run that somebody asked for.
+    #: The tick; 0 for a run that a user requested.
     tick_ms: int
     at_ms: int
     #: The job it queued; of a skipped tick, the job that was still there.
     job: str
-    #: fired, skipped (the one before still lived), or "dropped 7" (missed, and not made up for)
+    #: fired, skipped (the previous job was still unfinished), or "dropped 7" (missed, and not caught up)
     what: str
 
 
@@ -43,7 +43,7 @@ class Queued(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True, forbid_unknown_fields=True):
-    """What shall be other than before; what is left out stays."""
+    """What to change; fields left out stay unchanged."""
 
     cron: str | UnsetType = UNSET
     every: str | float | UnsetType = UNSET
@@ -55,7 +55,7 @@ class Edit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Removed(Struct, frozen=True):
-    """Names of the schedules that are gone, or would be."""
+    """Names of the schedules that were removed, or would be."""
 
     removed: list[str]
     dry_run: bool
@@ -77,26 +77,26 @@ async def show(desk: Desk, name: str) -> ScheduleInfo:
 
 @get("/schedules/{name}/history")
 async def history(desk: Desk, name: str, query: Last) -> list[Ran]:
-    """What a schedule did of late, newest first: ticks that fired, were skipped or dropped."""
+    """Recent events of a schedule, newest first: ticks that fired, were skipped or dropped."""
     found = await desk.app.schedules.get(name).ahistory(query.limit)
     return [Ran(one.tick_ms, one.at_ms, one.job, one.what) for one in found]
 
 
 @post("/schedules/{name}/pause", "schedule.pause")
 async def pause(desk: Desk, name: str, body: Why) -> Did[Changed]:
-    """Fire no more ticks, until an end if it has one."""
+    """Fire no more ticks, until the pause expires or is lifted."""
     schedule = desk.app.schedules.get(name)
     changed = await schedule.apause(reason=body.reason, by=desk.caller.name, until=body.ends)
-    deed, said = of_control("pause", schedule=name, reason=body.reason, until=body.ends)
-    return Did(Changed(changed), int(changed), said, deed=deed)
+    deed, details = of_control("pause", schedule=name, reason=body.reason, until=body.ends)
+    return Did(Changed(changed), int(changed), details, deed=deed)
 
 
 @post("/schedules/{name}/resume", "schedule.resume")
 async def resume(desk: Desk, name: str) -> Did[Changed]:
-    """Go on with the next tick; those of the pause are not made up for."""
+    """Continue with the next tick; ticks missed during the pause are not caught up."""
     changed = await desk.app.schedules.get(name).aresume()
-    deed, said = of_control("resume", schedule=name)
-    return Did(Changed(changed), int(changed), said, deed=deed)
+    deed, details = of_control("resume", schedule=name)
+    return Did(Changed(changed), int(changed), details, deed=deed)
 
 
 @post("/schedules/{name}/run", "schedule.run")
@@ -121,13 +121,13 @@ async def remove(desk: Desk, name: str, query: Dry) -> Did[Removed]:
     info = await schedule.ainfo()
     if not query.dry_run:
         await schedule.aremove()
-    told = Removed([name], query.dry_run, info.origin != "call" and not info.stale)
-    return Did(told, 1, {"name": name}, query.dry_run)
+    result = Removed([name], query.dry_run, info.origin != "call" and not info.stale)
+    return Did(result, 1, {"name": name}, query.dry_run)
 
 
 @post("/schedules/remove_stale", "schedule.remove_stale", Role.ADMIN)
 async def remove_stale(desk: Desk, query: Dry) -> Did[Removed]:
-    """Remove those that a decorator or the settings once named and none does any more."""
+    """Remove schedules that a decorator or the settings once named and no longer do."""
     schedules = desk.app.schedules
     if query.dry_run:
         removed = [info.name for info in await schedules.alist() if info.stale]

@@ -1,4 +1,4 @@
-"""The purge over HTTP: what is in its state for too long."""
+"""The purge over HTTP: jobs and entities that are in their state for too long."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from relevo.web.asked import DryRun, QueueName
 from relevo.web.problems import not_there
 from relevo.web.route import Desk, Did, post
 
-#: Entries of a purge that are told one by one; the groups count all.
-TOLD = 1_000
+#: Entries of a purge that are listed one by one; the groups count all.
+LISTED = 1_000
 
 
 class Purge(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to purge, and whether to."""
+    """What to purge, and whether it is a dry run."""
 
     dry_run: DryRun = True
     queue: QueueName = ""
@@ -33,15 +33,15 @@ class Purging(Struct, frozen=True):
     groups: list[PurgeGroup]
     #: One by one, the first thousand.
     purged: list[Purged]
-    #: Of unknown age, or nobody says whether they exist: counted, and left alone.
+    #: Of unknown age, or their existence could not be checked: counted, and left alone.
     unknown: list[Uncertain]
     #: Jobs that only wait for the end of a pause or a breaker: counted, and left alone.
     held: list[Held]
-    #: Something happened to them meanwhile.
+    #: They changed during the purge, and were left alone.
     spared: int
-    #: Queues and pools that somebody else was purging.
+    #: Queues and pools that another process was purging.
     skipped: list[str]
-    #: Those with more of it than one run acts on.
+    #: Those with more to purge than one run acts on.
     unfinished: list[str]
 
 
@@ -52,22 +52,22 @@ async def purge(desk: Desk, query: Purge) -> Did[Purging]:
         known = await desk.app.arun(purgeable(desk.app))
         if query.queue not in known:
             raise not_there("queue or pool in use", query.queue, known)
-    said = {"queue": query.queue or None}
-    watch = partial(desk.doing.tell, **said)
+    details = {"queue": query.queue or None}
+    watch = partial(desk.doing.tell, **details)
     found = await desk.app.apurge(dry_run=query.dry_run, queue=query.queue or None, watch=watch)
-    told = Purging(
+    report = Purging(
         found.dry_run,
         found.count,
         found.bytes,
         found.groups(),
-        list(found.purged[:TOLD]),
+        list(found.purged[:LISTED]),
         list(found.unknown),
         list(found.held),
         found.spared,
         list(found.skipped),
         list(found.unfinished),
     )
-    return Did(told, found.count, said, found.dry_run)
+    return Did(report, found.count, details, found.dry_run)
 
 
 ROUTES = (purge,)

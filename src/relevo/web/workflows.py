@@ -15,7 +15,7 @@ from relevo.web.route import Desk, Did, get, post
 
 
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many, of which queue."""
+    """How many workflows, of which queue."""
 
     queue: QueueName = ""
     limit: Limit = 20
@@ -43,7 +43,7 @@ async def _find(desk: Desk, id: str, named: str) -> Workflow[Any]:
 
 @get("/workflows")
 async def list_newest(desk: Desk, query: Newest) -> list[WorkflowRow]:
-    """The newest workflows that are still there, newest first."""
+    """The newest workflows that still exist, newest first."""
     return await desk.app.arun(recent(desk.app, query.limit, await if_named(desk, query.queue)))
 
 
@@ -55,7 +55,7 @@ async def show(desk: Desk, id: str, query: OfQueue) -> WorkflowInfo:
 
 @post("/workflows/{id}/cancel", "workflow.cancel")
 async def cancel(desk: Desk, id: str, query: OfQueue) -> Did[WorkflowState]:
-    """Cancel all its jobs that have not ended; those that run are told to stop."""
+    """Cancel all its jobs that have not ended; running ones are asked to stop."""
     flow = await _find(desk, id, query.queue)
     count = await flow.acancel()
     if not count:

@@ -1,4 +1,4 @@
-"""`relevo dead`: look through the dead letters, run them again, change, forget or move them."""
+"""`relevo dead`: list the dead letters, retry, edit, discard, export or import them."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def add(subparsers: Subparsers) -> None:
         subparsers,
         "dead",
         "list, group, retry, edit, discard or move dead letters",
-        about="Dead letters are jobs that were given up, kept with their whole story.",
+        about="Dead letters are jobs that were given up, kept with their whole history.",
         examples=f"""
         relevo dead groups -A shop:app                              what is wrong, the largest problem first
-        relevo dead groups -A shop:app --permanent                  what no retry will mend
+        relevo dead groups -A shop:app --permanent                  what no retry will fix
         relevo dead list -A shop:app --error Timeout --since 2h
         relevo dead show {ID} --name shop
         relevo dead retry {ID} --name shop
         relevo dead retry --all --group 9f86d081884c7d65 --canary --rate 100/m --yes --name shop
-        relevo dead discard --all --queue mails --name shop         asks first; `restore` takes it back
+        relevo dead discard --all --queue mails --name shop         asks first; `restore` undoes it
         """,
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
@@ -58,14 +58,12 @@ def add(subparsers: Subparsers) -> None:
 def _of_looking(actions: Subparsers) -> list[argparse.ArgumentParser]:
     listing = command(actions, "list", "newest first", examples="relevo dead list --name shop --limit 20")
     listing.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
-    listing.add_argument("--after", default="", metavar="PLACE", help="go on where the last list ended")
+    listing.add_argument("--after", default="", metavar="PLACE", help="continue where the last list ended")
     add_filters(listing)
-    show = command(actions, "show", "one of them with its story", examples=f"relevo dead show {ID} --name shop")
+    show = command(actions, "show", "one of them with its history", examples=f"relevo dead show {ID} --name shop")
     show.add_argument("id", metavar="ID")
     show.add_argument("--queue", metavar="NAME", help="only of this queue")
-    groups = command(
-        actions, "groups", "those that died alike, together", examples="relevo dead groups --name shop --queue mails"
-    )
+    groups = command(actions, "groups", "grouped by error", examples="relevo dead groups --name shop --queue mails")
     groups.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
     groups.add_argument("--queue", metavar="NAME", help="only of this queue")
     add_permanence(groups)
@@ -77,7 +75,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "retry",
         "run them again, from the start",
-        about="With --rate or --canary it is a tracked run: `relevo dead runs` shows it, `relevo dead resume` goes on.",
+        about="With --rate or --canary: a tracked run, which `relevo dead runs` shows and `relevo dead resume` resumes.",
         examples="""
         relevo dead retry --all --yes --name shop
         relevo dead retry --all --error Timeout --canary --rate 100/m --name shop
@@ -93,7 +91,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
     discard = command(
         actions,
         "discard",
-        "forget them; for ten minutes they can be restored",
+        "discard them; for ten minutes they can be restored",
         examples=f"relevo dead discard {ID} --name shop",
     )
     discard.add_argument("--no-undo", action="store_true", help="they are gone at once, to make room on the server")
@@ -116,7 +114,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "edit",
         "run one with other arguments, as a new job",
-        about="What is not given stays as it was. With -A the arguments are checked by the task's signature.",
+        about="What is not given stays unchanged. With -A the arguments are checked by the task's signature.",
         examples=f"""relevo dead edit {ID} -A shop:app --args '[8]' --kwargs '{{"cents": 5}}'""",
     )
     edit.add_argument("id", metavar="ID")
@@ -139,8 +137,8 @@ def _of_moving(actions: Subparsers) -> list[argparse.ArgumentParser]:
     load = command(
         actions,
         "import",
-        "file letters that export wrote, each once",
-        about="Exit code 1 if a line is no letter; the others are filed all the same.",
+        "import dead letters that export wrote, each once",
+        about="Exit code 1 if a line is no dead letter; the others are imported all the same.",
         examples="relevo dead import letters.jsonl --name shop",
     )
     load.add_argument("file", metavar="FILE", help="- for standard input")
@@ -153,7 +151,7 @@ def _of_runs(actions: Subparsers) -> list[argparse.ArgumentParser]:
     resume = command(
         actions,
         "resume",
-        "go on with a run that was stopped, or whose process died",
+        "resume a run that was stopped, or whose process died",
         examples=f"relevo dead resume {ID} --name shop",
     )
     stop = command(actions, "stop", "ask a run to stop", examples=f"relevo dead stop {ID} --name shop")
@@ -163,6 +161,6 @@ def _of_runs(actions: Subparsers) -> list[argparse.ArgumentParser]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the command."""
     with closing(target.find(args)) as app, as_ctrl_c():
         return _ACTIONS[args.action](Screen(), app, args)

@@ -11,7 +11,7 @@ import msgspec
 
 from relevo.app import Relevo
 from relevo.cli.dead import runs
-from relevo.cli.dead.filters import filters_of, is_filtered, refuse_unknown_queue, said
+from relevo.cli.dead.filters import audit_details, filters_of, is_filtered, refuse_unknown_queue
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, plural
 from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fits
@@ -19,11 +19,11 @@ from relevo.dead.deeds import Bin, Revival
 from relevo.errors import ConfigurationError, JobError
 from relevo.store.plan import Steps
 
-#: Ids, and the queue of each where it is known.
+#: Job ids, with the queue of each where it is known.
 Wanted: TypeAlias = list[tuple[str, str | None]]
 
-#: Letters that nothing could be done to and that are told one by one: more than fit on a screen help nobody.
-_TOLD = 20
+#: Dead letters listed one by one that could not be acted on: more than fit on a screen are of no use.
+_LISTED = 20
 _DONE = {"retry": "retried", "discard": "discarded", "restore": "restored"}
 
 
@@ -42,7 +42,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         refuse_unknown_queue(app, args.queue)
         return runs.begin(screen, app, args)
     if args.ids:
-        wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all of them, before the first is touched
+        wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all ids, before the first is acted on
     else:
         wanted = app.run(_gathered(app, args))
         if not wanted:
@@ -56,7 +56,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
-    """All that fit, the oldest first, so that it can be said how many before any is touched."""
+    """All that fit, the oldest first, so that their number is known before the first is acted on."""
     found: Wanted = []
 
     def note(_: Relevo, some: Letters) -> Steps[int]:
@@ -79,7 +79,7 @@ def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int
         return deed(app, some)
 
     done = 0
-    with app.audit.doing(f"dead.{args.action}", via="cli", **said(args)) as doing, runs.Progress() as progress:
+    with app.audit.doing(f"dead.{args.action}", via="cli", **audit_details(args)) as doing, runs.Progress() as progress:
 
         def watch(count: int) -> None:
             doing.tell(before + count)
@@ -98,19 +98,19 @@ def _queue_of(row: tuple[str, str | None]) -> str:
 
 
 def _report(screen: Screen, args: argparse.Namespace, wanted: int, count: int, left: dict[str, str]) -> int:
-    taken = wanted - len(left) - count  # by somebody who was quicker, between our look and our deed
+    taken = wanted - len(left) - count  # another process was faster, between our listing and our action
     if args.json:
         screen.json({_DONE[args.action]: count, "left": [*left]})
     else:
         screen.line(f"{_DONE[args.action]} {plural(count, 'dead letter')}")
         if args.action == "discard" and count and not args.no_undo:
             print("for ten minutes `relevo dead restore` brings them back", file=sys.stderr)
-        for why in islice(left.values(), _TOLD):
+        for why in islice(left.values(), _LISTED):
             screen.line(f"left: {why}", "yellow")
-        if len(left) > _TOLD:
-            screen.line(f"left: {len(left) - _TOLD:,} more; --json names all of them", "yellow")
+        if len(left) > _LISTED:
+            screen.line(f"left: {len(left) - _LISTED:,} more; --json names all of them", "yellow")
         if taken > 0:
-            screen.line(f"left: {plural(taken, 'dead letter')} that somebody else took meanwhile", "yellow")
+            screen.line(f"left: {plural(taken, 'dead letter')} that another process took first", "yellow")
     return Exit.WARNING if left or taken > 0 else Exit.OK
 
 
@@ -118,7 +118,7 @@ def _confirmed(action: str, rows: Wanted) -> bool:
     queues = len({queue for _, queue in rows})
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            f"this would {action} {plural(len(rows), 'dead letter')} and there is nobody to ask: say --yes"
+            f"this would {action} {plural(len(rows), 'dead letter')} and there is no terminal to ask: say --yes"
         )
     print(f"{action} {plural(len(rows), 'dead letter')} of {plural(queues, 'queue')}? [y/N] ", end="", file=sys.stderr)
     sys.stderr.flush()
@@ -126,9 +126,9 @@ def _confirmed(action: str, rows: Wanted) -> bool:
 
 
 def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Bring back what was discarded."""
+    """Restore discarded dead letters."""
     if bool(args.ids) == args.all:
-        raise ConfigurationError("which letters? Give their ids, or --all; not both")
+        raise ConfigurationError("which dead letters? Give their ids, or --all; not both")
     left: dict[str, str] = {}
     count = 0
     about = {"ids": args.ids[:20] or None, "queue": args.queue, "all": args.all or None}
@@ -156,10 +156,10 @@ def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def edit(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Run one with other arguments."""
+    """Run a dead letter with other arguments."""
     given = {name: _json(f"--{name}", getattr(args, name)) for name in ("args", "kwargs")}
     if given["args"] is None and given["kwargs"] is None:
-        raise ConfigurationError("give --args, --kwargs or both; `relevo dead retry` runs a letter as it is")
+        raise ConfigurationError("give --args, --kwargs or both; `relevo dead retry` runs a dead letter as it is")
     job = app.dead.edit(args.id, args=given["args"], kwargs=given["kwargs"], queue=args.queue)
     changed = [name for name, value in given.items() if value is not None]
     app.audit.note("dead.edit", via="cli", id=args.id, queue=job.queue, job=job.id, changed=changed)

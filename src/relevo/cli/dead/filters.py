@@ -1,4 +1,4 @@
-"""Which dead letters a command is about."""
+"""The filters of `relevo dead`: which dead letters a command is about."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relevo.model.names import is_pool_name, pool_of
 from relevo.model.nearest import did_you_mean
 from relevo.model.wanted import Filters
 
-#: Options that say which letters are meant, but for the queue.
+#: Filter options, without the queue.
 _FILTERS = ("task", "error", "reason", "came_from", "tenant", "text", "since", "until", "group", "permanent")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Offer the ways to say which letters are meant; `filters_of` reads them."""
-    which = parser.add_argument_group("which letters")
+    """Add the filter options; `filters_of` reads them."""
+    which = parser.add_argument_group("which dead letters")
     which.add_argument("--queue", metavar="NAME", help="only of this queue")
     which.add_argument("--task", metavar="NAME", help="only of this task")
     which.add_argument("--error", metavar="TEXT", help="only where the reason or the error holds this text")
@@ -28,13 +28,13 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--from", dest="came_from", metavar="STATE", help="only those that came from this state")
     which.add_argument("--tenant", metavar="NAME", help="only of this tenant (group of jobs)")
     which.add_argument("--text", metavar="TEXT", help="only where this is in the arguments, messages or tracebacks")
-    which.add_argument("--group", metavar="HEX", help="only those that died alike: see `relevo dead groups`")
+    which.add_argument("--group", metavar="HEX", help="only those of this error group: see `relevo dead groups`")
     add_stretch(which, "died")
     add_permanence(which)
 
 
 def add_permanence(parser: argparse._ActionsContainer) -> None:
-    """Offer to tell what would fail again from what may go well."""
+    """Add the options for errors that would repeat, or that may not."""
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--permanent", action="store_true", default=None, help="only what would fail again as it is")
     kind.add_argument(
@@ -43,7 +43,7 @@ def add_permanence(parser: argparse._ActionsContainer) -> None:
 
 
 def filters_of(args: argparse.Namespace) -> Filters:
-    """What the options ask for."""
+    """The filters that the options give."""
     found: Filters = {"queue": args.queue}
     for name in _FILTERS:
         found[name] = getattr(args, name)  # type: ignore[literal-required]
@@ -51,12 +51,12 @@ def filters_of(args: argparse.Namespace) -> Filters:
 
 
 def is_filtered(args: argparse.Namespace) -> bool:
-    """Whether anything but the queue is asked for."""
+    """Whether there is a filter besides the queue."""
     return any(getattr(args, name) is not None for name in _FILTERS)
 
 
-def said(args: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for, for the audit trail; no part of a letter's text, which may be a secret."""
+def audit_details(args: argparse.Namespace) -> dict[str, Any]:
+    """The filters for the audit trail; no text of dead letters, which may be a secret."""
     found: dict[str, Any] = {"ids": args.ids[:20]} if getattr(args, "ids", None) else {}
     for name, value in filters_of(args).items():
         if value is not None:
@@ -67,7 +67,7 @@ def said(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
-    """A misspelt queue has no dead letters either; that must not look like good news."""
+    """Refuse a misspelt queue: it has no dead letters either, which must not look like good news."""
     if queue is not None and queue not in (known := app.run(known_queues(app))):
         of_pool = [name for name in known if is_pool_name(name) and pool_of(name) == queue]
         near = f"; the dead letters of that pool are those of {of_pool[0]!r}" if of_pool else did_you_mean(queue, known)

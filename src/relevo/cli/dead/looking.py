@@ -48,12 +48,12 @@ def letters(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def _task(row: DeadRow) -> str:
-    """What it is: of a pool, which entity."""
+    """Its task; in a pool, also the entity."""
     return f"{row.task} {row.name}" if is_pool_name(row.queue) else row.task
 
 
 def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """One of them with its story."""
+    """Show one of them with its history."""
     info = shown_job(app, app.dead.show(args.id, queue=args.queue))
     if info.state is not State.DEAD:
         raise UnknownJob(f"job {info.id} is {info.state.value}, not a dead letter; `relevo job {info.id}` shows it")
@@ -65,7 +65,7 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Those that died alike, the largest group first."""
+    """Show the error groups, the largest first."""
     found = app.dead.groups(args.queue, permanent=args.permanent, limit=args.limit)
     if not found:
         refuse_unknown_queue(app, args.queue)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from relevo.app import Relevo
-from relevo.cli.dead.filters import filters_of, refuse_unknown_queue, said
+from relevo.cli.dead.filters import audit_details, filters_of, refuse_unknown_queue
 from relevo.cli.dead.runs import Progress
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, plural
@@ -19,21 +19,21 @@ from relevo.errors import ConfigurationError
 
 
 def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Write letters as lines."""
+    """Write dead letters as lines of JSON."""
     if args.json and args.output == "-":
         raise ConfigurationError(
-            "the letters go to standard output as lines of JSON already: leave out --json, or say -o"
+            "the dead letters go to standard output as lines of JSON already: leave out --json, or give -o"
         )
     count = 0
     refuse_unknown_queue(app, args.queue)
-    doing = app.audit.doing("dead.export", via="cli", **said(args))
+    doing = app.audit.doing("dead.export", via="cli", **audit_details(args))
     with doing, _written(args.output) as file, Progress() as progress:
         for line in app.dead.export(**filters_of(args)):
             file.write(line)
             count += 1
             doing.tell(count)
-            progress.tell(f"{count:,} letters")
-        doing.tell(count)  # none is an answer, too
+            progress.tell(f"{count:,} dead letters")
+        doing.tell(count)  # also if there was none
     if args.json:
         screen.json({"exported": count, "file": args.output})
     elif args.output != "-":
@@ -43,15 +43,15 @@ def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _written(name: str) -> Iterator[BinaryIO]:
-    """Where to write. A pipe or a device is written to: a file in its place would take it away from all others."""
+    """The file to write to. A pipe or a device is opened itself: replacing it would break it for its other users."""
     if name == "-":
         yield sys.stdout.buffer
-        sys.stdout.buffer.flush()  # here, where the deed can still say that it broke off
+        sys.stdout.buffer.flush()  # here, where a failure is still part of the export
         return
     path = Path(name)
     try:
         is_file = path.is_file() or not path.exists()
-        # A link stays one: the file that it leads to is replaced.
+        # A link stays a link: the file that it points to is replaced.
         with _whole(Path(os.path.realpath(path))) if is_file else path.open("wb") as file:
             yield file
     except OSError as error:
@@ -60,7 +60,7 @@ def _written(name: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that is there as a whole or not at all, and that nobody else may read: it holds arguments."""
+    """A file that exists complete or not at all, and that only its owner may read: it holds arguments."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -71,7 +71,7 @@ def _whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def load(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """File letters from lines."""
+    """Import dead letters from lines of JSON."""
     with app.audit.doing("dead.import", via="cli") as doing, Progress() as progress, _opened(args.file) as file:
         done = app.dead.load(_counted(file, progress), watch=doing.tell)
     if args.json:

@@ -11,23 +11,23 @@ from typing import Self
 from relevo.app import Relevo
 from relevo.audit import whoami
 from relevo.cli import target
-from relevo.cli.dead.filters import filters_of, said
+from relevo.cli.dead.filters import audit_details, filters_of
 from relevo.cli.exits import Exit
 from relevo.cli.screen import Screen, away, plural
 from relevo.model.replay import Replay
 
-#: Seconds between two words of a long deed, to a terminal and to a file.
+#: Seconds between two progress lines, on a terminal and in a file.
 _EVERY, _EVERY_IN_FILES = 0.2, 10.0
 
 
 class Progress:
-    """A line on standard error that says how far it is: replaced on a terminal, now and then elsewhere."""
+    """A progress line on standard error: replaced on a terminal, repeated now and then elsewhere."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr.isatty()
         self._every = _EVERY if self._is_live else _EVERY_IN_FILES
         self._next = time.monotonic() + self._every
-        self._was_said = False
+        self._was_shown = False
 
     def __enter__(self) -> Self:
         return self
@@ -35,26 +35,26 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._was_said and self._is_live:
+        if self._was_shown and self._is_live:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def tell(self, text: str) -> None:
-        """Say it, unless something was said just now."""
+        """Show the text, unless one was shown just now."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every
-        self._was_said = True
+        self._was_shown = True
         print(
             f"\r\x1b[K{text}" if self._is_live else text, end="" if self._is_live else "\n", file=sys.stderr, flush=True
         )
 
     def watch(self, run: Replay) -> None:
-        """How far a replay is."""
+        """Show the progress of a replay."""
         self.tell(how_far(run))
 
 
 def how_far(run: Replay) -> str:
-    """A replay in a line."""
+    """The progress of a replay in a line."""
     text = f"{run.retried:,} run again, {run.looked:,} of {run.total:,} looked at"
     if run.watched:
         text += f"; waits for {plural(len(run.watched), 'canary').replace('canarys', 'canaries')}"
@@ -73,7 +73,7 @@ def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             print(f"run {now.id}; if this ends, `relevo dead resume {now.id}` goes on", file=sys.stderr, flush=True)
         progress.watch(run)
 
-    with app.audit.doing("dead.replay", via="cli", **said(args)) as doing, Progress() as progress:
+    with app.audit.doing("dead.replay", via="cli", **audit_details(args)) as doing, Progress() as progress:
         run = app.dead.replay(
             all=args.all, rate=args.rate, canary=args.canary, who=whoami(), watch=watch, **filters_of(args)
         )
@@ -81,7 +81,7 @@ def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def resume(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Go on with one."""
+    """Resume one."""
     run = before = app.dead.run(args.run)
 
     def watch(now: Replay) -> None:
@@ -101,7 +101,7 @@ def _report(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
     elif run.state == "done":
         screen.line(f"retried {plural(run.retried, 'dead letter')}")
         if run.left:
-            why = run.why or "gone meanwhile"
+            why = run.why or "no longer there"
             screen.line(f"left: {plural(run.left, 'dead letter')}: {why}", "yellow")
     else:
         screen.line(f"stopped: {run.why}", "bold red")
@@ -110,7 +110,7 @@ def _report(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
 
 
 def stop(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Ask for the end of one."""
+    """Ask one to stop."""
     is_led = app.dead.stop(args.run)
     if is_led:
         app.audit.note("dead.replay_stop", via="cli", id=args.run)
@@ -122,7 +122,7 @@ def stop(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 
 def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    """Those of the last week, or one."""
+    """Show those of the last week, or one."""
     found = [app.dead.run(args.run)] if args.run else app.dead.runs()
     if args.json:
         screen.json(found)
@@ -144,7 +144,7 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             spare=["looked at", "rate", "began", "by"],
         )
     else:
-        screen.line("no tracked runs of late")
+        screen.line("no recent tracked runs")
     return Exit.OK if found else target.code_of_nothing(app)
 
 
