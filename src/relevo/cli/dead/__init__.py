@@ -75,7 +75,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "retry",
         "run them again, from the start",
-        about="With --rate or --canary: a tracked run, which `relevo dead runs` shows and `relevo dead resume` resumes.",
+        about="With --rate or --canary: a tracked run; see `relevo dead runs` and `relevo dead resume`.",
         examples="""
         relevo dead retry --all --yes --name shop
         relevo dead retry --all --error Timeout --canary --rate 100/m --name shop
