@@ -141,7 +141,7 @@ class Vitals(Struct, frozen=True):
     breakers: tuple[Pause, ...] = ()
     #: Waiting jobs held back by a limit, a pause or a breaker, not by other jobs.
     parked: int = 0
-    #: Dead letters added in the last 15 minutes.
+    #: Dead letters of the last 15 minutes that still exist.
     dead_recently: int = 0
     tasks: tuple[TaskLoad, ...] = ()
     #: By window, 1m, 5m and 15m; None: no sample is old enough.
