@@ -75,7 +75,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "retry",
         "run them again, from the start",
-        about="With --rate or --canary: a tracked run, which `relevo dead runs` shows and `relevo dead resume` resumes.",
+        about="With --rate or --canary, a tracked run: `relevo dead runs` shows it, `relevo dead resume` resumes it.",
         examples="""
         relevo dead retry --all --yes --name shop
         relevo dead retry --all --error Timeout --canary --rate 100/m --name shop
