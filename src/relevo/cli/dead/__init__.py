@@ -75,7 +75,7 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "retry",
         "run them again, from the start",
-        about="With --rate or --canary: a tracked run; see `relevo dead runs` and `relevo dead resume`.",
+        about="With --rate or --canary, a tracked run: `relevo dead runs` shows it, `relevo dead resume` resumes it.",
         examples="""
         relevo dead retry --all --yes --name shop
         relevo dead retry --all --error Timeout --canary --rate 100/m --name shop
@@ -84,9 +84,6 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
     retry.add_argument("--rate", metavar="N/UNIT", help="with --all: so many per second, minute, …: 10/s, 100/m")
     retry.add_argument(
         "--canary", action="store_true", help="with --all: one, then ten, then the rest; stop if one of these fails"
-    )
-    retry.add_argument(
-        "--sign", action="store_true", help="sign those that bear no good signature: you know who made them"
     )
     discard = command(
         actions,
