@@ -332,7 +332,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the caller of a request is shown our traceback. Not by default: it tells of files and values.
     remote_tracebacks: Annotated[bool, _switch] = False
 
-    # Who may use the HTTP API, as role:name:secret. None by default: then it answers on loopback only.
+    # Who may use the HTTP API, as role:name:secret. None by default: then one is made for each run of `relevo web`.
     web_tokens: Annotated[tuple[str, ...], _web_tokens] = ()
 
     # Names of arguments that are hidden from people, besides those that speak of secrets by themselves. None by

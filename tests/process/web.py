@@ -18,7 +18,7 @@ import httpx
 from tests.eventually import PATIENCE, eventually
 from tests.system.shell import environment
 
-#: A server that nobody asks: what these tests do needs none.
+#: No server: what these tests do needs none.
 NOWHERE = "redis://127.0.0.1:1/0"
 _COMMAND = """\
 import sys
@@ -58,14 +58,14 @@ class Web:
         return self.unix or (host, int(port))
 
     def connect(self) -> socket.socket:
-        """A connection that is up to no good."""
+        """A connection without a client of HTTP."""
         found = socket.socket(socket.AF_UNIX if self.unix else socket.AF_INET)
         found.connect(self.address)  # without a time limit: else a full queue of a unix socket is an error at once
         found.settimeout(PATIENCE)
         return found
 
     def client(self, **headers: str) -> httpx.Client:
-        """A client that behaves."""
+        """A client of HTTP."""
         transport = httpx.HTTPTransport(uds=self.unix, verify=False)  # no TLS: to prepare for it takes its time
         return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False, transport=transport)
 

@@ -1,7 +1,8 @@
 """The documents are checked: their examples run and print what they show, their tables agree with the code.
 
 A Python block is run if `<!-- test -->` stands before it, with a worker on its app; `<!-- test: no worker -->` runs it
-without one, and `<!-- test: shop.py -->` as a script of that name beside a worker. If the next block
+without one, and `<!-- test: shop.py -->` as a script of that name beside a worker; a shell block after
+`<!-- test: curl -->` is run beside that worker and `relevo web`. If the next block
 follows `<!-- output -->`, the example must print exactly that; what its tasks print is the worker's and does not count.
 """
 
@@ -12,6 +13,7 @@ import ast
 import importlib
 import inspect
 import io
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +38,7 @@ from relevo.store.keys import QUEUE_KEYS
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
+from tests.process.web import web
 from tests.servers import Server
 from tests.system.shell import command, environment, importing_from
 from tests.working import working
@@ -196,6 +199,42 @@ def test_script_prints_what_the_page_shows_beside_a_worker(
 def script(example: Example, variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, example.how]
     return subprocess.run(words, env=variables, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_requests_of_a_producer_are_answered_as_the_page_shows(
+    surroundings: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a token, and no way to the server."""
+    monkeypatch.setenv("RELEVO_ENV", "test")
+    page = ROOT / "docs/http-api.md"
+    (app_of_page,) = [one for one in examples(page) if one.how == "shop.py"]
+    text = page.read_text("utf-8")
+    asked = re.search(r"<!-- test: curl -->\n```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    shown = _OUTPUT.search(text, asked.end()) if asked else None
+    assert asked and shown
+    (tmp_path / "shop.py").write_text(app_of_page.code)
+    secret = "0123456789abcdef"
+    with (
+        importing_from(tmp_path),
+        working(importlib.import_module("shop").app),
+        web(
+            tmp_path,
+            "shop:app",
+            url=server.url,
+            RELEVO_PREFIX=surroundings,
+            RELEVO_WEB_TOKENS=f"producer shop.*:web:{secret}",
+        ) as here,
+    ):
+        done = subprocess.run(
+            ["sh", "-e", "-c", asked[1]],
+            env={"PATH": os.environ["PATH"], "api": f"{here.url}/api/v1", "SECRET": secret},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    expected = re.escape(shown["text"]).replace("1m7r…", "[0-9a-z]{20}")
+    assert re.fullmatch(expected, done.stdout), (done.stdout, done.stderr)
 
 
 def test_pages_have_examples_that_run() -> None:
