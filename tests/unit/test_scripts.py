@@ -194,6 +194,7 @@ def test_every_script_is_built_by_some_call() -> None:
 
 def test_a_call_passes_the_arguments_that_the_header_names() -> None:
     of_the_app = {("list",): APP.queues, ("worker",): APP.worker(ID), ("health",): APP.health}
+    of_the_app |= {("bag",): KEYS.own("carried", ID)}
     for call, variable in CALLS:
         assert call.script is not None
         name, named_keys = call.script.name, call.script.keys
@@ -210,6 +211,7 @@ def test_a_call_passes_the_arguments_that_the_header_names() -> None:
 @pytest.mark.parametrize("name", names())
 def test_a_script_keeps_its_contract(name: str) -> None:
     check_header(name)
+    check_keys(name)
     check_that_arguments_are_used_by_name(name)
     check_commands(name)
 
@@ -221,12 +223,23 @@ def check_header(name: str) -> None:
     assert re.search(r"--\[\[ [A-Z][^\n]{10,}", header)
     assert re.search(r"^GIVES \S", header, re.MULTILINE)
     assert found.keys, "a script without keys has no slot"
-    # "list", "worker" and "health" are keys of an app, the others of a queue
-    assert set(found.keys) <= {*QUEUE_KEYS, "list", "worker", "health"}
+    # "list", "worker" and "health" are keys of an app, "bag" is what one job carries, the others are of a queue
+    assert set(found.keys) <= {*QUEUE_KEYS, "list", "worker", "health", "bag"}
     assert len({*found.keys, *found.args}) == len(found.keys) + len(found.args), "one name for two things"
     unused_by_design = {("cancel", "done_max"), ("abandon", "n")}
     for word in (*found.keys, *found.args):
         assert re.search(rf"\b{word}\b", code) or (name, word) in unused_by_design, f"{word} is not used"
+
+
+def check_keys(name: str) -> None:
+    """While a slot of a cluster moves, no script may run that finds some of its keys and makes up for the others.
+
+    The server sees to that for scripts with several keys: all must be there, and a prefix is no key, so it never is.
+    """
+    named = set(script(name).keys)
+    for prefix, rest in re.findall(r"\b(\w+) \.\. ':' \.\. (\w+)", code_of(name)):
+        if prefix in named:
+            assert len(named) > 1, f"{prefix}:{rest} must be its key: {prefix} does not say where that is"
 
 
 def check_that_arguments_are_used_by_name(name: str) -> None:

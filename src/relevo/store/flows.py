@@ -135,11 +135,10 @@ def _flow(fields: dict[str, Any]) -> Flow | None:
 
 def expect(queue: QueueKeys, child: str, parent: str, members: Sequence[tuple[str, str, str]]) -> Call[bool]:
     """Announce late members (id, queue, task) that `parent` brings: False if it is too late for them."""
-    script = queue.script("expect")
-    args: list[Argument] = [child, parent]
+    args: list[Argument] = [parent]
     for id, home, target in members:
         args += (id, msgspec.json.encode((home, target)))
-    return Call(args, bool, script, queue.of(script))
+    return Call(args, bool, queue.script("expect"), (bag(queue, child),))
 
 
 def is_founded(queue: QueueKeys, id: str) -> Call[bool]:
