@@ -80,6 +80,11 @@ class Cluster(_Group):
     def url(self) -> str:
         return "redis+cluster://" + _addresses(self.nodes)
 
+    @property
+    def primaries(self) -> list[Server]:
+        """The nodes that have slots now."""
+        return [node for node in self.nodes if node.is_running and _is_primary(node)]
+
     def primary_of(self, key: str) -> Server:
         """The running primary that serves the key, waiting for one while the cluster fails over."""
         return eventually(lambda: self._serving(key), timeout=_FORM, what=f"a primary that serves {key!r}")
@@ -99,8 +104,15 @@ class Cluster(_Group):
     def move_slot_of(self, key: str) -> SlotMove:
         """Begin to move the slot of a key to another primary."""
         source = self.primary_of(key)
-        target = next(node for node in self.nodes if node is not source and node.is_running and _is_primary(node))
-        return SlotMove(self.nodes, key, source, target)
+        return SlotMove(self.primaries, key, source, next(node for node in self.primaries if node is not source))
+
+    def move_slot_at_once(self, key: str) -> None:
+        """Let Valkey 9 move the slot of a key to another primary: it is copied, and changes its node in one step."""
+        source = self.primary_of(key)
+        target = next(node for node in self.primaries if node is not source)
+        slot, target_id = source.command("CLUSTER", "KEYSLOT", key), target.command("CLUSTER", "MYID")
+        source.command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target_id)
+        eventually(lambda: self.primary_of(key) is target, what="the slot has moved")
 
     def _serving(self, key: str) -> Server | None:
         for node in self.nodes:
@@ -145,9 +157,9 @@ class SlotMove:
     Until `finish()` both nodes refuse what needs keys of both, and scripts, which name keys that are nowhere.
     """
 
-    def __init__(self, nodes: Sequence[Server], key: str, source: Server, target: Server) -> None:
+    def __init__(self, primaries: Sequence[Server], key: str, source: Server, target: Server) -> None:
         self.source, self.target = source, target
-        self._nodes = nodes
+        self._primaries = primaries
         self.slot = int(source.command("CLUSTER", "KEYSLOT", key))
         self._target_id = target.command("CLUSTER", "MYID")
         target.command("CLUSTER", "SETSLOT", self.slot, "IMPORTING", source.command("CLUSTER", "MYID"))
@@ -168,10 +180,9 @@ class SlotMove:
         """Move what is left, and tell all nodes whose slot it is, the new one first."""
         while self.carry_some(count):
             pass
-        others = [node for node in self._nodes if node not in (self.target, self.source)]
-        for node in (self.target, self.source, *others):
-            if node.is_running and _is_primary(node):  # replicas hear of it by gossip
-                node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)
+        others = [node for node in self._primaries if node not in (self.target, self.source)]
+        for node in (self.target, self.source, *others):  # replicas hear of it by gossip
+            node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)
 
     def refused(self) -> int:
         """How often the nodes refused a call because the slot is moving."""

@@ -89,7 +89,8 @@ def test_calls_that_are_made_ahead_wait_too_and_keep_their_order(
             yield push_plain(keys, [(id, b"{}") for id in ids[start : start + 10]], 100, LEASE_MS)
 
     def steps() -> Steps[list[int]]:
-        return (yield Ahead(tens(), 2))
+        answers: list[int] = yield Ahead(tens(), 2)
+        return answers
 
     call = caller.submit(store.run, steps())
     eventually(lambda: move)

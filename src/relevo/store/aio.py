@@ -12,7 +12,7 @@ from relevo.errors import ServerRefused, StoreError
 from relevo.store.endpoint import Endpoint
 from relevo.store.numbers import Try
 from relevo.store.plan import Ahead, Call, Plan, Steps
-from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongType, refusal
+from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType, refusal
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
 from relevo.store.wire import Wire, open_wire
@@ -201,9 +201,20 @@ class AsyncDriver:
             numbers=self._source.numbers(endpoint),
         )
 
+    async def has_moved(self, wire: Wire, route: bytes) -> bool:
+        """Whether the slot of a key, for which a connection was opened, is on another node of the cluster now."""
+        if not self._source.is_cluster:
+            return False
+        await self.perform(Call([b"EXISTS", route]))
+        return await self._locate(route) != wire.endpoint
+
     async def _locate(self, route: bytes | None) -> Endpoint:
         known = self._source.known(route)
         return known if known is not None else await asyncio.to_thread(self._source.locate, route)
+
+    def heed(self, error: WrongNode) -> bool:
+        """A blocking read was refused, because its key is on another node: whether that is known now."""
+        return self._source.heed(error) is not None and not error.is_moving
 
     def forget(self) -> None:
         """The server did not answer somebody: find out anew where it is, and trust no connection that may be dead."""

@@ -42,6 +42,11 @@ class BlockingDriver:
         self._local = threading.local()
         self._all: weakref.WeakSet[Link] = weakref.WeakSet()
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys of different queues may live on different servers."""
+        return self._source.is_cluster
+
     def perform(self, plan: Plan[T], *, patience: float | None = None, within: float | None = None) -> T:
         """Carry a plan out. `patience`: seconds to go on trying while the server is away.
 
@@ -168,6 +173,13 @@ class BlockingDriver:
     def open(self, route: bytes | None) -> Link:
         """A connection of its own, for whoever reads from it for long."""
         return self._open(self._source.locate(route))
+
+    def has_moved(self, link: Link, route: bytes) -> bool:
+        """Whether the slot of a key, for which a connection was opened, is on another node of the cluster now."""
+        if not self.is_cluster:
+            return False
+        self.perform(Call([b"EXISTS", route]))
+        return self._source.locate(route) != link.endpoint
 
     def _open(self, endpoint: Endpoint) -> Link:
         limit = self._left()

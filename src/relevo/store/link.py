@@ -19,7 +19,6 @@ from relevo.store.numbers import Numbers
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
-
 ASKING = (b"ASKING",)
 
 

@@ -67,7 +67,7 @@ class Source:
         return Numbers(clock, self.call_timeout)
 
     def heed(self, error: WrongNode) -> Endpoint | None:
-        """The node that has a key, as another one said; calls of that slot go there from now on. None: it is not known."""
+        """The node that has a key, as another one said; later calls of its slot go there. None: it is not known."""
         return None if self._topology is None else self._topology.heed(error)
 
     def forget(self) -> None:
@@ -130,9 +130,7 @@ class Tries:
     def _goes_on(self, error: WrongNode) -> bool:
         """Whether to go on at once on the node that has the key; not twice in a row, for nodes may disagree."""
         if not self._source.is_cluster:
-            raise ServerRefused(
-                f"the server is a node of a cluster, write redis+cluster:// in its URL: {error}"
-            ) from error
+            raise ServerRefused(f"the server is a node of a cluster: write redis+cluster:// ({error})") from error
         node = self._source.heed(error)
         if node is None:
             self._source.forget()

@@ -1,8 +1,8 @@
 """Which server to ask: one that is given, the primary that sentinels know, or a cluster's node for a key.
 
-redis-py knows how to ask sentinels; only that goes through it, and only then is it imported, which takes longer than the
-rest of relevo together. The look-ups block for a moment, so the asyncio driver makes them in a thread; between failures
-the answers are kept. A node of a cluster that refuses a key names the right one, which is kept as well.
+redis-py knows how to ask sentinels; only that goes through it, and only then is it imported, which takes longer than
+the rest of relevo together. The look-ups block for a moment, so the asyncio driver makes them in a thread; between
+failures the answers are kept. A node of a cluster that refuses a key names the right one, which is kept as well.
 """
 
 from __future__ import annotations

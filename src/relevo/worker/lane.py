@@ -40,6 +40,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
+from relevo.store.replies import SlotMoving
 from relevo.store.settlement import Held, kept_body, settle, spared_ms
 from relevo.store.turns import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.worker import faults
@@ -279,9 +280,10 @@ class Lane:
             log.warning("%s: %s; trying again until it is back", self.queue, error)
         self._resting = False
         gone = time.monotonic() - self._away_since
+        longest = 0.5 if isinstance(error, SlotMoving) else 2.0  # its node answers, at little cost
         self._called.clear()
         with contextlib.suppress(TimeoutError):  # the bell may find the server first
-            async with asyncio.timeout(min(2.0, 0.05 + gone / 4) * random.uniform(0.5, 1.5)):
+            async with asyncio.timeout(min(longest, 0.05 + gone / 4) * random.uniform(0.5, 1.5)):
                 await self._called.wait()
 
     def _rest(self, wake_in_ms: int | None) -> None:
