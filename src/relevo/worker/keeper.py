@@ -88,7 +88,7 @@ class Keeper:
         return renewed
 
     def _renew(self, lane: Lane) -> int:
-        held, renewed = self._hands.held_of(lane), 0
+        held, renewed = lane.held(), 0
         for start in range(0, len(held), MOST):
             part = held[start : start + MOST]
             if faults.ACTIVE:

@@ -163,6 +163,10 @@ class Lane:
             self._is_called = True
         self._kick.set()
 
+    def held(self) -> list[tuple[str, int]]:
+        """Ids and tokens of jobs that run, or whose end could not be told yet. Also called from the keeper's thread."""
+        return [*self._hands.held_of(self), *self.settled.held()]
+
     def now_ms(self) -> int:
         """The server's clock, as far as the last turn told."""
         return int(time.time() * 1000) + self._skew_ms
@@ -416,7 +420,7 @@ class Lane:
 
     async def _renew_first(self) -> None:
         """After an outage: before we ask for jobs, renew those that we have, as the keeper will."""
-        held = self._hands.held_of(self)
+        held = self.held()
         for start in range(0, len(held), MOST):
             part = held[start : start + MOST]
             renewed = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)
