@@ -29,6 +29,7 @@ from msgspec import Struct, field, to_builtins
 from tests.leaks import leaks
 from tests.process.harness import Site
 from tests.servers import Server
+from tests.topologies import Cluster
 
 from chaos.cells import CELLS, OTHERS, Cell
 
@@ -127,7 +128,7 @@ def _run(cell: Cell, row: Row, chance: random.Random) -> None:
     """One run on a server of its own, with other jobs around the one that is watched."""
     with (
         tempfile.TemporaryDirectory(prefix="relevo-chaos-") as place,
-        Server(directory=Path(place) / "server", config=DURABLE) as server,
+        _server_of(cell, Path(place) / "server") as server,
         Site(server, Path(place), **DEFAULTS) as site,
     ):
         site.enqueue_many("nap", range(1000, 1000 + OTHERS), 0.01)
@@ -153,6 +154,13 @@ def _run(cell: Cell, row: Row, chance: random.Random) -> None:
         row.tracebacks += len(found)
         if found:
             print(f"{cell.name}: the log of a worker has\n{found[0]}", file=sys.stderr)
+
+
+def _server_of(cell: Cell, directory: Path) -> Server | Cluster:
+    if cell.server is Cluster:
+        directory.mkdir()
+        return Cluster(directory)
+    return Server(directory=directory, config=DURABLE)
 
 
 def _wait_quiet(site: Site) -> None:

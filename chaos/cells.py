@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
+import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias
 
 from tests.clock import step
 from tests.eventually import eventually
 from tests.process.harness import Effect, Site, WorkerProcess
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.topologies import Cluster
 
 from chaos import releases
 from relevo import State
+from relevo.errors import StoreError
 from relevo.worker.worker import AHEAD_MOST
 
 #: Jobs of one run, besides the one that is watched: they must survive as well.
 OTHERS = 20
 
-Harm: TypeAlias = Callable[[Site, Server, random.Random], float]
+#: Takes the server, or the cluster, as the cell says.
+Harm: TypeAlias = Callable[[Site, Any, random.Random], float]
 
 
 class Cell(NamedTuple):
@@ -36,6 +43,8 @@ class Cell(NamedTuple):
     #: None: each job starts once. Else its worker died, and a job may start again; at most so many of these had ended,
     #: but the worker could not report it.
     repeats: int | None = None
+    #: What the jobs are on.
+    server: type[Server] | type[Cluster] = Server
 
 
 def _two_workers(site: Site) -> tuple[WorkerProcess, WorkerProcess]:
@@ -271,6 +280,64 @@ def rolling_deploy(site: Site, _server: Server, _chance: random.Random) -> float
     return longest
 
 
+def slot_moved(seconds: float, *, may_fail: bool = False) -> Harm:
+    """The slot of the queue moves to another node, a few keys at a time, while jobs run and others are enqueued."""
+
+    def harm(site: Site, cluster: Cluster, chance: random.Random) -> float:
+        for _ in range(2):
+            site.start()
+        running = range(1, 7)
+        for n in running:
+            site.enqueue(("nap", "work", "work_apart")[n % 3], n, seconds + 15 + chance.uniform(0, 5))
+        for n in running:
+            _start_of(site, n)
+        site.enqueue_many("nap", range(2000, 4000))  # their records are keys of the slot
+        with site.load(pause=0.01), _asking(site):
+            time.sleep(chance.uniform(1, 4))
+            begun = time.monotonic()
+            move = cluster.move_slot_of(site.app.keys_of("default").key("jobs").decode())
+            while time.monotonic() < begun + seconds:
+                move.carry_some(10)
+                time.sleep(seconds / 300)
+            move.finish(1000)
+            moved = time.monotonic()
+            site.enqueue("nap", 10)
+            seen = site.wait_effect("end", 10).when - moved
+        assert may_fail or not site.unsure, f"{len(site.unsure)} enqueues failed"
+        eventually(lambda: site.queue.stats().living == 0, timeout=seconds + 60, what="every job has ended")
+        return seen
+
+    return harm
+
+
+@contextmanager
+def _asking(site: Site) -> Iterator[None]:
+    """Enqueue jobs on an event loop, and wait for their results."""
+    over = threading.Event()
+
+    async def ask(first: int) -> None:
+        for n in itertools.count(first, 20):
+            try:
+                job = site.acknowledged[n] = await site.app.tasks["nap"].aenqueue(n)
+                assert await job.aresult(60) == n
+            except StoreError:
+                site.unsure.add(n)
+            if over.is_set():
+                return
+
+    async def ask_all() -> None:
+        await asyncio.gather(*map(ask, range(50_000, 50_020)))
+        await site.app.aclose()
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(asyncio.run, ask_all())
+        try:
+            yield
+        finally:
+            over.set()
+        asking.result()
+
+
 CLOCK_STEPS = tuple(
     Cell(f"server's clock set {seconds:+d} s", clock_step(seconds), 20.0) for seconds in (60, -60, 3600, -3600)
 )
@@ -299,6 +366,8 @@ CELLS = (
     Cell("poison beside 20 jobs", poison, 30.0, repeats=0),
     Cell("requests arrive late", late_requests, 7.0),
     Cell("rolling deploy", rolling_deploy, 1.0),
+    Cell("slot moved in 4 s", slot_moved(4), 3.0, server=Cluster),
+    Cell("slot moved in 20 s", slot_moved(20, may_fail=True), 3.0, server=Cluster),
     *CLOCK_STEPS,
     *OUTAGES,
 )

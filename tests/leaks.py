@@ -10,10 +10,13 @@ from relevo.store.client import Client
 from relevo.store.keys import AppKeys
 from relevo.testing import leaks as of_prefix
 from tests.servers import Server
+from tests.topologies import Cluster
 
 
-def leaks(server: Server, app: str) -> list[str]:
+def leaks(server: Server | Cluster, app: str) -> list[str]:
     """Keys, and entries as `key[entry]`, of the app of this name that nothing will ever remove."""
+    if isinstance(server, Cluster):  # all keys of a queue are on one node
+        return [leak for node in server.primaries for leak in leaks(node, app)]
     return of_prefix.leaks(_client(server.url).run, f"*{app}*")
 
 

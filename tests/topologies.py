@@ -80,6 +80,11 @@ class Cluster(_Group):
     def url(self) -> str:
         return "redis+cluster://" + _addresses(self.nodes)
 
+    @property
+    def primaries(self) -> list[Server]:
+        """The nodes that have slots now."""
+        return [node for node in self.nodes if node.is_running and _is_primary(node)]
+
     def primary_of(self, key: str) -> Server:
         """The running primary that serves the key, waiting for one while the cluster fails over."""
         return eventually(lambda: self._serving(key), timeout=_FORM, what=f"a primary that serves {key!r}")
@@ -95,6 +100,19 @@ class Cluster(_Group):
         replica = next(node for node in self.nodes if node.is_running and _primary_port(node) == primary.port)
         replica.command("CLUSTER", "FAILOVER", "TAKEOVER")
         return primary
+
+    def move_slot_of(self, key: str) -> SlotMove:
+        """Begin to move the slot of a key to another primary."""
+        source = self.primary_of(key)
+        return SlotMove(self.primaries, key, source, next(node for node in self.primaries if node is not source))
+
+    def move_slot_at_once(self, key: str) -> None:
+        """Let Valkey 9 move the slot of a key to another primary: it is copied, and changes its node in one step."""
+        source = self.primary_of(key)
+        target = next(node for node in self.primaries if node is not source)
+        slot, target_id = source.command("CLUSTER", "KEYSLOT", key), target.command("CLUSTER", "MYID")
+        source.command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target_id)
+        eventually(lambda: self.primary_of(key) is target, what="the slot has moved")
 
     def _serving(self, key: str) -> Server | None:
         for node in self.nodes:
@@ -131,6 +149,44 @@ class Cluster(_Group):
             _wait_for_copy(replica)
         for node in self.nodes:  # a machine that stands still must not start a failover
             node.command("CONFIG", "SET", "cluster-node-timeout", _NO_FAILOVER_MS)
+
+
+class SlotMove:
+    """A slot on its way from one node to another, key by key, as `redis-cli --cluster reshard` moves it.
+
+    Until `finish()` both nodes refuse what needs keys of both, and scripts, which name keys that are nowhere.
+    """
+
+    def __init__(self, primaries: Sequence[Server], key: str, source: Server, target: Server) -> None:
+        self.source, self.target = source, target
+        self._primaries = primaries
+        self.slot = int(source.command("CLUSTER", "KEYSLOT", key))
+        self._target_id = target.command("CLUSTER", "MYID")
+        target.command("CLUSTER", "SETSLOT", self.slot, "IMPORTING", source.command("CLUSTER", "MYID"))
+        source.command("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._target_id)
+
+    def carry(self, *keys: str | bytes) -> None:
+        """Move these keys, as far as they exist."""
+        self.source.command("MIGRATE", "127.0.0.1", self.target.port, "", 0, 60_000, "KEYS", *keys)
+
+    def carry_some(self, count: int = 10) -> bool:
+        """Move so many keys; False if none was left."""
+        keys: list[bytes] = self.source.command("CLUSTER", "GETKEYSINSLOT", self.slot, count)
+        if keys:
+            self.carry(*keys)
+        return bool(keys)
+
+    def finish(self, count: int = 10) -> None:
+        """Move what is left, and tell all nodes whose slot it is, the new one first."""
+        while self.carry_some(count):
+            pass
+        others = [node for node in self._primaries if node not in (self.target, self.source)]
+        for node in (self.target, self.source, *others):  # replicas hear of it by gossip
+            node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)
+
+    def refused(self) -> int:
+        """How often the nodes refused a call because the slot is moving."""
+        return sum(_errors(node, name) for node in (self.source, self.target) for name in ("TRYAGAIN", "ASK"))
 
 
 class SentinelGroup(_Group):
@@ -190,6 +246,11 @@ class SentinelGroup(_Group):
 
 def _addresses(servers: Sequence[Server]) -> str:
     return ",".join(f"127.0.0.1:{server.port}" for server in servers)
+
+
+def _errors(node: Server, name: str) -> int:
+    stats: dict[str, dict[str, int]] = node.command("INFO", "errorstats")
+    return stats.get(f"errorstat_{name}", {}).get("count", 0)
 
 
 def _is_primary(node: Server) -> bool:

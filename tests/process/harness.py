@@ -42,6 +42,7 @@ from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
 from tests.process import jobs
 from tests.servers import Server
+from tests.topologies import Cluster
 from tests.working import drained, working
 
 TARGET = "tests.process.jobs:app"
@@ -145,14 +146,14 @@ class WorkerProcess:
 class Site:
     """One test's app on a server, the processes it starts, and the checker of what became of its jobs."""
 
-    def __init__(self, server: Server, directory: Path, **settings: str) -> None:
+    def __init__(self, server: Server | Cluster, directory: Path, **settings: str) -> None:
         self.server = server
         self._directory = directory
         self._settings = {**PATIENT, **settings}
         self._effects = directory / f"effects-{uuid4().hex[:8]}"
         self.name = f"p{uuid4().hex[:12]}"
-        #: key of the clock that `move` moves
-        self.clock = f"relevo-test-clock-{self.name}"
+        #: key of the clock that `move` moves; none in a cluster, whose scripts may ask for keys of their slot alone
+        self.clock = "" if isinstance(server, Cluster) else f"relevo-test-clock-{self.name}"
         self.app = self.another_app()
         self.queue = self.app.queue()
         self.workers: list[WorkerProcess] = []
@@ -255,6 +256,7 @@ class Site:
         Leases of living workers end, too, and an idle worker rests up to 12 s before it asks by itself: start one
         after this, or enqueue a job.
         """
+        assert isinstance(self.server, Server)
         ms = round(seconds(duration.removeprefix("-")) * 1000)
         let_time_pass(self.server, self.clock, -ms if duration.startswith("-") else ms)
 

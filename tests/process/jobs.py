@@ -123,6 +123,22 @@ async def block(n: int) -> int:
     return gated_thread(n)
 
 
+_has_ended = asyncio.Event()
+
+
+async def gated_before(n: int) -> int:
+    """Run until the test opens the gate; then `block_after` blocks the event loop at once."""
+    await gated(n)
+    _has_ended.set()
+    return n
+
+
+async def block_after(n: int) -> int:
+    """Block the event loop as soon as a job of `gated_before` has ended, before its worker can tell that."""
+    await _has_ended.wait()
+    return gated_thread(n)
+
+
 def hold_python(n: int) -> int:
     """Keep Python's lock inside one C call until the test opens the gate: no other thread of this process runs."""
     fifo = f"{os.environ[EFFECTS]}-fifo-{n}"
@@ -210,6 +226,8 @@ _TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "plant": (plant, {}),
     "tick": (tick, {"max_crashes": 1000}),
     "block": (block, {}),
+    "block_after": (block_after, {}),
+    "gated_before": (gated_before, {}),
     "hold_python": (hold_python, {}),
     "segfault": (segfault, {}),
     "vanish": (vanish, {}),

@@ -123,6 +123,19 @@ def test_job_that_blocks_the_event_loop_keeps_its_lease_and_the_worker_hands_bac
         assert all(job.info().attempts == () for job in site.acknowledged.values())
 
 
+def test_job_that_ended_keeps_its_lease_until_the_server_is_told(server: Server, tmp_path: Path) -> None:
+    """Else another worker would run it a second time."""
+    with Site(server, tmp_path, lease="3s") as site:
+        site.enqueue("block_after", 0)
+        site.enqueue("gated_before", 1)
+        site.wait_idle(site.start())
+        site.open(1)
+        site.wait_effect("start", 0)
+        wait_renewals(site, 1, 2)
+        site.open(0)
+        site.check()
+
+
 def test_jobs_run_elsewhere_while_a_worker_is_blocked(server: Server, tmp_path: Path) -> None:
     with Site(server, tmp_path) as site:
         blocked = site.start()

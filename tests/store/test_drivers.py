@@ -29,7 +29,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call
 from relevo.store.push import push_plain
 from relevo.store.queues import server_time
-from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, WrongNode, refusal
+from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, SlotMoving, WrongNode, refusal
 from relevo.store.source import Source
 from relevo.store.turns import Limits, Settled, turn
 from tests.eventually import PATIENCE, eventually
@@ -338,11 +338,14 @@ def test_a_connection_that_fails_is_an_error_that_names_the_address(line: OpenLi
         ("ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write", NotNow, "READONLY"),
         ("MASTERDOWN Link with MASTER is down", NotNow, "MASTERDOWN"),
         ("CLUSTERDOWN The cluster is down", NotNow, "CLUSTERDOWN"),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", NotNow, "TRYAGAIN"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", SlotMoving, "TRYAGAIN"),
         ("BUSY Redis is busy running a script", NotNow, "BUSY"),
         ("NOREPLICAS Not enough good replicas to write.", NotNow, "NOREPLICAS"),
-        ("ASK 3999 127.0.0.1:6381", NotNow, "ASK"),
+        ("ASK 3999 127.0.0.1:6381", WrongNode, "ASK"),
         ("MOVED 3999 127.0.0.1:6381", WrongNode, "MOVED"),
+        ("MOVED 3999 ::1:6381", WrongNode, "MOVED"),
+        ("MOVED 3999 :6381", WrongNode, "MOVED"),
+        ("MOVED to nowhere", ServerRefused, "MOVED"),
         ("NOSCRIPT No matching script.", ScriptMissing, "NOSCRIPT"),
         ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory, "memory limit"),
         (

@@ -206,8 +206,14 @@ def test_class_inherits_missing_settings_from_its_state() -> None:
         ({"queues": {"mails": {"ready": {"then": "done"}}}}, "then: 'done' cannot be. There is: cancelled, dead."),
         ({"queues": {"mails": {"ready": {"classes": 7}}}}, "classes: a table of ages"),
         ({"queues": {"*": {"ready": {"classes": {"a": {"classes": {"b": "1h"}}}}}}}, "a: unknown name 'classes'"),
-        ({"queues": {"mails": {"orphaned": {"classes": {"a": "1h"}}}}}, "orphaned.classes: orphaned entries have no class"),
-        ({"pools": {"vms": {"orphaned": {"classes": {"a": "1h"}}}}}, "orphaned.classes: orphaned entries have no class"),
+        (
+            {"queues": {"mails": {"orphaned": {"classes": {"a": "1h"}}}}},
+            "orphaned.classes: orphaned entries have no class",
+        ),
+        (
+            {"pools": {"vms": {"orphaned": {"classes": {"a": "1h"}}}}},
+            "orphaned.classes: orphaned entries have no class",
+        ),
         ({"pools": {"vms": {"ready": {"then": "ready"}}}}, "vms.ready.then: it is in that state already"),
         ({"pools": {"vms": {"ready": {"then": 7}}}}, "what becomes of it is a word"),
         ({"pools": {"vms": {"orphaned": {"then": "dead"}}}}, "then: 'dead' cannot be. There is: expired."),

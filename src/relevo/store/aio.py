@@ -20,7 +20,7 @@ from relevo.store.wire import Wire, open_wire
 T = TypeVar("T")
 
 
-_Flight: TypeAlias = tuple[Call[Any], asyncio.Future[Any] | None, Try | None]
+_Flight: TypeAlias = tuple[Call[Any], asyncio.Future[Any] | None, Try | None, Wire | None]
 
 
 async def _landed(call: Call[T], reply: asyncio.Future[Any] | None) -> T:
@@ -99,16 +99,16 @@ class AsyncDriver:
         while True:
             wire: Wire | None = None
             try:
-                repeated = tries is not None and tries.repeated
-                endpoint = self._source.known(call.route)
+                repeated, asked = (tries.repeated, tries.asked) if tries else (False, None)
+                endpoint = asked or self._source.known(call.route)
                 wire = self._wires.get(endpoint) if endpoint is not None else None
                 if wire is None or wire.closed is not None:
-                    wire = await self._wire(call.route)
+                    wire = await self._wire(call.route, asked)
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
                 if call.numbered:
                     tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
-                reply = await wire.send(call.packed(tried, repeated=repeated))
+                reply = await wire.send(call.packed(tried, repeated=repeated), asking=asked is not None)
                 if isinstance(reply, Exception):
                     error = refusal(str(reply))
                     if not isinstance(error, ScriptMissing):
@@ -116,7 +116,8 @@ class AsyncDriver:
                     if tried is not None:  # others may have been numbered behind it
                         wire.numbers.refused(call.route, error)
                         tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
-                    reply = await wire.request(call.command(tried, repeated=repeated, text=True))
+                    whole = call.command(tried, repeated=repeated, text=True)
+                    reply = await wire.request(whole, asking=asked is not None)
                 return call.decode(reply)
             except StoreError as failure:
                 if tried is not None and wire is not None:
@@ -124,7 +125,7 @@ class AsyncDriver:
                 if isinstance(failure, WrongType) and call.script is None:
                     call = call.guarded()
                     continue
-                if not isinstance(failure, ConnectionLost | NotNow | WrongNode | Late):
+                if not isinstance(failure, ConnectionLost | NotNow | Late):
                     raise
                 tries = tries or Tries(call, self._source, patience)
                 await asyncio.sleep(tries.pause_after(failure, tried))
@@ -135,12 +136,12 @@ class AsyncDriver:
         flying: deque[_Flight] = deque()
         try:
             for call in calls:
-                flying.append((call, None, None))  # so that it is made again if there is no way to send it now
+                flying.append((call, None, None, None))  # so that it is made again if there is no way to send it now
                 wire = await self._wire(call.route)
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
                 tried = wire.numbers.next(*call.numbering) if call.numbered else None
-                flying[-1] = call, wire.send(call.packed(tried)), tried
+                flying[-1] = call, wire.send(call.packed(tried)), tried, wire
                 if len(flying) > ahead.depth:
                     results.append(await _landed(*flying[0][:2]))
                     flying.popleft()
@@ -148,15 +149,15 @@ class AsyncDriver:
                 results.append(await _landed(*flying[0][:2]))
                 flying.popleft()
         except BaseException as error:
-            for call, unread, tried in flying:
+            for call, unread, _, used in flying:
                 if unread is not None:
                     unread.add_done_callback(_unheard)
-                if tried is not None:
-                    wire.numbers.refused(call.route, error)
-            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType | Late):
+                if used is not None:
+                    used.numbers.refused(call.route, error)
+            if not isinstance(error, ConnectionLost | NotNow | ScriptMissing | WrongType | Late):
                 raise
             results += [
-                await self._call(call, patience, self._lost(call, patience, tried)) for call, _, tried in flying
+                await self._call(call, patience, self._lost(call, patience, tried)) for call, _, tried, _ in flying
             ]
             results += [await self._call(call, patience) for call in calls]
         return results
@@ -166,12 +167,12 @@ class AsyncDriver:
         tries.lost(tried)
         return tries
 
-    async def _wire(self, route: bytes | None) -> Wire:
+    async def _wire(self, route: bytes | None, at: Endpoint | None = None) -> Wire:
         async with self._opening:
-            endpoint = await self._locate(route)
+            endpoint = at or await self._locate(route)
             wire = self._wires.get(endpoint)
             if wire is None or wire.closed is not None:
-                wire = self._wires[endpoint] = await self.open(route)
+                wire = self._wires[endpoint] = await self._open(endpoint, self._source.call_timeout)
             return wire
 
     async def check(self, route: bytes) -> None:
@@ -190,17 +191,30 @@ class AsyncDriver:
 
     async def open(self, route: bytes | None, *, timeout: float | None = None) -> Wire:
         """A connection of its own, for blocking reads and subscriptions."""
-        endpoint = await self._locate(route)
+        return await self._open(await self._locate(route), timeout or self._source.call_timeout)
+
+    async def _open(self, endpoint: Endpoint, timeout: float) -> Wire:
         return await open_wire(
             endpoint,
             connect_timeout=self._source.connect_timeout,
-            timeout=self._source.call_timeout if timeout is None else timeout,
+            timeout=timeout,
             numbers=self._source.numbers(endpoint),
         )
+
+    async def has_moved(self, wire: Wire, route: bytes) -> bool:
+        """Whether the slot of a key, for which a connection was opened, is on another node of the cluster now."""
+        if not self._source.is_cluster:
+            return False
+        await self.perform(Call([b"EXISTS", route]))
+        return await self._locate(route) != wire.endpoint
 
     async def _locate(self, route: bytes | None) -> Endpoint:
         known = self._source.known(route)
         return known if known is not None else await asyncio.to_thread(self._source.locate, route)
+
+    def heed(self, error: WrongNode) -> bool:
+        """A blocking read was refused, because its key is on another node: whether that is known now."""
+        return self._source.heed(error) is not None and not error.is_moving
 
     def forget(self) -> None:
         """The server did not answer somebody: find out anew where it is, and trust no connection that may be dead."""

@@ -11,10 +11,11 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
+from relevo.store.endpoint import Endpoint
 from relevo.store.link import Link
 from relevo.store.numbers import Try
 from relevo.store.plan import Ahead, Call, Plan
-from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType
+from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongType
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
 
@@ -40,6 +41,11 @@ class BlockingDriver:
         self._pid = os.getpid()
         self._local = threading.local()
         self._all: weakref.WeakSet[Link] = weakref.WeakSet()
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys of different queues may live on different servers."""
+        return self._source.is_cluster
 
     def perform(self, plan: Plan[T], *, patience: float | None = None, within: float | None = None) -> T:
         """Carry a plan out. `patience`: seconds to go on trying while the server is away.
@@ -74,11 +80,11 @@ class BlockingDriver:
         tried: Try | None = None
         while True:
             try:
-                link = self.link(call.route)
+                link = self.link(call.route, tries.asked if tries else None)
                 if call.numbered:
                     tried = tries.number(link.numbers) if tries else link.numbers.next(*call.numbering)
-                return call.decode(self._ask(link, call, tried, repeated=tries is not None and tries.repeated))
-            except (ConnectionLost, NotNow, WrongNode, Late) as error:
+                return call.decode(self._ask(link, call, tried, tries))
+            except (ConnectionLost, NotNow, Late) as error:
                 tries = tries or Tries(call, self._source, patience)
                 time.sleep(tries.pause_after(error, tried))
             except WrongType:
@@ -110,7 +116,7 @@ class BlockingDriver:
                 if link_used is not None:
                     link_used.close()
                     self._links().pop(link_used.endpoint, None)
-            if not isinstance(error, ConnectionLost | NotNow | WrongNode | ScriptMissing | WrongType | Late):
+            if not isinstance(error, ConnectionLost | NotNow | ScriptMissing | WrongType | Late):
                 raise
             results += [self._call(call, patience, self._lost(call, patience, tried)) for call, _, tried in flying]
             results += [self._call(call, patience) for call in calls]
@@ -121,15 +127,18 @@ class BlockingDriver:
         tries.lost(tried)
         return tries
 
-    def _ask(self, link: Link, call: Call[T], tried: Try | None, *, repeated: bool) -> Any:
+    def _ask(self, link: Link, call: Call[T], tried: Try | None, tries: Tries | None) -> Any:
         limit = self._left()
+        repeated = tries is not None and tries.repeated
+        asking = tries is not None and tries.asked is not None
         try:
             if not link.is_checked and call.script is not None and call.script.is_storing:
                 self._check(link, limit)
             try:
-                return link.request(call.command(tried, repeated=repeated), timeout=limit)
+                return link.request(call.command(tried, repeated=repeated), timeout=limit, asking=asking)
             except ScriptMissing:
-                return link.request(call.command(tried, repeated=repeated, text=True), timeout=limit)
+                whole = call.command(tried, repeated=repeated, text=True)
+                return link.request(whole, timeout=limit, asking=asking)
         except BaseException as error:
             # A thread may be stopped between its question and the answer: then the answer must not be taken for that
             # to the next question.
@@ -151,20 +160,28 @@ class BlockingDriver:
             check.judge(link.endpoint, reply)
         link.is_checked = True
 
-    def link(self, route: bytes | None) -> Link:
-        """This thread's connection to the server of a key."""
-        endpoint = self._source.known(route) or self._source.locate(route)
+    def link(self, route: bytes | None, at: Endpoint | None = None) -> Link:
+        """This thread's connection to the server of a key, or to that one."""
+        endpoint = at or self._source.known(route) or self._source.locate(route)
         links = self._links()
         link = links.get(endpoint)
         if link is None:
-            link = self.open(route)
-            links[endpoint] = link
+            link = links[endpoint] = self._open(endpoint)
             self._all.add(link)
         return link
 
     def open(self, route: bytes | None) -> Link:
         """A connection of its own, for whoever reads from it for long."""
-        endpoint = self._source.locate(route)
+        return self._open(self._source.locate(route))
+
+    def has_moved(self, link: Link, route: bytes) -> bool:
+        """Whether the slot of a key, for which a connection was opened, is on another node of the cluster now."""
+        if not self.is_cluster:
+            return False
+        self.perform(Call([b"EXISTS", route]))
+        return self._source.locate(route) != link.endpoint
+
+    def _open(self, endpoint: Endpoint) -> Link:
         limit = self._left()
         connect_timeout = self._source.connect_timeout if limit is None else min(limit, self._source.connect_timeout)
         return Link(

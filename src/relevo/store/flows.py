@@ -154,12 +154,11 @@ def expect(
 
     `place`: of their queue, as signatures spell it.
     """
-    script = queue.script("expect")
-    args: list[Argument] = [child, parent]
+    args: list[Argument] = [parent]
     for id, home, target in members:
         proof = "" if queue.signer is None else late_proof(queue.signer, child, id, place)
         args += (id, msgspec.json.encode((home, target)), proof)
-    return Call(args, bool, script, queue.of(script))
+    return Call(args, bool, queue.script("expect"), (bag(queue, child),))
 
 
 def doubt_of_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:

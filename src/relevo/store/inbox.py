@@ -29,6 +29,7 @@ from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.link import Link
 from relevo.store.messages import Asked, ask
 from relevo.store.plan import Plan
+from relevo.store.replies import ConnectionLost
 from relevo.store.turns import fitting
 from relevo.store.wire import Wire
 
@@ -233,7 +234,7 @@ class AsyncInbox:
         async with self._opening:
             if self._wire is not None and self._wire.closed is None:
                 return
-            wire = await self._driver.open(None)
+            wire = await self._driver.open(self._channel)
             wire.on_message = self._message
             wire.on_closed = self._broken.set
             await wire.request((b"SUBSCRIBE", self._channel))
@@ -259,6 +260,8 @@ class AsyncInbox:
                     await self._open()
                 elif self._attached == self._openings:
                     await self._wire.request((b"PING",))
+                    if await self._driver.has_moved(self._wire, self._channel):
+                        self._wire.close()  # a node without slots may leave the cluster, and hear no more messages
                     continue
                 # Also if it was somebody new who opened it: those who waited before do not know that it was away.
                 openings = self._openings
@@ -437,7 +440,7 @@ class BlockingInbox:
         while self._listener is threading.current_thread():
             try:
                 if link is None:
-                    link = self._driver.open(None)
+                    link = self._driver.open(self._channel)
                     link.request((b"SUBSCRIBE", self._channel))
                     self._attach_all()
                 message = self._next(link)
@@ -471,6 +474,10 @@ class BlockingInbox:
         try:
             reply: Any = link.wait(PING_EVERY)
         except TimeoutError:
+            if self._driver.has_moved(
+                link, self._channel
+            ):  # a node without slots may leave the cluster, and hear nothing
+                raise ConnectionLost(f"{self._channel!r} has moved", sent=False) from None
             link.send((b"PING",))
             reply = link.read()
         if isinstance(reply, list) and reply and reply[0] == b"message":

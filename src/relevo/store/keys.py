@@ -12,6 +12,24 @@ from relevo.model.names import encode
 from relevo.signing import Signer
 from relevo.store.scripts import Script, script
 
+#: Keys of one job, schedule, worker ... each, as `name:owner`, and what ends them. The name alone is never a key.
+OF_ONE = {
+    "replay": "a week after its last step",
+    "alike": "time limit of the longest dead letter in it",
+    "binned": "ten minutes, or its record's time limit",
+    "parked": "empties with the jobs",
+    "placed": "empties with the entities",
+    "entity": "the pool's data_ttl, once the entity has left all states",
+    "made": "task_ttl, renewed by what is made on behalf of the task",
+    "carried": "removed with its job or workflow; a time limit once that has failed or ended",
+    "ended": "result_ttl or failure_ttl",
+    "notes": "as long as the record",
+    "unique": "the time the name is held",
+    "bell": "a minute",
+    "sent": "ten times the caller's call_timeout",
+    "runs": "a month, renewed by each tick; removed with its schedule",
+    "aside": "a week",
+}
 #: Key names a script may ask for, and what ends them.
 QUEUE_KEYS = {
     "jobs": "empties with the jobs",
@@ -71,23 +89,8 @@ QUEUE_KEYS = {
     # of the bus, and of an app, which is addressed as a queue, too: `{prefix:env:app}`
     "format": "a year, renewed by use",
     "replays": "a week, renewed by replays; the newest only",
-    # prefixes of keys of their own
-    "replay": "a week after its last step",
-    "alike": "time limit of the longest dead letter in it",
-    "binned": "ten minutes, or its record's time limit",
-    "parked": "empties with the jobs",
-    "placed": "empties with the entities",
-    "entity": "the pool's data_ttl, once the entity has left all states",
-    "made": "task_ttl, renewed by what is made on behalf of the task",
-    "carried": "removed with its job or workflow; a time limit once that has failed or ended",
-    "ended": "result_ttl or failure_ttl",
-    "notes": "as long as the record",
-    "unique": "the time the name is held",
-    "bell": "a minute",
-    "sent": "ten times the caller's call_timeout",
-    "runs": "a month, renewed by each tick; removed with its schedule",
-    "aside": "a week",
     "faults": "a week after the last one",
+    **OF_ONE,
 }
 
 
@@ -126,6 +129,10 @@ class QueueKeys:
             return self._for_script[script.name]
         except KeyError:
             keys = tuple(self.key(name) for name in script.keys)
+            if len(keys) > 1 and OF_ONE.keys().isdisjoint(script.keys):
+                # While its slot moves, a cluster runs a script that finds all its keys. As others do not find theirs,
+                # none shall: renewals, for instance, would say that workers can reach the queue.
+                keys += (self.key("aside"),)
             return self._for_script.setdefault(script.name, keys)
 
 

@@ -20,6 +20,8 @@ from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
+ASKING = (b"ASKING",)
+
 
 class Link:
     """A connection for one thread."""
@@ -45,8 +47,13 @@ class Link:
             self.close()
             raise
 
-    def request(self, command: Sequence[Argument], *, timeout: float | None = None) -> Any:
-        """Send a command and read its reply; an error reply is raised."""
+    def request(self, command: Sequence[Argument], *, timeout: float | None = None, asking: bool = False) -> Any:
+        """Send a command and read its reply; an error reply is raised.
+
+        `asking`: to a node that the slot of its key moves to, as the node said that it moves from.
+        """
+        if asking:
+            self.request(ASKING, timeout=timeout)
         self.send(command)
         return self.reply(timeout=timeout)
 

@@ -126,8 +126,7 @@ def ask(queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], lease_ms: int
 
 def lay_beside(queue: QueueKeys, id: str, data: bytes) -> Generator[Call[Any], Any, None]:
     """Store a message's data beside it, before it is sent."""
-    script = queue.script("beside")
-    yield Call([id, UNSENT_MS, data], int, script, queue.of(script))
+    yield Call([UNSENT_MS, data], int, queue.script("beside"), (bag(queue, id),))
 
 
 def take_away(queue: QueueKeys, id: str) -> Call[int]:

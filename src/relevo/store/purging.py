@@ -202,7 +202,7 @@ def walked(queue: QueueKeys) -> Call[int]:
 
 def walk_on(queue: QueueKeys, offset: int) -> Call[Any]:
     """The next purge begins there."""
-    return _remember(queue, "", str(offset) if offset else "")
+    return _remember(queue, queue.key("walk"), str(offset) if offset else "")
 
 
 def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
@@ -219,7 +219,7 @@ def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
 
 def hold_until(queue: QueueKeys, names: dict[str, int]) -> Call[Any]:
     """The next purges count the ages of their jobs from then."""
-    return _remember(queue, ":held", msgspec.json.encode(names).decode() if names else "", HELD_MS)
+    return _remember(queue, queue.own("walk", "held"), msgspec.json.encode(names).decode() if names else "", HELD_MS)
 
 
 def combed(queue: QueueKeys) -> Call[Place]:
@@ -234,9 +234,8 @@ def combed(queue: QueueKeys) -> Call[Place]:
 
 def comb_on(queue: QueueKeys, place: Place | None) -> Call[Any]:
     """The next purge begins there."""
-    return _remember(queue, ":strays", f"{place.key} {place.cursor}" if place else "")
+    return _remember(queue, queue.own("walk", "strays"), f"{place.key} {place.cursor}" if place else "")
 
 
-def _remember(queue: QueueKeys, part: str, text: str, ms: int = WALK_MS) -> Call[Any]:
-    script = queue.script("remember")
-    return Call([part, text, ms], int, script, queue.of(script))
+def _remember(queue: QueueKeys, key: bytes, text: str, ms: int = WALK_MS) -> Call[Any]:
+    return Call([text, ms], int, queue.script("remember"), (key,))

@@ -19,10 +19,6 @@ class ScriptMissing(StoreError):
     """The server has forgotten the script; its text must be sent."""
 
 
-class WrongNode(StoreError):
-    """The key moved to another node."""
-
-
 class WrongType(ServerRefused):
     """A key holds a type that relevo never wrote there."""
 
@@ -36,14 +32,33 @@ class Late(StoreError):
 
 
 class NotNow(ServerUnavailable):
-    """The server is starting, failing over, or moving slots: the same call will work soon."""
+    """The server is starting or failing over: the same call will work soon."""
+
+
+class SlotMoving(NotNow):
+    """Some keys of the call are on another node already, some are not: it will work when all are there."""
+
+
+class WrongNode(NotNow):
+    """The key is on another node, or is looked for there while its slot moves to it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"the server says: {message}")
+        code, slot, address = message.split(" ")[:3]
+        host, _, port = address.rpartition(":")
+        self.slot = int(slot)
+        #: Without a host if the server does not know it.
+        self.host, self.port = host.strip("?"), int(port)
+        #: Only for this call, which must be announced there (ASKING).
+        self.is_moving = code == "ASK"
 
 
 #: Servers before version 7 wrap what a command inside a script was refused with.
 _OF_A_COMMAND = re.compile(r"^ERR Error running script .*?: -([A-Z]+ .*)", re.DOTALL)
 #: What guard.lua says of a key that it may not set aside; the server itself names no key.
 _WRONG_TYPE = re.compile(r"WRONGTYPE (\{.*?)(?: script: |$)", re.DOTALL)
-_SOON = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS", "ASK")
+_SOON = ("LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS")
+_ELSEWHERE = re.compile(r"(MOVED|ASK) \d{1,5} \S*:\d{1,5}( |$)")
 
 
 def refusal(message: str) -> StoreError:
@@ -55,8 +70,10 @@ def refusal(message: str) -> StoreError:
         return ScriptMissing(message)
     if code == "LATE":
         return Late(message)
-    if code == "MOVED":
+    if _ELSEWHERE.match(message):
         return WrongNode(message)
+    if code == "TRYAGAIN":
+        return SlotMoving(f"the slot of this queue moves to another node of the cluster: {message}")
     if code in _SOON:
         return NotNow(f"the server says: {message}")
     if code == "OOM" or "OOM command not allowed" in message:

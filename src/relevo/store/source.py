@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from relevo.errors import OutcomeUnknown, ServerUnavailable, StoreError
+from relevo.errors import OutcomeUnknown, ServerRefused, ServerUnavailable, StoreError
 from relevo.store import embedded
 from relevo.store.endpoint import Endpoint, Location, read_url
 from relevo.store.numbers import DOUBLINGS, REPEATED, Numbers, ServerClock, Try
 from relevo.store.plan import Call
-from relevo.store.replies import ConnectionLost, Late
+from relevo.store.replies import ConnectionLost, Late, SlotMoving, WrongNode
 from relevo.store.server_check import ServerCheck
 from relevo.store.topology import Topology
 
@@ -68,6 +68,10 @@ class Source:
         clock = self._clocks.setdefault(endpoint, ServerClock())
         return Numbers(clock, self.call_timeout)
 
+    def heed(self, error: WrongNode) -> Endpoint | None:
+        """The node that has a key, as another one said; later calls of its slot go there. None: it is not known."""
+        return None if self._topology is None else self._topology.heed(error)
+
     def forget(self) -> None:
         """The server did not answer: it may have moved, or, if it is the embedded one, have stopped when idle."""
         if self._topology is not None:
@@ -95,6 +99,9 @@ class Tries:
         self.repeated = False
         #: Tries of a numbered call whose replies were lost.
         self.before = call.before
+        #: Of a cluster: the node that the next try goes to, announced by ASKING; None: the one whose slot it is.
+        self.asked: Endpoint | None = None
+        self._was_sent_on = False
 
     def number(self, numbers: Numbers) -> Try:
         """Number the next try."""
@@ -102,6 +109,7 @@ class Tries:
 
     def pause_after(self, error: StoreError, tried: Try | None) -> float:
         """Seconds to wait before the next try; raises the error when there is none."""
+        self.asked = None
         if isinstance(error, Late):
             if tried is None:
                 raise error
@@ -113,11 +121,29 @@ class Tries:
             if not self._call.repeatable:
                 raise error
             self.lost(tried)
-        self._source.forget()
+        if isinstance(error, WrongNode):
+            if self._goes_on(error):
+                return 0.0
+        elif not isinstance(error, SlotMoving):
+            self._source.forget()
+        self._was_sent_on = False
         pause = next(self._pauses, None)
+        if isinstance(error, SlotMoving):  # the node answers: not at once, and not seldom
+            pause = min(pause, random.uniform(0.1, 0.3)) if pause else next(self._pauses, None)
         if pause is None or time.monotonic() + pause > self._known_until:
             raise self._end(error) from error
         return pause
+
+    def _goes_on(self, error: WrongNode) -> bool:
+        """Whether to go on at once on the node that has the key; not twice in a row, for nodes may disagree."""
+        if not self._source.is_cluster:
+            raise ServerRefused(f"the server is a node of a cluster: write redis+cluster:// ({error})") from error
+        node = self._source.heed(error)
+        if node is None:
+            self._source.forget()
+        self.asked = node if error.is_moving else None
+        self._was_sent_on = node is not None and not self._was_sent_on
+        return self._was_sent_on
 
     def lost(self, tried: Try | None) -> None:
         """The reply to a try did not come."""

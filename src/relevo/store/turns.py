@@ -63,6 +63,10 @@ class Settled(Struct, gc=False):
         """Whether it holds the end of this job."""
         return id in self.plain or id in self.kept or any(one.id == id for one in self.moved)
 
+    def held(self) -> list[tuple[str, int]]:
+        """Ids and tokens of these jobs, which are ours until they are told."""
+        return [(str(id), 1) for id in (*self.plain, *self.kept)] + [(one.id, one.token) for one in list(self.moved)]
+
     def cut(self) -> Settled:
         """Take out what fits in one turn."""
         kept = fitting(map(len, self.records[1 : MOST * 2 : 2]))  # type: ignore[arg-type]  # records are bytes

@@ -15,7 +15,7 @@ from typing import Any, cast
 import hiredis
 
 from relevo.store.endpoint import Endpoint
-from relevo.store.link import keep_alive
+from relevo.store.link import ASKING, keep_alive
 from relevo.store.numbers import Numbers
 from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
@@ -55,10 +55,15 @@ class Wire(asyncio.Protocol):
         self._look_every = min(1.0, timeout / 4)
         self._silent_looks = 0
 
-    def send(self, command: Sequence[Argument] | bytes) -> asyncio.Future[Any]:
-        """Send a command, packed or not; the future gives its reply, or an error reply as a value (see `request`)."""
+    def send(self, command: Sequence[Argument] | bytes, *, asking: bool = False) -> asyncio.Future[Any]:
+        """Send a command, packed or not; the future gives its reply, or an error reply as a value (see `request`).
+
+        `asking`: to a node that the slot of its key moves to, as the node said that it moves from.
+        """
         if self.closed is not None:
             raise ConnectionLost(str(self.closed), sent=False)
+        if asking:
+            self._put(ASKING, None)  # for the very next command
         future: asyncio.Future[Any] = self._loop.create_future()
         self._put(command, future)
         return future
@@ -80,9 +85,9 @@ class Wire(asyncio.Protocol):
         if self._watch is None:
             self._start_watch()
 
-    async def request(self, command: Sequence[Argument]) -> Any:
+    async def request(self, command: Sequence[Argument], *, asking: bool = False) -> Any:
         """Send a command and wait for its reply; an error reply is raised."""
-        reply = await self.send(command)
+        reply = await self.send(command, asking=asking)
         if isinstance(reply, Exception):
             raise refusal(str(reply))
         return reply

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from relevo.errors import StoreError
 from relevo.store.aio import AsyncDriver
 from relevo.store.plan import Call
+from relevo.store.replies import WrongNode, refusal
 from relevo.store.wire import Wire
 from relevo.worker.lane import Lane
 
@@ -34,6 +35,8 @@ class Bell:
         self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._lanes, BLOCK)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
+        #: Why the present connection serves no longer.
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         #: Set when the last message that was on its way has been read.
         self._drained: asyncio.Event | None = None
 
@@ -41,28 +44,36 @@ class Bell:
         """Listen until cancelled."""
         try:
             while True:
+                begun = self._loop.time()
                 try:
                     await self._listen()
                 except StoreError as error:
                     log.debug("bell: %s", error)
-                self._driver.forget()
+                    if not isinstance(error, WrongNode):
+                        self._driver.forget()
+                    elif self._driver.heed(error) and self._loop.time() - begun > 1:
+                        continue  # at once; but not in a circle, as long as nodes disagree
                 await asyncio.sleep(random.uniform(0.1, 1.0))
         finally:
             if self._wire is not None:
                 self._wire.close()
 
     async def _listen(self) -> None:
-        """Until the connection breaks."""
-        hung_up, was_open = asyncio.Event(), self._wire is not None
+        """Until the connection breaks, or the server refuses the read."""
+        self._ended, was_open = self._loop.create_future(), self._wire is not None
         wire = self._wire = await self._driver.open(next(iter(self._lanes)), timeout=BLOCK + MARGIN)
         wire.on_reply = self._rung
-        wire.on_closed = hung_up.set
+        wire.on_closed = lambda: self._end(wire.closed)
         wire.post(self._read)
         self._on_open(was_open)
         for lane in self._lanes.values():
             lane.wake()  # what was rung while nobody listened
-        if wire.closed is None:
-            await hung_up.wait()
+        self._end(wire.closed)
+        await self._ended
+
+    def _end(self, error: StoreError | None) -> None:
+        if error is not None and not self._ended.done():
+            self._ended.set_exception(error)
 
     async def drain(self) -> None:
         """Wait until nothing that was handed to us is on its way: no lane gets anything after this."""
@@ -82,7 +93,7 @@ class Bell:
         """Called by the connection itself: a job that was handed over starts without a detour by a task of ours."""
         assert self._wire is not None
         if isinstance(reply, Exception):
-            log.debug("bell: %s", reply)
+            self._end(refusal(str(reply)))
             self._wire.close()
             return
         if reply is not None:

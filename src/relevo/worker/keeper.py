@@ -7,9 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from typing import TypeVar
 
 from relevo.app import Relevo
 from relevo.errors import StoreError
+from relevo.store.plan import Call
 from relevo.store.turns import MOST, renew
 from relevo.worker import faults
 from relevo.worker.hands import Hands
@@ -17,6 +19,8 @@ from relevo.worker.lane import Lane
 from relevo.worker.watch import Watch
 
 log = logging.getLogger("relevo.worker")
+
+T = TypeVar("T")
 
 #: Seconds between two tries while the server is away. When it is back, leases hold for some seconds (contact.lua), and
 #: must be renewed within them.
@@ -39,6 +43,8 @@ class Keeper:
         self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._every = app.settings.lease / 3
+        #: Lanes that could not be renewed last time. They come last, so that the others need not wait for their node.
+        self._unreached: set[Lane] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relevo keeper", daemon=True)
 
@@ -59,9 +65,8 @@ class Keeper:
             pause = self._every
             try:
                 self.run_once()
-            except StoreError as error:
-                log.debug("keeper: %s", error)
-                pause = min(self._every, _TRY_EVERY)
+                if self._unreached:
+                    pause = min(self._every, _TRY_EVERY)
             except Exception:
                 log.exception("keeper: unexpected")
 
@@ -70,22 +75,36 @@ class Keeper:
         if time.monotonic() - self._watch.ticked > self._every:
             self._hand_back()
         renewed = 0
-        for lane in self._lanes:
-            held = self._hands.held_of(lane)
-            for start in range(0, len(held), MOST):
-                part = held[start : start + MOST]
-                if faults.ACTIVE:
-                    faults.at("renewing")
-                call = renew(lane.keys, part, self._app.lease_ms)
-                asked = time.monotonic()
-                lost, cancelled, now_ms = self._app.client.blocking.perform(call, patience=self._every / 2)
-                self._loop.call_soon_threadsafe(lane.heed_clock, asked, time.monotonic(), now_ms)
-                renewed += len(part) - len(lost)
-                if lost or cancelled:
-                    self._loop.call_soon_threadsafe(self._hands.heed, lane, part, lost, cancelled)
-        if self._hands.ledger is not None:
+        for lane in sorted(self._lanes, key=self._unreached.__contains__):
+            try:
+                renewed += self._renew(lane)
+            except StoreError as error:  # queues of a cluster may be on other nodes
+                log.debug("keeper: %s: %s", lane.queue, error)
+                self._unreached.add(lane)
+            else:
+                self._unreached.discard(lane)
+        if self._hands.ledger is not None and not self._unreached:
             self._hands.ledger.beat()
         return renewed
+
+    def _renew(self, lane: Lane) -> int:
+        held, renewed = lane.held(), 0
+        for start in range(0, len(held), MOST):
+            part = held[start : start + MOST]
+            if faults.ACTIVE:
+                faults.at("renewing")
+            asked = time.monotonic()
+            lost, cancelled, now_ms = self._perform(renew(lane.keys, part, self._app.lease_ms))
+            self._loop.call_soon_threadsafe(lane.heed_clock, asked, time.monotonic(), now_ms)
+            renewed += len(part) - len(lost)
+            if lost or cancelled:
+                self._loop.call_soon_threadsafe(self._hands.heed, lane, part, lost, cancelled)
+        return renewed
+
+    def _perform(self, call: Call[T]) -> T:
+        # Where one server is away the others may be, too: it is tried again soon, and no lane waits for all before it.
+        patience = 0 if self._unreached else self._every / 2
+        return self._app.client.blocking.perform(call, patience=patience)
 
     def _hand_back(self) -> None:
         """The loop is blocked: jobs that wait for it are for other workers."""
@@ -98,5 +117,7 @@ class Keeper:
         for lane in self._lanes:
             runs = [run for run in waiting if run.lane is lane]
             for start in range(0, len(runs), MOST):
-                call = lane.handing_back(runs[start : start + MOST])
-                self._app.client.blocking.perform(call, patience=self._every / 2)
+                try:
+                    self._perform(lane.handing_back(runs[start : start + MOST]))
+                except StoreError as error:  # their leases end
+                    log.debug("keeper: %s: %s", lane.queue, error)

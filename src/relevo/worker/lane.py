@@ -41,6 +41,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
 from relevo.store.plan import Call
+from relevo.store.replies import SlotMoving
 from relevo.store.settlement import Held, kept_body, settle, spared_ms
 from relevo.store.turns import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.worker import faults
@@ -164,6 +165,10 @@ class Lane:
             self._is_called = True
         self._kick.set()
 
+    def held(self) -> list[tuple[str, int]]:
+        """Ids and tokens of jobs that run, or whose end could not be told yet. Also called from the keeper's thread."""
+        return [*self._hands.held_of(self), *self.settled.held()]
+
     def now_ms(self) -> int:
         """The server's clock, as far as the last turn told."""
         return int(time.time() * 1000) + self._skew_ms
@@ -281,9 +286,10 @@ class Lane:
             log.warning("%s: %s; trying again until it is back", self.queue, error)
         self._resting = False
         gone = time.monotonic() - self._away_since
+        longest = 0.5 if isinstance(error, SlotMoving) else 2.0  # its node answers, at little cost
         self._called.clear()
         with contextlib.suppress(TimeoutError):  # the bell may find the server first
-            async with asyncio.timeout(min(2.0, 0.05 + gone / 4) * random.uniform(0.5, 1.5)):
+            async with asyncio.timeout(min(longest, 0.05 + gone / 4) * random.uniform(0.5, 1.5)):
                 await self._called.wait()
 
     def _rest(self, wake_in_ms: int | None) -> None:
@@ -416,7 +422,7 @@ class Lane:
 
     async def _renew_first(self) -> None:
         """After an outage: before we ask for jobs, renew those that we have, as the keeper will."""
-        held = self._hands.held_of(self)
+        held = self.held()
         for start in range(0, len(held), MOST):
             part = held[start : start + MOST]
             renewed = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)

@@ -240,17 +240,19 @@ class Supervisor:
             log.warning("%d jobs of process %d are free to run again", len(entries), child.process.pid)
 
     def _tell(self, contact: Contact, calls: Iterable[Call[Any]]) -> bool:
+        reached_all = True
         if self._driver is None:
-            self._driver = BlockingDriver(
-                Source(contact.url, data_dir=Path(contact.data_dir), connect_timeout=2.0, call_timeout=2.0)
-            )
-        try:
-            for call in calls:
+            source = Source(contact.url, data_dir=Path(contact.data_dir), connect_timeout=2.0, call_timeout=2.0)
+            self._driver = BlockingDriver(source)
+        for call in calls:
+            try:
                 self._driver.perform(call, patience=0.5)
-        except StoreError as error:
-            log.debug("the server is away: %s", error)
-            return False
-        return True
+            except StoreError as error:
+                log.debug("the server is away: %s", error)
+                if not self._driver.is_cluster:
+                    return False
+                reached_all = False  # queues may be on other nodes
+        return reached_all
 
     def _show_life(self, now: float) -> None:
         """Touch the file that probes look at, while the loop of every process runs and the server answers it."""
