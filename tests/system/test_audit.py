@@ -19,6 +19,7 @@ from relevo import Relevo, group
 from relevo.audit import whoami
 from relevo.cli.main import main
 from relevo.errors import OptionError, StoreError
+from relevo.store.audit import MOST_REFUSED, REFUSED
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, eventually
@@ -329,3 +330,16 @@ def test_commands_copy_their_deeds_to_the_log_of_the_machine(
     assert head == f"<86>relevo[{os.getpid()}]"
     assert json.loads(line)["what"] == "queue.pause"
     bus.queue("mail").resume()
+
+
+async def test_no_number_of_refused_requests_displaces_a_deed(bus: Relevo) -> None:
+    await bus.audit.anote("queue.clear", who="ana")
+    for _ in range(MOST_REFUSED * 12 // 10):
+        await bus.audit.anote(REFUSED, who="10.0.0.7", via="http", status=401)
+    newest = await bus.audit.alist(limit=1000)
+    assert {deed.what for deed in newest} == {REFUSED} and len(newest) == 1000
+    (deed,) = await bus.audit.alist(what="queue")
+    assert deed.who == "ana"
+    kept: int = await bus.arun(Call([b"XLEN", bus.bus_keys.own("audit", "refused")]))
+    assert MOST_REFUSED <= kept < MOST_REFUSED * 12 // 10
+    assert 0 < await bus.arun(Call([b"PTTL", bus.bus_keys.own("audit", "refused")])) <= 90 * 86_400_000

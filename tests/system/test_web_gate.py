@@ -188,6 +188,7 @@ def test_refused_requests_are_in_the_audit_trail_within_bounds(bus_factory: AppF
     app = bus_factory(web_tokens=TOKENS)
     with served(app) as url, Here(url, "viewer") as viewer, Here(url) as stranger:
         viewer.do("/queues/default/clear", 403)
+        assert (stranger.get("/metrics").status_code, stranger.get("/?token=guessed").status_code) == (401, 401)
         for _ in range(50):
             stranger.ask("/me", 401)
         found = eventually(lambda: (deeds := app.audit.list())[AT_ONCE - 1 :] and deeds, what="the entries")
@@ -196,7 +197,14 @@ def test_refused_requests_are_in_the_audit_trail_within_bounds(bus_factory: AppF
             ("viewer-ana", "http.refuse", "http", 1),
             ("127.0.0.1", "http.refuse", "http", 1),
         }
-        assert {"asked": "POST /queues/{queue}/clear", "status": 403} in [one.about for one in found]
+        about = [one.about for one in found]
+        for asked, status in (
+            ("POST /queues/{queue}/clear", 403),
+            ("GET /metrics", 401),
+            ("GET /", 401),
+            ("GET /me", 401),
+        ):
+            assert {"asked": asked, "status": status} in about
         viewer.ask("/queues", 422, limit=0)  # what is only wrong is no refusal
     assert len(app.audit.list()) == AT_ONCE
 

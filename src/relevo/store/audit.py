@@ -1,4 +1,7 @@
-"""What operators did, kept for those who ask later: the newest of one prefix and env, in one stream."""
+"""What operators did, kept for those who ask later: the newest deeds of one prefix and env, in one stream.
+
+Requests that the HTTP API refused are in a stream of their own, so that no number of them displaces a deed.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from relevo.store.plan import Argument, Call, Steps
 #: Deeds that are kept, about, and for how long after the last one: a quarter, as auditors ask.
 MOST = 10_000
 LIVE_MS = 90 * 86_400_000
+#: What a refused request is called, and how many entries of that are kept, about.
+REFUSED = "http.refuse"
+MOST_REFUSED = 1_000
 #: Deeds read at once where it must be looked at each of them.
 PAGE = 1_000
 
@@ -51,8 +57,14 @@ _read = msgspec.json.Decoder(_Written).decode
 def write_deed(bus: QueueKeys, deed: Deed) -> Call[int]:
     """Write a deed down; the server says when it was."""
     row = _Written(deed.app, deed.who, deed.via, deed.what, deed.count, deed.about)
-    script = bus.script("deed")
-    return Call([MOST, LIVE_MS, msgspec.json.encode(row)], int, script, bus.of(script), repeatable=False)
+    is_refused = deed.what == REFUSED
+    keys = (_refusals(bus),) if is_refused else (bus.key("audit"),)
+    most = MOST_REFUSED if is_refused else MOST
+    return Call([most, LIVE_MS, msgspec.json.encode(row)], int, bus.script("deed"), keys, repeatable=False)
+
+
+def _refusals(bus: QueueKeys) -> bytes:
+    return bus.own("audit", "refused")
 
 
 class Which(Struct, frozen=True, kw_only=True):
@@ -82,12 +94,19 @@ class Which(Struct, frozen=True, kw_only=True):
 
 def deeds(bus: QueueKeys, limit: int, which: Which) -> Steps[list[Deed]]:
     """The newest deeds that fit, newest first. At most all that are kept are looked at, in pages."""
+    found: list[Deed] = []
+    for stream in (bus.key("audit"), _refusals(bus)):
+        found += yield from _deeds_in(stream, limit, which)
+    return sorted(found, key=lambda deed: -deed.at_ms)[:limit]
+
+
+def _deeds_in(stream: bytes, limit: int, which: Which) -> Steps[list[Deed]]:
     last: Argument = b"+" if which.until_ms is None else max(0, which.until_ms)
     first: Argument = b"-" if which.since_ms is None else max(0, which.since_ms)
     page = limit if which.is_by_time else PAGE
     found: list[Deed] = []
     while len(found) < limit:
-        rows: list[Any] = yield Call([b"XREVRANGE", bus.key("audit"), last, first, b"COUNT", page])
+        rows: list[Any] = yield Call([b"XREVRANGE", stream, last, first, b"COUNT", page])
         found += (deed for deed in map(_deed, rows) if deed is not None and which.fits(deed))
         if len(rows) < page:
             break

@@ -78,7 +78,7 @@ class Endpoint:
         try:
             found = await self._perform(route, request)
         except Refused as refused:
-            self._refusals.note(route, refused, request.client.host if request.client else "")
+            self._refusals.note(request, route.path, refused)
             return refusal(refused)
         except RelevoError as error:
             as_refused = refusal_of(error)
@@ -169,10 +169,9 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     await refusal(Refused(404, "NotFound", message))(scope, receive, send)
 
 
-def api_of(app: Relevo, gate: Gate, routes: Iterable[Route]) -> ASGIApp:
-    """The API of an app, to be mounted anywhere."""
-    errands = Errands()
-    shared = Shared(errands, Waits(most_connections() // 2), Refusals(app, errands))
+def api_of(app: Relevo, gate: Gate, routes: Iterable[Route], refusals: Refusals | None = None) -> ASGIApp:
+    """The API of an app, to be mounted anywhere; `refusals` of the site around it, if that writes down its own."""
+    shared = Shared(Errands(), Waits(most_connections() // 2), refusals or Refusals(app))
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)

@@ -15,6 +15,7 @@ from relevo.model.access import Role
 from relevo.web.asgi import HEADERS, api_of, refusal
 from relevo.web.gate import Gate
 from relevo.web.problems import Refused
+from relevo.web.refusals import Refusals
 from relevo.web.table import ROUTES
 
 #: The page runs nothing and is shown in no frame.
@@ -40,6 +41,7 @@ _PAGE_HEADERS = {**HEADERS, "Content-Security-Policy": _POLICY, "Referrer-Policy
 
 def site(app: Relevo, gate: Gate) -> Router:
     """Everything that is served for an app."""
+    refusals = Refusals(app)
 
     async def page(request: Request) -> Response:
         """What is here. With ?token=, as `relevo web` prints it at the start, whether that is a good one."""
@@ -49,6 +51,7 @@ def site(app: Relevo, gate: Gate) -> Router:
                 caller = await gate.admit(request, Role.PRODUCER, authorization=f"Bearer {token}")
                 about = _BELONGS.format(name=escape(caller.name), role=caller.role.label)
             except Refused as refused:
+                refusals.note(request, "/", refused)
                 status, about = refused.status, escape(refused.problem.message)
                 headers = {**_PAGE_HEADERS, **refused.headers}
         base = escape(request.scope.get("root_path", ""), quote=True)
@@ -63,6 +66,7 @@ def site(app: Relevo, gate: Gate) -> Router:
         try:
             await gate.admit(request, Role.VIEWER)
         except Refused as refused:
+            refusals.note(request, "/metrics", refused)
             return refusal(refused)
         return Response(await metrics.aexposition(app), headers=HEADERS, media_type=metrics.CONTENT_TYPE)
 
@@ -70,7 +74,7 @@ def site(app: Relevo, gate: Gate) -> Router:
         Route("/", page),
         Route("/healthz", healthz),
         Route("/metrics", scrape),
-        Mount("/api/v1", api_of(app, gate, ROUTES)),
+        Mount("/api/v1", api_of(app, gate, ROUTES, refusals)),
     ]
     return Router(routes, redirect_slashes=False, default=_nothing)
 
