@@ -109,7 +109,7 @@ def _half_ms(one: Subscription) -> int:
 
 
 def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
-    """Queues of the bus that nobody used for long. One that is empty is no key: only its name is taken off the list."""
+    """Queues of the bus that were unused for long. An empty one has no keys: only its name is removed from the list."""
     before_ms = now_ms - round(app.settings.orphan_age * 1000)
     key = app.bus_keys.key("queues")
     rows: list[bytes] = yield Call([b"ZRANGEBYSCORE", key, b"-inf", before_ms, b"WITHSCORES", b"LIMIT", 0, 1000])

@@ -99,7 +99,7 @@ async def _bytes(request: Request, most: int) -> bytes:
     """The body, and never more of it than is allowed."""
     too_large = f"a body of {most:,} bytes at the most is read; this one is larger"
     if request.headers.get("content-length", "").isdecimal() and int(request.headers["content-length"]) > most:
-        raise _too_large(too_large)  # before a client that asks is told to send it
+        raise _too_large(too_large)  # before a client that sent `Expect: 100-continue` sends it
     parts, size = [], 0
     try:
         async for part in request.stream():

@@ -38,7 +38,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         raise ConfigurationError("--rate and --canary go with --all, and without --limit and --sign")
     if args.action == "retry" and args.sign and not app.keyring:
         raise ConfigurationError("--sign: there are no signing_keys here to sign with")
-    if is_run and args.yes:  # nobody need be told how many: they are looked at on the way
+    if is_run and args.yes:  # the count is not needed: a replay finds them step by step
         refuse_unknown_queue(app, args.queue)
         return runs.begin(screen, app, args)
     if args.ids:
