@@ -121,7 +121,7 @@ def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], 
         try:
             one: queues.QueueStats = yield queues.count(app.keys_of(name), name)
         except ServerRefused:
-            continue  # out of reach: its own services look after it
+            continue  # no access: its own services handle it
         why = f"unused for {spoken((now_ms - used) / 1000)}"
         if one.living:
             what = f"kept: {one.living:,} messages are in it"

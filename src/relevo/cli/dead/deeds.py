@@ -69,7 +69,7 @@ def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
 
 
 def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int, dict[str, str]]:
-    """Do it to some after the others, and say how far it is: to how many; the ids it could not be done to, and why."""
+    """Act in batches, and show the progress: returns on how many it acted; the ids on which it could not, and why."""
     revival = Revival(sign=args.action == "retry" and args.sign)
     deed = revival.of if args.action == "retry" else Bin(undo=not args.no_undo).of
     met: set[str] = set()
