@@ -164,7 +164,7 @@ async def test_one_schedule_is_explained_with_its_ticks_and_its_runs(shop: Shop)
         'options    group "acme", expires 3600.0, tags ["a"], retries 5, timeout 30.0',
         "made by    app.schedule(…) at run time",
         "overlap    queue: a tick waits until the run before has ended, however it ends",
-        "missed     all: ticks that no worker fired in time are made up for, 1,000 at most",
+        "missed     all: ticks that no worker fired in time are caught up, 1,000 at most",
         "jitter     starts are spread over the 10m after a tick",
         "ticks      2 fired, 0 skipped, 0 dropped",
     ]
@@ -184,7 +184,7 @@ def test_show_explains_interval_pause_and_missing_runs(shop: Shop) -> None:
     assert re.match(r"schedule often\npaused \w+ ago: no tick fires until it is resumed\nfires     every 90 min", seen)
     assert "\nevery     1h30m, counted from 1970-01-01 00:00 UTC\n" in seen
     assert "\noverlap   skip: a tick passes while the run before has not ended\n" in seen
-    assert "\nmissed    once: one run makes up for all ticks that no worker fired in time\n" in seen
+    assert "\nmissed    once: one run replaces all ticks that no worker fired in time\n" in seen
     assert "\n\nnext ticks, were it not paused\n  " in seen
     assert seen.endswith("\n\nno runs yet\n")
 

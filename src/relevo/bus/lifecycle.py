@@ -105,9 +105,9 @@ def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, li
 def cleaning(
     app: Relevo, task: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
 ) -> Generator[Call[Any] | Ahead[Any], Any, Cleaned]:
-    """Remove what is left of a task; each queue in one step. What is in use stays, and so do dead letters.
+    """Remove the remains of a conversation, each queue in one step. Messages in use stay, and so do dead letters.
 
-    Queues that are out of reach are left to their own services, and to the time limits of what is in them.
+    Queues without access are left to their own services, and to the expiry of what is in them.
     """
     task = _task(task)
     names = yield from _queues_of(app, task, everywhere=everywhere)

@@ -109,7 +109,7 @@ def _half_ms(one: Subscription) -> int:
 
 
 def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
-    """Queues of the bus that nobody used for long. One that is empty is no key: only its name is taken off the list."""
+    """Queues of the bus that were unused for long. An empty one has no keys: only its name is removed from the list."""
     before_ms = now_ms - round(app.settings.orphan_age * 1000)
     key = app.bus_keys.key("queues")
     rows: list[bytes] = yield Call([b"ZRANGEBYSCORE", key, b"-inf", before_ms, b"WITHSCORES", b"LIMIT", 0, 1000])
@@ -121,7 +121,7 @@ def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], 
         try:
             one: queues.QueueStats = yield queues.count(app.keys_of(name), name)
         except ServerRefused:
-            continue  # out of reach: its own services look after it
+            continue  # no access: its own services handle it
         why = f"unused for {spoken((now_ms - used) / 1000)}"
         if one.living:
             what = f"kept: {one.living:,} messages are in it"

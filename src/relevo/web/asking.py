@@ -15,9 +15,9 @@ from relevo.web.route import Lines, Route
 T = TypeVar("T", bound=Struct)
 
 JSON = "application/json"
-#: Of refusals, RFC 9457.
+#: For error answers (RFC 9457).
 PROBLEM = "application/problem+json"
-#: Of lines of JSON. No form of a page can send it.
+#: For lines of JSON. No HTML form can send it.
 LINES = "application/x-ndjson"
 #: A dead letter holds more than its arguments: each attempt, with its traceback.
 STORY = 4
@@ -96,10 +96,10 @@ def _body(raw: bytes, request: Request, kind: type[T]) -> T:
 
 
 async def _bytes(request: Request, most: int) -> bytes:
-    """The body, and never more of it than is allowed."""
+    """The body, of at most `most` bytes."""
     too_large = f"a body of {most:,} bytes at the most is read; this one is larger"
     if request.headers.get("content-length", "").isdecimal() and int(request.headers["content-length"]) > most:
-        raise _too_large(too_large)  # before a client that asks is told to send it
+        raise _too_large(too_large)  # before a client that sent `Expect: 100-continue` sends it
     parts, size = [], 0
     try:
         async for part in request.stream():

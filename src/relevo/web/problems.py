@@ -26,14 +26,14 @@ RETRY_AFTER = "5"
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """Why a request was not answered, as RFC 9457 has it; `error` is a name from `relevo.errors`, or one of HTTP's."""
+    """An error answer (RFC 9457); `error` is a name from `relevo.errors`, or one of HTTP's."""
 
     error: str
     message: str
     status: int
-    #: The message once more, by the name that clients of such documents know.
+    #: The message again, under its name in RFC 9457.
     detail: str
-    #: The part of the request that is at fault, where it is one: an argument of the task, a name in the body.
+    #: The part of the request at fault, if there is one: an argument of the task, a name in the body.
     argument: str = ""
 
 
@@ -60,7 +60,7 @@ class Refused(Exception):
 
     @property
     def problem(self) -> Problem:
-        """What the answer says."""
+        """The body of the answer."""
         message = told(self)
         return Problem(self.error, message, self.status, message, self.argument)
 
@@ -99,7 +99,7 @@ def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
 
 
 def invalid(message: str, *, argument: str = "") -> Refused:
-    """422: understood, and wrong."""
+    """422: readable, but invalid."""
     return Refused(422, "Invalid", message, argument=argument)
 
 

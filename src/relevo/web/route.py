@@ -50,7 +50,7 @@ class Errands:
 
 
 class Waits:
-    """Requests that wait for the end of a job: no more than so many, for each holds a connection."""
+    """Limits the requests that wait for the end of a job: each holds a connection."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -58,7 +58,7 @@ class Waits:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """A request waits; `Refused` with 503 if too many do."""
+        """Count a waiting request; `Refused` with 503 if there are too many."""
         if self._count >= self._most:
             message = f"{self._count} requests wait for jobs here already: ask again, or without `wait`"
             raise Refused(503, "TooManyWaits", message, {"Retry-After": RETRY_AFTER})
@@ -78,7 +78,7 @@ class Desk(Struct, frozen=True):
     doing: Doing
     #: Where the API is mounted.
     base: str
-    #: Where a handler leaves what goes on after its answer.
+    #: Runs what continues after the answer.
     errands: Errands
     waits: Waits
 
@@ -104,7 +104,7 @@ class Did(Struct, Generic[T], frozen=True):
 
 
 class Created(Struct, Generic[T], frozen=True):
-    """What a request gives that makes something: the answer, and where that can be looked at."""
+    """The result of a request that creates something: the answer, and where it can be read later."""
 
     answer: T
     #: '': nowhere.
@@ -149,12 +149,12 @@ class Route(Struct, frozen=True):
     #: A struct, or `Lines`.
     body: type[Struct] | None
     answers: Any
-    #: Whether its answer is that of `Created`.
+    #: Whether the answer is a `Created`.
     creates: bool
     headers: type[Struct] | None
-    #: Open to producers, whatever the role; they see only what is theirs.
+    #: Open to producers, whatever the role; they see only their own objects.
     producers: bool
-    #: The first sentence of the handler, and all it says.
+    #: The first sentence of the handler's docstring, and all of it.
     summary: str
     about: str
 
@@ -175,7 +175,7 @@ class Route(Struct, frozen=True):
 
 
 def get(path: str, role: Role = Role.VIEWER, *, producers: bool = False) -> Callable[[Handler], Route]:
-    """Make a route of a handler that only looks."""
+    """Make a route of a handler that only reads."""
     return lambda handler: _route("GET", path, role, handler, "", producers)
 
 
@@ -187,9 +187,9 @@ def post(path: str, deed: str, role: Role = Role.OPERATOR) -> Callable[[Handler]
 
 
 def create(path: str) -> Callable[[Handler], Route]:
-    """Make a route of a handler that does what producers are there for, and gives `Created`.
+    """Make a route of a handler for producers, which returns `Created`.
 
-    It is no deed of an operator: thousands of them would leave no room in the audit trail.
+    It is not in the audit trail: thousands of such requests would leave no room there.
     """
     return lambda handler: _route("POST", path, Role.ADMIN, handler, "", True)
 

@@ -38,7 +38,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         raise ConfigurationError("--rate and --canary go with --all, and without --limit and --sign")
     if args.action == "retry" and args.sign and not app.keyring:
         raise ConfigurationError("--sign: there are no signing_keys here to sign with")
-    if is_run and args.yes:  # nobody need be told how many: they are looked at on the way
+    if is_run and args.yes:  # the count is not needed: a replay finds them step by step
         refuse_unknown_queue(app, args.queue)
         return runs.begin(screen, app, args)
     if args.ids:
@@ -69,7 +69,7 @@ def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
 
 
 def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int, dict[str, str]]:
-    """Do it to some after the others, and say how far it is: to how many; the ids it could not be done to, and why."""
+    """Act in batches, and show the progress: returns on how many it acted; the ids on which it could not, and why."""
     revival = Revival(sign=args.action == "retry" and args.sign)
     deed = revival.of if args.action == "retry" else Bin(undo=not args.no_undo).of
     met: set[str] = set()
