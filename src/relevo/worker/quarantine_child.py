@@ -62,7 +62,8 @@ class _Attempts:
 
     def _stop(self, number: int) -> None:
         if (task := self._tasks.get(number)) is not None:
-            task.cancel()
+            # Behind its first step: a task that is cancelled before it would never answer.
+            self._loop.call_soon(task.cancel)
         elif (thread := self._threads.get(number)) is not None and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
 
