@@ -18,22 +18,22 @@ Schema = Callable[[Any], dict[str, Any]]
 
 _REFS = "#/components/schemas/{name}"
 _ABOUT = """\
-Enqueues the jobs of one relevo app, looks at them and looks after them. Everything is JSON; an error is an object \
+Enqueues, inspects and controls the jobs of one relevo app. Everything is JSON; an error is an object \
 with its name and a message that says what to do (RFC 9457). Times are milliseconds since 1970, by the clock of the \
 queues' server."""
-#: When each is answered. 404 and 409 are left out where nothing is named.
+#: The meaning of each status. Routes that take no names have no 404 and 409.
 _PROBLEMS = {
     "401": "a token is missing or unknown",
     "403": "the token's role does not allow it, or the page or host it comes from",
-    "404": "there is no such thing",
-    "405": "this path is asked for in another way",
+    "404": "not found",
+    "405": "this path has another method",
     "408": "the body did not come in time",
-    "409": "it cannot be done to this thing as it is",
+    "409": "the state of the thing does not allow it",
     "413": "the body is too large",
-    "415": "the body is not called JSON",
-    "422": "what is asked does not have the form it should have",
+    "415": "the content type of the body is not JSON",
+    "422": "the request does not have the expected form",
     "429": "too many wrong tokens",
-    "503": "the server of the queues cannot be reached or refuses, or too many requests are in work here",
+    "503": "the server of the queues cannot be reached or refuses, or this process handles too many requests",
 }
 
 

@@ -85,6 +85,9 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
     retry.add_argument(
         "--canary", action="store_true", help="with --all: one, then ten, then the rest; stop if one of these fails"
     )
+    retry.add_argument(
+        "--sign", action="store_true", help="sign those without a valid signature: only if you know who made them"
+    )
     discard = command(
         actions,
         "discard",
