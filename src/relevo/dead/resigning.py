@@ -10,7 +10,7 @@ import msgspec
 from relevo.dead.walk import Letter
 from relevo.errors import JobError
 from relevo.model.job import Envelope, Proof, write
-from relevo.signing import Signer
+from relevo.signing import Signer, checkpoints
 from relevo.signing.bodies import digest_of, doubt_of
 from relevo.signing.ends import doubt_of_late, input_of, late_proof, signer_at
 from relevo.store import carried
@@ -33,11 +33,15 @@ def moved(
     old, envelope, known = signer_at(signer.keyring, from_place), readable(body), dict(beside)
     if old is None or envelope is None or doubt_of(old, id, body, envelope):
         return body, known
-    for name, proof in beside.items():
-        if name.startswith("l:"):
+    for name, text in beside.items():
+        if name.startswith(("s:", "p:")):
+            value, doubt = checkpoints.read(old, id, name, text.encode())
+            if not doubt:
+                known[name] = checkpoints.signed(signer, id, name, value).decode()
+        elif name.startswith("l:"):
             member = name[2:]
             taken = input_of(beside.get(f"#{member}", "").encode())
-            if not doubt_of_late(old, id, member, taken, proof):
+            if not doubt_of_late(old, id, member, taken, text):
                 known[name] = late_proof(signer, id, member, taken.place)
     return signed_copy(signer, id, envelope), known
 

@@ -15,19 +15,20 @@ from typing import Literal
 from urllib.parse import unquote
 
 from relevo.model.names import KINDS
-from relevo.signing.keyring import Key, Keyring, ended
+from relevo.signing.keyring import LENGTH, Key, Keyring
 
 #: What is signed. A body: job, send, request, event, callback (and timeout, its form for a deadline), report, copy (a
-#: body signed anew by the owner of its queue). Else: end (of a job), schedule, flow (the plan of a workflow), late (a
-#: member that joins one), template (of reports).
+#: body signed anew by the owner of its queue). Else: end (of a job), checkpoint, schedule, flow (the plan of a
+#: workflow), late (a member that joins one), template (of reports).
 Kind = Literal[
     "job", "send", "request", "event", "callback", "timeout", "report", "copy",
-    "end", "schedule", "flow", "late", "template",
+    "end", "checkpoint", "schedule", "flow", "late", "template",
 ]  # fmt: skip
 
 VERSION = "v2"
 _TAIL = re.compile(rb',"s":"([^"\\]*)"\}\Z')
-_LABEL = b"relevo signature 2"
+_LABEL = "relevo signature 2"
+_OPENS = b',"s":"'
 
 _NONE = "it bears no signature, and with the setting `signing_keys` only what is signed is believed"
 _EARLIER = "it was signed by an earlier release of relevo, whose signatures did not say where it belongs"
@@ -49,23 +50,35 @@ class Signer:
         #: of a subscription: its pattern
         self.pattern = unquote(rest[at + 1]) if self.queue_kind == "notifications" and rest[at + 1 :] else ""
         self._site = f"{head}:{env}:"
-        self._begun: dict[tuple[Key, Kind], hmac.HMAC] = {}
+        self._lines: dict[tuple[Key, Kind], _Line] = {}
+        self._own: dict[Kind, _Line] = {}
 
     def sign(self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = "") -> str:
         """The signature of a text. `service`: who says so, if not the owner of the queue."""
-        return self._signature(self.keyring.key_of(self.owner if service is None else service), kind, id, text, topic)
+        return self.mark(kind, id, text, service=service, topic=topic)[len(_OPENS) : -1].decode()
 
     def sign_as_any(self, kind: Kind, id: str, text: bytes) -> str:
         """A signature for what any process with a key may say."""
-        return self._signature(self.keyring.any_key(), kind, id, text, "")
+        line = self._line(self.keyring.any_key(), kind, "")
+        return line.mark(id, text)[len(_OPENS) : -1].decode()
 
     def mark(self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = "") -> bytes:
         """The last field of an object that is open: `text` is all of it up to here."""
-        return b',"s":"' + self.sign(kind, id, text, service=service, topic=topic).encode() + b'"'
+        key = self.keyring.key_of(self.owner if service is None else service)
+        return self._line(key, kind, topic).mark(id, text)
 
     def signed(self, kind: Kind, id: str, text: bytes) -> bytes:
         """An object with its signature."""
-        return text[:-1] + self.mark(kind, id, text[:-1]) + b"}"
+        opened = text[:-1]
+        return opened + self._own_line(kind).mark(id, opened) + b"}"
+
+    def is_own(self, kind: Kind, id: str, text: bytes) -> bool:
+        """Whether an object is, byte for byte, what the owner of the queue would sign: the short way to `doubt`."""
+        if self.keyring.found(self.owner) is None:
+            return False
+        line = self._own_line(kind)
+        at = len(text) - line.size - 1
+        return at > 0 and hmac.compare_digest(text[at:], line.mark(id, text[:at]) + b"}")
 
     def doubt(
         self, kind: Kind, id: str, text: bytes, signature: str, *, service: str | None = None, topic: str = ""
@@ -83,7 +96,7 @@ class Signer:
         doubt = self.keyring.doubt(name, service)
         if doubt:
             return doubt
-        right = self._mac(self.keyring[name], kind, id, text, topic)
+        right = self._line(self.keyring[name], kind, topic).mac(id, text)
         return "" if hmac.compare_digest(mac.encode(errors="replace"), right) else _WRONG
 
     def doubt_of_object(self, kind: Kind, id: str, text: bytes) -> str:
@@ -95,23 +108,43 @@ class Signer:
     def is_by_first_key(self, text: bytes) -> bool:
         """Whether an object is signed by the key with which the owner of the queue signs now."""
         tail = _TAIL.search(text)
-        return tail is not None and tail[1].split(b".")[2:3] == [self.keyring.key_of(self.owner).name.encode()]
+        key = self.keyring.found(self.owner)
+        return tail is not None and key is not None and tail[1].split(b".")[2:3] == [key.name.encode()]
 
-    def _signature(self, key: Key, kind: Kind, id: str, text: bytes, topic: str) -> str:
-        return f"{VERSION}.{kind}.{key.name}.{self._mac(key, kind, id, text, topic).decode()}"
+    def _own_line(self, kind: Kind) -> _Line:
+        line = self._own.get(kind)
+        if line is None:
+            line = self._own[kind] = self._line(self.keyring.key_of(self.owner), kind, "")
+        return line
 
-    def _mac(self, key: Key, kind: Kind, id: str, text: bytes, topic: str) -> bytes:
+    def _line(self, key: Key, kind: Kind, topic: str) -> _Line:
         """`topic`: of an event, which belongs to all who subscribed, in place of the queue."""
-        begun = None if topic else self._begun.get((key, kind))
-        if begun is None:
-            place = f"{self._site}{topic}" if topic else self.place
-            begun = key.begun(b"\n".join((_LABEL, key.name.encode(), kind.encode(), place.encode(), b"")))
+        line = None if topic else self._lines.get((key, kind))
+        if line is None:
+            line = _Line(key, kind, f"{self._site}{topic}" if topic else self.place)
             if not topic:
-                self._begun[key, kind] = begun
-        mac = begun.copy()
-        mac.update(f"{id}\n".encode(errors="replace"))
-        mac.update(text)
-        return ended(mac)
+                self._lines[key, kind] = line
+        return line
+
+
+class _Line:
+    """Signs with one key, as one kind, for one place."""
+
+    __slots__ = ("_head", "_mac", "size")
+
+    def __init__(self, key: Key, kind: Kind, place: str) -> None:
+        self._head = _OPENS + f"{VERSION}.{kind}.{key.name}.".encode()
+        self._mac = key.mac(f"{_LABEL}\n{key.name}\n{kind}\n{place}\n".encode())
+        #: bytes of a mark
+        self.size = len(self._head) + LENGTH + 1
+
+    def mark(self, id: str, text: bytes) -> bytes:
+        """The field of a signature."""
+        return self._head + self.mac(id, text) + b'"'
+
+    def mac(self, id: str, text: bytes) -> bytes:
+        """The signature alone."""
+        return self._mac.of(id.encode(errors="replace") + b"\n" + text)
 
 
 def kind_said(signature: str) -> str:
@@ -122,5 +155,5 @@ def kind_said(signature: str) -> str:
 
 def unmarked(text: bytes, signature: str) -> bytes | None:
     """An object up to its signature, which is its last field; None: it is not."""
-    tail = b',"s":"' + signature.encode(errors="replace") + b'"}'
+    tail = _OPENS + signature.encode(errors="replace") + b'"}'
     return text[: -len(tail)] if text.endswith(tail) else None
