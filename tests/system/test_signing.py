@@ -678,7 +678,7 @@ def as_service(app: Relevo, service: str, source: str) -> Any:
     signer = app.keys_of(message.queue).signer
     assert signer is not None
     text = message._text(app, None)
-    return message, text + signer.mark("send", message.id, text, service=service) + b"}"
+    return message, text + signer.signature_field("send", message.id, text, service=service) + b"}"
 
 
 async def test_a_service_cannot_send_as_another_one(bus_factory: AppFactory) -> None:

@@ -21,7 +21,7 @@ def read(signer: Signer | None, id: str, name: str, text: bytes) -> tuple[bytes,
     if signer is None:
         return value, ""
     bears = signature.decode(errors="replace")
-    return value, signer.doubt("checkpoint", id, _text(name, value), bears, service=signer.owner)
+    return value, signer.verify("checkpoint", id, _text(name, value), bears, service=signer.owner)
 
 
 def _text(name: str, value: bytes) -> bytes:

@@ -1,10 +1,10 @@
-"""Signs what is stored in one queue, and says what is wrong with what is found there.
+"""Signs the objects stored in one queue, and verifies the signatures of those found there.
 
     {"t":"shop.pay","a":[7],"s":"v2.job.k1.<43 characters>"}
 
 The signature is the last field of an object. It covers a version, the key's name, the kind, the place (prefix, env and
-queue), the id, and everything before the signature. The kind is written out so that an error can name it; what is
-believed of it is decided by who reads.
+queue), the id, and everything before the signature. The kind is written out so that an error can name it; which kind
+is accepted is the reader's decision.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _TAIL = re.compile(rb',"s":"([^"\\]*)"\}\Z')
 _LABEL = "relevo signature 2"
 _OPENS = b',"s":"'
 
-_NONE = "it bears no signature, and with the setting `signing_keys` only what is signed is believed"
-_EARLIER = "it was signed by an earlier release of relevo, whose signatures did not say where it belongs"
-_WRONG = "its signature is not right: it was changed, or it was signed for another queue, env or id"
+_UNSIGNED = "it bears no signature, which the setting `signing_keys` requires"
+_EARLIER = "it was signed by an earlier release of relevo, whose signatures did not cover its place"
+_WRONG = "its signature is wrong: it was changed, or it was signed for another queue, env or id"
 
 
 class Signer:
@@ -43,7 +43,7 @@ class Signer:
         #: `prefix:env:` and the name of the queue on the bus
         self.place = place
         head, env, owner, *rest = place.split(":")
-        #: Whose queue it is: a service, or an app.
+        #: the service or app that the queue belongs to
         self.owner = unquote(owner)
         at = next((n for n, part in enumerate(rest) if part in KINDS), len(rest) - 1)
         self.queue_kind = rest[at] if rest else ""
@@ -54,59 +54,60 @@ class Signer:
         self._own: dict[Kind, _Line] = {}
 
     def sign(self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = "") -> str:
-        """The signature of a text. `service`: who says so, if not the owner of the queue."""
-        return self.mark(kind, id, text, service=service, topic=topic)[len(_OPENS) : -1].decode()
+        """The signature of a text. `service`: the signing service, if that is not the owner of the queue."""
+        return self.signature_field(kind, id, text, service=service, topic=topic)[len(_OPENS) : -1].decode()
 
     def sign_as_any(self, kind: Kind, id: str, text: bytes) -> str:
-        """A signature for what any process with a key may say."""
+        """The signature of a statement that any process with a key may make."""
         line = self._line(self.keyring.any_key(), kind, "")
-        return line.mark(id, text)[len(_OPENS) : -1].decode()
+        return line.field(id, text)[len(_OPENS) : -1].decode()
 
-    def mark(self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = "") -> bytes:
-        """The last field of an object that is open: `text` is all of it up to here."""
+    def signature_field(
+        self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = ""
+    ) -> bytes:
+        """The signature as the last field of an object, of which `text` is everything before that field."""
         key = self.keyring.key_of(self.owner if service is None else service)
-        return self._line(key, kind, topic).mark(id, text)
+        return self._line(key, kind, topic).field(id, text)
 
     def signed(self, kind: Kind, id: str, text: bytes) -> bytes:
         """An object with its signature."""
         opened = text[:-1]
-        return opened + self._own_line(kind).mark(id, opened) + b"}"
+        return opened + self._own_line(kind).field(id, opened) + b"}"
 
-    def is_own(self, kind: Kind, id: str, text: bytes) -> bool:
-        """Whether an object is, byte for byte, what the owner of the queue would sign: the short way to `doubt`."""
+    def is_own_signature(self, kind: Kind, id: str, text: bytes) -> bool:
+        """Whether the current key of the queue's owner signed this object: faster than `verify`, and less general."""
         if self.keyring.found(self.owner) is None:
             return False
         line = self._own_line(kind)
         at = len(text) - line.size - 1
-        return at > 0 and hmac.compare_digest(text[at:], line.mark(id, text[:at]) + b"}")
+        return at > 0 and hmac.compare_digest(text[at:], line.field(id, text[:at]) + b"}")
 
-    def doubt(
+    def verify(
         self, kind: Kind, id: str, text: bytes, signature: str, *, service: str | None = None, topic: str = ""
     ) -> str:
-        """What is wrong with a signature; '': it is good. `service`: who must have said so, None: any with a key."""
+        """What is wrong with a signature; '': it is good. `service`: the one that must have signed; None: any."""
         version, _, rest = signature.partition(".")
-        said, _, rest = rest.partition(".")
+        written, _, rest = rest.partition(".")
         name, _, mac = rest.rpartition(".")
         if not signature:
-            return _NONE
+            return _UNSIGNED
         if version != VERSION or not name:
             return _EARLIER
-        if said != kind:
-            return f"it is signed as {said!r:.40}, and stands where {kind!r} is expected"
-        doubt = self.keyring.doubt(name, service)
-        if doubt:
-            return doubt
+        if written != kind:
+            return f"it is signed as {written!r:.40}, where {kind!r} is expected"
+        if objection := self.keyring.objection(name, service):
+            return objection
         right = self._line(self.keyring[name], kind, topic).mac(id, text)
         return "" if hmac.compare_digest(mac.encode(errors="replace"), right) else _WRONG
 
-    def doubt_of_object(self, kind: Kind, id: str, text: bytes) -> str:
-        """The same of an object with its signature, by the owner of the queue."""
+    def verify_object(self, kind: Kind, id: str, text: bytes) -> str:
+        """`verify` for an object with its signature, by the owner of the queue."""
         tail = _TAIL.search(text)
         signature = tail[1].decode(errors="replace") if tail else ""
-        return self.doubt(kind, id, text[: tail.start()] if tail else b"", signature, service=self.owner)
+        return self.verify(kind, id, text[: tail.start()] if tail else b"", signature, service=self.owner)
 
     def is_by_first_key(self, text: bytes) -> bool:
-        """Whether an object is signed by the key with which the owner of the queue signs now."""
+        """Whether the current key of the queue's owner is named in the signature of an object."""
         tail = _TAIL.search(text)
         key = self.keyring.found(self.owner)
         return tail is not None and key is not None and tail[1].split(b".")[2:3] == [key.name.encode()]
@@ -135,10 +136,10 @@ class _Line:
     def __init__(self, key: Key, kind: Kind, place: str) -> None:
         self._head = _OPENS + f"{VERSION}.{kind}.{key.name}.".encode()
         self._mac = key.mac(f"{_LABEL}\n{key.name}\n{kind}\n{place}\n".encode())
-        #: bytes of a mark
+        #: bytes of the field
         self.size = len(self._head) + LENGTH + 1
 
-    def mark(self, id: str, text: bytes) -> bytes:
+    def field(self, id: str, text: bytes) -> bytes:
         """The field of a signature."""
         return self._head + self.mac(id, text) + b'"'
 
@@ -147,13 +148,13 @@ class _Line:
         return self._mac.of(id.encode(errors="replace") + b"\n" + text)
 
 
-def kind_said(signature: str) -> str:
-    """As what something is signed, by its own word."""
+def kind_of_signature(signature: str) -> str:
+    """The kind that is written in a signature; '': none."""
     parts = signature.split(".", 2)
     return parts[1] if len(parts) == 3 else ""
 
 
-def unmarked(text: bytes, signature: str) -> bytes | None:
-    """An object up to its signature, which is its last field; None: it is not."""
+def without_signature(text: bytes, signature: str) -> bytes | None:
+    """The object up to its signature; None: the signature is not its last field."""
     tail = _OPENS + signature.encode(errors="replace") + b'"}'
     return text[: -len(tail)] if text.endswith(tail) else None

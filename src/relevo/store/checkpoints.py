@@ -25,9 +25,9 @@ def kept(queue: QueueKeys, id: str, kind: Kind, name: str) -> Call[bytes | None]
     field = f"{kind}:{name}"
 
     def decode(text: bytes | None) -> bytes | None:
-        value, doubt = read(queue.signer, id, field, text) if text is not None else (None, "")
-        if doubt:
-            raise BadSignature(f"checkpoint {name!r:.80} of job {id}: {doubt}")
+        value, error = read(queue.signer, id, field, text) if text is not None else (None, "")
+        if error:
+            raise BadSignature(f"checkpoint {name!r:.80} of job {id}: {error}")
         return value
 
     return Call([b"HGET", bag(queue, id), field], decode)
