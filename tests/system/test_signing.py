@@ -334,6 +334,17 @@ async def test_a_forged_word_to_one_who_waits_is_not_believed(app_factory: AppFa
     await app.aclose()
 
 
+async def test_who_waits_for_a_job_hears_that_its_queue_was_cleared(app_factory: AppFactory) -> None:
+    app = app_factory(**SIGNED)
+    job = await app.task(name="slow")(lambda: None).aenqueue()
+    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
+    await aeventually(lambda: command(app, b"HLEN", app.keys_of("default").key("waiters")), what="it waits")
+    assert await app.queue().aclear() == 1
+    with pytest.raises(JobCancelled, match="cleared"):
+        await waiting
+    await app.aclose()
+
+
 async def test_every_end_of_a_task_is_believed_by_who_waits_for_it(app_factory: AppFactory) -> None:
     app, started = app_factory(**SIGNED), list[str]()
 

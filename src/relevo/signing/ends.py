@@ -46,9 +46,9 @@ def signed_record(signer: Signer, id: str, record: Record) -> Record:
 
 def cancelled_by_hand(signer: Signer | None, id: str, reason: str = "cancelled") -> str:
     """The signature of a cancellation, whose record a script writes; '': no keys. Any process with a key may cancel."""
-    return (
-        "" if signer is None else signer.sign_as_any("end", id, signed_text("cancelled", b"", Fault("", reason=reason)))
-    )
+    if signer is None:
+        return ""
+    return signer.sign_as_any("end", id, signed_text("cancelled", b"", Fault("", reason=reason)))
 
 
 def verify_record(signer: Signer, id: str, record: Record) -> str:
