@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import failing, options, report
+from bench import failing, options, report, signing
 from bench.bus import command as bus
 from bench.compare import compare
 from bench.measures import FAMILIES, MEASURES
@@ -39,6 +39,7 @@ examples:
   python -m bench --profile stacks.json              where the time of a drain goes, for speedscope
   python -m bench bus                                request and reply, see python -m bench bus --help
   python -m bench failing                            jobs that fail in masses beside jobs that go well
+  python -m bench signing                            what signing_keys cost, against the same without
   python -m bench ops                                what operators wait for on a full server
 
 BENCH_PIN=0 leaves the choice of cores to the system. docs/benchmarks.md says how to read the numbers."""
@@ -47,7 +48,7 @@ BENCH_PIN=0 leaves the choice of cores to the system. docs/benchmarks.md says ho
 def main(argv: list[str] | None = None) -> int:
     """Do what is asked for; the exit code is 1 where something failed or a job was not run."""
     words = sys.argv[1:] if argv is None else argv
-    other = {"bus": bus, "ops": ops, "failing": failing}.get(words[0]) if words else None
+    other = {"bus": bus, "ops": ops, "failing": failing, "signing": signing}.get(words[0]) if words else None
     parser = other.parser() if other else _parser()
     args = parser.parse_args(words[1:] if other else words)
     refuse_other_systems()

@@ -24,7 +24,7 @@ from relevo.model.ids import LENGTH, made_ms
 from relevo.model.job import Attempt, Envelope, Record, State
 from relevo.model.message import message_of
 from relevo.model.names import is_pool_name
-from relevo.signing.ends import doubt_of_record
+from relevo.signing.ends import verify_record
 from relevo.store import carried, jobs, pools
 from relevo.store.plan import Call
 
@@ -140,9 +140,9 @@ class Job(Generic[R]):
 
     def _outcome(self, record: Record) -> R:
         signer = self._app.keys_of(self.queue).signer
-        if signer is not None and (doubt := doubt_of_record(signer, self.id, record)):
+        if signer is not None and (error := verify_record(signer, self.id, record)):
             why = f" ({record.reason})" if record.reason else ""
-            raise BadSignature(f"job {self.id} is said to be {record.state}{why}; of its record: {doubt}")
+            raise BadSignature(f"job {self.id} is said to be {record.state}{why}; of its record: {error}")
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)

@@ -31,7 +31,7 @@ from relevo.model.outcome import (
     decide,
 )
 from relevo.model.pauses import Pause, Until, ends_of, note_of
-from relevo.signing.bodies import doubt_of
+from relevo.signing.bodies import verify_body
 from relevo.store import limits, queues
 from relevo.store.carried import InputLacking, with_inputs
 from relevo.store.jobs import read_claim, readable, story_of
@@ -481,8 +481,8 @@ def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None
     envelope = held.envelope
     assert envelope is not None
     signer = app.keys_of(queue).signer
-    if signer is not None and (doubt := doubt_of(signer, held.id, held.body, envelope)):
-        why = f"{doubt}. If you know who made it, `relevo dead retry {held.id} --sign` runs it all the same"
+    if signer is not None and (error := verify_body(signer, held.id, held.body, envelope)):
+        why = f"{error}. If you know who made it, `relevo dead retry {held.id} --sign` runs it all the same"
         return Unrunnable("bad_signature", Attempt("refused", held.worker, now_ms, now_ms, message=why[:2000]))
     return None if envelope.headers is None else app.bus.refusal(queue, held, now_ms)
 

@@ -162,10 +162,9 @@ class Schedule:
         raise UnknownSchedule(f"no schedule {self.name!r:.80}{did_you_mean(self.name, names)}")
 
     def _believed(self, standing: store.Standing) -> model.Schedule:
-        if standing.doubt:
-            raise BadSignature(
-                f"schedule {self.name!r:.80}: of its record: {standing.doubt}. Register it again, or remove it"
-            )
+        if standing.signature_error:
+            wrong = f"schedule {self.name!r:.80}: its record is refused: {standing.signature_error}"
+            raise BadSignature(f"{wrong}. Register it again, or remove it")
         return standing.schedule
 
     def _info(self) -> Generator[Call[Any], Any, ScheduleInfo]:

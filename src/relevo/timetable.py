@@ -102,8 +102,10 @@ def _is_doubtful(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], 
     if not app.keyring:
         return False
     for standing in (yield from store.look(app.keys_of(schedule.queue), [schedule.name])):
-        if standing.doubt:
-            log.warning("schedule %s is registered anew; of its record: %s", schedule.name, standing.doubt)
+        if standing.signature_error:
+            log.warning(
+                "schedule %s is registered again; its record was refused: %s", schedule.name, standing.signature_error
+            )
             return True
     return False
 
@@ -114,7 +116,7 @@ def signing_anew(app: Relevo) -> Generator[Call[Any], Any, int]:
     for queue in dict.fromkeys(homes.values()):
         keys, names = app.keys_of(queue), [name for name, home in homes.items() if home == queue]
         for standing in (yield from store.look(keys, names)):
-            if not standing.is_signed_by_first and not standing.doubt:
+            if not standing.is_signed_by_first and not standing.signature_error:
                 yield store.enroll(keys, standing.schedule, standing.due_ms or 0, "")
                 count += 1
     return count
@@ -159,8 +161,8 @@ def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Ge
         yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
         return 0
     signer = app.keys_of(queue).signer
-    if signer is not None and (doubt := signer.doubt_of_object("schedule", name, record)):
-        log.error("schedule %s does not fire: of its record: %s. Register it again, or remove it", name, doubt)
+    if signer is not None and (wrong := signer.verify_object("schedule", name, record)):
+        log.error("schedule %s does not fire, its record is refused: %s. Register it again, or remove it", name, wrong)
         yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
         return 0
     firing = due(schedule, due_ms, now_ms)

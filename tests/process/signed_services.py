@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import os
 
-from relevo import Relevo
+from relevo import Relevo, current_job
 from relevo.model.message import Reply
 from tests.process.jobs import APP, CLOCK, effect
+
+
+def stepped(n: int) -> int:
+    """Run a second time, it does not take its step again."""
+    job = current_job()
+    found = job.step("first", int, n * job.attempt)
+    if job.attempt == 1:
+        raise ValueError(n)
+    return found
 
 
 def build(name: str, **settings: object) -> Relevo:
@@ -18,6 +27,7 @@ def build(name: str, **settings: object) -> Relevo:
         return n * 2
 
     app.task(name="double")(double)
+    app.task(name="stepped", executor="process", retries=1, backoff=0)(stepped)
     back.action("double")(double)
 
     @front.action("doubled")

@@ -51,6 +51,7 @@ class Keyed(Site):
         """Everything that is signed goes there and back."""
         n, front = next(self.numbers), app.service("front")
         assert app.tasks["double"].enqueue(n).result(PATIENCE) == n * 2
+        assert app.tasks["stepped"].enqueue(n).result(PATIENCE) == n
         assert app.schedules.get("often").run_now().result(PATIENCE) == 42
         flow = chain(app.tasks["double"].s(n), app.tasks["double"].s()).enqueue()
         assert flow.result(PATIENCE) == n * 4

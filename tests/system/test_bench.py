@@ -378,6 +378,16 @@ def test_every_measure_and_every_option_is_documented() -> None:
     assert {option for option in options if option not in page} == {"--help"}
 
 
+def test_signed_jobs_are_measured_beside_unsigned_ones(engine: str, tmp_path: Path) -> None:
+    file = tmp_path / "signing.json"
+    printed = bench("signing", "--jobs", "300", "--repeat", "1", "--json", str(file), *server_of(engine))
+    assert printed.code == 0, printed.err
+    figures = json.loads(file.read_text())["figures"]
+    assert set(figures) == {"one", "bulk", "drain", "drain_results", "requests", "bytes_per_job"}
+    assert all(min(figure.values()) > 0 for figure in figures.values())
+    assert figures["bytes_per_job"]["signed"] > figures["bytes_per_job"]["plain"]
+
+
 def test_failing_jobs_are_measured_beside_good_ones(engine: str, tmp_path: Path) -> None:
     file = tmp_path / "failing.json"
     printed = bench("failing", "--jobs", "300", "--repeat", "1", "--json", str(file), *server_of(engine))

@@ -334,6 +334,17 @@ async def test_a_forged_word_to_one_who_waits_is_not_believed(app_factory: AppFa
     await app.aclose()
 
 
+async def test_who_waits_for_a_job_hears_that_its_queue_was_cleared(app_factory: AppFactory) -> None:
+    app = app_factory(**SIGNED)
+    job = await app.task(name="slow")(lambda: None).aenqueue()
+    waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
+    await aeventually(lambda: command(app, b"HLEN", app.keys_of("default").key("waiters")), what="it waits")
+    assert await app.queue().aclear() == 1
+    with pytest.raises(JobCancelled, match="cleared"):
+        await waiting
+    await app.aclose()
+
+
 async def test_every_end_of_a_task_is_believed_by_who_waits_for_it(app_factory: AppFactory) -> None:
     app, started = app_factory(**SIGNED), list[str]()
 
@@ -480,6 +491,37 @@ async def test_a_forged_result_of_a_workflow_is_not_believed(app_factory: AppFac
         command(app, b"SET", keys.own("ended", flow.id), f'{{"state":"{state}","target":"workflow"}}', b"PX", 60_000)
         with pytest.raises(BadSignature, match="no member"):
             await flow.aresult()
+
+
+async def test_a_forged_checkpoint_is_not_believed(app_factory: AppFactory) -> None:
+    app, fetched, broken = app_factory(**SIGNED), list[int](), [True]
+
+    def fetch() -> int:
+        fetched.append(7)
+        return 7
+
+    @app.task(name="pay", retries=0)
+    async def pay() -> int:
+        cents = await current_job().astep("fetch", fetch)
+        for item in current_job().iterate([1, 2], every=0):
+            if broken:
+                raise ValueError(item)
+        return cents
+
+    job = await pay.aenqueue()
+    await drain(app)
+    bag = app.keys_of("default").own("carried", job.id)
+    known: bytes = command(app, b"HGET", bag, b"s:fetch")
+    for forged in (b"666", known.replace(b"7", b"8", 1)):
+        command(app, b"HSET", bag, b"s:fetch", forged)
+        assert await app.dead.aretry([job.id]) == 1
+        await drain(app)
+        assert (await job.ainfo()).attempts[-1].error.endswith("BadSignature")
+    command(app, b"HSET", bag, b"s:fetch", known)
+    broken.clear()
+    assert await app.dead.aretry([job.id]) == 1
+    await drain(app)
+    assert (await job.aresult(), fetched) == (7, [7])
 
 
 # --- answers
@@ -647,11 +689,11 @@ def as_service(app: Relevo, service: str, source: str) -> Any:
     signer = app.keys_of(message.queue).signer
     assert signer is not None
     text = message._text(app, None)
-    return message, text + signer.mark("send", message.id, text, service=service) + b"}"
+    return message, text + signer.signature_field("send", message.id, text, service=service) + b"}"
 
 
 async def test_a_service_cannot_send_as_another_one(bus_factory: AppFactory) -> None:
-    keys = {name: f"{name}:k1:{name:*<16}" for name in ("shop", "mail", "till", "nooble")}
+    keys = {name: f"{name}:k1:{name:*<16}" for name in ("shop", "mail", "till")}
     till = Till(bus_factory(signing_keys=list(keys.values())))
     mail = bus_factory(signing_keys=[keys["mail"], keys["till"]])
     message, body = as_service(mail, "mail", "shop")
@@ -718,6 +760,7 @@ async def test_letters_that_are_brought_to_another_env_are_signed_for_it(bus_fac
         app.task(name="number")(lambda n: n)
         app.task(name="pay", retries=0)(lambda cents: tried("pay", cents))
         app.task(name="total", retries=0)(lambda numbers: tried("total", numbers))
+        app.task(name="steps", retries=0)(lambda: tried("steps", current_job().step("where", lambda: env)))
         return app, ran
 
     here, _ = till("here", False, **SIGNED)
@@ -728,19 +771,20 @@ async def test_letters_that_are_brought_to_another_env_are_signed_for_it(bus_fac
     await shop.apublish("sold", {"n": 1})
     chain(number.s(7), here.tasks["pay"].s()).enqueue()
     group(number.s(1), number.s(2)).then(here.tasks["total"].s()).enqueue()
+    await here.tasks["steps"].aenqueue()
     forged = put(here, "default", b'{"t":"pay","a":[666]}')
     for _ in range(2):
         await drain(here)
     lines = [line async for line in here.dead.aexport()]
-    assert len(lines) == 6
+    assert len(lines) == 7
     there, ran = till("there", True, **SIGNED)
     await drain(there)
-    assert (await there.dead.aload(lines)).new == 6
-    assert await there.dead.aretry(all=True) == 6
+    assert (await there.dead.aload(lines)).new == 7
+    assert await there.dead.aretry(all=True) == 7
     for _ in range(2):
         await drain(there)
     assert sorted(map(repr, ran)) == sorted(map(repr, [
-        ("charge", 5), ("settled", 0), ("sold", 1), ("pay", 7), ("total", [1, 2]),
+        ("charge", 5), ("settled", 0), ("sold", 1), ("pay", 7), ("total", [1, 2]), ("steps", "here"),
     ]))  # fmt: skip
     assert [letter.id for letter in await there.dead.alist()] == [forged], "what was not good is not signed by the way"
     for app in (here, there):

@@ -18,8 +18,8 @@ from relevo.model.job import Attempt, Envelope, Proof, Record, State, Story, rea
 from relevo.model.message import Fault, Headers
 from relevo.settings import load
 from relevo.signing import Keyring, Signer
-from relevo.signing.bodies import doubt_of
-from relevo.signing.ends import done_mark, doubt_of_end, doubt_of_record, input_of, passed_on, signed_record
+from relevo.signing.bodies import verify_body
+from relevo.signing.ends import done_signature_field, input_of, passed_on, signed_record, verify_end, verify_record
 from relevo.signing.signer import Kind
 
 OLD, NEW = "old:0123456789abcdef", "new:fedcba9876543210"
@@ -37,12 +37,12 @@ def body_of(envelope: Envelope, *, by: Signer | None = None, kind: Kind = "send"
     service = envelope.headers.source if envelope.headers else None
     topic = envelope.target if kind == "event" else ""
     end = b"}" if until is None else b',"x":%d}' % until
-    return text + by.mark(kind, ID, text, service=service, topic=topic) + end
+    return text + by.signature_field(kind, ID, text, service=service, topic=topic) + end
 
 
-def doubt(body: bytes, by: Signer | None = None, id: str = ID) -> str:
+def verify(body: bytes, by: Signer | None = None, id: str = ID) -> str:
     """What a worker says of a body as it is stored."""
-    return doubt_of(by or signer(), id, body, read_envelope(body))
+    return verify_body(by or signer(), id, body, read_envelope(body))
 
 
 SEND = Envelope("billing.charge", headers=HEADERS, priority=50, group="acme", kwargs=msgspec.Raw(b'{"cents":990}'))
@@ -61,10 +61,10 @@ WHOLE: dict[str, tuple[bytes, Signer]] = {
 @pytest.mark.parametrize("what", WHOLE)
 def test_a_body_is_believed_as_it_was_signed(what: str) -> None:
     body, by = WHOLE[what]
-    assert doubt(body, by) == ""
-    assert doubt(body, by, id="3" * 20), "stored once more under another id"
-    assert doubt(body, Signer(Keyring([OLD]), by.place.replace(":dev:", ":prod:"))), "in another env"
-    assert doubt(body, Signer(Keyring([OLD]), by.place.replace("relevo:", "other:"))), "under another prefix"
+    assert verify(body, by) == ""
+    assert verify(body, by, id="3" * 20), "stored once more under another id"
+    assert verify(body, Signer(Keyring([OLD]), by.place.replace(":dev:", ":prod:"))), "in another env"
+    assert verify(body, Signer(Keyring([OLD]), by.place.replace("relevo:", "other:"))), "under another prefix"
 
 
 @pytest.mark.parametrize("what", WHOLE)
@@ -93,7 +93,7 @@ def _check_refused(body: bytes, changed: bytes, by: Signer) -> None:
         envelope = read_envelope(changed)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return  # a dead letter `unreadable`
-    assert changed == body or doubt_of(by, ID, changed, envelope)
+    assert changed == body or verify_body(by, ID, changed, envelope)
 
 
 FORGED = {
@@ -109,20 +109,20 @@ FORGED = {
 def test_a_message_that_was_added_to_is_refused(what: str) -> None:
     found, put = FORGED[what]
     head, _, tail = WHOLE["a message"][0].rpartition(found)
-    assert doubt(head + put + tail)
+    assert verify(head + put + tail)
 
 
 def test_a_message_belongs_on_a_queue_of_its_kind() -> None:
     for place in ("relevo:dev:billing:callbacks", "relevo:dev:billing:notifications:shop.*"):
         body = body_of(SEND, by=signer(place=place))
-        assert "queue of" in doubt(body, signer(place=place))
+        assert "queue of" in verify(body, signer(place=place))
     # An event is signed for its topic, so the place of no queue keeps it from one: its intent does.
-    assert "queue of actions" in doubt(body_of(EVENT, kind="event"), signer(place="relevo:dev:shop:actions"))
+    assert "queue of actions" in verify(body_of(EVENT, kind="event"), signer(place="relevo:dev:shop:actions"))
     for pattern in ("shop.bought", "mail.*", "shop.sold.>"):
         elsewhere = signer(place=f"relevo:dev:mail:notifications:{pattern}")
-        assert "does not belong here" in doubt(body_of(EVENT, kind="event"), elsewhere)
+        assert "does not belong here" in verify(body_of(EVENT, kind="event"), elsewhere)
     other = msgspec.structs.replace(EVENT, headers=Headers("event", "bank"))
-    assert "does not belong here" in doubt(body_of(other, kind="event"), signer(place=HEARD_AT))
+    assert "does not belong here" in verify(body_of(other, kind="event"), signer(place=HEARD_AT))
 
 
 KINDS: tuple[Kind, ...] = (
@@ -141,9 +141,9 @@ KINDS: tuple[Kind, ...] = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_signed_as_something_else_is_no_message(kind: Kind) -> None:
-    assert kind in doubt(body_of(SEND, kind=kind))
+    assert kind in verify(body_of(SEND, kind=kind))
     renamed = body_of(SEND, kind=kind).replace(b'"s":"v2.%b.' % kind.encode(), b'"s":"v2.send.')
-    assert "not right" in doubt(renamed)
+    assert "is wrong" in verify(renamed)
 
 
 @pytest.mark.parametrize("signature", [
@@ -151,17 +151,17 @@ def test_what_is_signed_as_something_else_is_no_message(kind: Kind) -> None:
     "v2..old.00", "v3.send.old.00", "old.00", "\\u0000", "v2.send.new.00", "v2.send.old.\\u00e9", "v2.send.old.日本語",
 ])  # fmt: skip
 def test_a_malformed_signature_is_refused(signature: str) -> None:
-    assert doubt(write(SEND)[:-1] + f',"s":"{signature}"}}'.encode())
+    assert verify(write(SEND)[:-1] + f',"s":"{signature}"}}'.encode())
 
 
-def test_a_doubt_says_what_to_look_for() -> None:
-    assert "bears no signature" in doubt(write(SEND))
+def test_a_refusal_says_what_is_wrong() -> None:
+    assert "bears no signature" in verify(write(SEND))
     earlier = write(SEND).replace(b'"t":"billing.charge"', b'"t":"billing.charge","s":"old.%b"' % (b"0" * 64))
-    assert "an earlier release" in doubt(earlier)
-    assert "'new'" in doubt(body_of(SEND, by=signer(NEW))) and "does not name here" in doubt(
+    assert "an earlier release" in verify(earlier)
+    assert "'new'" in verify(body_of(SEND, by=signer(NEW))) and "does not name here" in verify(
         body_of(SEND, by=signer(NEW))
     )
-    assert "changed" in doubt(WHOLE["a message"][0].replace(b"990", b"991"))
+    assert "changed" in verify(WHOLE["a message"][0].replace(b"990", b"991"))
 
 
 def test_a_signature_is_the_mac_that_the_documentation_describes() -> None:
@@ -193,36 +193,36 @@ def test_no_part_of_an_end_can_be_changed() -> None:
     ]
     for record, change in changes:
         signed = signed_record(signer(), ID, record)
-        assert doubt_of_record(signer(), ID, signed) == ""
-        assert doubt_of_record(signer(), ID, msgspec.structs.replace(signed, **change)), change
-        assert doubt_of_record(signer(), "3" * 20, signed), "of another job"
-        assert doubt_of_record(signer(place="relevo:dev:billing:acme:actions"), ID, signed), "in another queue"
-        assert doubt_of_record(signer(), ID, msgspec.structs.replace(signed, signature=""))
+        assert verify_record(signer(), ID, signed) == ""
+        assert verify_record(signer(), ID, msgspec.structs.replace(signed, **change)), change
+        assert verify_record(signer(), "3" * 20, signed), "of another job"
+        assert verify_record(signer(place="relevo:dev:billing:acme:actions"), ID, signed), "in another queue"
+        assert verify_record(signer(), ID, msgspec.structs.replace(signed, signature=""))
 
 
 def test_a_job_that_is_done_and_kept_no_result_cannot_be_made_one_that_failed() -> None:
     done = signed_record(signer(), ID, Record(State.DONE))
-    assert done.signature.encode() in done_mark(signer(), ID, b"")
+    assert done.signature.encode() in done_signature_field(signer(), ID, b"")
     last = Attempt("failed", error="PayloadError", message="its result was not kept")
     failed = Record(State.DEAD, reason="result_not_kept", story=Story((last,)), signature=done.signature)
     assert (
-        doubt_of_end(
+        verify_end(
             signer(), ID, "failed", b"", Fault("PayloadError", last.message, reason=failed.reason), failed.signature
         )
         == ""
     )
-    assert doubt_of_record(signer(), ID, failed)
+    assert verify_record(signer(), ID, failed)
 
 
 def test_a_result_that_is_passed_on_is_of_one_job() -> None:
     text = passed_on(b"[7]", ID, PLACE, signer().sign("end", ID, b'["done",null]\n[7]'))
     keyring = Keyring([OLD])
-    assert input_of(text).doubt(keyring) == ""
+    assert input_of(text).verify(keyring) == ""
     assert input_of(text).raw == b"[7]" == input_of(b"[7]").raw
     for changed in (text.replace(b"[7]", b"[8]"), text.replace(ID.encode(), b"3" * 20), text.replace(b"billing", b"b")):
-        assert input_of(changed).doubt(keyring)
+        assert input_of(changed).verify(keyring)
     for garbage in (b"[7]", b"[7]\x1e", b"[7]\x1e[]", b'[7]\x1e["a","b","c"]', b"[7]\x1e\xff", b"[7]\x1e[1,2,3]"):
-        assert input_of(garbage).doubt(keyring)
+        assert input_of(garbage).verify(keyring)
 
 
 # --- keys
@@ -236,8 +236,8 @@ def test_a_key_is_changed_in_three_steps() -> None:
     ]  # fmt: skip
     for before, after in pairwise(steps):  # while a step is under way both are there
         for says, reads in ((before, after), (after, before)):
-            assert doubt(body_of(SEND, by=signer(*says)), signer(*reads)) == ""
-    assert doubt(body_of(SEND, by=signer(NEW, OLD)), signer(OLD)), "which is why it is not put in front at once"
+            assert verify(body_of(SEND, by=signer(*says)), signer(*reads)) == ""
+    assert verify(body_of(SEND, by=signer(NEW, OLD)), signer(OLD)), "which is why it is not put in front at once"
 
 
 OF_SHOP, OF_BANK = "shop:k1:0123456789abcdef", "bank:k1:fedcba9876543210"
@@ -246,18 +246,18 @@ OF_SHOP, OF_BANK = "shop:k1:0123456789abcdef", "bank:k1:fedcba9876543210"
 def test_a_service_that_has_keys_is_believed_by_these_only() -> None:
     by = signer(OF_SHOP, OF_BANK, NEW)
     honest = body_of(SEND, by=by)
-    assert (read_envelope(honest).signature.split(".")[2], doubt(honest, by)) == ("shop:k1", "")
+    assert (read_envelope(honest).signature.split(".")[2], verify(honest, by)) == ("shop:k1", "")
     text = write(SEND)[:-1]
     for service, whose in (
         ("bank", "'bank'"),
         ("mail", "that all share"),
     ):  # who holds another key says that he is shop
-        forged = text + by.mark("send", ID, text, service=service) + b"}"
-        assert whose in doubt(forged, by) and "'shop'" in doubt(forged, by)
+        forged = text + by.signature_field("send", ID, text, service=service) + b"}"
+        assert whose in verify(forged, by) and "'shop'" in verify(forged, by)
     mail = msgspec.structs.replace(SEND, headers=Headers(source="mail"))
-    assert doubt(body_of(mail, by=by), by) == "", "who has no key of its own signs with the shared one"
-    assert doubt(body_of(mail, by=signer(NEW)), by) == ""
-    assert doubt(body_of(SEND, by=signer(NEW)), by), "but then it is nobody who has one"
+    assert verify(body_of(mail, by=by), by) == "", "who has no key of its own signs with the shared one"
+    assert verify(body_of(mail, by=signer(NEW)), by) == ""
+    assert verify(body_of(SEND, by=signer(NEW)), by), "but then it is nobody who has one"
     with pytest.raises(ConfigurationError, match="'mail'"):
         body_of(mail, by=signer(OF_SHOP, OF_BANK))
 

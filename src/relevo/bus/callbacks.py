@@ -178,10 +178,10 @@ def reporting(app: Relevo, job: JobContext, value: Any) -> Generator[Call[Any], 
     if signer is not None:
         # Else it would be signed for whoever wrote it there.
         bears = signature.decode(errors="replace")
-        if doubt := signer.doubt("template", headers.callback, known, bears, service=signer.owner):
-            log.error("%s: nothing is reported to callback %s: %s", job.target, headers.callback, doubt)
+        if error := signer.verify("template", headers.callback, known, bears, service=signer.owner):
+            log.error("%s: nothing is reported to callback %s: %s", job.target, headers.callback, error)
             return False
-        body += signer.mark("report", id, body, service=job.target.partition(".")[0])
+        body += signer.signature_field("report", id, body, service=job.target.partition(".")[0])
     told: bool = yield report(queue, headers.callback, id, body + b"}")
     return told
 

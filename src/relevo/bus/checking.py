@@ -1,4 +1,4 @@
-"""Whether a message may be worked on: what it is told is signed, it is in time, and its sender gets the answer."""
+"""Whether a message may be handled: its reply is signed, it is in time, and its answer goes to its sender."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from relevo.model.names import parse
 from relevo.model.outcome import Happened, Raised, TooLate, Unrunnable
 from relevo.model.verdicts import Snooze
 from relevo.signing import Keyring
-from relevo.signing.ends import doubt_of_end, signer_at
-from relevo.signing.signer import kind_said
+from relevo.signing.ends import signer_at, verify_end
+from relevo.signing.signer import kind_of_signature
 from relevo.store.settlement import Held
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
 
-#: A callback is called so much before its deadline, by clocks that need not quite agree, without waiting for it.
+#: A timeout is accepted so long before the deadline, since two clocks are compared.
 CLOCKS_MS = 1_000
 
 
 def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None:
-    """What happens to it instead; None: it may be worked on. Nobody is told of one that is refused."""
+    """What happens to it instead; None: it may be handled. No process is notified of a refused one."""
     envelope = held.envelope
     assert envelope is not None
     headers, proof = envelope.headers, envelope.proof or _NO_PROOF
@@ -35,13 +35,13 @@ def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None
         return None
     attempt = Attempt("refused", held.worker, now_ms, now_ms)
     if app.keyring and headers.intent == "callback" and envelope.takes == "taken":
-        doubt = _doubt_of_reply(app.keyring, envelope, headers, proof)
-        if doubt == _UNSAID and proof.until_ms is not None:
-            # That it was too late nobody can sign, but everybody can see.
+        error = _verify_reply(app.keyring, envelope, headers, proof)
+        if error == _NO_ANSWER and proof.until_ms is not None:
+            # The server notes the deadline and cannot sign it: this worker's clock decides.
             if proof.until_ms - now_ms > CLOCKS_MS:
                 return _wait(proof.until_ms - now_ms, attempt)
-        elif doubt:
-            return Unrunnable("bad_signature", _saying(attempt, f"the reply: {doubt}"))
+        elif error:
+            return Unrunnable("bad_signature", _saying(attempt, f"the reply: {error}"))
     if app.keyring and headers.intent == "event":
         subscribed = app.bus.subscribed(queue)
         if subscribed is not None and now_ms > (proof.made_ms or 0) + subscribed.retention_ms:
@@ -55,8 +55,8 @@ def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None
 
 
 _NO_PROOF = Proof()
-#: What a reply says that nobody has signed, for nobody has answered.
-_UNSAID = "it says that there is no answer"
+#: A reply without a signature, because there was no answer in time.
+_NO_ANSWER = "it says that there was no answer in time"
 
 
 def _saying(attempt: Attempt, message: str) -> Attempt:
@@ -64,13 +64,13 @@ def _saying(attempt: Attempt, message: str) -> Attempt:
 
 
 def _wait(ms: int, attempt: Attempt) -> Raised:
-    """It was told too early that there is no answer: it waits until that is so."""
-    told = msgspec.structs.replace(attempt, how="snoozed", message="no answer, said unsigned and before its deadline")
-    return Raised(Snooze(ms / 1000), told)
+    """The reply claims a timeout before the deadline: the callback waits for its deadline."""
+    message = "an unsigned reply claimed a timeout before the deadline"
+    return Raised(Snooze(ms / 1000), msgspec.structs.replace(attempt, how="snoozed", message=message))
 
 
 class _End(Struct):
-    """What a callback is told of a message's end."""
+    """The reply that a callback is called with."""
 
     status: str
     result: Raw = NO_JSON
@@ -78,20 +78,20 @@ class _End(Struct):
     signature: str = ""
 
 
-def _doubt_of_reply(keyring: Keyring, envelope: Envelope, headers: Headers, proof: Proof) -> str:
+def _verify_reply(keyring: Keyring, envelope: Envelope, headers: Headers, proof: Proof) -> str:
     """What is wrong with the reply that a callback is called with; '': nothing."""
     try:
         (end,) = msgspec.json.decode(envelope.args, type=tuple[_End])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "it cannot be read"
-    if kind_said(envelope.signature) == "timeout" and end.status != "timeout":
+    if kind_of_signature(envelope.signature) == "timeout" and end.status != "timeout":
         return "it is not for the action that is called at the deadline"
     if end.status == "timeout" and not (bytes(end.result) or end.error or end.signature):
-        return _UNSAID
+        return _NO_ANSWER
     signer = signer_at(keyring, proof.answers)
     if signer is None:
         return "the callback does not say whose answer it takes"
-    return doubt_of_end(signer, headers.causation, end.status, bytes(end.result), end.error, end.signature)
+    return verify_end(signer, headers.causation, end.status, bytes(end.result), end.error, end.signature)
 
 
 @lru_cache(maxsize=4096)  # most messages come from a few processes

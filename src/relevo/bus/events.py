@@ -22,7 +22,7 @@ from relevo.errors import OptionError
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Envelope, Proof, write
 from relevo.model.topics import check_pattern, check_topic
-from relevo.signing.bodies import doubt_of
+from relevo.signing.bodies import verify_body
 from relevo.store.deliveries import Event, Recipient, cut, put_events
 from relevo.store.events import deliver_event, publish
 from relevo.store.history import NO_LOG, Log, Logged, LogPage, read_log
@@ -143,7 +143,7 @@ def publishing(
     proof = None if signer is None else Proof(made_ms=(yield from app.about_now_ms()))
     body = write(Envelope(type, headers=headers, proof=proof, **place.chosen))[:-1] + b',"k":' + raw
     if signer is not None:
-        body += signer.mark("event", id, body, service=service, topic=type)
+        body += signer.signature_field("event", id, body, service=service, topic=type)
     event: Event = yield publish(app.bus_keys, type, id, body, place, tracked=tracked, log=kept)
     return event
 
@@ -194,8 +194,8 @@ def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | N
     if envelope is None or envelope.headers is None:
         log.error("%s: an entry of the log is no event, and is left out: %.100r", logged.topic, logged.body)
         return None
-    if signer is not None and (doubt := doubt_of(signer, logged.id, logged.body, envelope)):
-        log.error("%s: event %s of the log is left out: %s", logged.topic, logged.id, doubt)
+    if signer is not None and (error := verify_body(signer, logged.id, logged.body, envelope)):
+        log.error("%s: event %s of the log is left out: %s", logged.topic, logged.id, error)
         return None
     id = app.new_id()
     place = Place(envelope.priority, envelope.group, envelope.weight)
@@ -203,5 +203,6 @@ def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | N
     plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, proof=proof, signature="")
     body = write(plain)[:-1] + b',"k":' + bytes(envelope.kwargs)
     if signer is not None:
-        body += signer.mark("copy", id, body)  # by the one who hears it again, who need not have the publisher's key
+        # Signed by the subscriber, which need not have the publisher's key.
+        body += signer.signature_field("copy", id, body)
     return Event(id, logged.topic, now_ms, body, (to,), place, tracked_by(app, envelope.headers))

@@ -67,7 +67,7 @@ class Outgoing(Struct, frozen=True):
             return text
         if deadline_ms is not None:
             text += b',"x":%d' % deadline_ms
-        return text + signer.mark(self.headers.intent, self.id, text, service=self.headers.source)
+        return text + signer.signature_field(self.headers.intent, self.id, text, service=self.headers.source)
 
     def _text(self, app: Relevo, headers: Headers | None) -> bytes:
         is_claimed = self.is_claimed(app)

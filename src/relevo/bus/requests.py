@@ -31,7 +31,7 @@ from relevo.errors import (
 )
 from relevo.model.job import Record, State
 from relevo.model.replying import fault_of
-from relevo.signing.ends import doubt_of_record
+from relevo.signing.ends import verify_record
 from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
 from relevo.store.messages import Asked, lay_beside, send, take_away
@@ -102,15 +102,15 @@ class Request:
 
     def _must_ask_anew(self, record: Record) -> bool:
         """Whether the one who asked first under our key had less time than we have."""
-        if record.state is not State.EXPIRED or self._left() <= 0 or self._doubt(record):
+        if record.state is not State.EXPIRED or self._left() <= 0 or self._verify(record):
             return False
         self._owner = self.message.id
         return True
 
-    def _doubt(self, record: Record) -> str:
+    def _verify(self, record: Record) -> str:
         """What is wrong with what the answer says; '': it is believed."""
         signer = self._keys.signer
-        return "" if signer is None else doubt_of_record(signer, self._owner, record)
+        return "" if signer is None else verify_record(signer, self._owner, record)
 
     async def aask(self) -> Any:
         """Send it and wait for the answer on the running event loop."""
@@ -221,8 +221,8 @@ class Request:
 
     def _answer(self, record: Record) -> Any:
         type = self.message.type
-        if doubt := self._doubt(record):
-            raise RemoteError(f"{type}: of the answer: {doubt}", type="BadSignature", reason="bad_signature")
+        if wrong := self._verify(record):
+            raise RemoteError(f"{type}: of the answer: {wrong}", type="BadSignature", reason="bad_signature")
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)

@@ -13,7 +13,7 @@ from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, 
 from relevo.handle import Job
 from relevo.model.job import Envelope, Proof, write
 from relevo.model.names import is_pool_name
-from relevo.signing.bodies import doubt_of
+from relevo.signing.bodies import verify_body
 from relevo.store import letters
 from relevo.store.plan import Steps
 
@@ -47,8 +47,8 @@ def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> 
     if old.takes not in ("", "claim") and args is None:
         raise OptionError(f"edit: the first argument of {id} stands beside it: give args=[…] as a whole")
     signer = app.keys_of(letter.queue).signer
-    if signer is not None and (doubt := doubt_of(signer, id, bytes(letter.record.body), old)):
-        raise JobError(f"job {id} cannot be edited, for nobody knows who made it: {doubt}")
+    if signer is not None and (error := verify_body(signer, id, bytes(letter.record.body), old)):
+        raise JobError(f"job {id} cannot be edited, since its maker is unknown: {error}")
     new = _changed(app, letter.queue, old, args, kwargs)
     if signer is not None and old.headers is not None and old.headers.intent == "event":
         new = msgspec.structs.replace(new, proof=Proof(made_ms=(yield from app.now_ms())))

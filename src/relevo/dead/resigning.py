@@ -1,4 +1,4 @@
-"""Dead letters signed anew: those that come from another queue or env, and those that an operator vouches for."""
+"""Signs dead letters again: those imported from another queue or env, and those that an operator vouches for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 from relevo.dead.walk import Letter
 from relevo.errors import JobError
 from relevo.model.job import Envelope, Proof, write
-from relevo.signing import Signer
-from relevo.signing.bodies import digest_of, doubt_of
-from relevo.signing.ends import doubt_of_late, input_of, late_proof, signer_at
+from relevo.signing import Signer, checkpoints
+from relevo.signing.bodies import digest_of, verify_body
+from relevo.signing.ends import input_of, late_proof, signer_at, verify_late
 from relevo.store import carried
 from relevo.store.jobs import readable
 from relevo.store.plan import Steps
@@ -22,30 +22,34 @@ if TYPE_CHECKING:
 
 
 def signed_copy(signer: Signer, id: str, envelope: Envelope) -> bytes:
-    """A body under the signature of the owner of its queue."""
+    """A body signed by the owner of its queue."""
     return signer.signed("copy", id, write(msgspec.structs.replace(envelope, signature="")))
 
 
 def moved(
     signer: Signer, from_place: str, id: str, body: bytes, beside: Mapping[str, str]
 ) -> tuple[bytes, dict[str, str]]:
-    """What was signed for another place, and what it carries, signed for this one. What was not stays as it is."""
+    """A body and the data it carries, signed for this place if the signature for the other place is good."""
     old, envelope, known = signer_at(signer.keyring, from_place), readable(body), dict(beside)
-    if old is None or envelope is None or doubt_of(old, id, body, envelope):
+    if old is None or envelope is None or verify_body(old, id, body, envelope):
         return body, known
-    for name, proof in beside.items():
-        if name.startswith("l:"):
+    for name, text in beside.items():
+        if name.startswith(("s:", "p:")):
+            value, error = checkpoints.read(old, id, name, text.encode())
+            if not error:
+                known[name] = checkpoints.signed(signer, id, name, value).decode()
+        elif name.startswith("l:"):
             member = name[2:]
             taken = input_of(beside.get(f"#{member}", "").encode())
-            if not doubt_of_late(old, id, member, taken, proof):
+            if not verify_late(old, id, member, taken, text):
                 known[name] = late_proof(signer, id, member, taken.place)
     return signed_copy(signer, id, envelope), known
 
 
 def vouched_for(app: Relevo, letter: Letter, envelope: Envelope) -> Steps[bytes]:
-    """The body of a letter as it is run again by somebody who knows who made it: signed, if it is not."""
+    """The body of a dead letter with a good signature: its own, or one of the operator's process."""
     keys, body = app.keys_of(letter.queue), bytes(letter.record.body)
-    if keys.signer is None or not doubt_of(keys.signer, letter.id, body, envelope):
+    if keys.signer is None or not verify_body(keys.signer, letter.id, body, envelope):
         return body
     proof = Proof()
     if envelope.takes == "claim":

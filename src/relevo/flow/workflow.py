@@ -24,7 +24,7 @@ from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Attempt, Record, State
-from relevo.signing.ends import doubt_of_record
+from relevo.signing.ends import verify_record
 from relevo.store import flows, jobs
 from relevo.store.carried import InputLacking, results
 from relevo.store.edges import Report
@@ -150,9 +150,9 @@ class Workflow(Generic[R]):
         kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
         if kept is None:
             raise ResultNotKept(f"workflow {self.id} is done, but what it gave is not kept any more")
-        plan, doubt = kept
-        if doubt:
-            raise BadSignature(f"workflow {self.id}: of its plan: {doubt}")
+        plan, error = kept
+        if error:
+            raise BadSignature(f"workflow {self.id}: of its plan: {error}")
         outputs = [(plan.id(i), self._app.keys_of(plan.queue(i)).place) for i in plan.outputs]
         try:
             raws = yield from results(keys, self.id, lambda parents: parents == outputs)
@@ -178,8 +178,8 @@ class Workflow(Generic[R]):
             where = f": job {blamed.id} ({blamed.task}) is {blamed.state}"
             seen: jobs.Seen = yield jobs.look(self._app.keys_of(blamed.queue), blamed.id)
             record = seen.record
-        if doubt := (yield from self._doubt(blamed, record, state)):
-            return BadSignature(f"workflow {self.id} is said to be {state}{where}; {doubt}")
+        if error := (yield from self._verify(blamed, record, state)):
+            return BadSignature(f"workflow {self.id} is said to be {state}{where}; {error}")
         text = f"workflow {self.id} is {state}{where}"
         if state is State.CANCELLED:
             return JobCancelled(text)
@@ -190,7 +190,7 @@ class Workflow(Generic[R]):
             text += f": {last.words}"
         return JobFailed(text, reason=record.reason if record else "", error=last.error, traceback=last.traceback)
 
-    def _doubt(self, blamed: Member | None, record: Record | None, state: State) -> Generator[Call[Any], Any, str]:
+    def _verify(self, blamed: Member | None, record: Record | None, state: State) -> Generator[Call[Any], Any, str]:
         """What is wrong with what says that it ended so, where ends are signed: the record of a member must."""
         keys = self._app.keys_of(self.queue)
         if keys.signer is None:
@@ -199,11 +199,11 @@ class Workflow(Generic[R]):
             return "the record of no member says so"
         home = self._app.keys_of(blamed.queue)
         assert home.signer is not None
-        if doubt := doubt_of_record(home.signer, blamed.id, record):
-            return f"of the record of that job: {doubt}"
+        if error := verify_record(home.signer, blamed.id, record):
+            return f"of the record of that job: {error}"
         if blamed.joined:
-            doubt = yield flows.doubt_of_joined(keys, self.id, blamed.id, home.place)
-            return doubt and f"of that job's joining: {doubt}"
+            error = yield flows.verify_joined(keys, self.id, blamed.id, home.place)
+            return error and f"of that job's joining: {error}"
         kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
         return f"of its plan: {kept[1]}" if kept is not None and kept[1] else ""
 

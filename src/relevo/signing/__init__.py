@@ -1,6 +1,6 @@
-"""Signatures: with the setting `signing_keys`, what is stored is believed only if a process with a key wrote it.
+"""Signatures: with the setting `signing_keys`, jobs, messages and results are accepted only from processes with a key.
 
-A signature (HMAC-SHA256) covers what something is (`kind`), the queue it belongs to, its id, and every byte of it.
+A signature (HMAC-SHA256) covers the kind of object, the queue it belongs to, its id, and every byte of it.
 """
 
 from relevo.signing.keyring import Keyring

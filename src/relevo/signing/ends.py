@@ -1,4 +1,4 @@
-"""Ends of jobs: what a signature of a record, of a reply or of a result that is passed on covers."""
+"""Ends of jobs: the signatures of records, of replies to callbacks, and of results that other jobs take."""
 
 from __future__ import annotations
 
@@ -14,82 +14,84 @@ from relevo.model.replying import NOT_KEPT, reply_of
 from relevo.signing.keyring import Keyring
 from relevo.signing.signer import Signer
 
-#: Between a result that is passed on and who vouches for it. No JSON holds it.
+#: Between a result that another job takes and its proof. No JSON contains it.
 _PARTED = b"\x1e"
 
 
-def said(status: str, result: bytes, fault: Fault | None) -> bytes:
-    """What is signed of an end, as a text. Why it was cancelled is all that the one who cancels knows of it."""
+def signed_text(status: str, result: bytes, fault: Fault | None) -> bytes:
+    """The text that is signed. Of a cancelled job only the reason: the canceller knows nothing else of its record."""
     if status == "cancelled":
         return write([status, fault.reason if fault is not None else ""])
     return write([status, fault]) + b"\n" + result
 
 
-def _said_by(record: Record) -> bytes:
+def _text_of(record: Record) -> bytes:
     reply = reply_of(record)
-    return said(reply.status, bytes(record.result), reply.error)
+    return signed_text(reply.status, bytes(record.result), reply.error)
 
 
-_DONE, _DONE_FOR_NOBODY = said("done", b"", None), _said_by(Record(State.DONE))
+_DONE, _DONE_NOT_KEPT = signed_text("done", b"", None), _text_of(Record(State.DONE))
 
 
-def done_mark(signer: Signer, id: str, result: bytes) -> bytes:
-    """A field for the record of a job that went well. Without a result: none is kept of its task."""
-    text = _DONE + result if result else _DONE_FOR_NOBODY
-    return b',"signature":"' + signer.sign("end", id, text).encode() + b'"'
+def done_signature_field(signer: Signer, id: str, result: bytes) -> bytes:
+    """The field `signature` for the record of a job that is done. An empty result: its task keeps none."""
+    text = _DONE + result if result else _DONE_NOT_KEPT
+    return b',"signature' + signer.signature_field("end", id, text)[len(b',"s') :]
 
 
 def signed_record(signer: Signer, id: str, record: Record) -> Record:
     """A record with its signature."""
-    return msgspec.structs.replace(record, signature=signer.sign("end", id, _said_by(record)))
+    return msgspec.structs.replace(record, signature=signer.sign("end", id, _text_of(record)))
 
 
 def cancelled_by_hand(signer: Signer | None, id: str, reason: str = "cancelled") -> str:
-    """The signature for a record that a script writes; '': none is needed. Any process with a key may cancel."""
-    return "" if signer is None else signer.sign_as_any("end", id, said("cancelled", b"", Fault("", reason=reason)))
+    """The signature of a cancellation, whose record a script writes; '': no keys. Any process with a key may cancel."""
+    if signer is None:
+        return ""
+    return signer.sign_as_any("end", id, signed_text("cancelled", b"", Fault("", reason=reason)))
 
 
-def doubt_of_record(signer: Signer, id: str, record: Record) -> str:
-    """What is wrong with what a record says of a job's end; '': it is believed."""
-    if record.reason == NOT_KEPT and record.state is not State.DONE:  # else the end of one that is done would do for it
-        return "it says that it failed for a reason that only jobs have which are done"
+def verify_record(signer: Signer, id: str, record: Record) -> str:
+    """What is wrong with the signature of a record; '': it is good."""
+    if record.reason == NOT_KEPT and record.state is not State.DONE:  # the signed text of one that is done is the same
+        return "its reason is one of jobs that are done, and its state is another"
     status = "cancelled" if record.state is State.CANCELLED else ""
-    return _doubt(signer, id, status, _said_by(record), record.signature)
+    return _verify(signer, id, status, _text_of(record), record.signature)
 
 
-def doubt_of_end(signer: Signer, id: str, status: str, result: bytes, fault: Fault | None, signature: str) -> str:
-    """The same of what a callback is told."""
-    return _doubt(signer, id, status, said(status, result, fault), signature)
+def verify_end(signer: Signer, id: str, status: str, result: bytes, fault: Fault | None, signature: str) -> str:
+    """What is wrong with the signature of a reply to a callback; '': it is good."""
+    return _verify(signer, id, status, signed_text(status, result, fault), signature)
 
 
-def _doubt(signer: Signer, id: str, status: str, text: bytes, signature: str) -> str:
-    return signer.doubt("end", id, text, signature, service=None if status == "cancelled" else signer.owner)
+def _verify(signer: Signer, id: str, status: str, text: bytes, signature: str) -> str:
+    return signer.verify("end", id, text, signature, service=None if status == "cancelled" else signer.owner)
 
 
 class Input(Struct, frozen=True):
-    """A result of one job that another one takes."""
+    """The result of one job that another job takes."""
 
     raw: bytes
-    #: Whose result it is, by id and place of its queue, and the signature of its end; '': it is not signed.
+    #: The job that gave it, the place of its queue, and the signature of its end; '': it is not signed.
     parent: str = ""
     place: str = ""
     signature: str = ""
 
-    def doubt(self, keyring: Keyring) -> str:
-        """What is wrong with it; '': it is the result of that job."""
+    def verify(self, keyring: Keyring) -> str:
+        """What is wrong with its signature; '': it is the result of that job."""
         signer = signer_at(keyring, self.place) if self.signature else None
         if signer is None:
             return "a result that it takes bears no signature"
-        return doubt_of_end(signer, self.parent, "done", self.raw, None, self.signature)
+        return verify_end(signer, self.parent, "done", self.raw, None, self.signature)
 
 
 def passed_on(raw: bytes, parent: str, place: str, signature: str) -> bytes:
-    """A result as it is passed on."""
+    """A result as it is stored for the job that takes it."""
     return raw + _PARTED + write([parent, place, signature]) if signature else raw
 
 
 def input_of(text: bytes) -> Input:
-    """Read a result that was passed on."""
+    """Read such a result."""
     raw, parted, proof = text.partition(_PARTED)
     if not parted:
         return Input(raw)
@@ -100,19 +102,19 @@ def input_of(text: bytes) -> Input:
 
 
 def late_proof(signer: Signer, id: str, member: str, place: str) -> str:
-    """That a job in another place may join what waits for it: signed for the one that waits."""
+    """The proof that a job may join a workflow late: signed for the job or workflow that waits for it."""
     return signer.sign("late", id, f"{member} {place}".encode())
 
 
-def doubt_of_late(signer: Signer, id: str, member: str, taken: Input, proof: str) -> str:
-    """What is wrong with such a proof, and with whose result is taken for that of the member; '': nothing."""
+def verify_late(signer: Signer, id: str, member: str, taken: Input, proof: str) -> str:
+    """What is wrong with such a proof, or with the result of that member; '': nothing."""
     if taken.parent != member:
-        return "a result that it takes is not that of the job that was let join"
-    return signer.doubt("late", id, f"{member} {taken.place}".encode(), proof, service=signer.owner)
+        return "a result that it takes is not the result of the job that joined"
+    return signer.verify("late", id, f"{member} {taken.place}".encode(), proof, service=signer.owner)
 
 
 def signer_at(keyring: Keyring, place: str) -> Signer | None:
-    """What signs at a place that is read from the store; None: it is none."""
+    """The signer of a place that was read from the store; None: it is no place."""
     return _signer_at(keyring, place) if place.count(":") >= 2 else None
 
 

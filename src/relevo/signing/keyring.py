@@ -1,12 +1,16 @@
-"""The keys of the setting `signing_keys`: which one signs for a service, and which are believed of it."""
+"""The keys of the setting `signing_keys`: which one signs for a service, and which ones are accepted from it."""
 
 from __future__ import annotations
 
-import hmac
 from binascii import b2a_base64
 from collections.abc import Sequence
+from hashlib import sha256
 
 from relevo.errors import ConfigurationError
+
+#: Characters of a signature.
+LENGTH = 43
+_BLOCK = 64
 
 
 class Key:
@@ -19,31 +23,48 @@ class Key:
         self.service = self.name.rpartition(":")[0]
         self._secret = secret.encode()
 
-    def begun(self, text: bytes) -> hmac.HMAC:
-        """A signature that begins with this text, to be copied and finished by `ended`."""
-        return hmac.new(self._secret, text, "sha256")
+    def mac(self, prefix: bytes) -> Mac:
+        """The MAC of this key for texts with that prefix."""
+        return Mac(self._secret, prefix)
 
 
-def ended(begun: hmac.HMAC) -> bytes:
-    """A signature as it is written: 43 characters of base64."""
-    return b2a_base64(begun.digest(), newline=False)[:43]
+class Mac:
+    """HMAC-SHA256 of texts with one prefix, which is hashed once: half the time of `hmac` for a short text."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret: bytes, prefix: bytes) -> None:
+        padded = (secret if len(secret) <= _BLOCK else sha256(secret).digest()).ljust(_BLOCK, b"\0")
+        self._inner = sha256(bytes(byte ^ 0x36 for byte in padded) + prefix)
+        self._outer = sha256(bytes(byte ^ 0x5C for byte in padded))
+
+    def of(self, text: bytes) -> bytes:
+        """The MAC of prefix and text, in 43 characters of base64."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text)
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False)[:LENGTH]
 
 
 class Keyring:
-    """Of a service that has keys of its own only these are believed; of all others, those that all share."""
+    """A service with keys of its own signs with these only; all other services share the keys without a service."""
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self._keys = {key.name: key for key in map(Key, keys)}
         self._signing: dict[str, Key] = {}
         for key in self._keys.values():
-            self._signing.setdefault(key.service, key)  # the first of each signs
+            self._signing.setdefault(key.service, key)  # the first of each service signs
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
+    def found(self, service: str) -> Key | None:
+        """The key that signs for a service, if there is one."""
+        return self._signing.get(service) or self._signing.get("")
+
     def key_of(self, service: str) -> Key:
         """The key that signs for a service."""
-        key = self._signing.get(service) or self._signing.get("")
+        key = self.found(service)
         if key is None:
             raise ConfigurationError(
                 f"signing_keys: none signs for {service!r:.80}; found keys of {', '.join(sorted(self._signing))}. "
@@ -52,18 +73,18 @@ class Keyring:
         return key
 
     def any_key(self) -> Key:
-        """The first key, for what any process with a key may say."""
+        """The first key, for statements that any process with a key may make."""
         return next(iter(self._keys.values()))
 
-    def doubt(self, name: str, service: str | None) -> str:
-        """Why a key is not believed of a service (None: of any); '': it is."""
+    def objection(self, name: str, service: str | None) -> str:
+        """Why a key may not sign for a service (None: for any); '': it may."""
         key = self._keys.get(name)
         if key is None:
             return f"it is signed with the key {name!r:.60}, which the setting `signing_keys` does not name here"
         if service is None or key.service == (service if service in self._signing else ""):
             return ""
         owner = f"of {key.service!r:.60}" if key.service else "that all share"
-        return f"it is signed with a key {owner}, and it says that it is from {service!r:.60}"
+        return f"it is signed with a key {owner}, and must be signed by {service!r:.60}"
 
     def __getitem__(self, name: str) -> Key:
         return self._keys[name]

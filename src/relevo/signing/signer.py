@@ -1,10 +1,10 @@
-"""Signs what is stored in one queue, and says what is wrong with what is found there.
+"""Signs the objects stored in one queue, and verifies the signatures of those found there.
 
     {"t":"shop.pay","a":[7],"s":"v2.job.k1.<43 characters>"}
 
 The signature is the last field of an object. It covers a version, the key's name, the kind, the place (prefix, env and
-queue), the id, and everything before the signature. The kind is written out so that an error can name it; what is
-believed of it is decided by who reads.
+queue), the id, and everything before the signature. The kind is written out so that an error can name it; which kind
+is accepted is the reader's decision.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from typing import Literal
 from urllib.parse import unquote
 
 from relevo.model.names import KINDS
-from relevo.signing.keyring import Key, Keyring, ended
+from relevo.signing.keyring import LENGTH, Key, Keyring
 
 #: What is signed. A body: job, send, request, event, callback (and timeout, its form for a deadline), report, copy (a
-#: body signed anew by the owner of its queue). Else: end (of a job), schedule, flow (the plan of a workflow), late (a
-#: member that joins one), template (of reports).
+#: body signed anew by the owner of its queue). Else: end (of a job), checkpoint, schedule, flow (the plan of a
+#: workflow), late (a member that joins one), template (of reports).
 Kind = Literal[
     "job", "send", "request", "event", "callback", "timeout", "report", "copy",
-    "end", "schedule", "flow", "late", "template",
+    "end", "checkpoint", "schedule", "flow", "late", "template",
 ]  # fmt: skip
 
 VERSION = "v2"
 _TAIL = re.compile(rb',"s":"([^"\\]*)"\}\Z')
-_LABEL = b"relevo signature 2"
+_LABEL = "relevo signature 2"
+_OPENS = b',"s":"'
 
-_NONE = "it bears no signature, and with the setting `signing_keys` only what is signed is believed"
-_EARLIER = "it was signed by an earlier release of relevo, whose signatures did not say where it belongs"
-_WRONG = "its signature is not right: it was changed, or it was signed for another queue, env or id"
+_UNSIGNED = "it bears no signature, which the setting `signing_keys` requires"
+_EARLIER = "it was signed by an earlier release of relevo, whose signatures did not cover its place"
+_WRONG = "its signature is wrong: it was changed, or it was signed for another queue, env or id"
 
 
 class Signer:
@@ -42,85 +43,118 @@ class Signer:
         #: `prefix:env:` and the name of the queue on the bus
         self.place = place
         head, env, owner, *rest = place.split(":")
-        #: Whose queue it is: a service, or an app.
+        #: the service or app that the queue belongs to
         self.owner = unquote(owner)
         at = next((n for n, part in enumerate(rest) if part in KINDS), len(rest) - 1)
         self.queue_kind = rest[at] if rest else ""
         #: of a subscription: its pattern
         self.pattern = unquote(rest[at + 1]) if self.queue_kind == "notifications" and rest[at + 1 :] else ""
         self._site = f"{head}:{env}:"
-        self._begun: dict[tuple[Key, Kind], hmac.HMAC] = {}
+        self._lines: dict[tuple[Key, Kind], _Line] = {}
+        self._own: dict[Kind, _Line] = {}
 
     def sign(self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = "") -> str:
-        """The signature of a text. `service`: who says so, if not the owner of the queue."""
-        return self._signature(self.keyring.key_of(self.owner if service is None else service), kind, id, text, topic)
+        """The signature of a text. `service`: the signing service, if that is not the owner of the queue."""
+        return self.signature_field(kind, id, text, service=service, topic=topic)[len(_OPENS) : -1].decode()
 
     def sign_as_any(self, kind: Kind, id: str, text: bytes) -> str:
-        """A signature for what any process with a key may say."""
-        return self._signature(self.keyring.any_key(), kind, id, text, "")
+        """The signature of a statement that any process with a key may make."""
+        line = self._line(self.keyring.any_key(), kind, "")
+        return line.field(id, text)[len(_OPENS) : -1].decode()
 
-    def mark(self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = "") -> bytes:
-        """The last field of an object that is open: `text` is all of it up to here."""
-        return b',"s":"' + self.sign(kind, id, text, service=service, topic=topic).encode() + b'"'
+    def signature_field(
+        self, kind: Kind, id: str, text: bytes, *, service: str | None = None, topic: str = ""
+    ) -> bytes:
+        """The signature as the last field of an object, of which `text` is everything before that field."""
+        key = self.keyring.key_of(self.owner if service is None else service)
+        return self._line(key, kind, topic).field(id, text)
 
     def signed(self, kind: Kind, id: str, text: bytes) -> bytes:
         """An object with its signature."""
-        return text[:-1] + self.mark(kind, id, text[:-1]) + b"}"
+        opened = text[:-1]
+        return opened + self._own_line(kind).field(id, opened) + b"}"
 
-    def doubt(
+    def is_own_signature(self, kind: Kind, id: str, text: bytes) -> bool:
+        """Whether the current key of the queue's owner signed this object: faster than `verify`, and less general."""
+        if self.keyring.found(self.owner) is None:
+            return False
+        line = self._own_line(kind)
+        at = len(text) - line.size - 1
+        return at > 0 and hmac.compare_digest(text[at:], line.field(id, text[:at]) + b"}")
+
+    def verify(
         self, kind: Kind, id: str, text: bytes, signature: str, *, service: str | None = None, topic: str = ""
     ) -> str:
-        """What is wrong with a signature; '': it is good. `service`: who must have said so, None: any with a key."""
+        """What is wrong with a signature; '': it is good. `service`: the one that must have signed; None: any."""
         version, _, rest = signature.partition(".")
-        said, _, rest = rest.partition(".")
+        written, _, rest = rest.partition(".")
         name, _, mac = rest.rpartition(".")
         if not signature:
-            return _NONE
+            return _UNSIGNED
         if version != VERSION or not name:
             return _EARLIER
-        if said != kind:
-            return f"it is signed as {said!r:.40}, and stands where {kind!r} is expected"
-        doubt = self.keyring.doubt(name, service)
-        if doubt:
-            return doubt
-        right = self._mac(self.keyring[name], kind, id, text, topic)
+        if written != kind:
+            return f"it is signed as {written!r:.40}, where {kind!r} is expected"
+        if objection := self.keyring.objection(name, service):
+            return objection
+        right = self._line(self.keyring[name], kind, topic).mac(id, text)
         return "" if hmac.compare_digest(mac.encode(errors="replace"), right) else _WRONG
 
-    def doubt_of_object(self, kind: Kind, id: str, text: bytes) -> str:
-        """The same of an object with its signature, by the owner of the queue."""
+    def verify_object(self, kind: Kind, id: str, text: bytes) -> str:
+        """`verify` for an object with its signature, by the owner of the queue."""
         tail = _TAIL.search(text)
         signature = tail[1].decode(errors="replace") if tail else ""
-        return self.doubt(kind, id, text[: tail.start()] if tail else b"", signature, service=self.owner)
+        return self.verify(kind, id, text[: tail.start()] if tail else b"", signature, service=self.owner)
 
     def is_by_first_key(self, text: bytes) -> bool:
-        """Whether an object is signed by the key with which the owner of the queue signs now."""
+        """Whether the current key of the queue's owner is named in the signature of an object."""
         tail = _TAIL.search(text)
-        return tail is not None and tail[1].split(b".")[2:3] == [self.keyring.key_of(self.owner).name.encode()]
+        key = self.keyring.found(self.owner)
+        return tail is not None and key is not None and tail[1].split(b".")[2:3] == [key.name.encode()]
 
-    def _signature(self, key: Key, kind: Kind, id: str, text: bytes, topic: str) -> str:
-        return f"{VERSION}.{kind}.{key.name}.{self._mac(key, kind, id, text, topic).decode()}"
+    def _own_line(self, kind: Kind) -> _Line:
+        line = self._own.get(kind)
+        if line is None:
+            line = self._own[kind] = self._line(self.keyring.key_of(self.owner), kind, "")
+        return line
 
-    def _mac(self, key: Key, kind: Kind, id: str, text: bytes, topic: str) -> bytes:
+    def _line(self, key: Key, kind: Kind, topic: str) -> _Line:
         """`topic`: of an event, which belongs to all who subscribed, in place of the queue."""
-        begun = None if topic else self._begun.get((key, kind))
-        if begun is None:
-            place = f"{self._site}{topic}" if topic else self.place
-            begun = key.begun(b"\n".join((_LABEL, key.name.encode(), kind.encode(), place.encode(), b"")))
+        line = None if topic else self._lines.get((key, kind))
+        if line is None:
+            line = _Line(key, kind, f"{self._site}{topic}" if topic else self.place)
             if not topic:
-                self._begun[key, kind] = begun
-        mac = begun.copy()
-        mac.update(f"{id}\n".encode(errors="replace"))
-        mac.update(text)
-        return ended(mac)
+                self._lines[key, kind] = line
+        return line
 
 
-def kind_said(signature: str) -> str:
-    """As what something is signed, by its own word."""
+class _Line:
+    """Signs with one key, as one kind, for one place."""
+
+    __slots__ = ("_head", "_mac", "size")
+
+    def __init__(self, key: Key, kind: Kind, place: str) -> None:
+        self._head = _OPENS + f"{VERSION}.{kind}.{key.name}.".encode()
+        self._mac = key.mac(f"{_LABEL}\n{key.name}\n{kind}\n{place}\n".encode())
+        #: bytes of the field
+        self.size = len(self._head) + LENGTH + 1
+
+    def field(self, id: str, text: bytes) -> bytes:
+        """The field of a signature."""
+        return self._head + self.mac(id, text) + b'"'
+
+    def mac(self, id: str, text: bytes) -> bytes:
+        """The signature alone."""
+        return self._mac.of(id.encode(errors="replace") + b"\n" + text)
+
+
+def kind_of_signature(signature: str) -> str:
+    """The kind that is written in a signature; '': none."""
     parts = signature.split(".", 2)
     return parts[1] if len(parts) == 3 else ""
 
 
-def unmarked(text: bytes, signature: str) -> bytes | None:
-    """An object up to its signature, which is its last field; None: it is not."""
-    tail = b',"s":"' + signature.encode(errors="replace") + b'"}'
+def without_signature(text: bytes, signature: str) -> bytes | None:
+    """The object up to its signature; None: the signature is not its last field."""
+    tail = _OPENS + signature.encode(errors="replace") + b'"}'
     return text[: -len(tail)] if text.endswith(tail) else None

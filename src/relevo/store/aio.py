@@ -220,7 +220,7 @@ class AsyncDriver:
         """The server did not answer somebody: find out anew where it is, and trust no connection that may be dead."""
         self._source.forget()
         for wire in self._wires.values():
-            wire.doubt()
+            wire.verify()
 
     def close(self) -> None:
         """Close all connections of this loop."""

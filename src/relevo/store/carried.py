@@ -13,7 +13,7 @@ from relevo.model.ids import LENGTH
 from relevo.model.job import Envelope, Proof
 from relevo.signing import Signer
 from relevo.signing.bodies import Parent, digest_of, digest_of_parents
-from relevo.signing.ends import Input, doubt_of_late, input_of
+from relevo.signing.ends import Input, input_of, verify_late
 from relevo.store.edges import LACKING
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -90,14 +90,14 @@ def _refuse_forged(
     queue: QueueKeys, signer: Signer, id: str, own: Sequence[Input], let_in: Mapping[str, Input], are_wanted: AreWanted
 ) -> Generator[Call[Any], Any, None]:
     """Refuse results that are not signed, and those of other jobs than it waits for and than were let in."""
-    doubts = [one.doubt(signer.keyring) for one in (*own, *let_in.values())]
+    errors = [one.verify(signer.keyring) for one in (*own, *let_in.values())]
     if not are_wanted([(one.parent, one.place) for one in own]):
-        doubts.append("a result that it takes is not that of a job it waits for")
+        errors.append("a result that it takes is not that of a job it waits for")
     proofs = yield from _fields(queue, id, "l:", list(let_in))
     for (name, one), proof in zip(let_in.items(), proofs, strict=True):
-        doubts.append(doubt_of_late(signer, id, name, one, (proof or b"").decode(errors="replace")))
-    if doubt := next(filter(None, doubts), ""):
-        raise InputLacking(doubt, "bad_signature")
+        errors.append(verify_late(signer, id, name, one, (proof or b"").decode(errors="replace")))
+    if error := next(filter(None, errors), ""):
+        raise InputLacking(error, "bad_signature")
 
 
 #: What of a bag a job needs wherever it runs: its inputs, and how far it came. All else is about where it was.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from relevo.errors import BadSignature
+from relevo.signing.checkpoints import read, signed
 from relevo.store.carried import bag
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -14,10 +16,18 @@ Kind = Literal["s", "p"]
 
 def keep(queue: QueueKeys, id: str, token: int, kind: Kind, name: str, value: bytes) -> Call[bool]:
     """Write a checkpoint; False: the token is not the one of the job's lease, and nothing was written."""
-    script = queue.script("checkpoint")
-    return Call([id, token, f"{kind}:{name}", value], bool, script, queue.of(script))
+    script, field = queue.script("checkpoint"), f"{kind}:{name}"
+    return Call([id, token, field, signed(queue.signer, id, field, value)], bool, script, queue.of(script))
 
 
 def kept(queue: QueueKeys, id: str, kind: Kind, name: str) -> Call[bytes | None]:
-    """The value kept under this name; None: nothing."""
-    return Call([b"HGET", bag(queue, id), f"{kind}:{name}"])
+    """The value kept under this name; None: nothing. BadSignature if a process without a key wrote it."""
+    field = f"{kind}:{name}"
+
+    def decode(text: bytes | None) -> bytes | None:
+        value, error = read(queue.signer, id, field, text) if text is not None else (None, "")
+        if error:
+            raise BadSignature(f"checkpoint {name!r:.80} of job {id}: {error}")
+        return value
+
+    return Call([b"HGET", bag(queue, id), field], decode)

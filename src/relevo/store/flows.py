@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from relevo.model.ids import LENGTH
 from relevo.signing import Signer
-from relevo.signing.ends import Input, doubt_of_late, late_proof
+from relevo.signing.ends import Input, late_proof, verify_late
 from relevo.store.carried import bag
 from relevo.store.edges import Edge
 from relevo.store.keys import QueueKeys
@@ -118,8 +118,8 @@ def plan_of(queue: QueueKeys, id: str) -> Call[tuple[Plan, str] | None]:
     def decode(text: bytes | None) -> tuple[Plan, str] | None:
         if not text:
             return None
-        doubt = "" if queue.signer is None else queue.signer.doubt_of_object("flow", id, text)
-        return _READ_PLAN(text), doubt
+        error = "" if queue.signer is None else queue.signer.verify_object("flow", id, text)
+        return _READ_PLAN(text), error
 
     return Call([b"HGET", bag(queue, id), b"plan"], decode)
 
@@ -161,14 +161,14 @@ def expect(
     return Call(args, bool, queue.script("expect"), (bag(queue, child),))
 
 
-def doubt_of_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:
+def verify_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:
     """What is wrong with the proof that a member was let join a workflow; '': it is good."""
     signer = queue.signer
     assert signer is not None
     taken = Input(b"", member, place)
 
     def decode(proof: bytes | None) -> str:
-        return doubt_of_late(signer, id, member, taken, (proof or b"").decode(errors="replace"))
+        return verify_late(signer, id, member, taken, (proof or b"").decode(errors="replace"))
 
     return Call([b"HGET", bag(queue, id), f"l:{member}"], decode)
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from relevo.errors import OptionError
 from relevo.model.job import Envelope, Record, State
+from relevo.signing.ends import cancelled_by_hand
 from relevo.store.jobs import Claim, read_claim, readable, record_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
@@ -123,7 +124,7 @@ def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Cal
     script = queue.script("clear")
     args: list[Argument] = [KEEP_MS, state, 0, 0]
     for job in jobs:
-        args += job
+        args += (*job, cancelled_by_hand(queue.signer, job[0], "cleared"))
     return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
 
 

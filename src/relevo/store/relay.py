@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.errors import ConfigurationError
-from relevo.signing.ends import cancelled_by_hand, doubt_of_record
+from relevo.signing.ends import cancelled_by_hand, verify_record
 from relevo.store.deliveries import EVENT, Event, deliver_events, event_of
 from relevo.store.edges import Report, edges_of, label, letter_of
 from relevo.store.jobs import record_of
@@ -167,7 +167,7 @@ def vouched(
         return told
     text: bytes | None = yield Call([b"GET", source.own("ended", first.parent)])
     record = record_of(text or b"")
-    if record.state != first.state or doubt_of_record(source.signer, first.parent, record):
+    if record.state != first.state or verify_record(source.signer, first.parent, record):
         return told
     return [(queue, _signed(keys_of(queue), report) if _cancels(report) else report) for queue, report in told]
 

@@ -54,7 +54,7 @@ class Standing(Struct, frozen=True):
     skipped: int = 0
     dropped: int = 0
     #: Where records are signed: what is wrong with the signature, and whether it is by the key that signs now.
-    doubt: str = ""
+    signature_error: str = ""
     is_signed_by_first: bool = True
 
 
@@ -83,8 +83,8 @@ def look(queue: QueueKeys, names: Sequence[str]) -> Generator[Call[Any], Any, li
 
 
 def _checked(signer: Signer, standing: Standing, name: str, text: bytes) -> Standing:
-    doubt = signer.doubt_of_object("schedule", name, text)
-    return msgspec.structs.replace(standing, doubt=doubt, is_signed_by_first=signer.is_by_first_key(text))
+    error = signer.verify_object("schedule", name, text)
+    return msgspec.structs.replace(standing, signature_error=error, is_signed_by_first=signer.is_by_first_key(text))
 
 
 def _standing(schedule: Schedule, parts: Sequence[bytes | None]) -> Standing:

@@ -1,4 +1,4 @@
-"""The server's clock between two looks at it, for who must know it before a call: deadlines that are signed."""
+"""The server's clock, known before a call: a deadline that is signed cannot be set by the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from relevo.store.plan import Call
 
-#: Seconds for which one look is good. A step of the server's clock makes deadlines wrong for so long.
+#: Seconds between two reads. After a step of the server's clock, deadlines are wrong for so long.
 LOOK_EVERY = 10.0
 
 
@@ -20,7 +20,7 @@ class ServerTime:
         self._known = (0.0, 0.0)
 
     def now_ms(self, ask: Callable[[], Generator[Call[Any], Any, int]]) -> Generator[Call[Any], Any, int]:
-        """About what the server's clock shows: never less, more by no more than one answer of the server took."""
+        """The server's time, late by the duration of one answer at the most."""
         asked = time.monotonic()
         ahead_ms, until = self._known
         if asked >= until:

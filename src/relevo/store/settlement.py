@@ -13,7 +13,7 @@ from relevo.model.job import NO_JSON, Attempt, Envelope, Record, State, Story, r
 from relevo.model.names import is_bus_name
 from relevo.model.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.signing import Signer
-from relevo.signing.bodies import doubt_of
+from relevo.signing.bodies import verify_body
 from relevo.signing.ends import signed_record
 from relevo.store.turns import Moved
 
@@ -209,7 +209,7 @@ def _is_ours(held: Held, terms: Terms) -> bool:
     """
     if terms.signer is None or held.envelope is None:
         return terms.signer is None
-    return not doubt_of(terms.signer, held.id, held.body, held.envelope)
+    return not verify_body(terms.signer, held.id, held.body, held.envelope)
 
 
 def spared_ms(envelope: Envelope, now_ms: int) -> int:

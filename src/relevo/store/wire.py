@@ -98,7 +98,7 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
         self._lost("closed")
 
-    def doubt(self) -> None:
+    def verify(self) -> None:
         """Somebody found the server silent: hang up, unless this connection is just being answered."""
         since, replies = self._silent_since
         if not self._waiting or (replies == self._replies and self._loop.time() - since > DOUBT_AFTER):

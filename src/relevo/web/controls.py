@@ -72,14 +72,14 @@ async def pause(desk: Desk, queue: str, body: Paused) -> Did[Changed]:
     found = await queue_in_use(desk, queue)
     by = desk.caller.name
     changed = await found.apause(group=body.group, task=body.task, reason=body.reason, by=by, until=body.ends)
-    return _did("pause", body, queue, Changed(changed, _doubt(desk, body)), int(changed))
+    return _did("pause", body, queue, Changed(changed, _verify(desk, body)), int(changed))
 
 
 @post("/queues/{queue}/resume", "queue.resume")
 async def resume(desk: Desk, queue: str, body: Part) -> Did[Changed]:
     """Start jobs again; idle workers are woken. A breaker of the task is closed."""
     changed = await (await queue_in_use(desk, queue)).aresume(group=body.group, task=body.task)
-    return _did("resume", body, queue, Changed(changed, _doubt(desk, body)), int(changed))
+    return _did("resume", body, queue, Changed(changed, _verify(desk, body)), int(changed))
 
 
 @post("/pause", "task.pause")
@@ -87,14 +87,14 @@ async def pause_everywhere(desk: Desk, body: Paused) -> Did[Where]:
     """Start no more jobs of a task or a tenant, in all queues of the app that are in use."""
     by = desk.caller.name
     queues = await desk.app.apause(group=body.group, task=body.task, reason=body.reason, by=by, until=body.ends)
-    return _did("pause", body, None, Where(queues, _doubt(desk, body)), len(queues))
+    return _did("pause", body, None, Where(queues, _verify(desk, body)), len(queues))
 
 
 @post("/resume", "task.resume")
 async def resume_everywhere(desk: Desk, body: Part) -> Did[Where]:
     """Start jobs of a task or a tenant again, in all queues of the app; a breaker of the task is closed."""
     queues = await desk.app.aresume(group=body.group, task=body.task)
-    return _did("resume", body, None, Where(queues, _doubt(desk, body)), len(queues))
+    return _did("resume", body, None, Where(queues, _verify(desk, body)), len(queues))
 
 
 def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: int, **terms: Any) -> Did[T]:
@@ -103,7 +103,7 @@ def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: in
     return Did(answer, count, {**details, **terms}, deed=deed)
 
 
-def _doubt(desk: Desk, part: Part | Paused) -> str:
+def _verify(desk: Desk, part: Part | Paused) -> str:
     """A warning about a task that the code does not know: most often a typo, but its jobs may come from elsewhere."""
     is_strange = part.task is not None and desk.app.tasks and part.task not in desk.app.tasks
     return desk.app.unknown_task(part.task or "") if is_strange else ""
@@ -134,7 +134,7 @@ async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
 async def unlimit(desk: Desk, queue: str, body: Part) -> Did[Changed]:
     """Remove a limit; pauses stay."""
     changed = await (await queue_in_use(desk, queue)).aunlimit(body.group, task=body.task)
-    return _did("unlimit", body, queue, Changed(changed, _doubt(desk, body)), int(changed))
+    return _did("unlimit", body, queue, Changed(changed, _verify(desk, body)), int(changed))
 
 
 ROUTES = (pause, resume, pause_everywhere, resume_everywhere, pauses, limits, limit, unlimit)

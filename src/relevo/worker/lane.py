@@ -36,7 +36,7 @@ from relevo.model.outcome import (
     speaks_against_task,
 )
 from relevo.queue import held_of
-from relevo.signing.ends import done_mark
+from relevo.signing.ends import done_signature_field
 from relevo.store.aio import AsyncDriver
 from relevo.store.carried import TAKES, InputLacking, with_inputs
 from relevo.store.jobs import readable
@@ -476,7 +476,7 @@ class Lane:
             else:
                 told = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
                 if self._signer is not None:
-                    told += done_mark(self._signer, held.id, result)
+                    told += done_signature_field(self._signer, held.id, result)
                 self.settled.kept.append(held.id)
                 record = self._done_head(envelope.target, held.since_ms) + told
                 if run.result_ttl > 0:

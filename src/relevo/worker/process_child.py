@@ -40,6 +40,7 @@ from relevo.context import JobContext
 from relevo.errors import PayloadError
 from relevo.model.options import Errors
 from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.signing import Keyring, Signer
 from relevo.store.client import Client
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.task import Task
@@ -202,7 +203,8 @@ class _Context(JobContext, kw_only=True, eq=False):
 
     def _home(self) -> Home:
         at = self._kept_at
-        return Home(_client(at), QueueKeys(at.address), at.most)
+        signer = Signer(Keyring(at.signing_keys), at.place) if at.signing_keys else None
+        return Home(_client(at), QueueKeys(at.address, place=at.place, signer=signer), at.most)
 
     def _must_stop(self) -> bool:
         return self._wire.is_paused(self._number)

@@ -44,6 +44,9 @@ class KeptAt(Struct, frozen=True):
     call_timeout: float
     #: bytes of one checkpoint
     most: int
+    #: what they are signed with, and for which place; (): they are not
+    signing_keys: tuple[str, ...] = ()
+    place: str = ""
 
 
 class Order(Struct, frozen=True, tag=True):

@@ -284,14 +284,16 @@ def order_of(run: Run, function: Function, number: int) -> Order:
 
 def _kept_at(run: Run) -> KeptAt:
     app = run.task.app
-    source = app.client.source
+    source, keys = app.client.source, app.keys_of(run.context.queue)
     return KeptAt(
         source.url,
         str(source.data_dir),
-        app.keys_of(run.context.queue).address,
+        keys.address,
         source.connect_timeout,
         source.call_timeout,
         app.settings.max_payload,
+        app.settings.signing_keys,
+        keys.place,
     )
 
 

@@ -5,7 +5,7 @@ ARGV  keep_ms    int   how long the counters live without traffic
       state      word  state announced to their dependents: removed, or lapsed (never stored for good)
       done_max   int   unused here
       dead_max   int   unused here
-                       then per job: id, name
+                       then per job: id, name, the signature of its end or ''
 GIVES how many were removed, 1 if there is something to relay ]]
 -- @include now
 -- @include tally
@@ -14,14 +14,15 @@ GIVES how many were removed, 1 if there is something to relay ]]
 -- @include group
 -- @include forget
 local removed = 0
-for i = 5, #ARGV, 2 do
-  local id, name = ARGV[i], ARGV[i + 1]
+for i = 5, #ARGV, 3 do
+  local id, name, signature = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
     local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+') or '0'
     forget(id, name)
     redis.call('DEL', carried .. ':' .. id, notes .. ':' .. id)
     if state == 'lapsed' and redis.call('GET', unique .. ':' .. name) == id then redis.call('DEL', unique .. ':' .. name) end
-    tell(id, state, '{"state":"cancelled","reason":"cleared"}', token)
+    local proof = signature ~= '' and ',"signature":"' .. signature .. '"' or ''
+    tell(id, state, '{"state":"cancelled","reason":"cleared"' .. proof .. '}', token)
     removed = removed + 1
   end
 end
