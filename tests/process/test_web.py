@@ -53,7 +53,7 @@ def test_no_user_of_this_machine_is_admin_without_a_token(folder: Path) -> None:
             assert as_another_user(_ASK.format(address=here.address)) == "401"
         assert here.get("/api/v1/me", **here.bearer).json()["role"] == "admin"
         assert here.get("/healthz").status_code == here.get("/").status_code == 200
-        assert here.get("/?token=x" + here.token[1:]).status_code == 401
+        assert here.get(f"/?token={here.token}x").status_code == 401
 
 
 def test_made_token_is_written_once_and_never_echoed(folder: Path) -> None:

@@ -204,7 +204,11 @@ def test_name_holds_one_job_of_its_producer_and_none_of_others(desk: Desk) -> No
         assert [one.status_code for one in (first, again, theirs)] == [201, 200, 201]
         assert first.json()["id"] == again.json()["id"] and again.json()["created"] is False
         assert len({ours.id, first.json()["id"], theirs.json()["id"]}) == 3
-        assert [enqueue(here, args=[5], unique=True).status_code for _ in range(2)] == [201, 200]
+        assert [enqueue(one, args=[5], unique="1h").status_code for one in (here, here, other)] == [201, 200, 201]
+        assert enqueue(here, args=[6], unique="1h").status_code == 201
+        batch = enqueue(here, jobs=[{"args": [5]}, {"args": [7]}], unique="1h").json()["jobs"]
+        assert [one["created"] for one in batch] == [False, True]
+    assert desk.app.tasks["double"].using(unique=True).enqueue(5).created
 
 
 # Once

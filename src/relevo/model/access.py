@@ -66,7 +66,7 @@ class Token(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """Somebody who was let in."""
+    """The sender of a request that was let in."""
 
     name: str
     role: Role
@@ -78,7 +78,7 @@ class Caller(Struct, frozen=True):
 
 
 def token_of(text: Any) -> Token:
-    """A token as somebody wrote it; nonsense is refused with `OptionError`, which never holds the secret.
+    """A token as it is written in settings; nonsense is refused with `OptionError`, which never holds the secret.
 
     >>> token_of("operator:ana:correct-horse-battery")
     operator:ana:***
@@ -105,7 +105,7 @@ def token_of(text: Any) -> Token:
 
 
 def caller_of(authorization: str, tokens: Sequence[Token]) -> Caller | None:
-    """Who says `Authorization: Bearer …`; None: nobody we know."""
+    """Who sends `Authorization: Bearer …`; None: the holder of no token."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return None

@@ -6,6 +6,7 @@ producer sees the jobs it enqueued, and no others.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ BATCH = 100
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Seconds = Annotated[float, Meta(ge=0)] | Annotated[str, Meta(max_length=40)]
 Name = Annotated[str, Meta(max_length=128)]
+_encode = msgspec.json.encode
 
 
 class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,15 +86,17 @@ async def enqueue(desk: Desk, task: str, headers: Keyed, body: NewJob) -> Create
     the Idempotency-Key. After 503 or no answer at all send the same again, with the same key: it makes no second job.
     """
     found = _task(desk, task)
-    chosen = found.using(tags=(*found.options.tags, _tag(desk.caller)), **_options(desk.caller, body))
-    name = _name(desk.caller, headers.key, body)
+    _check(headers.key, body)
+    chosen = found.using(tags=(*found.options.tags, _tag(desk.caller)), **_options(headers.key, body))
     if body.jobs is None:
-        job = await _enqueue(chosen, name, _read(chosen, Arguments(body.args, body.kwargs)))
+        call = _read(chosen, Arguments(body.args, body.kwargs))
+        job = await _enqueue(chosen, call, headers.key, _name(desk.caller, task, headers.key, body, call))
         location = f"{desk.base}/jobs/{job.id}?queue={quote(job.queue, safe='')}"
         return Created(_shown(job), location, job.created)
     calls = [_read(chosen, one, f"jobs[{index}].") for index, one in enumerate(body.jobs)]
-    if name:
-        jobs = [await _enqueue(chosen, f"{name}:{index}", call) for index, call in enumerate(calls)]
+    if headers.key or body.unique:
+        names = [_name(desk.caller, task, headers.key, body, call, index) for index, call in enumerate(calls)]
+        jobs = [await _enqueue(chosen, call, headers.key, name) for call, name in zip(calls, names, strict=True)]
     else:
         jobs = await chosen.aenqueue_many(calls)
     is_new = any(job.created for job in jobs)
@@ -129,51 +133,58 @@ def _task(desk: Desk, name: str) -> Task[Any, Any]:
     return tasks[name]
 
 
-def _options(caller: Caller, body: NewJob) -> dict[str, Any]:
-    """Those that are given, for `.using(…)`."""
+def _options(key: str, body: NewJob) -> dict[str, Any]:
+    """Those that are given, for `.using(…)`. A name is held for as long as `unique` says, or a key is kept."""
     found = {
         "priority": body.priority,
         "delay": body.delay,
         "eta": None if body.eta is None else time_of("eta", body.eta),
         "expires": body.expires,
         "tenant": body.tenant,
-        "name": None if body.name is None else f"{_tag(caller)}:name:{body.name}",
-        "unique": body.unique,
+        "unique": KEY_KEPT if key else body.unique or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _name(caller: Caller, key: str, body: NewJob) -> str:
-    """The name that a key stands for; '': there is none."""
+def _check(key: str, body: NewJob) -> None:
+    """Refuse what contradicts itself."""
     if body.jobs is not None:
         if body.args or body.kwargs:
             raise invalid("jobs: each has its own args and kwargs; leave out those beside it", argument="jobs")
         if body.name is not None:
             raise invalid("name: a name is that of one job; for several use an Idempotency-Key", argument="name")
-    if key and (body.name is not None or body.unique is not None):
+    if key and (body.name is not None or body.unique):
         at_fault = "unique" if body.name is None else "name"
         raise invalid(f"{at_fault}: an Idempotency-Key is the job's name; leave out one of them", argument=at_fault)
-    return f"{_tag(caller)}:key:{key}" if key else ""
+
+
+def _name(caller: Caller, task: str, key: str, body: NewJob, call: Call, index: int = 0) -> str:
+    """The name that a job holds, so that there is no second one; '': none, or as its task says.
+
+    It begins with the name of the producer: what one of them holds keeps out no job of others.
+    """
+    if key:
+        return f"{_tag(caller)}:key:{key}:{index}"
+    if body.name is not None:
+        return f"{_tag(caller)}:name:{body.name}"
+    return f"{_tag(caller)}:call:{task}:{hashlib.sha256(_encode(call)).hexdigest()[:24]}" if body.unique else ""
 
 
 def _read(task: Task[Any, Any], given: Arguments, place: str = "") -> Call:
     """The arguments, if they fit the task; `place`: where in the request they stand."""
-    encode = msgspec.json.encode
     try:
-        return task.signature.decode_given(encode(given.args), encode(given.kwargs))
+        return task.signature.decode_given(_encode(given.args), _encode(given.kwargs))
     except PayloadError as error:
         refused = refusal_of(error)
         message = f"{place.removesuffix('.')}: {error}" if place else str(error)
         raise Refused(refused.status, refused.error, message, argument=f"{place}{error.argument}") from None
 
 
-async def _enqueue(task: Task[Any, Any], name: str, call: Call) -> Job[Any]:
-    """Enqueue one call. With a name, the job that was made under it before is the same one, or it is refused."""
+async def _enqueue(task: Task[Any, Any], call: Call, key: str, name: str) -> Job[Any]:
+    """Enqueue one call, or find the job that holds its name."""
     args, kwargs = call
-    if not name:
-        return await task.aenqueue(*args, **kwargs)
-    job = await task.using(name=name, unique=KEY_KEPT).aenqueue(*args, **kwargs)
-    if not job.created and not await _is_same(job, task, call):
+    job = await (task.using(name=name) if name else task).aenqueue(*args, **kwargs)
+    if key and not job.created and not await _is_same(job, task, call):
         raise Refused(422, "Invalid", f"the Idempotency-Key was used for another request: it made the job {job.id}")
     return job
 
@@ -184,7 +195,7 @@ async def _is_same(job: Job[Any], task: Task[Any, Any], call: Call) -> bool:
         info = await job.ainfo()
     except UnknownJob:  # its record has ended, and its name is still held
         return True
-    args, kwargs = msgspec.json.decode(msgspec.json.encode(call))
+    args, kwargs = msgspec.json.decode(_encode(call))
     return info.task == task.target and info.args in (None, args) and info.kwargs in (None, kwargs)
 
 
