@@ -19,8 +19,11 @@ from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.process.harness import Site
 from tests.servers import Server
+from tests.system.shell import relevo
 from tests.topologies import Cluster, SlotMove
 from tests.working import working
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +172,25 @@ def test_no_enqueue_fails_while_a_slot_moves_at_once(cluster: Cluster, tmp_path:
             site.open(1)
         assert not site.unsure
         site.check()
+
+
+def test_the_command_tells_slot_node_and_keys_as_far_as_the_acl_allows(cluster: Cluster) -> None:
+    app = Relevo("told", url=cluster.url, env="test", **PATIENT)
+    app.task(name="t")(lambda: None).enqueue_many([((), {})] * 3)
+    home = cluster.primary_of(key(app, "jobs"))
+    slot = home.command("CLUSTER", "KEYSLOT", key(app, "jobs"))
+    words = ("queue", "default", "--name", "told", "--json")
+    found = relevo(*words, url=cluster.url).json
+    assert (found["ready"], found["slot"], found["node"]) == (3, slot, f"127.0.0.1:{home.port}")
+    assert found["keys"] == home.command("CLUSTER", "COUNTKEYSINSLOT", slot)
+    assert f"{slot} on 127.0.0.1:{home.port}, {found['keys']} keys" in relevo(*words[:-1], url=cluster.url).out
+
+    (line,) = [
+        line for line in (ROOT / "deploy/users.acl").read_text().splitlines() if line.startswith("user monitor ")
+    ]
+    rights = line.replace(":prod", ":test").split()[2:]
+    for node in cluster.primaries:
+        node.command("ACL", "SETUSER", "looker", *rights, ">pw", "+cluster|slots", "+asking")
+    found = relevo(*words, url=cluster.url.replace("://", "://looker:pw@")).json
+    assert (found["ready"], found["keys"]) == (3, None)
+    app.close()
