@@ -52,7 +52,7 @@ def add(subparsers: Subparsers) -> None:
         Of a cluster it shows the slot of the queue, its node, and how many keys move with the slot. A name that is not
         in use is shown as well, to find one on the node you want.
 
-        --drain waits until no job is left and all that jobs sent to other queues is delivered. It holds nobody up:
+        --drain waits until no job is left and all that jobs sent to other queues is delivered. Enqueueing still works:
         stop the producers before, or let them use another queue. Records of ended jobs stay for their time.
 
         Exit code 1: the queue is not in use, or --timeout passed before it was empty.
