@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from relevo import Job, Relevo
+from relevo.store import acl
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.process.harness import Site
@@ -22,8 +23,6 @@ from tests.servers import Server
 from tests.system.shell import relevo
 from tests.topologies import Cluster, SlotMove
 from tests.working import working
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -174,23 +173,31 @@ def test_no_enqueue_fails_while_a_slot_moves_at_once(cluster: Cluster, tmp_path:
         site.check()
 
 
-def test_the_command_tells_slot_node_and_keys_as_far_as_the_acl_allows(cluster: Cluster) -> None:
-    app = Relevo("told", url=cluster.url, env="test", **PATIENT)
-    app.task(name="t")(lambda: None).enqueue_many([((), {})] * 3)
-    home = cluster.primary_of(key(app, "jobs"))
-    slot = home.command("CLUSTER", "KEYSLOT", key(app, "jobs"))
-    words = ("queue", "default", "--name", "told", "--json")
-    found = relevo(*words, url=cluster.url).json
-    assert (found["ready"], found["slot"], found["node"]) == (3, slot, f"127.0.0.1:{home.port}")
-    assert found["keys"] == home.command("CLUSTER", "COUNTKEYSINSLOT", slot)
-    assert f"{slot} on 127.0.0.1:{home.port}, {found['keys']} keys" in relevo(*words[:-1], url=cluster.url).out
+def test_users_of_the_acl_file_work_on_a_cluster(cluster: Cluster) -> None:
+    """A producer, a worker, and a monitor, who sees how many keys move with a queue."""
+    users = {user.name: user for user in (acl.monitor("relevo", "test"), *acl.of_app("relevo", "test", "acl"))}
+    for node, user in itertools.product(cluster.primaries, users.values()):
+        node.command("ACL", "SETUSER", user.name, "on", ">pw", *user.rights.split())
+    urls = {name: cluster.url.replace("://", f"://{name}:pw@") for name in users}
+    producer, worker = (
+        Relevo("acl", url=urls[f"acl-{role}"], env="test", **PATIENT) for role in ("producer", "worker")
+    )
+    for app in (producer, worker):
+        app.task(name="t")(lambda: 7)
+    first = producer.tasks["t"].enqueue()
+    move = cluster.move_slot_of(key(producer, "jobs"))
+    move.carry(key(producer, "jobs"))
 
-    (line,) = [
-        line for line in (ROOT / "deploy/users.acl").read_text().splitlines() if line.startswith("user monitor ")
-    ]
-    rights = line.replace(":prod", ":test").split()[2:]
+    words = ("queue", "default", "--name", "acl", "--json")
+    while_it_moves = relevo(*words, url=urls["monitor"], RELEVO_CALL_TIMEOUT="0.2s")
+    assert (while_it_moves.code, while_it_moves.json["error"]) == (2, "ServerUnavailable")
+    move.finish()
+    with working(worker):
+        assert [job.result(PATIENCE) for job in (first, producer.tasks["t"].enqueue())] == [7, 7]
+    found = relevo(*words, url=urls["monitor"]).json
+    assert (found["done"], found["slot"], found["node"]) == (2, move.slot, f"127.0.0.1:{move.target.port}")
+    assert found["keys"] == move.target.command("CLUSTER", "COUNTKEYSINSLOT", move.slot)
     for node in cluster.primaries:
-        node.command("ACL", "SETUSER", "looker", *rights, ">pw", "+cluster|slots", "+asking")
-    found = relevo(*words, url=cluster.url.replace("://", "://looker:pw@")).json
-    assert (found["ready"], found["keys"]) == (3, None)
-    app.close()
+        node.command("ACL", "SETUSER", "monitor", "-cluster|countkeysinslot")
+    assert relevo(*words, url=urls["monitor"]).json["keys"] is None
+    producer.close()
