@@ -198,6 +198,6 @@ def test_users_of_the_acl_file_work_on_a_cluster(cluster: Cluster) -> None:
     assert (found["done"], found["slot"], found["node"]) == (2, move.slot, f"127.0.0.1:{move.target.port}")
     assert found["keys"] == move.target.command("CLUSTER", "COUNTKEYSINSLOT", move.slot)
     for node in cluster.primaries:
-        node.command("ACL", "SETUSER", "monitor", "-cluster|countkeysinslot")
+        node.command("ACL", "SETUSER", "monitor", "-cluster", "+cluster|slots")
     assert relevo(*words, url=urls["monitor"]).json["keys"] is None
     producer.close()
