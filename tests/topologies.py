@@ -167,11 +167,11 @@ class SlotMove:
 
     def carry(self, *keys: str | bytes) -> None:
         """Move these keys, as far as they exist."""
-        self.source.command("MIGRATE", "127.0.0.1", self.target.port, "", 0, 60_000, "KEYS", *keys)
+        self.source.ask("MIGRATE", "127.0.0.1", self.target.port, "", 0, 60_000, "KEYS", *keys)
 
     def carry_some(self, count: int = 10) -> bool:
         """Move so many keys; False if none was left."""
-        keys: list[bytes] = self.source.command("CLUSTER", "GETKEYSINSLOT", self.slot, count)
+        keys: list[bytes] = self.source.ask("CLUSTER", "GETKEYSINSLOT", self.slot, count)
         if keys:
             self.carry(*keys)
         return bool(keys)

@@ -123,7 +123,7 @@ def test_job_that_blocks_the_event_loop_keeps_its_lease_and_the_worker_hands_bac
         assert all(job.info().attempts == () for job in site.acknowledged.values())
 
 
-def test_job_that_ended_keeps_its_lease_until_the_server_is_told(server: Server, tmp_path: Path) -> None:
+def test_job_that_ended_keeps_its_lease_until_the_server_knows(server: Server, tmp_path: Path) -> None:
     """Else another worker would run it a second time."""
     with Site(server, tmp_path, lease="3s") as site:
         site.enqueue("block_after", 0)

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from relevo import Job, Relevo
+from relevo.store import acl
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.process.harness import Site
 from tests.servers import Server
+from tests.system.shell import relevo
 from tests.topologies import Cluster, SlotMove
 from tests.working import working
 
@@ -169,3 +171,33 @@ def test_no_enqueue_fails_while_a_slot_moves_at_once(cluster: Cluster, tmp_path:
             site.open(1)
         assert not site.unsure
         site.check()
+
+
+def test_users_of_the_acl_file_work_on_a_cluster(cluster: Cluster) -> None:
+    """A producer, a worker, and a monitor, who sees how many keys move with a queue."""
+    users = {user.name: user for user in (acl.monitor("relevo", "test"), *acl.of_app("relevo", "test", "acl"))}
+    for node, user in itertools.product(cluster.primaries, users.values()):
+        node.command("ACL", "SETUSER", user.name, "on", ">pw", *user.rights.split())
+    urls = {name: cluster.url.replace("://", f"://{name}:pw@") for name in users}
+    producer, worker = (
+        Relevo("acl", url=urls[f"acl-{role}"], env="test", **PATIENT) for role in ("producer", "worker")
+    )
+    for app in (producer, worker):
+        app.task(name="t")(lambda: 7)
+    first = producer.tasks["t"].enqueue()
+    move = cluster.move_slot_of(key(producer, "jobs"))
+    move.carry(key(producer, "jobs"))
+
+    words = ("queue", "default", "--name", "acl", "--json")
+    while_it_moves = relevo(*words, url=urls["monitor"], RELEVO_CALL_TIMEOUT="0.2s")
+    assert (while_it_moves.code, while_it_moves.json["error"]) == (2, "ServerUnavailable")
+    move.finish()
+    with working(worker):
+        assert [job.result(PATIENCE) for job in (first, producer.tasks["t"].enqueue())] == [7, 7]
+    found = relevo(*words, url=urls["monitor"]).json
+    assert (found["done"], found["slot"], found["node"]) == (2, move.slot, f"127.0.0.1:{move.target.port}")
+    assert found["keys"] == move.target.command("CLUSTER", "COUNTKEYSINSLOT", move.slot)
+    for node in cluster.primaries:
+        node.command("ACL", "SETUSER", "monitor", "-cluster", "+cluster|slots")
+    assert relevo(*words, url=urls["monitor"]).json["keys"] is None
+    producer.close()

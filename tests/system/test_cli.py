@@ -133,6 +133,8 @@ def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: R
         (["trace", "a\nb"], "the id of an operation"),
         (["health", "--name", "x", "--watch", "--json"], "--watch refreshes a terminal"),
         (["purge", "--name", "x", "--yes", "--dry-run"], "leave one of them out"),
+        (["queue", "mail", "--name", "x", "--timeout", "5m"], "--timeout is for --drain"),
+        (["queue", "mail", "--name", "x", "--drain", "--timeout", "5"], "has no unit"),
     ],
 )
 def test_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], reason: str) -> None:
@@ -333,7 +335,7 @@ def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo) 
 DOWN = [
     ["status", "--name", "x"], ["job", NO_SUCH_ID, "--name", "x"], ["dead", "list", "--name", "x"], ["doctor"],
     ["services"], ["trace", "task_7"], ["cleanup", "--orphans"], ["workflow", "--name", "x"], ["health", "--name", "x"],
-    ["purge", "--name", "x"],
+    ["purge", "--name", "x"], ["queue", "mail", "--name", "x"],
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "status": "relevo.cli.status",
     "top": "relevo.cli.top",
     "health": "relevo.cli.health",
+    "queue": "relevo.cli.queue",
     "job": "relevo.cli.job",
     "workflow": "relevo.cli.workflow",
     "dead": "relevo.cli.dead",

@@ -64,9 +64,11 @@ PLAIN: dict[Role, set[str]] = {
     "service": _PLAIN_OF_WORKERS | {"zrangebyscore", "xrange", "xrevrange", "unlink"},
     "monitor": {
         *("ping", "time", "info", "get", "mget", "hget", "hmget", "hgetall", "hkeys", "hscan", "getrange", "lrange"),
-        *("zcount", "zmscore", "zrange", "zrevrange", "zrangebyscore", "xrevrange"),
+        *("zcount", "zmscore", "zrange", "zrevrange", "zrangebyscore", "xrevrange", "hlen", "cluster|countkeysinslot"),
     },
 }
+#: To find the node of a key, also while its slot moves. A server that is none of a cluster refuses them anyway.
+_OF_CLUSTERS = {"cluster|slots", "asking"}
 
 
 class User(Struct, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ OPERATOR = User(name="operator", rights="~* &* +@all")
 
 def commands(role: Role) -> list[str]:
     """The commands that a role needs: `hget`, `zadd`, …"""
-    found = {"eval", "evalsha", *PLAIN[role]}
+    found = {"eval", "evalsha", *PLAIN[role], *_OF_CLUSTERS}
     for name in SCRIPTS[role]:
         found |= called_by(scripts.script(name).text.decode())
     return sorted(found)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from relevo.errors import OptionError
+from relevo.errors import OptionError, ServerRefused
 from relevo.model.job import Envelope, Record, State
 from relevo.signing.ends import cancelled_by_hand
 from relevo.store.jobs import Claim, read_claim, readable, record_of
@@ -15,6 +15,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.push import KEEP_MS
 from relevo.store.scripts import Script, script
+from relevo.store.topology import slot_of
 
 #: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
 LISTED_MS = 30 * 86_400_000
@@ -170,6 +171,27 @@ def holds_something(queue: QueueKeys) -> Call[bool]:
 def unlist(key: bytes, name: str | bytes, seen_ms: int) -> Call[bool]:
     """Take a queue off a list, unless it was used since that time: whether it was removed."""
     return Call([name, seen_ms], bool, script("unlist"), (key,))
+
+
+class Place(Struct, frozen=True):
+    """Where a cluster keeps a queue."""
+
+    slot: int
+    #: host:port
+    node: str
+    #: Keys in the slot, which move together; None: the user in the URL may not ask.
+    keys: int | None
+
+
+def place(queue: QueueKeys, node: str) -> Generator[Call[Any], Any, Place]:
+    """Where a cluster keeps the queue; `node`: which is known to have its slot."""
+    key = queue.key("jobs")
+    slot, keys = slot_of(key), None
+    try:
+        keys = yield Call([b"CLUSTER", b"COUNTKEYSINSLOT", slot], keys=(key,))
+    except ServerRefused:
+        pass
+    return Place(slot, node, keys)
 
 
 def server_time() -> Call[int]:

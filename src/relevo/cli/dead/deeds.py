@@ -13,6 +13,7 @@ from relevo.app import Relevo
 from relevo.cli.dead import runs
 from relevo.cli.dead.filters import audit_details, filters_of, is_filtered, refuse_unknown_queue
 from relevo.cli.exits import Exit
+from relevo.cli.progress import Progress
 from relevo.cli.screen import Screen, plural
 from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fits
 from relevo.dead.deeds import Bin, Revival
@@ -79,7 +80,7 @@ def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int
         return deed(app, some)
 
     done = 0
-    with app.audit.doing(f"dead.{args.action}", via="cli", **audit_details(args)) as doing, runs.Progress() as progress:
+    with app.audit.doing(f"dead.{args.action}", via="cli", **audit_details(args)) as doing, Progress() as progress:
 
         def watch(count: int) -> None:
             doing.tell(before + count)

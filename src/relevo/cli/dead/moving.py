@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from relevo.app import Relevo
 from relevo.cli.dead.filters import audit_details, filters_of, refuse_unknown_queue
-from relevo.cli.dead.runs import Progress
 from relevo.cli.exits import Exit
+from relevo.cli.progress import Progress
 from relevo.cli.screen import Screen, plural
 from relevo.errors import ConfigurationError
 

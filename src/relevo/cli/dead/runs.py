@@ -5,52 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from types import TracebackType
-from typing import Self
 
 from relevo.app import Relevo
 from relevo.audit import whoami
 from relevo.cli import target
 from relevo.cli.dead.filters import audit_details, filters_of
 from relevo.cli.exits import Exit
+from relevo.cli.progress import Progress
 from relevo.cli.screen import Screen, away, plural
 from relevo.model.replay import Replay
-
-#: Seconds between two progress lines, on a terminal and in a file.
-_EVERY, _EVERY_IN_FILES = 0.2, 10.0
-
-
-class Progress:
-    """A progress line on standard error: replaced on a terminal, repeated now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self._is_live = sys.stderr.isatty()
-        self._every = _EVERY if self._is_live else _EVERY_IN_FILES
-        self._next = time.monotonic() + self._every
-        self._was_shown = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._was_shown and self._is_live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def tell(self, text: str) -> None:
-        """Show the text, unless one was shown just now."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + self._every
-        self._was_shown = True
-        print(
-            f"\r\x1b[K{text}" if self._is_live else text, end="" if self._is_live else "\n", file=sys.stderr, flush=True
-        )
-
-    def watch(self, run: Replay) -> None:
-        """Show the progress of a replay."""
-        self.tell(how_far(run))
 
 
 def how_far(run: Replay) -> str:
@@ -71,7 +34,7 @@ def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         doing.tell(run.retried, id=run.id, rate=run.rate or None, canary=run.canary or None)
         if is_first:
             print(f"run {now.id}; if this ends, `relevo dead resume {now.id}` goes on", file=sys.stderr, flush=True)
-        progress.watch(run)
+        progress.tell(how_far(run))
 
     with app.audit.doing("dead.replay", via="cli", **audit_details(args)) as doing, Progress() as progress:
         run = app.dead.replay(
@@ -88,7 +51,7 @@ def resume(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         nonlocal run
         run = now
         doing.tell(run.retried - before.retried)
-        progress.watch(run)
+        progress.tell(how_far(run))
 
     with app.audit.doing("dead.replay_resume", via="cli", id=args.run) as doing, Progress() as progress:
         run = app.dead.resume(args.run, who=whoami(), watch=watch)
