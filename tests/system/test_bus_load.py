@@ -173,6 +173,8 @@ async def test_many_requests_that_fail_leave_nothing_behind(bus_factory: AppFact
 
     async with working(bus):
         await svc.arequest("svc.work", {"n": 0}, wait=True)
+        listed = f"{{{bus.settings.prefix}:{bus.settings.env}:{bus.name}}}:workers"
+        await aeventually(lambda: listed in keys_of(server, bus), what="the worker is listed")
         before = await asyncio.to_thread(keys_of, server, bus)
         answers = await asyncio.gather(
             *(svc.arequest("svc.work", {"n": n}) for n in range(200)), return_exceptions=True
