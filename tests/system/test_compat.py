@@ -377,7 +377,7 @@ def test_a_cron_task_is_one_schedule_however_often_it_is_set_up(project: Project
     assert project.uploads.calls.count(("CloneFile", 8)) in (1, 2), "the first hour may have had one, too"
     with pytest.raises(OptionError, match="minute"):
         Enqueue(project.uploads.CloneFile, 1, cron="61 * * * *")
-    with pytest.raises(OptionError, match="never over"):
+    with pytest.raises(OptionError, match="never ends"):
         Enqueue(project.uploads.CloneFile, 1, dependency=feeds)
     with pytest.raises(OptionError, match="not of a schedule"):
         Enqueue(project.uploads.CloneFile, 1, cron="@daily", scheduled_time=datetime.now(UTC))
