@@ -59,7 +59,11 @@ def test_description_has_summary_role_and_answers() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if IS_CHAOS else 300)
 def test_every_route_answers_as_the_document_says(server: Server, tmp_path: Path) -> None:
-    """All checks of schemathesis but one: what has the right form may still be refused, with 422 and a reason."""
+    """All checks of schemathesis but two.
+
+    What has the right form may still be refused, with 422 and a reason; and answers to wrong tokens, of which one check
+    sends hundreds, are delayed more and more (tests/system/test_web_gate.py asks every route with them).
+    """
     with alone(server, web_tokens=TOKENS) as app, emptied(app) as data, served(app) as url:
         with Here(url, "viewer") as here:
             made = with_real_names(here.ask("/openapi.json"), data)
@@ -69,7 +73,7 @@ def test_every_route_answers_as_the_document_says(server: Server, tmp_path: Path
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", "openapi.json", "--url", f"{url}/api/v1"),
                 *("-H", f"Authorization: Bearer {SECRETS['admin']}", *(THOROUGH if IS_CHAOS else BRIEF)),
-                *("--exclude-checks", "positive_data_acceptance", "--continue-on-failure", "--no-shrink"),
+                *("--exclude-checks", "positive_data_acceptance,ignored_auth", "--continue-on-failure", "--no-shrink"),
                 *("--seed", "7", "--exclude-path", SAME),
             ],
             cwd=tmp_path,
