@@ -69,8 +69,9 @@ def test_machine_goes_through_its_states_and_is_replaced_in_the_stock(shown: Sho
     """Pending, ready, running, migrating, completed."""
     assert (shown.code, shown.err) == (0, ""), "the demo ends by itself"
     cloned = shown.at(r"clone vm-debian-12-\w+: cloned from templates/debian-12")
-    ready = shown.at(r"check vm-debian-12-\w+: ready at 10\.0\.0\.3", cloned)
-    given = shown.at(r"demo vm-debian-12-\w+ is handed out, moved to host-2, and given back", ready)
+    # Two processes write these: the second may be faster.
+    shown.at(r"check vm-debian-12-\w+: ready at 10\.0\.0\.3", cloned)
+    given = shown.at(r"demo vm-debian-12-\w+ is handed out, moved to host-2, and given back", cloned)
     shown.at(r"destroy vm-debian-12-\w+: destroyed", given)
     shown.at(r"clone vm-debian-12-\w+: cloned .*", given)
 
