@@ -24,7 +24,6 @@ from relevo.flow.steps import Step
 from relevo.handle import Job
 from relevo.model.durations import Duration, seconds
 from relevo.model.job import Attempt, Record, State
-from relevo.signing.ends import verify_record
 from relevo.store import flows, jobs
 from relevo.store.carried import InputLacking, results
 from relevo.store.edges import Report
@@ -178,8 +177,11 @@ class Workflow(Generic[R]):
             where = f": job {blamed.id} ({blamed.task}) is {blamed.state}"
             seen: jobs.Seen = yield jobs.look(self._app.keys_of(blamed.queue), blamed.id)
             record = seen.record
-        if error := (yield from self._verify(blamed, record, state)):
-            return BadSignature(f"workflow {self.id} is said to be {state}{where}; {error}")
+        keys = self._app.keys_of(self.queue)
+        if keys.signer is not None:
+            error = yield from flows.verify_failure(self._app.keys_of, keys, self.id, state)
+            if error:
+                return BadSignature(f"workflow {self.id} is said to be {state}{where}; {error}")
         text = f"workflow {self.id} is {state}{where}"
         if state is State.CANCELLED:
             return JobCancelled(text)
@@ -189,23 +191,6 @@ class Workflow(Generic[R]):
         if last.error:
             text += f": {last.words}"
         return JobFailed(text, reason=record.reason if record else "", error=last.error, traceback=last.traceback)
-
-    def _verify(self, blamed: Member | None, record: Record | None, state: State) -> Generator[Call[Any], Any, str]:
-        """What is wrong with what says that it ended so, where ends are signed: the record of a member must."""
-        keys = self._app.keys_of(self.queue)
-        if keys.signer is None:
-            return ""
-        if blamed is None or record is None or record.state is not state:
-            return "the record of no member says so"
-        home = self._app.keys_of(blamed.queue)
-        assert home.signer is not None
-        if error := verify_record(home.signer, blamed.id, record):
-            return f"of the record of that job: {error}"
-        if blamed.joined:
-            error = yield flows.verify_joined(keys, self.id, blamed.id, home.place)
-            return error and f"of that job's joining: {error}"
-        kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
-        return f"of its plan: {kept[1]}" if kept is not None and kept[1] else ""
 
     def _blamed(self, flow: flows.Flow | None, state: State) -> Member | None:
         """The member that failed first in the way that the workflow did."""

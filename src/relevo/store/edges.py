@@ -23,6 +23,8 @@ from relevo.signing.ends import passed_on
 #: back with what came of it. In capitals: of members that joined later, see include/hear.lua.
 Policy = Literal["c", "r", "w", "f", "n", "b", "C", "N"]
 _EDGE = re.compile(r">([crwfnbCN])(\d*|x):([0-9A-Za-z]{20})(\S+)")
+#: Parent of every gated job, until its maker is done.
+GATE = "gate"
 #: Before an input that could not be had. No JSON begins so.
 LACKING = b"!"
 

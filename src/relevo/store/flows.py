@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import msgspec
@@ -10,19 +10,23 @@ from msgspec import Struct
 
 from relevo.model.ids import LENGTH
 from relevo.signing import Signer
-from relevo.signing.ends import Input, late_proof, verify_late
+from relevo.signing.ends import Input, late_proof, verify_late, verify_record
 from relevo.store.carried import bag
-from relevo.store.edges import Edge
+from relevo.store.edges import GATE, Edge
+from relevo.store.jobs import record_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Argument, Call, Steps
 from relevo.store.push import NewJob
-from relevo.store.relay import GATE
 
 #: A workflow that went well is kept so long at least: whoever waits for it must be able to fetch what it gave.
 KEPT_MS = 60_000
 #: Workflows per page of a list, and how many entries one listing looks at: most that went well are gone by then.
 PAGE = 50
 LOOKED_AT = 2000
+
+
+#: The target in the record of a workflow.
+WORKFLOW = "workflow"
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
@@ -47,6 +51,10 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     def id(self, i: int) -> str:
         """The id of a member."""
         return self.ids[i * LENGTH : (i + 1) * LENGTH]
+
+    def queue_of(self, id: str) -> str | None:
+        """Where the member with this id is; None: there is none."""
+        return next((self.queue(i) for i in range(len(self)) if self.id(i) == id), None)
 
     def queue(self, i: int) -> str:
         """Where it is."""
@@ -161,11 +169,37 @@ def expect(
     return Call(args, bool, queue.script("expect"), (bag(queue, child),))
 
 
-def verify_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:
-    """What is wrong with the proof that a member was let join a workflow; '': it is good."""
-    signer = queue.signer
+def verify_failure(
+    keys_of: Callable[[str], QueueKeys], queue: QueueKeys, id: str, state: str
+) -> Generator[Call[Any], Any, str]:
+    """What is wrong with the failed end of a workflow; '': the signed record of one of its members confirms it.
+
+    The record of a workflow is written by a script, which cannot sign.
+    """
+    flow: Flow | None = yield look_closely(queue, id)
+    ended = [] if flow is None else sorted((one.when_ms, id) for id, one in flow.heard.items() if one.state == state)
+    if flow is None or flow.plan is None or not ended:
+        return "none of its members ended so"
+    member = ended[0][1]
+    joined, planned = flow.joined.get(member), flow.plan.queue_of(member)
+    if joined is not None:
+        home = keys_of(joined[0])
+        error = yield _verify_joined(queue, id, member, home.place)
+    elif planned is not None:
+        home = keys_of(planned)
+        _, error = yield plan_of(queue, id)
+    else:
+        return f"job {member}, which is said to have ended so, is none of its members"
+    record = record_of((yield Call([b"GET", home.own("ended", member)])) or b"")
+    if not error and record.state != state:
+        error = f"there is no record of job {member}, which is said to have ended so"
+    assert home.signer is not None
+    return error or verify_record(home.signer, member, record)
+
+
+def _verify_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:
+    signer, taken = queue.signer, Input(b"", member, place)
     assert signer is not None
-    taken = Input(b"", member, place)
 
     def decode(proof: bytes | None) -> str:
         return verify_late(signer, id, member, taken, (proof or b"").decode(errors="replace"))

@@ -18,7 +18,8 @@ from msgspec import Struct
 from relevo.errors import ConfigurationError
 from relevo.signing.ends import cancelled_by_hand, verify_record
 from relevo.store.deliveries import EVENT, Event, deliver_events, event_of
-from relevo.store.edges import Report, edges_of, label, letter_of
+from relevo.store.edges import GATE, Report, edges_of, label, letter_of
+from relevo.store.flows import WORKFLOW, verify_failure
 from relevo.store.jobs import record_of
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
@@ -34,8 +35,6 @@ REPORTS = 100
 
 #: Ends of a parent for which its children are cancelled.
 _FAILED = ("dead", "cancelled", "expired")
-#: Parent of every gated job, until its maker is done.
-GATE = "gate"
 
 
 #: How a letter begins that starts a workflow.
@@ -167,7 +166,11 @@ def vouched(
         return told
     text: bytes | None = yield Call([b"GET", source.own("ended", first.parent)])
     record = record_of(text or b"")
-    if record.state != first.state or verify_record(source.signer, first.parent, record):
+    if record.target == WORKFLOW and first.state in _FAILED:  # its record is written by a script
+        error = yield from verify_failure(keys_of, source, first.parent, first.state)
+    else:
+        error = verify_record(source.signer, first.parent, record)
+    if record.state != first.state or error:
         return told
     return [(queue, _signed(keys_of(queue), report) if _cancels(report) else report) for queue, report in told]
 
