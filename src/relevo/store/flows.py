@@ -189,10 +189,10 @@ def verify_failure(
         home = keys_of(planned)
         _, error = yield plan_of(queue, id)
     else:
-        return f"job {member}, which is said to have ended so, is none of its members"
+        return f"job {member}, which it names as failed, is not one of its members"
     record = record_of((yield Call([b"GET", home.own("ended", member)])) or b"")
     if not error and record.state != state:
-        error = f"there is no record of job {member}, which is said to have ended so"
+        error = f"there is no record of job {member} in that state"
     assert home.signer is not None
     return error or verify_record(home.signer, member, record)
 
