@@ -126,13 +126,13 @@ TABLES: dict[str, tuple[Figure, ...]] = {
     ),
     "Sharing": tuple(
         Figure(f"sharing.{part}.{field}", title, unit, more)
-        for part, groups in (("few", "100"), ("many", "10,000"))
+        for part, tenants in (("few", "100"), ("many", "10,000"))
         for field, title, unit, more in (
-            ("jobs_per_s", f"{groups} groups, drain", "jobs/s", True),
+            ("jobs_per_s", f"{tenants} tenants, drain", "jobs/s", True),
             ("cost", "– time per job against none", "×", False),
             ("server_cost", "– server time per job against none", "×", False),
             ("enqueue_cost", "– server time per enqueue against none", "×", False),
-            ("fairness", "– least served group, of its share", "×", True),
+            ("fairness", "– least served tenant, of its share", "×", True),
         )
     ),
     "Floor": (

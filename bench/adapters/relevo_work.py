@@ -1,4 +1,4 @@
-"""What only relevo is asked for: jobs that do something, at a pace, with priorities, of many groups."""
+"""What only relevo is asked for: jobs that do something, at a pace, with priorities, of many tenants."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Work:
             done += 1
         return {"n": done, "seconds": clock() - began}
 
-    async def put_shared(self, n: int, calls: int, groups: bool) -> Answer:
-        """Put jobs on the queue in so many calls: each for a group of its own, or all without one."""
+    async def put_shared(self, n: int, calls: int, tenants: bool) -> Answer:
+        """Put jobs on the queue in so many calls: each for a tenant of its own, or all without one."""
         each, waiting = n // calls, iter(range(calls))
         began = clock()
 
         async def lane() -> None:
             for number in waiting:
-                task = noop.using(group=f"tenant-{number}") if groups else noop
+                task = noop.using(tenant=f"tenant-{number}") if tenants else noop
                 await _put(task, TEXT, range(number * each, (number + 1) * each))
 
         await asyncio.gather(*(lane() for _ in range(LANES)))

@@ -1,4 +1,4 @@
-"""What it costs that a queue is shared fairly between groups, and whether it is."""
+"""What it costs that a queue is shared fairly between tenants, and whether it is."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ FEW, MANY = 100, 10_000
 
 
 def sharing(rig: Rig) -> Result:
-    """Arithmetic: the same number of jobs in the same number of calls, without groups."""
+    """Arithmetic: the same number of jobs in the same number of calls, without tenants."""
     n = size_of(rate_of(rig), SECONDS * rig.scale)
     parts = {}
-    for name, groups in (("few", FEW), ("many", MANY)):
-        calls = min(groups, n // 2)
-        pairs = [_pair(rig, n, calls, grouped_first=bool(i % 2)) for i in range(rig.repeat)]
+    for name, tenants in (("few", FEW), ("many", MANY)):
+        calls = min(tenants, n // 2)
+        pairs = [_pair(rig, n, calls, shared_first=bool(i % 2)) for i in range(rig.repeat)]
         costs = {cost: round(median(pair[cost] for pair in pairs), 3) for cost in ("server_cost", "enqueue_cost")}
         parts[name] = middle(pairs, "cost") | costs
     return delivered(parts.values()) | parts
 
 
-def _pair(rig: Rig, n: int, calls: int, *, grouped_first: bool) -> Result:
-    found = {groups: _drained(rig, n, calls, groups) for groups in (grouped_first, not grouped_first)}
+def _pair(rig: Rig, n: int, calls: int, *, shared_first: bool) -> Result:
+    found = {tenants: _drained(rig, n, calls, tenants) for tenants in (shared_first, not shared_first)}
     shared, plain = found[True], found[False]
     return {
         **delivered([shared, plain]),
-        "groups": calls,
+        "tenants": calls,
         "jobs_per_s": shared["jobs_per_s"],
         "without_jobs_per_s": plain["jobs_per_s"],
         "cost": round(plain["jobs_per_s"] / shared["jobs_per_s"], 3),
@@ -46,10 +46,10 @@ def _pair(rig: Rig, n: int, calls: int, *, grouped_first: bool) -> Result:
     }
 
 
-def _drained(rig: Rig, n: int, calls: int, groups: bool) -> Result:
+def _drained(rig: Rig, n: int, calls: int, tenants: bool) -> Result:
     rig.reset()
     before = rig.server.counters()
-    filled = rig.driver()("ask", method="put_shared", n=n, calls=calls, groups=groups)
+    filled = rig.driver()("ask", method="put_shared", n=n, calls=calls, tenants=tenants)
     spent = rig.server.counters().since(before)
     found = emptied(rig, filled["n"])
     return {
@@ -60,13 +60,13 @@ def _drained(rig: Rig, n: int, calls: int, groups: bool) -> Result:
 
 
 def _fairness(rig: Rig, n: int, each: int, calls: int) -> float:
-    """When there was time for half of every group: the least that one got, as a part of its half."""
+    """When there was time for half of every tenant: the least that one got, as a part of its half."""
     half = each // 2
     started = sorted(range(n), key=rig.probe.times(0, n).__getitem__)[: half * calls]
     got = Counter(i // each for i in started)
-    return round(min(got[group] for group in range(calls)) / half, 3)
+    return round(min(got[tenant] for tenant in range(calls)) / half, 3)
 
 
 MEASURES = (
-    Measure("sharing", "fair groups, 100 and 10,000 of them, against none", sharing, only_asked=True, only_ours=True),
+    Measure("sharing", "fair tenants, 100 and 10,000 of them, against none", sharing, only_asked=True, only_ours=True),
 )

@@ -51,7 +51,7 @@ class Full:
         for size in _chunks(self.sizes["dead"]):
             for tenant in range(TENANTS):
                 some = range(tenant, size, TENANTS)
-                self.charge.using(group=f"tenant_{tenant}").enqueue_many([((n,), {}) for n in some])
+                self.charge.using(tenant=f"tenant_{tenant}").enqueue_many([((n,), {}) for n in some])
         asyncio.run(self._bury())
         say(f"  {self.app.queue('charges').stats().dead:,} dead letters")
 

@@ -325,36 +325,36 @@ class Relevo:
         self,
         *,
         task: str | Task[..., Any] | None = None,
-        group: str | None = None,
+        tenant: str | None = None,
         reason: str = "",
         by: str = "",
         until: Until = None,
     ) -> list[str]:
-        """Start no more jobs of a task, or of a group (a tenant), in any queue of the app: where that changed anything.
+        """Start no more jobs of a task, or of a tenant, in any queue of the app: where that changed anything.
 
         The options are those of `Queue.pause`, which pauses in one queue, or all of it.
         """
-        return self.run(pausing(self, group, task, reason, by, until))
+        return self.run(pausing(self, tenant, task, reason, by, until))
 
     async def apause(
         self,
         *,
         task: str | Task[..., Any] | None = None,
-        group: str | None = None,
+        tenant: str | None = None,
         reason: str = "",
         by: str = "",
         until: Until = None,
     ) -> list[str]:
         """`pause` for async code."""
-        return await self.arun(pausing(self, group, task, reason, by, until))
+        return await self.arun(pausing(self, tenant, task, reason, by, until))
 
-    def resume(self, *, task: str | Task[..., Any] | None = None, group: str | None = None) -> list[str]:
-        """Start jobs of a task or a group again, in all queues of the app: where that changed something."""
-        return self.run(resuming(self, group, task))
+    def resume(self, *, task: str | Task[..., Any] | None = None, tenant: str | None = None) -> list[str]:
+        """Start jobs of a task or a tenant again, in all queues of the app: where that changed something."""
+        return self.run(resuming(self, tenant, task))
 
-    async def aresume(self, *, task: str | Task[..., Any] | None = None, group: str | None = None) -> list[str]:
+    async def aresume(self, *, task: str | Task[..., Any] | None = None, tenant: str | None = None) -> list[str]:
         """`resume` for async code."""
-        return await self.arun(resuming(self, group, task))
+        return await self.arun(resuming(self, tenant, task))
 
     def pauses(self) -> list[Pause]:
         """What is paused in any queue, since when and until when, why and by whom; open breakers, too."""

@@ -34,7 +34,8 @@ class JobContext(Struct, eq=False):
     history: tuple[Attempt, ...] = ()
     worker: str = ""
     name: str = ""
-    group: str = ""
+    #: The tenant of the job (the option `tenant`).
+    tenant: str = ""
     tags: tuple[str, ...] = ()
     #: The workflow it belongs to: its id and its queue; '': none.
     flow: str = ""
@@ -58,11 +59,6 @@ class JobContext(Struct, eq=False):
     _keeping: Keeping | None = None
 
     @property
-    def tenant(self) -> str:
-        """The tenant of the job (the option `group`)."""
-        return self.group
-
-    @property
     def fence(self) -> int:
         """A fencing token: grows with every delivery of this job (retry, hand-over, lost lease, revived dead letter).
 
@@ -76,7 +72,7 @@ class JobContext(Struct, eq=False):
         """The bus message that is being handled; None in a plain task."""
         if self.headers is None:
             return None
-        return message_of(self.id, self.target, self.attempt, self.group, self.deadline_ms, self.headers)
+        return message_of(self.id, self.target, self.attempt, self.tenant, self.deadline_ms, self.headers)
 
     @property
     def cancel_requested(self) -> bool:

@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 def pausing(
-    app: Relevo, group: Any, task: Any, reason: str, by: str, until: Until
+    app: Relevo, tenant: Any, task: Any, reason: str, by: str, until: Until
 ) -> Generator[Call[Any], Any, list[str]]:
     """Pause a task or a tenant in all queues of the app; returns those in which it was not paused before."""
     changed = []
-    for name in (yield from _queues(app, name_of(group, task))):
-        if (yield from Queue(app, name).pausing(group, task, reason, by, until)):
+    for name in (yield from _queues(app, name_of(tenant, task))):
+        if (yield from Queue(app, name).pausing(tenant, task, reason, by, until)):
             changed.append(name)
     return changed
 
 
-def resuming(app: Relevo, group: Any, task: Any) -> Steps[list[str]]:
+def resuming(app: Relevo, tenant: Any, task: Any) -> Steps[list[str]]:
     """Resume a task or a tenant in all queues of the app; returns those in which it was paused."""
-    names = yield from _queues(app, name_of(group, task))
-    changed: list[bool] = yield Ahead(Queue(app, name).resuming(group, task) for name in names)
+    names = yield from _queues(app, name_of(tenant, task))
+    changed: list[bool] = yield Ahead(Queue(app, name).resuming(tenant, task) for name in names)
     return [name for name, was_paused in zip(names, changed, strict=True) if was_paused]
 
 
 def _queues(app: Relevo, name: str) -> Generator[Call[Any], Any, list[str]]:
     if name == QUEUE:
-        raise OptionError("which task or group? Give task= or group=; app.queue(name).pause() is for a whole queue")
+        raise OptionError("which task or tenant? Give task= or tenant=; app.queue(name).pause() is for a whole queue")
     # Bus queues must be paused one by one: other apps may serve them, too, and broadcast queues end with a process.
     found = {queue for queue in (yield from app.listed_queues()) if not is_bus_name(queue)}
     task = app.tasks.get(name[2:])

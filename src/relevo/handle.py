@@ -56,7 +56,7 @@ class JobInfo(Struct, frozen=True):
     priority: int | None
     enqueued_ms: int
     name: str | None = None
-    group: str | None = None
+    tenant: str | None = None
     tags: tuple[str, ...] | None = None
     due_ms: int | None = None
     started_ms: int | None = None
@@ -286,7 +286,7 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
         envelope.priority if is_known else None,
         made_ms(seen.id),
         given_up.entity if given_up else envelope.name if is_known else None,
-        envelope.group if is_known else None,
+        envelope.tenant if is_known else None,
         envelope.tags if is_known else None,
         seen.due_ms if seen.state is State.SCHEDULED else None,
         record.started_ms or None if record else claim.since_ms if claim else None,
@@ -321,7 +321,7 @@ def _belongings(id: str, envelope: Envelope) -> dict[str, str]:
     """To what a message belongs."""
     if envelope.headers is None:
         return {}
-    message = message_of(id, envelope.target, 1, envelope.group, None, envelope.headers)
+    message = message_of(id, envelope.target, 1, envelope.tenant, None, envelope.headers)
     return {
         "correlation_id": message.correlation_id,
         "causation_id": message.causation_id,

@@ -57,7 +57,7 @@ class JobRow(Struct, frozen=True):
     priority: int | None
     enqueued_ms: int
     name: str | None = None
-    group: str | None = None
+    tenant: str | None = None
     due_ms: int | None = None
     worker: str = ""
     reason: str = ""
@@ -91,13 +91,13 @@ class Queue:
     def pause(
         self,
         *,
-        group: str | None = None,
+        tenant: str | None = None,
         task: str | Task[..., Any] | None = None,
         reason: str = "",
         by: str = "",
         until: Until = None,
     ) -> bool:
-        """Hand out no more jobs, of one group or of one task if you say so; what runs goes on.
+        """Hand out no more jobs, of one tenant or of one task if you say so; what runs goes on.
 
         With `until`, a duration or an aware datetime, they go on by themselves then, by the server's clock. `reason`
         and `by` are shown to whoever looks. Said again, it takes the place of what was said before. True if it was
@@ -105,25 +105,25 @@ class Queue:
 
         >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
         """
-        return self._app.run(self.pausing(group, task, reason, by, until))
+        return self._app.run(self.pausing(tenant, task, reason, by, until))
 
     async def apause(
         self,
         *,
-        group: str | None = None,
+        tenant: str | None = None,
         task: str | Task[..., Any] | None = None,
         reason: str = "",
         by: str = "",
         until: Until = None,
     ) -> bool:
         """`pause` for async code."""
-        return await self._app.arun(self.pausing(group, task, reason, by, until))
+        return await self._app.arun(self.pausing(tenant, task, reason, by, until))
 
     def pausing(
-        self, group: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
+        self, tenant: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `pause`."""
-        name, note = self._scope(group, task), note_of(reason, by)
+        name, note = self._scope(tenant, task), note_of(reason, by)
         ends_ms = 0 if until is None else ends_of(until, (yield from self._app.now_ms()))
         yield from self._app.list_queue(self.name)
         changed: bool
@@ -133,24 +133,24 @@ class Queue:
             changed = yield from limits.pause(self._keys, name, ends_ms, note)
         return changed
 
-    def resume(self, *, group: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
-        """Hand out jobs (of one group, of one task) again; idle workers are woken. True if it was paused.
+    def resume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
+        """Hand out jobs (of one tenant, of one task) again; idle workers are woken. True if it was paused.
 
         A task whose breaker has opened goes on, too: it is closed.
         """
-        return self._app.run(self.resuming(group, task))
+        return self._app.run(self.resuming(tenant, task))
 
-    async def aresume(self, *, group: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
+    async def aresume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
         """`resume` for async code."""
-        return await self._app.arun(self.resuming(group, task))
+        return await self._app.arun(self.resuming(tenant, task))
 
-    def resuming(self, group: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
+    def resuming(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
         """The plan behind `resume`."""
-        name = self._scope(group, task)
+        name = self._scope(tenant, task)
         return queues.pause(self._keys, False) if name == QUEUE else limits.resume(self._keys, name)
 
     def pauses(self) -> list[Pause]:
-        """What is paused here, since when and until when, why and by whom: the queue, tasks, groups, schedules.
+        """What is paused here, since when and until when, why and by whom: the queue, tasks, tenants, schedules.
 
         Tasks whose breaker has opened are among them.
         """
@@ -167,14 +167,14 @@ class Queue:
 
     def limit(
         self,
-        group: str | None = None,
+        tenant: str | None = None,
         *,
         task: str | Task[..., Any] | None = None,
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
     ) -> None:
-        """Limit a group (a tenant), a task, or with neither the queue: how many jobs run at once, how fast they start.
+        """Limit a tenant, a task, or with neither the queue: how many jobs run at once, how fast they start.
 
         Counts at once, for what is queued, too. Said again, it takes the place of what was said before. `burst` jobs
         may start at once after a while without any: one second's worth, if not given. A job that is under several
@@ -184,11 +184,11 @@ class Queue:
         >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
         >>> queue.limit(concurrency=50)                                # doctest: +SKIP
         """
-        self._app.run(self.limiting(group, task, concurrency, rate, burst))
+        self._app.run(self.limiting(tenant, task, concurrency, rate, burst))
 
     async def alimit(
         self,
-        group: str | None = None,
+        tenant: str | None = None,
         *,
         task: str | Task[..., Any] | None = None,
         concurrency: int | None = None,
@@ -196,39 +196,39 @@ class Queue:
         burst: int | None = None,
     ) -> None:
         """`limit` for async code."""
-        await self._app.arun(self.limiting(group, task, concurrency, rate, burst))
+        await self._app.arun(self.limiting(tenant, task, concurrency, rate, burst))
 
     def limiting(
         self,
-        group: str | None,
+        tenant: str | None,
         task: str | Task[..., Any] | None,
         concurrency: int | None,
         rate: str | float | None,
         burst: int | None,
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `limit`: whether that changed anything."""
-        name, wanted = self._scope(group, task), limit_of(concurrency, rate, burst)
+        name, wanted = self._scope(tenant, task), limit_of(concurrency, rate, burst)
         yield from self._app.list_queue(self.name)
         return (yield from limits.limit(self._keys, name, wanted))
 
-    def unlimit(self, group: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
+    def unlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """Take a limit away; what is paused stays so. True if there was one."""
-        return self._app.run(limits.unlimit(self._keys, self._scope(group, task)))
+        return self._app.run(limits.unlimit(self._keys, self._scope(tenant, task)))
 
-    async def aunlimit(self, group: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
+    async def aunlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """`unlimit` for async code."""
-        return await self._app.arun(limits.unlimit(self._keys, self._scope(group, task)))
+        return await self._app.arun(limits.unlimit(self._keys, self._scope(tenant, task)))
 
-    def _scope(self, group: str | None, task: str | Task[..., Any] | None) -> str:
+    def _scope(self, tenant: str | None, task: str | Task[..., Any] | None) -> str:
         """What is paused or limited, by its name among the limits."""
         if is_pool_name(self.name):  # it stands among the queues by its dead letters
             raise OptionError(
                 f"{self.name!r:.80} is a pool: no jobs are handed out there, so it can be neither paused nor limited"
             )
-        return name_of(group, task)
+        return name_of(tenant, task)
 
     def limits(self) -> list[LimitInfo]:
-        """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, groups."""
+        """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, tenants."""
         return self._app.run(limits.limits(self._keys))
 
     async def alimits(self) -> list[LimitInfo]:
@@ -512,7 +512,7 @@ def row_of(one: queues.Listed) -> JobRow:
         envelope.priority if envelope else None,
         made_ms(one.id),
         envelope.name if envelope else None,
-        envelope.group if envelope else None,
+        envelope.tenant if envelope else None,
         one.due_ms if one.state is State.SCHEDULED else None,
         record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
         record.reason if record else "",

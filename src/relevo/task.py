@@ -89,7 +89,7 @@ class Task(Generic[P, R]):
         self._plain = not (
             options.delay
             or options.eta_ms is not None
-            or options.group
+            or options.tenant
             or options.name
             or options.unique
             or options.expires is not None
@@ -326,7 +326,7 @@ class Task(Generic[P, R]):
             options.priority,
             body if signer is None else signer.signed("job", id, body),
             when,
-            options.group,
+            options.tenant,
             options.weight,
             name,
             str(max(1, round(scope * 1000))) if isinstance(scope, float) else scope,
@@ -352,7 +352,7 @@ class Task(Generic[P, R]):
             Envelope(
                 self.target,
                 priority=now.priority,
-                group=now.group,
+                tenant=now.tenant,
                 name=now.name,
                 tags=now.tags,
                 **carried,

@@ -64,7 +64,7 @@ def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], ori
         queue=task.options.queue,
         body=msgspec.Raw(body),
         priority=task.options.priority,
-        group=task.options.group,
+        tenant=task.options.tenant,
         weight=task.options.weight,
         expires=task.options.expires,
         failure_ttl=task.options.failure_ttl,
@@ -194,7 +194,7 @@ def fire(
         if when:
             body += b',"d":%d' % max(1, int(when) - made_ms(id))
         body = body + b"}" if keys.signer is None else keys.signer.signed("job", id, body + b"}")
-        rows.append(store.Tick(tick_ms, NewJob(id, schedule.priority, body, when, schedule.group, schedule.weight)))
+        rows.append(store.Tick(tick_ms, NewJob(id, schedule.priority, body, when, schedule.tenant, schedule.weight)))
     return store.fire(
         keys,
         schedule,

@@ -63,7 +63,7 @@ def fill(app: Relevo) -> dict[str, Any]:
     ids["named"] = add.using(name="only one").enqueue(3, 3).id
     ids["delayed"] = add.using(delay="30m").enqueue(4, 4).id
     queue.limit("acme", concurrency=1)
-    ids["limited"] = [add.using(group="acme").enqueue(n, 1).id for n in range(4)]
+    ids["limited"] = [add.using(tenant="acme").enqueue(n, 1).id for n in range(4)]
     ids["waiting"] = chain(add.s(5, 5), double.s()).enqueue().id
     queue.pause(task="double", reason="a look at it", by="me")
     app.schedule("hourly", add.s(6, 6), every="1h")

@@ -63,7 +63,7 @@ IDLE_MS = 90_000
 #: The most that the milliseconds of all steps of a story add up to.
 SLACK_MS = 10_000
 START_MS = 1_800_000_000_000
-#: The line of a group is looked at after so long, also if nothing happens.
+#: The line of a tenant is looked at after so long, also if nothing happens.
 LOOK_MS = MINUTE
 LEVEL = 2**43
 
@@ -76,7 +76,7 @@ class Spec(NamedTuple):
     """A job as a step wants it."""
 
     priority: int
-    group: str = ""
+    tenant: str = ""
     weight: float = 1.0
     delay_ms: int = 0
     name: str = ""
@@ -192,7 +192,7 @@ class Engine:
             Envelope(
                 spec.task,
                 priority=spec.priority,
-                group=spec.group,
+                tenant=spec.tenant,
                 weight=spec.weight,
                 name=spec.name,
                 on_failure="handler" if spec.has_handler else None,
@@ -554,7 +554,7 @@ class Engine:
                 self.model.totals.clear()
 
     def allow(self, name: str, terms: Allowed) -> None:
-        """The limit of a group, a task or the queue is set, changed or taken away."""
+        """The limit of a tenant, a task or the queue is set, changed or taken away."""
         before = self._terms(name)
         self.model.limit(name, terms.concurrency, int(terms.every * MINUTE), terms.burst)
         changed = self._terms(name) != before
@@ -566,7 +566,7 @@ class Engine:
             assert self.perform(limits.limit(self.queue, name, wanted)) == changed
 
     def halt(self, name: str, minutes: int | None) -> None:
-        """A group or a task is paused, for a while or (0) until it is resumed; or (None) it is resumed."""
+        """A tenant or a task is paused, for a while or (0) until it is resumed; or (None) it is resumed."""
         if minutes is None:
             assert self.perform(limits.resume(self.queue, name)) == self.model.pause(name, 0)
             return
@@ -617,7 +617,7 @@ class Engine:
         assert found.names == model.names
         assert all(model.jobs[id].state in LIVING for id in found.names.values())
         assert found.waiters == {job.id for job in model.of(*LIVING) if job.awaited}
-        assert set(found.groups) == {job.id for job in model.of("scheduled") if job.group}
+        assert set(found.groups) == {job.id for job in model.of("scheduled") if job.tenant}
         assert not found.letters
         assert not found.sets["errands"]
         assert not [name for name in ABSENT if name in found.ttls]
@@ -782,7 +782,7 @@ def _in_short_form(jobs: list[Job]) -> bool:
 
 def _new(job: Job) -> NewJob:
     when = f"+{job.delay_ms}" if job.delay_ms else ""
-    return NewJob(job.id, job.priority, job.body, when, job.group, job.weight, job.name, job.scope)
+    return NewJob(job.id, job.priority, job.body, when, job.tenant, job.weight, job.name, job.scope)
 
 
 def _counts(story: Story) -> tuple[int, int, int]:

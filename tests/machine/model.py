@@ -2,7 +2,7 @@
 
 A job that waits because of a limit is `ready` to the model, wherever the scripts keep it.
 The model knows a job's state and which worker may settle it, and nothing of how the scripts bring that about. Where
-the promise leaves a choice open (two groups of one level, two jobs due in one millisecond), the model accepts either.
+the promise leaves a choice open (two tenants of one level, two jobs due in one millisecond), the model accepts either.
 Times are milliseconds since the start of the test.
 """
 
@@ -36,7 +36,7 @@ class Job:
 
     id: str
     priority: int
-    group: str = ""
+    tenant: str = ""
     weight: float = 1.0
     name: str = ""
     scope: str = ""
@@ -51,7 +51,7 @@ class Job:
     grip: int = 0
     due_ms: int = 0
     lease_end_ms: int = 0
-    #: Place in the line of its level and group; equal ranks may come in any order.
+    #: Place in the line of its level and tenant; equal ranks may come in any order.
     rank: tuple[int, int] = (0, 0)
     spent: int = 0
     crashes: int = 0
@@ -64,25 +64,25 @@ class Job:
 
     @property
     def is_plain(self) -> bool:
-        return not (self.delay_ms or self.group or self.name)
+        return not (self.delay_ms or self.tenant or self.name)
 
     @property
     def names(self) -> set[str]:
         """The limits it may be under."""
-        return {"q:", f"t:{self.task}"} | ({f"g:{self.group}"} if self.group else set())
+        return {"q:", f"t:{self.task}"} | ({f"g:{self.tenant}"} if self.tenant else set())
 
     def must_run_before(self, other: Job) -> bool:
-        """Strict priority; what was handed back first, by age; else first in, first out inside a group."""
+        """Strict priority; what was handed back first, by age; else first in, first out inside a tenant."""
         if self.priority != other.priority:
             return self.priority < other.priority
         if self.rank == FRONT or other.rank == FRONT:
             return self.rank == FRONT and (other.rank != FRONT or self.id < other.id)
-        return self.group == other.group and self.rank < other.rank
+        return self.tenant == other.tenant and self.rank < other.rank
 
 
 @dataclass
 class Limit:
-    """What is said about a group, a task or the queue."""
+    """What is said about a tenant, a task or the queue."""
 
     concurrency: int | None = None
     #: A token comes in so many milliseconds; 0: no rate.
@@ -113,7 +113,7 @@ class Model:
     totals: Counter[str] = field(default_factory=Counter)
     #: name -> its limit
     limits: dict[str, Limit] = field(default_factory=dict)
-    #: Tasks that had a limit at times: their jobs may have been held up behind others of their group.
+    #: Tasks that had a limit at times: their jobs may have been held up behind others of their tenant.
     held_up: set[str] = field(default_factory=set)
     #: task -> when its attempts failed
     failures: dict[str, list[int]] = field(default_factory=dict)
@@ -251,7 +251,7 @@ class Model:
                 limit.full_ms = max(limit.full_ms, self.now_ms) + count * limit.every_ms
 
     def must_run_before(self, one: Job, other: Job) -> bool:
-        """The order of two jobs. One that its task held up joins its group anew."""
+        """The order of two jobs. One that its task held up joins its tenant anew."""
         if one.task != other.task and {one.task, other.task} & self.held_up and other.rank != FRONT != one.rank:
             return one.priority < other.priority
         return one.must_run_before(other)
@@ -321,14 +321,14 @@ class Model:
 
     # by hand
     def limit(self, name: str, concurrency: int | None, every_ms: int, burst: int) -> None:
-        """Limit a group, a task or the queue; with neither concurrency nor rate, take the limit away."""
+        """Limit a tenant, a task or the queue; with neither concurrency nor rate, take the limit away."""
         limit = self._limit(name)
         limit.concurrency, limit.every_ms, limit.burst = concurrency, every_ms, burst
         limit.full_ms = min(limit.full_ms, self.now_ms + burst * every_ms)
         self._forget_limit(name)
 
     def pause(self, name: str, until_ms: float) -> bool:
-        """Start no more jobs of a group or a task, or (0) start them again: whether that changed anything."""
+        """Start no more jobs of a tenant or a task, or (0) start them again: whether that changed anything."""
         limit = self._limit(name)
         was, limit.paused_ms = (limit.paused_ms > self.now_ms, limit.probe_ms > 0), until_ms
         if not until_ms:

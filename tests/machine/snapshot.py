@@ -16,17 +16,17 @@ _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelle
 _LIMITS = ("limits", "holding", "pauses")
 _SETS = (*_STATES, "idle", "errands", "parking")
 _HASHES = ("jobs", "claims", "story", "groups", "names", "waiters", "stats", "paused", "letters", *_LIMITS)
-#: Keys of one job, worker, name, group or schedule each; that none of them stays is seen at the end.
+#: Keys of one job, worker, name, tenant or schedule each; that none of them stays is seen at the end.
 _OF_ONE = ("ended", "notes", "unique", "bell", "carried", "runs", "parked", "alike", "binned")
 _COMPARED = (*_SETS, *_HASHES, "clock", "buckets", "lines", "breakers", "kinds", "bin")
 #: No job of the machine has dependents, belongs to a workflow, comes from a schedule or is a message of the bus: no
 #: other key may ever be there.
 ABSENT = tuple(sorted(set(QUEUE_KEYS).difference(_COMPARED, _OF_ONE, {"contact"})))
 _FIXED = (*_COMPARED, *ABSENT)
-#: All groups and tasks that have a limit at times, as limits name them.
-GROUPS = ("a", "b")
+#: All tenants and tasks that have a limit at times, as limits name them.
+TENANTS = ("a", "b")
 TASKS = ("x", "y")
-NAMES = (*(f"g:{group}" for group in GROUPS), *(f"t:{task}" for task in TASKS))
+NAMES = (*(f"g:{tenant}" for tenant in TENANTS), *(f"t:{task}" for task in TASKS))
 
 _SNAPSHOT = Script(
     "snapshot",

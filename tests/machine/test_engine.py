@@ -21,7 +21,7 @@ from relevo.store.keys import AppKeys
 from tests.conftest import CHAOS
 from tests.machine.engine import HOUR, MINUTE, Allowed, Engine, Spec
 from tests.machine.model import ENDED, LIVING
-from tests.machine.snapshot import GROUPS, NAMES, TASKS
+from tests.machine.snapshot import NAMES, TASKS, TENANTS
 from tests.servers import Server, available
 
 SETTINGS = settings(
@@ -40,7 +40,7 @@ PLAIN = st.builds(lambda priority, task: Spec(priority, task=task), PRIORITIES, 
 RICH = st.builds(
     Spec,
     PRIORITIES,
-    st.sampled_from(["", *GROUPS]),
+    st.sampled_from(["", *TENANTS]),
     st.sampled_from([1.0, 2.0, 0.5]),
     st.sampled_from([0, MINUTE, 7 * MINUTE, 2 * HOUR]),
     st.sampled_from(["", "x", "y"]),
@@ -48,10 +48,10 @@ RICH = st.builds(
     st.booleans(),
     TASK,
 )
-GROUPED = st.builds(
-    lambda priority, group, weight, task: Spec(priority, group, weight, task=task),
+SHARED = st.builds(
+    lambda priority, tenant, weight, task: Spec(priority, tenant, weight, task=task),
     PRIORITIES,
-    st.sampled_from(["", *GROUPS]),
+    st.sampled_from(["", *TENANTS]),
     st.sampled_from([1.0, 2.0]),
     TASK,
 )
@@ -119,7 +119,7 @@ TROUBLE = {
         Step("allow", {"name": LIMITED, "terms": TERMS}),
         Step("halt", {"name": HALTED, "minutes": st.sampled_from([None, None, 0, 3, 60])}),
         Step("trip", {"task": st.sampled_from(TASKS), "failed": st.integers(1, 2)}),
-        Step("enqueue", {"specs": st.lists(GROUPED, min_size=1, max_size=4)}),
+        Step("enqueue", {"specs": st.lists(SHARED, min_size=1, max_size=4)}),
     ],
     "losses": [Step("become", {"what": st.sampled_from(["cleared", "without scripts", "without counters"])})],
 }
@@ -209,7 +209,7 @@ def test_a_job_whose_call_went_to_a_dead_worker_is_found_by_an_idle_one(engine: 
     engine.claim(0, 1)
     engine.claim(1, 1)
     engine.worker(1, "die")
-    engine.enqueue([Spec(100, group="a")])
+    engine.enqueue([Spec(100, tenant="a")])
     engine.pass_time(2)
 
 

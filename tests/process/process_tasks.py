@@ -66,7 +66,7 @@ def count() -> int:
 @app.task(executor="process")
 def about_me() -> list[Any]:
     job = current_job()
-    return [job.id, job.queue, job.target, job.attempt, len(job.history), job.worker, job.group, list(job.tags)]
+    return [job.id, job.queue, job.target, job.attempt, len(job.history), job.worker, job.tenant, list(job.tags)]
 
 
 @app.task(executor="process")

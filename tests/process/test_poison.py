@@ -258,7 +258,7 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
         assert "Traceback" not in worker.log
 
 
-@pytest.mark.parametrize("broken", ["claim", "lost claim", "story", "group", "id"])
+@pytest.mark.parametrize("broken", ["claim", "lost claim", "story", "tenant", "id"])
 def test_broken_bookkeeping_of_one_job_does_not_touch_the_others(server: Server, tmp_path: Path, broken: str) -> None:
     with Site(server, tmp_path) as site:
         keys, run = site.app.keys_of(site.queue.name), site.app.run
@@ -273,9 +273,9 @@ def test_broken_bookkeeping_of_one_job_does_not_touch_the_others(server: Server,
             case "story":
                 run(Call([b"HSET", keys.key("claims"), id, b"1 worker 5"]))
                 run(Call([b"HSET", keys.key("story"), id, b"{garbage"]))
-            case "group":
-                run(Call([b"HSET", keys.key("groups"), id, b"nosuchgroup"]))
-        place = {"lost claim": "running", "group": "scheduled"}.get(broken, "ready")
+            case "tenant":
+                run(Call([b"HSET", keys.key("groups"), id, b"nosuchtenant"]))
+        place = {"lost claim": "running", "tenant": "scheduled"}.get(broken, "ready")
         run(Call([b"ZADD", keys.key(place), 0, id]))
         site.enqueue_many("nap", range(20))
         with site.working():

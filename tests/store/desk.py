@@ -49,7 +49,7 @@ class Desk:
         return [row[0] for row in rows]
 
     def push_one(self, body: str = "{}", *, priority: int = 100, id: str = "", **rich: Any) -> str:
-        """Store one job with times, groups or names; the id that has its name."""
+        """Store one job with times, tenants or names; the id that has its name."""
         job = NewJob(id or new_id(), priority, body.encode(), **rich)
         owners: list[str] = self.run(push_rich(self.keys, [job]))
         return owners[0]
@@ -174,5 +174,5 @@ def kept(ids: Sequence[str], token: int = 1, *, ttl_ms: int = 60_000, record: by
 
 def moved(id: str, verb: str, token: int = 1, *, ms: int = 60_000, text: bytes = b"", **more: Any) -> Settled:
     """Any other settlement of one job."""
-    row: dict[str, Any] = {"priority": 100, "group": "", "weight": 1.0, **more}
+    row: dict[str, Any] = {"priority": 100, "tenant": "", "weight": 1.0, **more}
     return Settled(moved=[Moved(id, token, verb, ms=ms, text=text, **row)])

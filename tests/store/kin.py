@@ -42,7 +42,7 @@ def workflow(
 ) -> str:
     """A workflow of so many members; `gated`: it is not founded yet."""
     needs = f"{'F' if gated else 'f'} {members + gated} {KEEP_MS} {kept_ms}"
-    return desk.push_one('{"plan":1}', needs=needs, group=takes, edges=" ".join(map(str, edges)))
+    return desk.push_one('{"plan":1}', needs=needs, tenant=takes, edges=" ".join(map(str, edges)))
 
 
 # reporting

@@ -1,4 +1,4 @@
-"""Limits of queues and tasks beside those of groups, and pauses that end by themselves."""
+"""Limits of queues and tasks beside those of tenants, and pauses that end by themselves."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tests.store.desk import LEASE_MS, Desk, moved, new_id, plain
 from tests.store.test_limits import assert_nothing_is_left, commands, started
 
 
-def body_of(task: str, group: str = "", **more: Any) -> str:
-    return write(Envelope(task, group=group, **more)).decode()
+def body_of(task: str, tenant: str = "", **more: Any) -> str:
+    return write(Envelope(task, tenant=tenant, **more)).decode()
 
 
-def enqueue(desk: Desk, task: str, count: int = 1, *, group: str = "", priority: int = 100) -> list[str]:
-    """Jobs of one task, with a group or plain; their ids in order."""
-    body = body_of(task, group, priority=priority)
-    if not group:
+def enqueue(desk: Desk, task: str, count: int = 1, *, tenant: str = "", priority: int = 100) -> list[str]:
+    """Jobs of one task, with a tenant or plain; their ids in order."""
+    body = body_of(task, tenant, priority=priority)
+    if not tenant:
         return [id for _ in range(count) for id in desk.push(body, priority=priority)]
-    return [desk.push_one(body, priority=priority, group=group) for _ in range(count)]
+    return [desk.push_one(body, priority=priority, tenant=tenant) for _ in range(count)]
 
 
-def flood(desk: Desk, task: str, group: str, count: int) -> list[str]:
+def flood(desk: Desk, task: str, tenant: str, count: int) -> list[str]:
     ids: list[str] = []
-    body = body_of(task, group).encode()
+    body = body_of(task, tenant).encode()
     while len(ids) < count:
-        some = [NewJob(new_id(), 100, body, group=group) for _ in range(min(1000, count - len(ids)))]
+        some = [NewJob(new_id(), 100, body, tenant=tenant) for _ in range(min(1000, count - len(ids)))]
         ids += desk.run(push_rich(desk.keys, some))
     return ids
 
@@ -68,7 +68,7 @@ def line(desk: Desk, name: str) -> list[str]:
 
 def test_no_more_jobs_of_a_task_run_than_its_limit_allows_and_other_tasks_are_not_affected(desk: Desk) -> None:
     limit(desk, "t:charge", concurrency=2)
-    ids = [*enqueue(desk, "charge", 3), *enqueue(desk, "charge", 2, group="a")]
+    ids = [*enqueue(desk, "charge", 3), *enqueue(desk, "charge", 2, tenant="a")]
     others = enqueue(desk, "mail", 3)
     got = desk.claim(10)
     assert set(others) < set(got)
@@ -88,7 +88,7 @@ def test_a_tenant_that_floods_a_limited_task_does_not_make_others_wait_behind_it
     big = flood(desk, "charge", "big", 500)
     while desk.turn(10).ids or desk.stats().ready:
         pass
-    small = enqueue(desk, "charge", 3, group="small")
+    small = enqueue(desk, "charge", 3, tenant="small")
     desk.claim(5)
     order: list[str] = []
     done = big[:1]
@@ -156,7 +156,7 @@ def test_jobs_that_ran_before_the_limit_of_the_queue_count(desk: Desk) -> None:
 def test_a_queue_at_its_limit_keeps_priorities_and_shares(desk: Desk) -> None:
     limit(desk, "q:", concurrency=1)
     flood(desk, "charge", "big", 300)
-    (small,) = enqueue(desk, "charge", group="small", priority=100)
+    (small,) = enqueue(desk, "charge", tenant="small", priority=100)
     first = desk.claim(5)
     (urgent,) = enqueue(desk, "charge", priority=0)
     second = started(desk.turn(5, plain(first)))
@@ -211,9 +211,9 @@ def test_a_job_starts_when_all_its_limits_have_room_and_takes_a_place_in_each(de
     limit(desk, "t:charge", concurrency=2)
     limit(desk, "g:a", concurrency=1)
     limit(desk, "q:", concurrency=3)
-    first, second = enqueue(desk, "charge", 2, group="a")
-    (other,) = enqueue(desk, "charge", group="b")
-    third = enqueue(desk, "charge", group="b")
+    first, second = enqueue(desk, "charge", 2, tenant="a")
+    (other,) = enqueue(desk, "charge", tenant="b")
+    third = enqueue(desk, "charge", tenant="b")
     mails = enqueue(desk, "mail", 2)
     got = desk.claim(10)
     assert got[0] == first
@@ -229,13 +229,13 @@ def test_a_job_starts_when_all_its_limits_have_room_and_takes_a_place_in_each(de
     assert_nothing_is_left(desk)
 
 
-def test_one_that_waits_for_its_group_waits_for_its_task_next_and_keeps_its_rank(desk: Desk) -> None:
+def test_one_that_waits_for_its_tenant_waits_for_its_task_next_and_keeps_its_rank(desk: Desk) -> None:
     limit(desk, "g:a", concurrency=1)
     limit(desk, "t:charge", concurrency=1)
-    (first,) = enqueue(desk, "mail", group="a")
+    (first,) = enqueue(desk, "mail", tenant="a")
     (holder,) = enqueue(desk, "charge")
     assert sorted(desk.claim(2)) == sorted([first, holder])
-    (waiter,) = enqueue(desk, "charge", group="a")
+    (waiter,) = enqueue(desk, "charge", tenant="a")
     later = enqueue(desk, "charge", 2)
     assert desk.claim(5) == []
     assert line(desk, "g:a") == [waiter]
@@ -244,8 +244,8 @@ def test_one_that_waits_for_its_group_waits_for_its_task_next_and_keeps_its_rank
     assert line(desk, "t:charge") == [waiter, *later], "it came first"
     assert line(desk, "g:a") == []
     desk.run(limits.pause(desk.keys, "t:charge"))
-    mails = enqueue(desk, "mail", 2, group="a")
-    assert desk.claim(5) == mails[:1], "what a pause holds up takes no place of its group"
+    mails = enqueue(desk, "mail", 2, tenant="a")
+    assert desk.claim(5) == mails[:1], "what a pause holds up takes no place of its tenant"
     assert started(desk.turn(5, plain(mails[:1]))) == mails[1:]
     desk.finish(mails[1:])
     desk.run(limits.resume(desk.keys, "t:charge"))
@@ -316,7 +316,7 @@ def test_a_worker_that_waits_for_the_end_of_a_pause_is_called_when_it_ends_soone
 
 
 @pytest.mark.parametrize("name", ["t:charge", "g:a"])
-def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: Desk, name: str) -> None:
+def test_a_paused_task_or_tenant_goes_on_by_itself_when_its_time_has_come(desk: Desk, name: str) -> None:
     desk.run(limits.pause(desk.keys, name, desk.now_ms + 60_000))
     desk.advance(60_001)
     desk.turn(1)
@@ -324,7 +324,7 @@ def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: D
     assert kept == [0, 0, 0, 0], "without jobs it is removed by the next turn"
     ends_ms = desk.now_ms + 30_000
     assert desk.run(limits.pause(desk.keys, name, ends_ms)) is True
-    ids = enqueue(desk, "charge", 3, group="a")
+    ids = enqueue(desk, "charge", 3, tenant="a")
     found = desk.turn(5, idle_ms=30_000)
     assert (started(found), found.wake_ms) == ([], ends_ms)
     assert standing(desk, name).until_ms == ends_ms
@@ -337,7 +337,7 @@ def test_a_paused_task_or_group_goes_on_by_itself_when_its_time_has_come(desk: D
     desk.finish(ids)
     limit(desk, name, concurrency=1)
     desk.run(limits.pause(desk.keys, name, desk.now_ms + 60_000))
-    ids = enqueue(desk, "charge", 2, group="a")
+    ids = enqueue(desk, "charge", 2, tenant="a")
     assert desk.claim(5) == []
     desk.advance(60_001)
     assert desk.claim(5) == ids[:1], "a limit outlives the pause"
@@ -357,11 +357,11 @@ def test_pauses_are_listed_with_their_times_and_reasons(desk: Desk) -> None:
         found = desk.run(pauses(desk.keys, "default", at_ms, desk.run(written(desk.keys))))
         return [(one.kind, one.name) for one in found]
 
-    assert listed(now_ms) == [("queue", "default"), ("task", "charge"), ("breaker", "mail"), ("group", "a")]
-    assert listed(now_ms + 90_001) == [("breaker", "mail"), ("group", "a")]
+    assert listed(now_ms) == [("queue", "default"), ("task", "charge"), ("breaker", "mail"), ("tenant", "a")]
+    assert listed(now_ms + 90_001) == [("breaker", "mail"), ("tenant", "a")]
     rows = {one.kind: one for one in desk.run(pauses(desk.keys, "default", now_ms, desk.run(written(desk.keys))))}
-    assert (rows["group"].reason, rows["group"].by, rows["group"].until_ms) == ("bills", "ana", None)
-    assert 0 <= rows["group"].since_ms - now_ms < 10_000
+    assert (rows["tenant"].reason, rows["tenant"].by, rows["tenant"].until_ms) == ("bills", "ana", None)
+    assert 0 <= rows["tenant"].since_ms - now_ms < 10_000
     assert rows["task"].until_ms == now_ms + 60_000
     assert 29_000 < (rows["breaker"].until_ms or 0) - now_ms < 40_000
     desk.ask("DEL", "pauses")
@@ -407,7 +407,7 @@ def test_an_open_breaker_lets_one_probe_go_at_a_time_until_one_goes_well(desk: D
     desk.advance(30_001)
     assert desk.claim(5) == ids[2:3]
     assert desk.claim(5, worker="other") == []
-    assert started(desk.turn(5, moved(ids[2], "back", group=""))) == ids[2:3], "neither well nor badly"
+    assert started(desk.turn(5, moved(ids[2], "back", tenant=""))) == ids[2:3], "neither well nor badly"
     desk.run(limits.trip(desk.keys, "charge", 1, breaker))
     assert started(desk.turn(5, moved(ids[2], "dead", 2, text=b'{"state":"dead"}'))) == []
     desk.advance(60_001)
@@ -443,11 +443,11 @@ def test_the_limit_of_a_task_outlives_its_breaker(desk: Desk) -> None:
 
 def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(desk: Desk) -> None:
     limit(desk, "g:a", concurrency=1)
-    (busy,) = enqueue(desk, "mail", group="a")
+    (busy,) = enqueue(desk, "mail", tenant="a")
     assert desk.claim() == [busy]
     desk.run(limits.trip(desk.keys, "charge", 1, Breaker.after(1, "1m")))
     (first,) = enqueue(desk, "charge")
-    (second,) = enqueue(desk, "charge", group="a")
+    (second,) = enqueue(desk, "charge", tenant="a")
     assert desk.claim(5) == []
     assert (line(desk, "t:charge"), line(desk, "g:a")) == ([first], [second])
     desk.advance(30_001)

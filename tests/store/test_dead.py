@@ -26,7 +26,7 @@ from tests.store.desk import Desk, moved, new_id
 
 HOUR, DAY = 3_600_000, 86_400_000
 BODY = b'{"t":"shop.charge","a":[7],"g":"acme"}'
-ENVELOPE = Envelope("shop.charge", Raw(b"[7]"), group="acme")
+ENVELOPE = Envelope("shop.charge", Raw(b"[7]"), tenant="acme")
 UNKNOWN = new_id()
 
 

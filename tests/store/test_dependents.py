@@ -298,9 +298,9 @@ def test_a_named_child_gives_its_name_free_when_it_is_cut_and_takes_it_again(des
     assert desk.ask("HGET", "names", "only") == owner.encode()
 
 
-def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(desk: Desk) -> None:
-    urgent = waiting(desk, priority=7, group="a group", weight=2.0)
-    desk.push_one(priority=7, group="other")
+def test_a_child_that_is_let_go_takes_its_place_by_priority_tenant_and_weight(desk: Desk) -> None:
+    urgent = waiting(desk, priority=7, tenant="a tenant", weight=2.0)
+    desk.push_one(priority=7, tenant="other")
     report(desk, urgent, "done")
     assert desk.score("ready", urgent) == 7 * LEVEL + 32
     assert desk.ask("EXISTS", f"carried:{urgent}") == 0, "it takes nothing with it"
@@ -309,7 +309,7 @@ def test_a_child_that_is_let_go_takes_its_place_by_priority_group_and_weight(des
 
 def test_a_delay_counts_from_the_moment_the_child_is_let_go_and_a_chosen_time_is_kept(desk: Desk) -> None:
     now = desk.now_ms
-    child = waiting(desk, priority=3, when="+60000", group="g", weight=0.5)
+    child = waiting(desk, priority=3, when="+60000", tenant="g", weight=0.5)
     later, past = waiting(desk, when=str(now + 900_000)), waiting(desk, when=str(now + 60_000))
     desk.advance(120_000)
     for one in (child, later, past):

@@ -19,7 +19,7 @@ from relevo.model.ids import Ids, made_ms
 from relevo.model.limits import Limit
 from relevo.model.topics import DEEPEST, check_pattern, matches
 from relevo.store import events as module
-from relevo.store import limits as group_limits
+from relevo.store import limits as tenant_limits
 from relevo.store import subscriptions as subscribing
 from relevo.store.deliveries import (
     IN_PLACE_OF_AN_OLDER,
@@ -409,8 +409,8 @@ def test_where_all_wait_for_another_attempt_the_next_one_gives_way(bus: Bus) -> 
     put(bus, "a", first, second, place=Place(100, "g"))
     desk = bus.desk("a")
     desk.claim(2)
-    desk.turn(0, moved(second, "retry", ms=90_000, group="g"))
-    desk.turn(0, moved(first, "retry", ms=60_000, group="g"))
+    desk.turn(0, moved(second, "retry", ms=90_000, tenant="g"))
+    desk.turn(0, moved(first, "retry", ms=60_000, tenant="g"))
     assert put(bus, "a", third, most=2) == [IN_PLACE_OF_AN_OLDER]
     assert (desk.members("scheduled"), bus.waiting("a")) == ([second], [third])
     assert desk.ask("HKEYS", "groups") == [second.encode()]
@@ -419,7 +419,7 @@ def test_where_all_wait_for_another_attempt_the_next_one_gives_way(bus: Bus) -> 
 def test_what_a_limit_holds_up_gives_way_before_what_can_run(bus: Bus) -> None:
     """A tenant that floods must not cost the others their events."""
     desk = bus.desk("a")
-    bus.run(group_limits.limit(desk.keys, "g:flood", Limit(concurrency=1)))
+    bus.run(tenant_limits.limit(desk.keys, "g:flood", Limit(concurrency=1)))
     ids = [put_of(bus, "flood") for _ in range(4)]
     assert desk.claim(4) == ids[:1]
     other = put_of(bus, "calm")
@@ -549,7 +549,7 @@ def test_events_for_a_closed_queue_are_dropped_until_it_is_served_again(bus: Bus
 def test_what_still_runs_in_a_queue_that_is_closed_is_left_to_its_worker(bus: Bus) -> None:
     bus.subscribe("shop.sold", "a")
     desk = bus.desk("a")
-    bus.run(group_limits.limit(desk.keys, "g:t7", Limit(concurrency=2)))
+    bus.run(tenant_limits.limit(desk.keys, "g:t7", Limit(concurrency=2)))
     first, second, *_ = ids = [put_of(bus, "t7") for _ in range(5)]
     assert desk.claim(4, lease_ms=60_000) == ids[:2]
     bus.run(unsubscribe(bus.keys, queue_of("a")))
@@ -575,7 +575,7 @@ def test_a_large_queue_is_cleared_in_bounded_calls(bus: Bus, monkeypatch: pytest
     desk.claim(20, lease_ms=1)
     for _ in range(3):
         desk.push_one(needs="w 1 1000 ")
-        desk.push_one(when="+60000", group="g")
+        desk.push_one(when="+60000", tenant="g")
     bus.subscribe("shop.sold", "a")
     bus.run(unsubscribe(bus.keys, queue_of("a")))
     bus.advance(CLOSE_MS)

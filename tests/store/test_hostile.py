@@ -95,8 +95,8 @@ class Day:
         run(note(keys, [Note(self.neighbour, 1, "progress", "{}")], 60_000))
         self.desk.wait("other")
         jobs = [*self.desk.push('{"t":"shop.mail"}'), *self.desk.push(*['{"t":"shop.mail"}'] * 3)]
-        jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', group="acme"))
-        jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', group="acme", when="+1000"))
+        jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', tenant="acme"))
+        jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', tenant="acme", when="+1000"))
         gone = self.desk.push_one('{"t":"shop.pay"}', when="+900000")
         run(cancel(keys, [(gone, 60_000, "")], 1000))
         run(take_errands(keys, ticks=True))

@@ -35,7 +35,7 @@ def test_scripts_are_loaded_again_after_the_server_lost_them(own_desk: Desk) -> 
 def test_without_memory_no_job_is_taken_but_work_goes_on(own_desk: Desk) -> None:
     """Enqueue raises, running jobs finish, what is queued is handed out."""
     ids = own_desk.push(*['{"t":"x"}'] * 10)
-    own_desk.push_one('{"t":"x"}', priority=150, group="g")
+    own_desk.push_one('{"t":"x"}', priority=150, tenant="g")
     held = own_desk.claim(4)
     own_desk.server.command("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(OutOfMemory, match="memory limit"):

@@ -108,7 +108,7 @@ def cancelling(desk: Desk, id: str, *, name: str = "", dead_max: int = 1000) -> 
 
 @pytest.mark.parametrize("when", ["", "+60000"])
 def test_a_job_that_has_not_started_is_cancelled_at_once(desk: Desk, when: str) -> None:
-    id = desk.push_one(name="n", scope="until_done", group="g", when=when)
+    id = desk.push_one(name="n", scope="until_done", tenant="g", when=when)
     assert cancelling(desk, id, name="n") == "cancelled"
     stats = desk.stats()
     assert (stats.living, stats.cancelled, stats.totals["cancelled"]) == (0, 1, 1)
@@ -221,7 +221,7 @@ def test_a_job_that_waits_for_a_retry_is_cancelled_with_its_story(desk: Desk) ->
     (id,) = desk.push()
     desk.claim()
     story = b'{"attempts":[{"how":"failed","message":"\\"how\\":\\"x\\""}],"spent":1}'
-    desk.turn(0, moved(id, "retry", ms=60_000, text=story, group="g"))
+    desk.turn(0, moved(id, "retry", ms=60_000, text=story, tenant="g"))
     assert cancelling(desk, id) == "cancelled"
     record = desk.run(look(desk.keys, id)).record
     assert (record.runs, record.story.spent, record.story.attempts[0].message) == (1, 1, '"how":"x"')
@@ -327,13 +327,13 @@ def test_an_ended_job_is_revived_once_however_often_it_is_asked(desk: Desk, verb
     assert (found.ids, found.bodies) == ([id.encode()], [BODY.encode()])
 
 
-def test_a_revived_job_keeps_priority_and_group_and_calls_an_idle_worker(desk: Desk) -> None:
+def test_a_revived_job_keeps_priority_and_tenant_and_calls_an_idle_worker(desk: Desk) -> None:
     (id,) = desk.push(BODY)
     end(desk, id)
     for _ in range(3):
-        desk.push_one(group="g", priority=7)
+        desk.push_one(tenant="g", priority=7)
     desk.ask("ZADD", "idle", desk.now_ms + 60_000, "w1")
-    reviving(desk, id, priority=7, group="other")
+    reviving(desk, id, priority=7, tenant="other")
     assert desk.bell("w1") == [b""]
     assert id in desk.claim(2)
 

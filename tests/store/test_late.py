@@ -39,7 +39,7 @@ def many(keys: QueueKeys, id: str) -> Call[Any]:
 
 
 def rich(keys: QueueKeys, id: str) -> Call[Any]:
-    return push_rich(keys, [NewJob(id, 100, b"{}", group="tenant")])
+    return push_rich(keys, [NewJob(id, 100, b"{}", tenant="tenant")])
 
 
 def message(keys: QueueKeys, id: str) -> Call[Any]:

@@ -18,7 +18,7 @@ def test_living_jobs_schedules_pauses_and_what_belongs_to_them_are_no_leak(
     desk: Desk, app: Relevo, server: Server
 ) -> None:
     desk.push("{}", "{}")
-    desk.push_one(when="+60000", group="g")
+    desk.push_one(when="+60000", tenant="g")
     desk.push_one(name="n", scope="until_done")
     first = desk.claim()[0]
     desk.turn(0, moved(first, "retry", ms=60_000, text=b"{}"))

@@ -1,4 +1,4 @@
-"""Limits of groups: how many of a group run at once, how fast they start, and that others do not notice."""
+"""Limits of tenants: how many of a tenant run at once, how fast they start, and that others do not notice."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from relevo.store.push import NewJob, push_rich
 from relevo.store.turns import Settled, Turn, rest
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
 
-#: The line of a group is looked at after so long, also if nothing happens.
+#: The line of a tenant is looked at after so long, also if nothing happens.
 LOOK_MS = 60_000
 DAY_MS = 86_400_000
 
 
-def body_of(group: str, weight: float = 1.0, **more: Any) -> str:
+def body_of(tenant: str, weight: float = 1.0, **more: Any) -> str:
     if weight != 1.0:
         more["weight"] = weight
-    return write(Envelope("shop.step", group=group, **more)).decode()
+    return write(Envelope("shop.step", tenant=tenant, **more)).decode()
 
 
-def enqueue(desk: Desk, group: str, count: int = 1, *, priority: int = 100, weight: float = 1.0) -> list[str]:
-    """Jobs of one group; their ids in order."""
-    body = body_of(group, weight, priority=priority)
-    return [desk.push_one(body, priority=priority, group=group, weight=weight) for _ in range(count)]
+def enqueue(desk: Desk, tenant: str, count: int = 1, *, priority: int = 100, weight: float = 1.0) -> list[str]:
+    """Jobs of one tenant; their ids in order."""
+    body = body_of(tenant, weight, priority=priority)
+    return [desk.push_one(body, priority=priority, tenant=tenant, weight=weight) for _ in range(count)]
 
 
-def flood(desk: Desk, group: str, count: int) -> list[str]:
+def flood(desk: Desk, tenant: str, count: int) -> list[str]:
     """The same for many, a thousand a call."""
     ids: list[str] = []
-    body = body_of(group).encode()
+    body = body_of(tenant).encode()
     while len(ids) < count:
-        some = [NewJob(new_id(), 100, body, group=group) for _ in range(min(1000, count - len(ids)))]
+        some = [NewJob(new_id(), 100, body, tenant=tenant) for _ in range(min(1000, count - len(ids)))]
         ids += desk.run(push_rich(desk.keys, some))
     return ids
 
 
-def limit(desk: Desk, group: str, **given: Any) -> bool:
-    changed: bool = desk.run(limits.limit(desk.keys, f"g:{group}", limit_of(**given)))
+def limit(desk: Desk, tenant: str, **given: Any) -> bool:
+    changed: bool = desk.run(limits.limit(desk.keys, f"g:{tenant}", limit_of(**given)))
     return changed
 
 
-def standing(desk: Desk, group: str) -> LimitInfo:
-    (found,) = [one for one in desk.run(limits.limits(desk.keys)) if one.group == group]
+def standing(desk: Desk, tenant: str) -> LimitInfo:
+    (found,) = [one for one in desk.run(limits.limits(desk.keys)) if one.tenant == tenant]
     assert isinstance(found, LimitInfo)
     return found
 
@@ -59,8 +59,8 @@ def started(found: Turn) -> list[str]:
     return [id.decode() for id in found.ids]
 
 
-def line(desk: Desk, group: str) -> list[str]:
-    return desk.members(f"parked:g:{group}")
+def line(desk: Desk, tenant: str) -> list[str]:
+    return desk.members(f"parked:g:{tenant}")
 
 
 def assert_nothing_is_left(desk: Desk) -> None:
@@ -73,7 +73,7 @@ def assert_nothing_is_left(desk: Desk) -> None:
 # how many at once
 
 
-def test_no_more_jobs_of_a_group_run_than_its_limit_allows(desk: Desk) -> None:
+def test_no_more_jobs_of_a_tenant_run_than_its_limit_allows(desk: Desk) -> None:
     limit(desk, "a", concurrency=2)
     ids = enqueue(desk, "a", 5)
     assert desk.claim(10) == ids[:2]
@@ -96,7 +96,7 @@ def test_no_more_jobs_of_a_group_run_than_its_limit_allows(desk: Desk) -> None:
         lambda ids: moved(ids[0], "dead", text=b'{"state":"dead"}'),
         lambda ids: moved(ids[0], "cancelled", text=b'{"state":"cancelled"}'),
         lambda ids: moved(ids[0], "expired", text=b'{"state":"expired"}'),
-        lambda ids: moved(ids[0], "retry", group="a"),
+        lambda ids: moved(ids[0], "retry", tenant="a"),
     ],
     ids=["plain", "kept", "published", "done", "dead", "cancelled", "expired", "retry"],
 )
@@ -120,7 +120,7 @@ def test_a_job_that_is_handed_back_goes_before_the_line(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     first, second = enqueue(desk, "a", 2)
     assert desk.claim(5) == [first]
-    assert desk.turn(0, moved(first, "back", group="a")).refused == []
+    assert desk.turn(0, moved(first, "back", tenant="a")).refused == []
     found = desk.turn(5)
     assert started(found) == [first]
     assert line(desk, "a") == [second]
@@ -152,7 +152,7 @@ def test_a_place_of_a_job_without_a_body_is_given_up(desk: Desk) -> None:
     assert_nothing_is_left(desk)
 
 
-def test_other_groups_and_jobs_without_a_group_are_not_held_up(desk: Desk) -> None:
+def test_other_tenants_and_jobs_without_a_tenant_are_not_held_up(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     held = enqueue(desk, "a", 3)
     others = [*enqueue(desk, "b", 2), *desk.push("{}"), *enqueue(desk, "a b", 1), *enqueue(desk, "A", 1)]
@@ -167,7 +167,7 @@ def test_jobs_that_ran_before_the_limit_count(desk: Desk) -> None:
     assert 2 < len(ran) < 5
     limit(desk, "a", concurrency=2)
     assert desk.run(limits.adopt(desk.keys, "g:a", [ran[0].encode(), b"0" * 20])) == 0, "counted once"
-    assert desk.run(limits.adopt(desk.keys, "g:b", [ran[0].encode()])) == 0, "a group without a limit counts nothing"
+    assert desk.run(limits.adopt(desk.keys, "g:b", [ran[0].encode()])) == 0, "a tenant without a limit counts nothing"
     assert standing(desk, "a").running == len(ran)
     assert set(desk.claim(5)) <= set(others)
     desk.finish(ran[: len(ran) - 2])
@@ -178,7 +178,7 @@ def test_jobs_that_ran_before_the_limit_count(desk: Desk) -> None:
 # order
 
 
-def test_jobs_of_a_group_start_in_the_order_they_came_also_if_they_had_to_wait(desk: Desk) -> None:
+def test_jobs_of_a_tenant_start_in_the_order_they_came_also_if_they_had_to_wait(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     ids: list[str] = []
     order: list[str] = []
@@ -200,13 +200,13 @@ def test_a_job_that_was_let_go_is_not_overtaken_by_a_later_one(desk: Desk) -> No
     others = desk.push(*["{}"] * 5)
     assert desk.turn(0, plain([first])).refused == []
     assert desk.members("ready") == [third, second, *others], "its place is that of a new one"
-    assert desk.claim(1) == [second], "and it starts when its group's turn comes"
+    assert desk.claim(1) == [second], "and it starts when its tenant's turn comes"
     assert desk.members("ready") == [third, *others], "the other one has its place now"
     assert [*started(desk.turn(1, plain([second]))), *desk.drain(1)] == [third, *others]
     desk.finish([third])
 
 
-def test_an_urgent_job_goes_before_the_line_of_its_group(desk: Desk) -> None:
+def test_an_urgent_job_goes_before_the_line_of_its_tenant(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     ids = enqueue(desk, "a", 3)
     assert desk.claim(5) == ids[:1]
@@ -223,14 +223,14 @@ def test_an_urgent_job_goes_before_the_line_of_its_group(desk: Desk) -> None:
     assert started(desk.turn(5, plain([second]))) == ids[1:2]
 
 
-def test_a_group_at_its_limit_leaves_others_their_share(desk: Desk) -> None:
-    """What is let go goes to the end of the line of groups, not before it: a worker with one slot serves all."""
+def test_a_tenant_at_its_limit_leaves_others_their_share(desk: Desk) -> None:
+    """What is let go goes to the end of the line of tenants, not before it: a worker with one slot serves all."""
     limit(desk, "a", concurrency=1)
-    groups = dict.fromkeys(enqueue(desk, "a", 20), "a") | dict.fromkeys(enqueue(desk, "b", 20), "b")
+    tenants = dict.fromkeys(enqueue(desk, "a", 20), "a") | dict.fromkeys(enqueue(desk, "b", 20), "b")
     order: list[str] = []
     held = desk.claim(1)
     while held:
-        order += [groups[id] for id in held]
+        order += [tenants[id] for id in held]
         held = started(desk.turn(1, plain(held)))
     assert len(order) == 40
     for at in range(0, 36, 4):
@@ -238,7 +238,7 @@ def test_a_group_at_its_limit_leaves_others_their_share(desk: Desk) -> None:
         assert order[at : at + 4].count("a") >= 1, f"{order} at {at}"
 
 
-def test_a_group_that_waited_long_does_not_wait_behind_newer_ones(desk: Desk) -> None:
+def test_a_tenant_that_waited_long_does_not_wait_behind_newer_ones(desk: Desk) -> None:
     """Its tags are those of a long line; the virtual times started anew since, and others count from there."""
     limit(desk, "a", concurrency=1)
     ids = flood(desk, "a", 400)
@@ -331,10 +331,10 @@ def test_a_clock_that_steps_back_holds_up_no_line(desk: Desk) -> None:
 
 def test_a_clock_that_steps_back_holds_up_none_of_many_lines(desk: Desk) -> None:
     desk.advance(3_600_000)
-    groups = [f"g{n}" for n in range(70)]
-    for group in groups:
-        limit(desk, group, rate="6/m", burst=1)
-        enqueue(desk, group, 2)
+    tenants = [f"g{n}" for n in range(70)]
+    for tenant in tenants:
+        limit(desk, tenant, rate="6/m", burst=1)
+        enqueue(desk, tenant, 2)
     while desk.claim(200):
         pass
     assert desk.stats().waiting == 70
@@ -360,11 +360,11 @@ def test_a_job_that_is_too_late_takes_neither_place_nor_token(desk: Desk) -> Non
     """It will not run: tokens are for those that do."""
     limit(desk, "a", concurrency=1, rate="1/h", burst=1)
     late = body_of("a", expires_ms=1)
-    gone = [desk.push_one(late, group="a") for _ in range(5)]
+    gone = [desk.push_one(late, tenant="a") for _ in range(5)]
     ids = enqueue(desk, "a", 2)
     assert desk.claim(9) == [*gone, ids[0]]
     assert standing(desk, "a").running == 1
-    later = [desk.push_one(late, group="a") for _ in range(3)]
+    later = [desk.push_one(late, tenant="a") for _ in range(3)]
     assert desk.claim(9) == [], "a new job without room must wait all the same"
     desk.finish([*gone, ids[0]])
     limit(desk, "a", concurrency=1)
@@ -414,7 +414,7 @@ def test_a_faster_rate_does_not_wait_for_the_slow_ones_token(desk: Desk) -> None
     assert desk.ask("HGETALL", "buckets") == {}
 
 
-def test_without_its_limit_a_group_goes_on_in_bounded_steps_and_in_order(desk: Desk) -> None:
+def test_without_its_limit_a_tenant_goes_on_in_bounded_steps_and_in_order(desk: Desk) -> None:
     limit(desk, "a", concurrency=1)
     ids = flood(desk, "a", 1000)
     assert desk.claim(1) == ids[:1]
@@ -436,7 +436,7 @@ def test_without_its_limit_a_group_goes_on_in_bounded_steps_and_in_order(desk: D
 # pause
 
 
-def test_a_paused_group_starts_nothing_until_it_is_resumed(desk: Desk) -> None:
+def test_a_paused_tenant_starts_nothing_until_it_is_resumed(desk: Desk) -> None:
     assert desk.run(limits.pause(desk.keys, "g:a")) is True
     assert desk.run(limits.pause(desk.keys, "g:a")) is False
     ids, others = enqueue(desk, "a", 3), enqueue(desk, "b", 2)
@@ -485,7 +485,7 @@ ANYTHING = '"g":"paused"'
 HELD = [
     body_of("paused"),
     body_of("paused", weight=2.5, priority=7, name="x", tags=("g",)),
-    write(Envelope("shop.step", group="paused", args=[{"g": "other"}])).decode(),  # type: ignore[arg-type]
+    write(Envelope("shop.step", tenant="paused", args=[{"g": "other"}])).decode(),  # type: ignore[arg-type]
     '{"t":"shop.step","p":100,"g":"paused","a":[{"g":"other"}],"k":{"g":"other"}}',
     '{"t":"quoted \\" \\\\","g":"paused"}',
     '{ "t" : "spaced" , "g" : "paused" }',
@@ -511,15 +511,15 @@ FREE = [
 
 
 @pytest.mark.parametrize("body", HELD)
-def test_the_group_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
+def test_the_tenant_of_a_job_is_read_from_its_body(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "g:paused"))
-    id = desk.push_one(body, group="paused")
+    id = desk.push_one(body, tenant="paused")
     assert desk.claim() == []
     assert line(desk, "paused") == [id]
 
 
 @pytest.mark.parametrize("body", FREE)
-def test_what_is_no_group_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
+def test_what_is_no_tenant_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
     desk.run(limits.pause(desk.keys, "g:paused"))
     id = desk.push_one(body)
     assert desk.claim() == [id], "also if it cannot be read: a worker decides about it"
@@ -527,20 +527,20 @@ def test_what_is_no_group_of_a_job_has_no_limit(desk: Desk, body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "group", ['"', "\\", 'a"b\\c', "ñandú", "日本", "a b", "g:a", "#a", "x" * 200, "a:b{c}*", "'", "%d%s"]
+    "tenant", ['"', "\\", 'a"b\\c', "ñandú", "日本", "a b", "g:a", "#a", "x" * 200, "a:b{c}*", "'", "%d%s"]
 )
-def test_a_group_may_have_any_printable_name(desk: Desk, group: str) -> None:
-    limit(desk, group, concurrency=1)
-    first, second = enqueue(desk, group, 2)
+def test_a_tenant_may_have_any_printable_name(desk: Desk, tenant: str) -> None:
+    limit(desk, tenant, concurrency=1)
+    first, second = enqueue(desk, tenant, 2)
     assert desk.claim(5) == [first]
-    assert standing(desk, group) == LimitInfo(group, 1, None, None, paused=False, running=1, parked=1)
+    assert standing(desk, tenant) == LimitInfo(tenant, 1, None, None, paused=False, running=1, parked=1)
     assert started(desk.turn(5, plain([first]))) == [second]
     desk.finish([second])
-    assert desk.run(limits.unlimit(desk.keys, f"g:{group}"))
+    assert desk.run(limits.unlimit(desk.keys, f"g:{tenant}"))
     assert_nothing_is_left(desk)
 
 
-def test_the_weight_of_a_group_counts_for_what_was_let_go(desk: Desk) -> None:
+def test_the_weight_of_a_tenant_counts_for_what_was_let_go(desk: Desk) -> None:
     limit(desk, "a", concurrency=4)
     ids = enqueue(desk, "a", 9, weight=4.0)
     assert desk.claim(9) == ids[:4]
@@ -559,12 +559,12 @@ def test_a_parked_job_is_seen_as_waiting_and_can_be_cancelled_and_revived(desk: 
     seen = desk.run(store_jobs.look(desk.keys, first))
     assert (seen.state, seen.open, seen.body) == ("waiting", 0, body_of("a").encode())
     rows = desk.run(queues.page(desk.keys, "waiting", 0, 10))
-    assert [(row.id, row.envelope.group) for row in rows] == [(first, "a"), (second, "a")]
+    assert [(row.id, row.envelope.tenant) for row in rows] == [(first, "a"), (second, "a")]
     assert desk.run(store_jobs.cancel(desk.keys, [(first, 60_000, "")], 1000)) == (["cancelled"], False)
     assert line(desk, "a") == [second]
     seen = desk.run(store_jobs.look(desk.keys, first))
     assert (seen.state, seen.record.queue_from) == ("cancelled", "waiting")
-    assert desk.run(store_jobs.revive(desk.keys, first, Envelope("x", group="a"), body_of("a").encode(), 0))[0] == 1
+    assert desk.run(store_jobs.revive(desk.keys, first, Envelope("x", tenant="a"), body_of("a").encode(), 0))[0] == 1
     assert desk.claim(5) == []
     assert line(desk, "a") == [second, first], "it comes as a new one"
     limit(desk, "a", concurrency=1)
@@ -606,7 +606,7 @@ def test_what_was_removed_behind_our_back_is_dropped_when_it_is_met(desk: Desk) 
     desk.advance(LOOK_MS)
     for _ in range(10):
         desk.turn(1)
-    assert line(desk, "a") == [], "also of a group that is paused"
+    assert line(desk, "a") == [], "also of a tenant that is paused"
     desk.finish(ids[41:42])
     assert_nothing_is_left(desk)
 
@@ -632,7 +632,7 @@ def test_an_idle_worker_is_called_when_more_may_start(desk: Desk, change: str) -
     desk.run(limits.pause(desk.keys, "g:a"))
     if change != "resume":
         desk.run(limits.resume(desk.keys, "g:a"))
-    assert desk.bell("idle") == [], "not for a group without parked jobs"
+    assert desk.bell("idle") == [], "not for a tenant without parked jobs"
     enqueue(desk, "a", 2)
     desk.claim(1)
     desk.ask("DEL", "bell:idle")
@@ -666,7 +666,7 @@ def commands(desk: Desk, call: Callable[[], Any]) -> int:
     return desk.commands(call).total()
 
 
-def test_a_flood_of_one_group_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
+def test_a_flood_of_one_tenant_costs_each_turn_a_bounded_number_of_commands(desk: Desk) -> None:
     """Each job is looked at a bounded number of times, and a worker that finds nothing is asked to go on."""
     limit(desk, "a", concurrency=2)
     ids = flood(desk, "a", 3_000)
@@ -697,7 +697,7 @@ def test_large_bodies_are_parked_in_steps_that_are_bounded_in_bytes(desk: Desk) 
     desk.run(limits.pause(desk.keys, "g:a"))
     body = body_of("a", name="x" * 300_000)
     for _ in range(30):
-        desk.push_one(body, group="a")
+        desk.push_one(body, tenant="a")
     parked = [0]
     while (left := desk.stats()).ready:
         found = desk.turn(1)
@@ -708,21 +708,21 @@ def test_large_bodies_are_parked_in_steps_that_are_bounded_in_bytes(desk: Desk) 
     desk.run(queues.clear(desk.keys))
 
 
-@pytest.mark.parametrize(("groups", "tasks", "at_once"), [(400, 400, 1), (300, 3, 100), (1000, 20, 5)])
-def test_two_limits_on_many_groups_cost_each_turn_a_bounded_number_of_commands(
-    desk: Desk, groups: int, tasks: int, at_once: int
+@pytest.mark.parametrize(("tenants", "tasks", "at_once"), [(400, 400, 1), (300, 3, 100), (1000, 20, 5)])
+def test_two_limits_on_many_tenants_cost_each_turn_a_bounded_number_of_commands(
+    desk: Desk, tenants: int, tasks: int, at_once: int
 ) -> None:
-    """The worst that is known: every job is under two limits, of another group and task than the one before."""
+    """The worst that is known: every job is under two limits, of another tenant and task than the one before."""
     chance = random.Random(7)
-    for number in range(groups):
+    for number in range(tenants):
         limit(desk, f"g{number}", concurrency=1)
     for number in range(tasks):
         desk.run(limits.limit(desk.keys, f"t:t{number}", limit_of(concurrency=at_once)))
     for _ in range(2):
         some = []
         for _ in range(1000):
-            group, task = f"g{chance.randrange(groups)}", f"t{chance.randrange(tasks)}"
-            some.append(NewJob(new_id(), 100, write(Envelope(task, group=group)), group=group))
+            tenant, task = f"g{chance.randrange(tenants)}", f"t{chance.randrange(tasks)}"
+            some.append(NewJob(new_id(), 100, write(Envelope(task, tenant=tenant)), tenant=tenant))
         desk.run(push_rich(desk.keys, some))
     held: list[str] = []
     done, most = 0, 0
@@ -736,22 +736,22 @@ def test_two_limits_on_many_groups_cost_each_turn_a_bounded_number_of_commands(
 
 
 def test_one_that_gave_its_turn_to_another_is_not_forgotten(desk: Desk) -> None:
-    """It was let go from the line of its task, and one of its group whose line was not looked at yet went first."""
-    groups = [f"g{number:02}" for number in range(30)]  # more lines than are looked at in one turn
+    """It was let go from the line of its task, and one of its tenant whose line was not looked at yet went first."""
+    tenants = [f"g{number:02}" for number in range(30)]  # more lines than are looked at in one turn
     desk.run(limits.limit(desk.keys, "t:pay", limit_of(concurrency=1)))
     blocker = desk.push_one(write(Envelope("pay")).decode())
     assert desk.claim() == [blocker]
-    parked = desk.push_one(write(Envelope("pay", group=groups[-1])).decode(), group=groups[-1])
+    parked = desk.push_one(write(Envelope("pay", tenant=tenants[-1])).decode(), tenant=tenants[-1])
     assert desk.claim() == []
     running = []
-    for group in groups:
-        limit(desk, group, concurrency=1)
-        running += enqueue(desk, group)
+    for tenant in tenants:
+        limit(desk, tenant, concurrency=1)
+        running += enqueue(desk, tenant)
     assert sorted(desk.claim(100)) == sorted(running)
-    urgent = [id for group in groups for id in enqueue(desk, group, priority=50)]
+    urgent = [id for tenant in tenants for id in enqueue(desk, tenant, priority=50)]
     assert desk.claim(100) == []
-    for group in groups:
-        limit(desk, group, concurrency=2)
+    for tenant in tenants:
+        limit(desk, tenant, concurrency=2)
     began = started(desk.turn(21, plain([blocker])))
     assert urgent[-1] in began and parked not in began
     rest = [id for id in urgent if id not in began]

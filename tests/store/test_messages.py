@@ -398,8 +398,8 @@ def test_requests_that_leave_together_call_as_many_workers(desk: Desk) -> None:
 
 
 def test_requests_that_leave_together_share_as_others_do(desk: Desk) -> None:
-    first, _ = asking(desk, *[""] * 3, group="big", weight=1.0, tier="free")
-    second, _ = asking(desk, *[""] * 3, group="small", weight=1.0, tier="free")
+    first, _ = asking(desk, *[""] * 3, tenant="big", weight=1.0, tier="free")
+    second, _ = asking(desk, *[""] * 3, tenant="small", weight=1.0, tier="free")
     urgent, _ = asking(desk, "", "", priority=0)
     mixed = [id for pair in zip(first, second, strict=True) for id in pair]
     assert desk.drain() == [*urgent, *mixed]

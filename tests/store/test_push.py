@@ -117,14 +117,14 @@ def test_a_single_job_is_handed_over_to_an_idle_worker(desk: Desk) -> None:
     assert desk.members("ready") == [second], "no idle worker is left"
     assert desk.drain() == [second]
     desk.wait("w2")
-    rich = desk.push_one(group="tenant")
+    rich = desk.push_one(tenant="tenant")
     assert (desk.bell("w2"), desk.members("ready")) == ([b""], [rich]), "a rich job rings and is not handed over"
     desk.drain()
     assert desk.finish([id], worker="w1") == []
 
 
 def test_a_job_is_not_handed_over_past_those_that_wait(desk: Desk) -> None:
-    first = desk.push_one(group="a")  # no worker is idle: it waits
+    first = desk.push_one(tenant="a")  # no worker is idle: it waits
     desk.ask("ZADD", "idle", desk.now_ms + 60_000, "w1")  # registered between the two, as after a bell that was lost
     (second,) = desk.push()
     assert desk.bell("w1") == [b""]
@@ -195,10 +195,10 @@ def test_a_job_for_a_time_is_due_then(desk: Desk, ahead_ms: int) -> None:
     assert desk.stats().next_due_ms == due
 
 
-def test_scheduled_jobs_remember_their_group(desk: Desk) -> None:
+def test_scheduled_jobs_remember_their_tenant(desk: Desk) -> None:
     for n in range(3):
-        desk.push_one(f"a{n}", group="a", when="+1000")
-    desk.push_one("b", group="b", weight=2.0, when="+1000")
+        desk.push_one(f"a{n}", tenant="a", when="+1000")
+    desk.push_one("b", tenant="b", weight=2.0, when="+1000")
     assert desk.ask("HLEN", "groups") == 4
     desk.advance(1001)
     found = desk.turn(10)
@@ -323,11 +323,11 @@ def test_a_higher_priority_always_comes_first(desk: Desk) -> None:
     assert [ids[id] for id in desk.drain(9)] == sorted(waiting)
 
 
-def test_groups_get_shares_by_their_weights(desk: Desk) -> None:
+def test_tenants_get_shares_by_their_weights(desk: Desk) -> None:
     """Shares of 1 : 2 : 4 in every window of seven, while all three have work."""
     jobs = [
-        NewJob(new_id(), 100, group.encode(), group=group, weight=weight)
-        for group, weight, many in (("a", 1.0, 60), ("b", 2.0, 120), ("c", 4.0, 240))
+        NewJob(new_id(), 100, tenant.encode(), tenant=tenant, weight=weight)
+        for tenant, weight, many in (("a", 1.0, 60), ("b", 2.0, 120), ("c", 4.0, 240))
         for _ in range(many)
     ]
     for start in range(0, len(jobs), 100):
@@ -338,38 +338,38 @@ def test_groups_get_shares_by_their_weights(desk: Desk) -> None:
         desk.finish([id.decode() for id in found.ids])
     for start in range(len(order) - 7):
         window = Counter(order[start : start + 7])
-        for group, share in (("a", 1), ("b", 2), ("c", 4)):
-            assert abs(window[group] - share) <= 1, (start, window)
+        for tenant, share in (("a", 1), ("b", 2), ("c", 4)):
+            assert abs(window[tenant] - share) <= 1, (start, window)
 
 
-def test_a_flooding_group_does_not_delay_a_small_one(desk: Desk) -> None:
-    flood = [NewJob(new_id(), 100, b"flood", group="flood") for _ in range(1000)]
+def test_a_flooding_tenant_does_not_delay_a_small_one(desk: Desk) -> None:
+    flood = [NewJob(new_id(), 100, b"flood", tenant="flood") for _ in range(1000)]
     desk.run(push_rich(desk.keys, flood))
     for _ in range(5):
         desk.finish(desk.claim(50))
-    small = desk.push_one("small", group="small")
+    small = desk.push_one("small", tenant="small")
     assert small in desk.claim(3)
     desk.finish([small])
-    desk.run(push_rich(desk.keys, [NewJob(new_id(), 100, b"f", group="flood")]))
-    again = desk.push_one("small", group="small")
+    desk.run(push_rich(desk.keys, [NewJob(new_id(), 100, b"f", tenant="flood")]))
+    again = desk.push_one("small", tenant="small")
     assert again in desk.claim(3)
 
 
-def test_a_group_that_was_away_does_not_get_its_past_share_at_once(desk: Desk) -> None:
-    """A tag is never older than what was last handed out: a group that comes late shares from now on."""
+def test_a_tenant_that_was_away_does_not_get_its_past_share_at_once(desk: Desk) -> None:
+    """A tag is never older than what was last handed out: a tenant that comes late shares from now on."""
     for _ in range(100):
-        desk.push_one("old", group="old")
+        desk.push_one("old", tenant="old")
     desk.finish(desk.claim(50))
     for _ in range(10):
-        desk.push_one("new", group="new")
+        desk.push_one("new", tenant="new")
     window = Counter(body.decode() for body in desk.turn(20).bodies)
     assert abs(window["new"] - 10) <= 1
     desk.run(clear(desk.keys))
     desk.push(*["none"] * 20)
     for _ in range(5):
-        desk.push_one("a", group="a")
+        desk.push_one("a", tenant="a")
     window = Counter(body.decode() for body in desk.turn(10).bodies)
-    assert window == {"none": 5, "a": 5}, "those without a group share as groups do"
+    assert window == {"none": 5, "a": 5}, "those without a tenant share as tenants do"
 
 
 @pytest.mark.parametrize("want", [1, 2])
@@ -379,14 +379,14 @@ def test_no_virtual_time_is_left_when_the_last_job_was_just_wanted(desk: Desk, w
     assert desk.ask("EXISTS", "clock") == 0
 
 
-def test_the_clock_forgets_groups_that_have_gone_by(desk: Desk) -> None:
+def test_the_clock_forgets_tenants_that_have_gone_by(desk: Desk) -> None:
     """Ten thousand tenants must not leave a field each in a queue that never runs empty."""
     for _ in range(60):
-        desk.push_one(group="always")
+        desk.push_one(tenant="always")
     for turn_number in range(200):
-        jobs = [NewJob(new_id(), 100, b"{}", group=f"tenant-{turn_number}-{n}") for n in range(20)]
+        jobs = [NewJob(new_id(), 100, b"{}", tenant=f"tenant-{turn_number}-{n}") for n in range(20)]
         desk.run(push_rich(desk.keys, jobs))
         desk.finish(desk.claim(20))
-    assert desk.ask("HLEN", "clock") < 600  # of 4,000 groups
+    assert desk.ask("HLEN", "clock") < 600  # of 4,000 tenants
     desk.finish(desk.drain())
     assert desk.ask("EXISTS", "clock") == 0

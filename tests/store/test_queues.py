@@ -165,8 +165,8 @@ def test_a_page_that_cannot_be_is_refused(desk: Desk, state: str, offset: int, l
 
 
 def test_clearing_removes_what_has_not_started(desk: Desk) -> None:
-    named = desk.push_one('{"t":"x","n":"name"}', name="name", scope="until_done", group="g")
-    jobs = [NewJob(new_id(), 100, b"{}", when="+60000" if n % 2 else "", group="g") for n in range(1200)]
+    named = desk.push_one('{"t":"x","n":"name"}', name="name", scope="until_done", tenant="g")
+    jobs = [NewJob(new_id(), 100, b"{}", when="+60000" if n % 2 else "", tenant="g") for n in range(1200)]
     desk.run(push(desk.keys, jobs, LEASE_MS))
     running = desk.claim(1)
     assert running == [named]

@@ -167,7 +167,7 @@ def test_a_refused_job_is_ready_again_when_its_last_taker_is_gone(desk: Desk, ho
     ids = held(desk, 3)
     lives(desk, "old", FIRST)
     lives(desk, "new", SECOND)
-    passed_on(desk, *ids, verb="offer", refusals=f"!{OLD}", group="a", weight=2.0)
+    passed_on(desk, *ids, verb="offer", refusals=f"!{OLD}", tenant="a", weight=2.0)
     desk.run(keep_minute(desk.keys))
     assert desk.claim(3, "old") == []
     desk.wait("old")
@@ -188,7 +188,7 @@ def test_a_refused_job_is_ready_again_when_its_last_taker_is_gone(desk: Desk, ho
 def test_what_nobody_knows_waits_until_its_time_has_come(desk: Desk) -> None:
     ids = held(desk, 3)
     lives(desk, "old", BEFORE)
-    passed_on(desk, *ids[:2], ms=60_000, group="a", weight=2.0)
+    passed_on(desk, *ids[:2], ms=60_000, tenant="a", weight=2.0)
     passed_on(desk, *ids[2:], ms=90_000)
     assert desk.wait("old").wake_ms == desk.now_ms + 60_000, "an idle worker hears of it"
     desk.run(keep_minute(desk.keys))
@@ -204,7 +204,7 @@ def test_what_nobody_knows_waits_until_its_time_has_come(desk: Desk) -> None:
 def test_a_job_that_is_removed_leaves_nothing(desk: Desk, how: str) -> None:
     ids = held(desk, 4)
     passed_on(desk, *ids[:2])
-    passed_on(desk, *ids[2:], verb="reroute", refusals=OLD, group="a", weight=2.0)
+    passed_on(desk, *ids[2:], verb="reroute", refusals=OLD, tenant="a", weight=2.0)
     if how != "clear":
         row = [(id, 1000, "") for id in (ids if how == "cancel" else ids[:3])]
         assert desk.run(store_jobs.cancel(desk.keys, row, 1000))[0] == ["cancelled"] * len(row)
@@ -216,7 +216,7 @@ def test_a_job_that_is_removed_leaves_nothing(desk: Desk, how: str) -> None:
 
 def test_urgent_jobs_go_first_and_what_is_left_waits_on_in_its_line(desk: Desk) -> None:
     ids = held(desk, 3)
-    passed_on(desk, *ids, group="a", weight=2.0)
+    passed_on(desk, *ids, tenant="a", weight=2.0)
     urgent = desk.push(body(), body(), priority=1)
     later = desk.push(body(), body(), priority=200)
     lives(desk, "new", FIRST)

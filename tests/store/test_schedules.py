@@ -335,7 +335,7 @@ def test_a_queued_tick_waits_for_the_job_before_it_however_that_ends(desk: Desk,
 
 
 @pytest.mark.parametrize("overlap", ["allow", "queue"])
-def test_a_job_of_a_schedule_has_its_priority_group_and_time(desk: Desk, overlap: str) -> None:
+def test_a_job_of_a_schedule_has_its_priority_tenant_and_time(desk: Desk, overlap: str) -> None:
     """Also after it waited for the job before it."""
     schedule = made(overlap=overlap)
     enroll(desk, schedule, HOUR)
@@ -346,7 +346,7 @@ def test_a_job_of_a_schedule_has_its_priority_group_and_time(desk: Desk, overlap
         overdue = one(desk, schedule, 3 * HOUR, priority=200, when="1000")
         assert desk.members("ready") == [urgent, first, overdue]
     tick = standing(desk).due_ms or 0
-    later = one(desk, schedule, tick, priority=3, when=str(later_ms), group="acme", weight=2.0)
+    later = one(desk, schedule, tick, priority=3, when=str(later_ms), tenant="acme", weight=2.0)
     if overlap == "queue":
         assert desk.claim() == [first]
         desk.finish([first])

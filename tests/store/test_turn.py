@@ -151,10 +151,10 @@ def test_an_end_removes_story_and_name(desk: Desk, verb: str) -> None:
         assert desk.ask("EXISTS", key) == 0, key
 
 
-def test_a_retry_is_scheduled_with_its_story_and_group(desk: Desk) -> None:
-    id = desk.push_one(priority=42, group="a", weight=2.0)
+def test_a_retry_is_scheduled_with_its_story_and_tenant(desk: Desk) -> None:
+    id = desk.push_one(priority=42, tenant="a", weight=2.0)
     desk.claim()
-    retry = moved(id, "retry", ms=5000, text=b'{"spent":1}', priority=42, group="a", weight=2.0)
+    retry = moved(id, "retry", ms=5000, text=b'{"spent":1}', priority=42, tenant="a", weight=2.0)
     found = desk.turn(0, retry)
     assert desk.score("scheduled", id) == (found.now_ms + 5000) * 1024 + 42
     assert desk.ask("HGET", "story", id) == b'{"spent":1}'
@@ -220,7 +220,7 @@ def test_a_thousand_of_each_kind_fit_in_one_turn(desk: Desk) -> None:
     assert (stats.living, stats.done, stats.dead) == (0, 10, 1000)
 
 
-def test_a_thousand_retries_of_a_thousand_groups_fit_in_one_turn(desk: Desk) -> None:
+def test_a_thousand_retries_of_a_thousand_tenants_fit_in_one_turn(desk: Desk) -> None:
     ids = desk.push(*["{}"] * 1000)
     desk.claim(1000)
     rows = [Moved(id, 1, "retry", 100, f"g{n}", 1.0, 10, b"{}") for n, id in enumerate(ids)]
@@ -438,7 +438,7 @@ def test_a_worker_that_gets_less_than_it_wants_is_noted_as_idle(desk: Desk) -> N
     assert desk.score("idle", "w1") == found.now_ms + 40_000
     assert 0 < desk.ask("PTTL", "idle") <= 80_000
     assert desk.stats().idle_workers == 1
-    desk.push_one(group="a")
+    desk.push_one(tenant="a")
     desk.wait("w1")
     assert desk.members("idle") == [], "not when it gets all it wants"
 

@@ -184,7 +184,7 @@ def test_a_worker_that_leaves_passes_on_for_when_its_alarm_was_set(desk: Desk, w
         desk.push_one(when="+60000")
     elif what == "parked":
         desk.run(limits.pause(desk.keys, "g:a", 9_000_000_000_000))
-        desk.push_one('{"t":"x","g":"a"}', group="a")
+        desk.push_one('{"t":"x","g":"a"}', tenant="a")
     else:
         desk.ask("ZADD", "errands", 9_000_000_000_000, "@nightly")
     desk.wait("stays")

@@ -98,22 +98,22 @@ def test_command_is_in_the_trail_only_if_it_changed_something(
 BY_BOTH_ROADS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["pause", "mail", "--reason", "why", "--until", "2h"], "/queues/mail/pause", {"reason": "why", "until": "2h"}),
     (["pause", "mail", "--task", "charge"], "/queues/mail/pause", {"task": "charge"}),
-    (["pause", "mail", "--tenant", "acme"], "/queues/mail/pause", {"group": "acme"}),
+    (["pause", "mail", "--tenant", "acme"], "/queues/mail/pause", {"tenant": "acme"}),
     (["pause", "--task", "charge", "--until", TIME], "/pause", {"task": "charge", "until": TIME}),
-    (["pause", "--tenant", "acme", "--reason", "why"], "/pause", {"group": "acme", "reason": "why"}),
+    (["pause", "--tenant", "acme", "--reason", "why"], "/pause", {"tenant": "acme", "reason": "why"}),
     (["pause", "--schedule", "nightly", "--until", TIME], "/schedules/nightly/pause", {"until": TIME}),
     (["resume", "mail"], "/queues/mail/resume", {}),
     (["resume", "mail", "--task", "charge"], "/queues/mail/resume", {"task": "charge"}),
-    (["resume", "mail", "--tenant", "acme"], "/queues/mail/resume", {"group": "acme"}),
+    (["resume", "mail", "--tenant", "acme"], "/queues/mail/resume", {"tenant": "acme"}),
     (["resume", "--task", "charge"], "/resume", {"task": "charge"}),
-    (["resume", "--tenant", "acme"], "/resume", {"group": "acme"}),
+    (["resume", "--tenant", "acme"], "/resume", {"tenant": "acme"}),
     (["resume", "--schedule", "nightly"], "/schedules/nightly/resume", {}),
     (["limit", "mail", "--concurrency", "3"], "/queues/mail/limits", {"concurrency": 3}),
     (["limit", "mail", "--task", "charge", "--rate", "9/s"], "/queues/mail/limits", {"task": "charge", "rate": "9/s"}),
-    (["limit", "mail", "--tenant", "acme", "--rate", "9/s"], "/queues/mail/limits", {"group": "acme", "rate": "9/s"}),
+    (["limit", "mail", "--tenant", "acme", "--rate", "9/s"], "/queues/mail/limits", {"tenant": "acme", "rate": "9/s"}),
     (["limit", "mail", "--remove"], "/queues/mail/limits/remove", {}),
     (["limit", "mail", "--task", "charge", "--remove"], "/queues/mail/limits/remove", {"task": "charge"}),
-    (["limit", "mail", "--tenant", "acme", "--remove"], "/queues/mail/limits/remove", {"group": "acme"}),
+    (["limit", "mail", "--tenant", "acme", "--remove"], "/queues/mail/limits/remove", {"tenant": "acme"}),
 ]
 
 

@@ -112,7 +112,7 @@ def test_real_work_is_shown_beside_the_arithmetic(engine: str, tmp_path: Path) -
     assert product["work_priorities"]["urgent"]["n"] > 0 < product["work_priorities"]["normal"]["n"]
     scaling, sharing = product["scaling"], product["sharing"]
     assert (scaling["refused"], scaling["taken_back"], scaling["unsettled"]) == (0, 0, 0)
-    # With groups all get their share from the start; without, the first gets all of it.
+    # With tenants all get their share from the start; without, the first gets all of it.
     assert (sharing["few"]["fairness"], sharing["few"]["without_fairness"]) == (1, 0)
     page = bench("--report", file).out
     assert "### Scaling" in page and re.search(r"^\| no-op, processes: 4, jobs/s \| [\d,]+ \|$", page, re.MULTILINE)

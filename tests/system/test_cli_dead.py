@@ -232,8 +232,8 @@ def test_a_letter_is_run_with_other_arguments(dead: Shell) -> None:
     assert (seen["origin"], seen["queue"]) == (id, "default")
     assert (job.info().args, job.info().kwargs, job.info().origin) == ([8], {"cents": 5}, id)
     shown = dead("show", id).out
-    assert f"replaced by      {job.id}" in shown
-    assert "written by       relevo" in shown
+    assert f"replaced by  {job.id}" in shown
+    assert "written by   relevo" in shown
     assert "somebody retried or edited it" in dead("edit", id, "--args", "[9]", code=1).err
     assert "no JSON" in dead("edit", id, "--args", "[9", code=2).err
     assert "--args" in dead("edit", id, code=2).err

@@ -145,7 +145,7 @@ def test_a_terminal_shows_whole_lines(shop: Shop, server: Server, columns: int) 
 async def test_one_schedule_is_explained_with_its_ticks_and_its_runs(shop: Shop) -> None:
     handle = await shop.app.aschedule(
         "nightly", shop.report.s(7, kind="long"), cron="30 2 * * *", tz="Europe/Madrid", overlap="queue", missed="all",
-        missed_limit=1000, jitter="10m", retries=5, timeout="30s", group="acme", tags=["a"], expires="1h",
+        missed_limit=1000, jitter="10m", retries=5, timeout="30s", tenant="acme", tags=["a"], expires="1h",
     )  # fmt: skip
     well = await handle.arun_now()
     await drain(shop.app)
@@ -161,7 +161,7 @@ async def test_one_schedule_is_explained_with_its_ticks_and_its_runs(shop: Shop)
         'arguments  7, kind="long"',
         "queue      default",
         "priority   100",
-        'options    group "acme", expires 3600.0, tags ["a"], retries 5, timeout 30.0',
+        'options    tenant "acme", expires 3600.0, tags ["a"], retries 5, timeout 30.0',
         "made by    app.schedule(…) at run time",
         "overlap    queue: a tick waits until the run before has ended, however it ends",
         "missed     all: ticks that no worker fired in time are caught up, 1,000 at most",

@@ -40,7 +40,7 @@ async def test_worker_is_woken_by_the_end_of_a_pause(app: Relevo, only_woken: No
     queue = app.queue()
     async with working(app):
         assert await (await charge.aenqueue(1)).aresult(timeout=PATIENCE) == 1
-        for scope in ({}, {"task": charge}, {"group": "acme"}):
+        for scope in ({}, {"task": charge}, {"tenant": "acme"}):
             assert await queue.apause(**scope, until=0.4) is True
             job = await charge.using(tenant="acme").aenqueue(2)
             assert await job.aresult(timeout=PATIENCE) == 2, scope
@@ -61,18 +61,18 @@ def test_pauses_are_listed_with_author_reason_and_end(app: Relevo) -> None:
     assert queue.pause(reason="new schema", by="ana@desk", until="2h") is True
     assert queue.pause(reason="still", by="luis@desk", until=soon) is False, "the newer one replaces it"
     queue.pause(task=charge, reason="bank is down")
-    queue.pause(group="acme", by="billing")
+    queue.pause(tenant="acme", by="billing")
     rows = {one.kind: one for one in app.pauses()}
-    assert list(rows) == ["queue", "task", "group"]
+    assert list(rows) == ["queue", "task", "tenant"]
     whole = rows["queue"]
     assert (whole.queue, whole.name, whole.reason, whole.by) == ("money", "money", "still", "luis@desk")
     assert whole.until_ms == int(soon.timestamp() * 1000)
     assert before_ms <= whole.since_ms <= app.run(app.now_ms())
     assert (rows["task"].name, rows["task"].reason, rows["task"].until_ms) == ("shop.charge", "bank is down", None)
-    assert (rows["group"].name, rows["group"].by) == ("acme", "billing")
+    assert (rows["tenant"].name, rows["tenant"].by) == ("acme", "billing")
     assert queue.pauses() == app.pauses()
     assert queue.stats().paused
-    assert [queue.resume(), queue.resume(task="shop.charge"), queue.resume(group="acme")] == [True, True, True]
+    assert [queue.resume(), queue.resume(task="shop.charge"), queue.resume(tenant="acme")] == [True, True, True]
     assert app.pauses() == []
 
 
@@ -93,9 +93,9 @@ async def test_a_task_is_paused_in_all_queues_of_the_app(app: Relevo) -> None:
 
 def test_a_tenant_is_paused_in_all_queues_of_the_app(app: Relevo) -> None:
     charge_in(app).using(queue="one").enqueue(1)
-    assert app.pause(group="acme") == ["default", "one"]
-    assert app.resume(group="acme") == ["default", "one"]
-    with pytest.raises(OptionError, match="which task or group"):
+    assert app.pause(tenant="acme") == ["default", "one"]
+    assert app.resume(tenant="acme") == ["default", "one"]
+    with pytest.raises(OptionError, match="which task or tenant"):
         app.pause()
     app.queue("one").clear()
 
@@ -109,7 +109,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reason": "a\nb"}, "reason: printable text"),
     ({"reason": "x" * 501}, "at most 500 characters"),
     ({"by": 7}, "by: printable text"),
-    ({"task": "x", "group": "y"}, "a group or a task"),
+    ({"task": "x", "tenant": "y"}, "a tenant or a task"),
     ({"task": 7}, "task: a task or its name"),
 ]
 
@@ -282,16 +282,16 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Output]) -
     charge_in(app, queue="mail").enqueue(1)
     assert ask("limit", "mail", "--concurrency", "50").out == "limited queue mail\n"
     app.queue("mail").limit(task="shop.charge", rate="10/s")
-    app.queue("mail").pause(group="acme")
+    app.queue("mail").pause(tenant="acme")
     listed = ask("limits")
     assert re.search(r"mail +the queue +50 ", listed.out), listed.out
     assert re.search(r"mail +task shop.charge .*10/s +10 ", listed.out)
-    assert re.search(r"mail +group acme .*paused", listed.out)
+    assert re.search(r"mail +tenant acme .*paused", listed.out)
     rows = ask("limits", "mail", "--json").json
     found = [(row["kind"], row["concurrency"], row["paused"]) for row in rows]
-    assert found == [("queue", 50, False), ("task", None, False), ("group", None, True)]
+    assert found == [("queue", 50, False), ("task", None, False), ("tenant", None, True)]
     assert ask("limit", "mail", "--task", "shop.charge", "--remove", "--json").json["changed"] is True
-    assert [one.kind for one in app.queue("mail").limits()] == ["queue", "group"]
+    assert [one.kind for one in app.queue("mail").limits()] == ["queue", "tenant"]
     assert {deed.what for deed in app.audit.list() if deed.app == app.name} == {"queue.limit", "task.unlimit"}
 
 

@@ -51,7 +51,7 @@ async def test_a_dead_letter_holds_the_job_and_its_attempts(app: Relevo) -> None
             await job.aresult(timeout=PATIENCE)
     info = app.dead.show(job.id)
     assert (info.id, info.state, info.task, info.queue) == (job.id, State.DEAD, "pay", "default")
-    assert (info.args, info.kwargs, info.name, info.group) == ([7], {"cents": 990}, "pay-7", "acme")
+    assert (info.args, info.kwargs, info.name, info.tenant) == ([7], {"cents": 990}, "pay-7", "acme")
     assert (info.priority, info.tags, info.reason, info.worker) == (9, ("eu",), "retries_exhausted", worker.id)
     assert len(info.attempts) == 2
     for attempt in info.attempts:
@@ -64,7 +64,7 @@ async def test_a_dead_letter_holds_the_job_and_its_attempts(app: Relevo) -> None
     assert (info.correlation_id, info.source, info.origin, info.replaced_by) == ("", "", "", "")
     (row,) = app.dead.list()
     assert (row.fingerprint, row.came_from, row.permanent) == (info.fingerprint, "running", False)
-    assert (row.attempts, row.group) == (2, "acme")
+    assert (row.attempts, row.tenant) == (2, "acme")
 
 
 def test_no_dead_letter_is_listed_twice_while_others_arrive(app: Relevo, step: Task[..., int]) -> None:

@@ -110,7 +110,7 @@ async def test_a_dead_message_shows_its_conversation(bus: Relevo) -> None:
         "task_7",
         "s1",
     )
-    assert (info.group, info.permanent) == ("acme", False)
+    assert (info.tenant, info.permanent) == ("acme", False)
     assert [row.id for row in bus.dead.list(tenant="acme", queue="embedding:actions")] == [job.id]
 
 
@@ -353,7 +353,7 @@ def test_a_dead_letter_is_run_with_other_arguments_as_a_new_job(site: Site) -> N
     assert new.id != job.id
     origin, info = site.app.dead.show(job.id), new.info()
     assert (origin.replaced_by, info.origin) == (new.id, job.id)
-    assert (info.args, info.kwargs, info.name, info.group, info.priority) == ([2], {}, "step-1", "acme", 7)
+    assert (info.args, info.kwargs, info.name, info.tenant, info.priority) == ([2], {}, "step-1", "acme", 7)
     assert (origin.state, origin.args, origin.reason) == (State.DEAD, [1], "retries_exhausted")
     assert (site.dead(), site.app.dead.groups()) == ([], []), "it is settled"
     assert (site.app.dead.retry([job.id]), job.retry()) == (0, False)

@@ -21,14 +21,14 @@ async def test_a_done_job_is_told_as_it_was_enqueued(app: Relevo, name: str) -> 
         return left + right
 
     options: dict[str, Any] = {"name": name} if name else {}
-    job = await add.using(priority=5, tags=("a", "b"), group="acme", **options).aenqueue(2, right=3)
+    job = await add.using(priority=5, tags=("a", "b"), tenant="acme", **options).aenqueue(2, right=3)
     await drain(app)
     info = await job.ainfo()
     assert (info.state, info.task, info.result) == (State.DONE, add.target, 5)
     assert (info.args, info.kwargs) == ([2], {"right": 3})
-    assert (info.priority, info.name, info.group, info.tags) == (5, name, "acme", ("a", "b"))
+    assert (info.priority, info.name, info.tenant, info.tags) == (5, name, "acme", ("a", "b"))
     [row] = await app.queue().ajobs("done")
-    assert (row.task, row.priority, row.name, row.group) == (add.target, 5, name, "acme")
+    assert (row.task, row.priority, row.name, row.tenant) == (add.target, 5, name, "acme")
 
 
 async def test_a_done_job_that_was_retried_is_told_as_it_was_enqueued(app: Relevo) -> None:
@@ -87,10 +87,10 @@ async def test_what_a_record_does_not_tell_is_none(app: Relevo, server: Server) 
     )
     info = await job.ainfo()
     assert (info.state, info.task) == (State.DONE, "old.task")
-    unknown = (info.priority, info.name, info.group, info.tags, info.args, info.kwargs, info.workflow)
+    unknown = (info.priority, info.name, info.tenant, info.tags, info.args, info.kwargs, info.workflow)
     assert unknown == (None,) * 7
     [row] = await app.queue().ajobs("done")
-    assert (row.task, row.priority, row.name, row.group) == ("old.task", None, None, None)
+    assert (row.task, row.priority, row.name, row.tenant) == ("old.task", None, None, None)
     told = relevo("job", job.id, "--name", app.name, "--json", url=server.url).json
     assert (told["task"], told["priority"], told["tags"], told["args"]) == ("old.task", None, None, None)
     assert "not known" in relevo("job", job.id, "--name", app.name, url=server.url).out

@@ -58,7 +58,7 @@ def test_what_an_earlier_version_left_is_worked_off(server: Server, kept: dict[s
     assert len(app.job(kept["retried"]).info().attempts) == 1
     assert app.job(kept["running"]).status() is State.RUNNING
     assert app.job(kept["ready"][0]).info().tags == ("a", "b")
-    assert [limit.group for limit in queue.limits() if limit.concurrency] == ["acme"]
+    assert [limit.tenant for limit in queue.limits() if limit.concurrency] == ["acme"]
     assert {pause.reason for pause in queue.pauses()} == {"a look at it", "not needed now"}
     assert {one.name: one.paused_ms is not None for one in app.schedules.list()} == {"hourly": False, "paused": True}
     pool = app.pool("machines")

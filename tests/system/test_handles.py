@@ -226,7 +226,7 @@ async def test_a_job_is_seen_through_its_whole_life(app: Relevo) -> None:
     info = await job.ainfo()
     assert (info.id, info.state, info.task, info.queue) == (job.id, State.SCHEDULED, "step", "default")
     assert (info.args, info.kwargs, info.priority, info.name) == ([1], {"text": "x"}, 7, "n")
-    assert (info.group, info.tags, info.attempts, info.started_ms) == ("acme", ("t",), (), None)
+    assert (info.tenant, info.tags, info.attempts, info.started_ms) == ("acme", ("t",), (), None)
     async with working(app) as worker:
         await aeventually(lambda: is_running_again(job))
         info = await job.ainfo()

@@ -1,4 +1,4 @@
-"""Limits of groups with real workers: all of them together keep to it, it can change, and others do not notice."""
+"""Limits of tenants with real workers: all of them together keep to it, it can change, and others do not notice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.working import drain, drained, working
 
 
 class Watched:
-    """A task that notes how many of each group run at once, in which order they began, and waits to be let go."""
+    """A task that notes how many of each tenant run at once, in which order they began, and waits to be let go."""
 
     def __init__(self, app: Relevo, **options: Any) -> None:
         self.running: Counter[str] = Counter()
@@ -30,29 +30,29 @@ class Watched:
         self.gate = asyncio.Event()
 
         @app.task(name="step", **options)
-        async def step(group: str, number: int, seconds: float = 0.0) -> int:
-            self.running[group] += 1
-            self.most[group] = max(self.most[group], self.running[group])
-            self.order.append((group, number))
+        async def step(tenant: str, number: int, seconds: float = 0.0) -> int:
+            self.running[tenant] += 1
+            self.most[tenant] = max(self.most[tenant], self.running[tenant])
+            self.order.append((tenant, number))
             try:
                 await (asyncio.sleep(seconds) if seconds >= 0 else self.gate.wait())
             finally:
-                self.running[group] -= 1
+                self.running[tenant] -= 1
             return number
 
         self.step = step
 
-    async def enqueue(self, group: str, count: int, seconds: float = 0.0) -> None:
-        """Jobs of one group; with seconds below 0 they wait for the gate."""
-        calls: list[Any] = [((group, number, seconds), {}) for number in range(count)]
-        await self.step.using(tenant=group).aenqueue_many(calls)
+    async def enqueue(self, tenant: str, count: int, seconds: float = 0.0) -> None:
+        """Jobs of one tenant; with seconds below 0 they wait for the gate."""
+        calls: list[Any] = [((tenant, number, seconds), {}) for number in range(count)]
+        await self.step.using(tenant=tenant).aenqueue_many(calls)
 
     async def is_done(self, count: int) -> bool:
         return len(self.order) == count and not +self.running
 
 
-async def standing(queue: Queue, group: str) -> LimitInfo:
-    (found,) = [one for one in await queue.alimits() if one.group == group]
+async def standing(queue: Queue, tenant: str) -> LimitInfo:
+    (found,) = [one for one in await queue.alimits() if one.tenant == tenant]
     return found
 
 
@@ -66,11 +66,11 @@ async def test_all_workers_together_keep_to_the_limit(app: Relevo) -> None:
         watched.gate.set()
         await aeventually(lambda: watched.is_done(60))
     assert watched.most["acme"] == 3
-    assert sorted(number for group, number in watched.order if group == "acme") == list(range(30))
+    assert sorted(number for tenant, number in watched.order if tenant == "acme") == list(range(30))
     assert [one.running for one in await queue.alimits()] == [0]
 
 
-async def test_jobs_of_a_limited_group_start_in_their_order(app: Relevo) -> None:
+async def test_jobs_of_a_limited_tenant_start_in_their_order(app: Relevo) -> None:
     watched = Watched(app)
     await app.queue().alimit("acme", concurrency=1)
     async with working(app, concurrency=4), working(app, concurrency=4):
@@ -104,24 +104,24 @@ async def test_a_limit_is_changed_while_everything_runs(app: Relevo) -> None:
         assert (seen.vitals.size("waiting"), seen.vitals.parked) == (11, 11)
         await queue.alimit("acme", concurrency=4, rate="100/s")
         await aeventually(lambda: watched.running["acme"] == 4)
-        await queue.apause(group="acme")
+        await queue.apause(tenant="acme")
         await queue.aunlimit("acme")
         assert watched.running["acme"] == 4
-        assert await queue.aresume(group="acme") is True
+        assert await queue.aresume(tenant="acme") is True
         await aeventually(lambda: watched.running["acme"] == 12)
         watched.gate.set()
         await aeventually(lambda: watched.is_done(12))
     assert await queue.alimits() == []
 
 
-async def _is_parked(queue: Queue, group: str, count: int) -> bool:
-    return (await standing(queue, group)).parked == count
+async def _is_parked(queue: Queue, tenant: str, count: int) -> bool:
+    return (await standing(queue, tenant)).parked == count
 
 
-async def test_a_paused_group_waits_and_others_do_not(app: Relevo) -> None:
+async def test_a_paused_tenant_waits_and_others_do_not(app: Relevo) -> None:
     watched, queue = Watched(app), app.queue()
-    assert await queue.apause(group="acme") is True
-    assert await queue.apause(group="acme") is False
+    assert await queue.apause(tenant="acme") is True
+    assert await queue.apause(tenant="acme") is False
     async with working(app):
         job = await watched.step.using(tenant="acme").aenqueue("acme", 1)
         await watched.enqueue("other", 20)
@@ -129,9 +129,9 @@ async def test_a_paused_group_waits_and_others_do_not(app: Relevo) -> None:
         await aeventually(lambda: _is(job, State.WAITING))
         assert (await queue.astats()).waiting == 1
         assert [row.id for row in await queue.ajobs("waiting")] == [job.id]
-        assert await queue.aresume(group="acme") is True
+        assert await queue.aresume(tenant="acme") is True
         assert await job.aresult(timeout=PATIENCE) == 1
-    assert await queue.aresume(group="acme") is False
+    assert await queue.aresume(tenant="acme") is False
 
 
 async def _is(job: Any, state: State) -> bool:
@@ -140,7 +140,7 @@ async def _is(job: Any, state: State) -> bool:
 
 async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
     watched, queue = Watched(app), app.queue()
-    await queue.apause(group="acme")
+    await queue.apause(tenant="acme")
     async with working(app):
         job = await watched.step.using(tenant="acme").aenqueue("acme", 1)
         await aeventually(lambda: _is(job, State.WAITING))
@@ -149,7 +149,7 @@ async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
         assert await job.astatus() is State.CANCELLED
         assert (await standing(queue, "acme")).parked == 0
         await job.aretry()
-        await queue.aresume(group="acme")
+        await queue.aresume(tenant="acme")
         assert await job.aresult(timeout=PATIENCE) == 1
 
 
@@ -175,7 +175,7 @@ async def test_a_tenant_that_floods_does_not_hold_up_the_others(app: Relevo) -> 
         watched.gate.set()
 
 
-async def test_a_worker_that_ends_when_nothing_is_left_runs_all_of_a_limited_group(app: Relevo) -> None:
+async def test_a_worker_that_ends_when_nothing_is_left_runs_all_of_a_limited_tenant(app: Relevo) -> None:
     watched = Watched(app)
     await app.queue().alimit("acme", concurrency=1)
     await watched.enqueue("acme", 10)
@@ -195,7 +195,7 @@ async def test_what_a_rate_forbids_is_left_to_a_later_worker(app: Relevo) -> Non
     assert len(watched.order) == 5
 
 
-async def test_retries_of_a_limited_group_keep_to_its_limit(app: Relevo) -> None:
+async def test_retries_of_a_limited_tenant_keep_to_its_limit(app: Relevo) -> None:
     running: Counter[str] = Counter()
     most, failed = 0, set()
 
@@ -218,7 +218,7 @@ async def test_retries_of_a_limited_group_keep_to_its_limit(app: Relevo) -> None
     assert most == 2
 
 
-async def test_steps_of_a_workflow_keep_to_the_limit_of_their_group(app: Relevo) -> None:
+async def test_steps_of_a_workflow_keep_to_the_limit_of_their_tenant(app: Relevo) -> None:
     watched = Watched(app, result_ttl=60)
     await app.queue().alimit("acme", concurrency=1)
     step = watched.step.using(tenant="acme")
@@ -252,8 +252,8 @@ def test_limits_are_listed_by_name_as_they_were_given(app: Relevo) -> None:
     assert queue.limits() == []
     queue.limit("b", rate="100/m")
     queue.limit("a", concurrency=2, rate=0.5, burst=3)
-    queue.pause(group="c")
-    rows = [(one.group, one.concurrency, one.rate, one.burst, one.paused) for one in queue.limits()]
+    queue.pause(tenant="c")
+    rows = [(one.tenant, one.concurrency, one.rate, one.burst, one.paused) for one in queue.limits()]
     assert rows == [
         ("a", 2, "0.5/s", 3, False),
         ("b", None, "100/m", 2, False),
@@ -261,37 +261,37 @@ def test_limits_are_listed_by_name_as_they_were_given(app: Relevo) -> None:
     ]
     queue.limit("a", concurrency=5)
     assert queue.limits()[0] == LimitInfo("a", 5, None, None, paused=False, running=0, parked=0)
-    assert (queue.unlimit("a"), queue.unlimit("a"), queue.unlimit("c"), queue.resume(group="c")) == (
+    assert (queue.unlimit("a"), queue.unlimit("a"), queue.unlimit("c"), queue.resume(tenant="c")) == (
         True,
         False,
         False,
         True,
     )
-    assert [one.group for one in queue.limits()] == ["b"]
+    assert [one.tenant for one in queue.limits()] == ["b"]
 
 
 def test_limits_are_those_of_one_queue(app: Relevo) -> None:
     @app.task(name="step")
     def step() -> None: ...
 
-    app.queue("one").pause(group="acme")
+    app.queue("one").pause(tenant="acme")
     jobs = [step.using(queue=queue, tenant="acme").enqueue() for queue in ("one", "two")]
     drained(app, queues=["one", "two"])
     assert [job.status() for job in jobs] == [State.WAITING, State.DONE]
-    app.queue("one").resume(group="acme")
+    app.queue("one").resume(tenant="acme")
     drained(app, queues=["one", "two"])
     assert jobs[0].status() is State.DONE
 
 
 WRONG: list[tuple[Callable[[Queue], Any], str]] = [
     (lambda queue: queue.limit("acme"), "concurrency=, rate= or both"),
-    (lambda queue: queue.limit("", concurrency=1), "group: printable text"),
+    (lambda queue: queue.limit("", concurrency=1), "tenant: printable text"),
     (lambda queue: queue.limit("acme", concurrency=0), "from 1 to 1,000,000 is needed, found 0"),
     (lambda queue: queue.limit("acme", rate="fast"), "not a rate: 'fast'"),
     (lambda queue: queue.limit("acme", concurrency=1, burst=2), "give rate= as well"),
-    (lambda queue: queue.pause(group=""), "group: printable text"),
-    (lambda queue: queue.resume(group="a\n"), "group: printable text"),
-    (lambda queue: queue.unlimit(""), "group: printable text"),
+    (lambda queue: queue.pause(tenant=""), "tenant: printable text"),
+    (lambda queue: queue.resume(tenant="a\n"), "tenant: printable text"),
+    (lambda queue: queue.unlimit(""), "tenant: printable text"),
     (lambda queue: queue.limit(task="", rate=1), "task: a task or its name"),
     (lambda queue: queue.limit("acme", task="x", rate=1), "give one of them"),
     (lambda queue: queue.limit(), "concurrency=, rate= or both"),
@@ -307,8 +307,8 @@ def test_wrong_limits_are_refused_and_change_nothing(app: Relevo) -> None:
 
 AWRONG: list[Callable[[Queue], Awaitable[Any]]] = [
     lambda queue: queue.alimit("acme"),
-    lambda queue: queue.apause(group=""),
-    lambda queue: queue.aresume(group=""),
+    lambda queue: queue.apause(tenant=""),
+    lambda queue: queue.aresume(tenant=""),
     lambda queue: queue.aunlimit(""),
 ]
 

@@ -64,10 +64,10 @@ def test_queues_pauses_and_metrics_are_those_of_the_apps_own_services(shop: Rele
     assert shop.queues() == ["default"] and PAY in other.queues()
     assert PAY.encode() not in metrics.exposition(shop)
     assert f'queue="{PAY}"'.encode() in metrics.exposition(other)
-    other.queue(PAY).pause(group="acme")
+    other.queue(PAY).pause(tenant="acme")
     assert ([one.queue for one in other.pauses()], shop.pauses()) == ([PAY], [])
-    assert shop.pause(group="acme") == shop.resume(group="acme") == ["default"]
-    assert other.queue(PAY).resume(group="acme")
+    assert shop.pause(tenant="acme") == shop.resume(tenant="acme") == ["default"]
+    assert other.queue(PAY).resume(tenant="acme")
 
 
 def test_operations_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:

@@ -172,8 +172,8 @@ def test_job_that_was_handed_back_has_no_known_age(app: Relevo, times: Times) ->
     assert app.queue().clear() == 1
 
 
-def test_age_of_a_job_released_by_the_limit_of_its_group_is_unknown(app: Relevo, times: Times) -> None:
-    queue, mail = app.queue(), app.tasks["mail"].using(group="acme")
+def test_age_of_a_job_released_by_the_limit_of_its_tenant_is_unknown(app: Relevo, times: Times) -> None:
+    queue, mail = app.queue(), app.tasks["mail"].using(tenant="acme")
     queue.limit("acme", concurrency=1)
     jobs = [mail.enqueue(n) for n in range(3)]
     (first,) = queue.take(2, lease="9d")
@@ -193,7 +193,7 @@ def test_age_of_a_job_released_by_the_limit_of_its_group_is_unknown(app: Relevo,
 LONG = Breaker.after(1, "1m", rest="3d", longest="3d")
 HELD: dict[str, tuple[Any, str]] = {  # what holds jobs back for three days, and how it is reported
     "queue": (lambda app: app.queue().pause(until="3d"), "the queue is paused"),
-    "group": (lambda app: app.pause(group="acme", until="3d"), "group acme is paused"),
+    "tenant": (lambda app: app.pause(tenant="acme", until="3d"), "tenant acme is paused"),
     "task": (lambda app: app.queue().pause(task="mail"), "task mail is paused"),
     "breaker": (
         lambda app: app.run(trip(app.keys_of("default"), "mail", 1, LONG)),
@@ -204,7 +204,7 @@ HELD: dict[str, tuple[Any, str]] = {  # what holds jobs back for three days, and
 
 @pytest.mark.parametrize("what", HELD)
 def test_job_held_back_by_a_pause_or_a_breaker_is_left_alone(app: Relevo, times: Times, what: str) -> None:
-    mail, queue = app.tasks["mail"].using(group="acme"), app.queue()
+    mail, queue = app.tasks["mail"].using(tenant="acme"), app.queue()
     parked, free = mail.enqueue(), app.tasks["report"].enqueue()
     hold, why = HELD[what]
     hold(app)
@@ -213,7 +213,7 @@ def test_job_held_back_by_a_pause_or_a_breaker_is_left_alone(app: Relevo, times:
         assert (lease.id, parked.status()) == (free.id, State.WAITING)
         lease.done()
     ready, later = mail.enqueue(), mail.using(delay="1m").enqueue()
-    other = app.tasks["report"].using(group="other").enqueue()
+    other = app.tasks["report"].using(tenant="other").enqueue()
     times.move(2 * DAY)
     report = live(app)
     held = {(one.name, one.state, one.why): one.count for one in report.held}
@@ -227,7 +227,7 @@ def test_job_held_back_by_a_pause_or_a_breaker_is_left_alone(app: Relevo, times:
     assert live(app).held
     times.move(HOUR)
     queue.resume(task="mail")
-    queue.resume(group="acme")
+    queue.resume(tenant="acme")
     assert live(app).held == ()
     assert {one.status() for one in (ready, later, parked)} <= {State.READY, State.SCHEDULED, State.WAITING}
     times.move(DAY)
@@ -442,7 +442,7 @@ STRAYS: dict[str, tuple[Any, ...]] = {
     "a body": ("HSET", "jobs", "lost", '{"t":"mail"}'),
     "a claim": ("HSET", "claims", "lost", "3 w 1"),
     "a story": ("HSET", "story", "lost", "{}"),
-    "a group": ("HSET", "groups", "lost", "1 acme"),
+    "a tenant": ("HSET", "groups", "lost", "1 acme"),
     "a name": ("HSET", "names", "n", "lost"),
     "a waiter": ("HSET", "waiters", "lost", "inbox"),
     "a place": ("HSET", "holding", "lost", "t:mail", "#t:mail", 1),
@@ -456,7 +456,7 @@ def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
 ) -> None:
     """Its age is unknown, so it counts from when the purge first saw it."""
     keys = app.keys_of("default")
-    kept = app.tasks["mail"].using(name="mine", delay="99d", group="acme").enqueue()
+    kept = app.tasks["mail"].using(name="mine", delay="99d", tenant="acme").enqueue()
     command, key, *args = STRAYS[what]
     server.command(command, keys.key(key), *args)
     server.command("HSET", keys.own("carried", "lost"), "life", "freed")
@@ -698,7 +698,7 @@ BETWEEN: dict[str, tuple[Any, str]] = {  # what happens between finding and acti
     "cancelled": (lambda app, times: app.job(app.queue().jobs()[0].id).cancel(), "cancelled"),
     "clock set back": (lambda app, times: times.move(-HOUR), "ready"),
     "queue paused": (lambda app, times: app.queue().pause(), "ready"),
-    "group paused": (lambda app, times: app.queue().pause(group="acme"), "ready"),
+    "tenant paused": (lambda app, times: app.queue().pause(tenant="acme"), "ready"),
     "task paused": (lambda app, times: app.queue().pause(task="mail", until="1h"), "ready"),
     "breaker open": (
         lambda app, times: app.run(trip(app.keys_of("default"), "mail", 1, Breaker.after(1, "1m"))),
@@ -709,7 +709,7 @@ BETWEEN: dict[str, tuple[Any, str]] = {  # what happens between finding and acti
 
 @pytest.mark.parametrize("what", BETWEEN)
 def test_job_that_changes_between_finding_and_acting_is_spared(app: Relevo, times: Times, what: str) -> None:
-    job = app.tasks["mail"].using(group="acme").enqueue()
+    job = app.tasks["mail"].using(tenant="acme").enqueue()
     times.move(DAY)
     change, state = BETWEEN[what]
     report = _stopped_before_acting(app, lambda: change(app, times))

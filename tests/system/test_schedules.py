@@ -191,7 +191,7 @@ async def test_all_options_are_kept_on_the_jobs(times: Times) -> None:
         priority=3,
         retries=5,
         queue="reports",
-        group="acme",
+        tenant="acme",
         weight=2,
         tags=["a", "b"],
         expires="30m",
@@ -207,7 +207,7 @@ async def test_all_options_are_kept_on_the_jobs(times: Times) -> None:
     await drain(app, queues=["reports"])
     (row,) = await app.queue("reports").ajobs(state="ready")
     info = await (await app.ajob(row.id)).ainfo()
-    assert (info.task, info.args, info.priority, info.group, info.tags) == ("report", [7], 3, "acme", ("a", "b"))
+    assert (info.task, info.args, info.priority, info.tenant, info.tags) == ("report", [7], 3, "acme", ("a", "b"))
     body = await asyncio.to_thread(envelope_of, app, row.id, "reports")
     assert (body.retries, body.timeout, body.result_ttl, body.failure_ttl) == (5, 10.0, 540.0, 86_400.0)
     assert (body.expires_ms, body.tick_ms, body.weight, body.on_failure) == (tick + 30 * MINUTE, tick, 2.0, "tell")

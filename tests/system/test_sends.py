@@ -105,7 +105,7 @@ async def test_a_failing_message_is_retried_and_then_dead_lettered(bus: Relevo) 
     info = bus.dead.show(job.id, queue=QUEUE)
     assert [attempt.error for attempt in info.attempts] == ["ConnectionError"] * 3
     assert info.attempts[-1].message == "no way to ana"
-    assert (info.kwargs, info.group) == ({"to": "ana"}, "acme")
+    assert (info.kwargs, info.tenant) == ({"to": "ana"}, "acme")
 
 
 async def test_the_sender_may_choose_the_number_of_retries(bus: Relevo) -> None:

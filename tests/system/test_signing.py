@@ -237,7 +237,7 @@ async def test_jobs_of_every_form_are_signed(app_factory: AppFactory) -> None:
         raise ValueError(reason)
 
     note.enqueue_many([(("many",), {}), (("many",), {})])
-    first = note.using(delay=0.001, group="acme", priority=7, unique="until_done", expires="1h").enqueue("rich")
+    first = note.using(delay=0.001, tenant="acme", priority=7, unique="until_done", expires="1h").enqueue("rich")
     await note.using(depends_on=[first]).aenqueue("after")
     chain(note.s("a"), note.s("b"), group(note.s("c"), note.s("d"))).enqueue()
     group(note.s(n) for n in range(3)).then(note.s()).enqueue()

@@ -364,7 +364,7 @@ def test_many_jobs_take_all_options(app: Relevo) -> None:
     jobs = step.using(delay="1h", tags=["t"], tenant="acme").enqueue_many([((n,), {}) for n in range(3)])
     for number, job in enumerate(jobs):
         info = job.info()
-        assert (info.args, info.tags, info.group, info.state) == ([number], ("t",), "acme", State.SCHEDULED)
+        assert (info.args, info.tags, info.tenant, info.state) == ([number], ("t",), "acme", State.SCHEDULED)
     assert step.enqueue_many([]) == []
 
 

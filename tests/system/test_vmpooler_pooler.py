@@ -224,7 +224,7 @@ async def test_a_missing_template_is_known_behind_those_of_other_kinds(
     monkeypatch.setattr(example.checks, "MANY", 2)
     clone_vm = importlib.import_module("pooler.cloning").clone_vm
     for name in ("windows-2012", *["debian-12"] * 3):
-        await clone_vm.using(group=name).aenqueue("vm", name, "", 0)
+        await clone_vm.using(tenant=name).aenqueue("vm", name, "", 0)
         (lease,) = await example.estate.app.queue("clone").atake(1)
         await lease.abury("TemplateNotFound")
     kinds = example.estate.kinds

@@ -440,15 +440,15 @@ def test_queues_tasks_tenants_and_schedules_are_paused_and_resumed(desk: Desk) -
         assert answered["changed"] is True and "did you mean 'charge'?" in answered["warning"]
         assert here.do("/resume", body={"task": "chrage"})["queues"] == ["default"]
 
-        body = {"group": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}
+        body = {"tenant": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}
         assert here.do("/pause", body=body) == {"queues": ["default", "labels"]}
         (paused,) = here.ask("/pauses", queue="labels")
         assert (paused["by"], paused["until_ms"]) == ("operator-ana", 1_935_381_600_000)
-        assert here.do("/resume", body={"group": "acme"}) == {"queues": ["default", "labels"]}
+        assert here.do("/resume", body={"tenant": "acme"}) == {"queues": ["default", "labels"]}
         for wrong in (
             {},
-            {"group": "acme", "until": "2031-05-01T08:00:00"},
-            {"group": "acme", "until": "2 fortnights"},
+            {"tenant": "acme", "until": "2031-05-01T08:00:00"},
+            {"tenant": "acme", "until": "2 fortnights"},
         ):
             assert here.do("/pause", 422, wrong)["error"] == "OptionError", wrong
 
@@ -463,11 +463,11 @@ def test_limits_are_set_listed_and_removed(desk: Desk) -> None:
     vms = desk.app.pool("vms")
     vms.fail("vm-1", "no ip")
     with desk("operator") as here:
-        (limit,) = here.do("/queues/default/limits", body={"group": "acme", "concurrency": 2, "rate": "100/m"})
-        assert (limit["group"], limit["concurrency"], limit["rate"]) == ("acme", 2, "100/m")
+        (limit,) = here.do("/queues/default/limits", body={"tenant": "acme", "concurrency": 2, "rate": "100/m"})
+        assert (limit["tenant"], limit["concurrency"], limit["rate"]) == ("acme", 2, "100/m")
         assert here.ask("/queues/default/limits") == [limit]
-        assert here.do("/queues/default/limits", 422, {"group": "acme"})["error"] == "OptionError"
-        assert here.do("/queues/default/limits/remove", body={"group": "acme"}) == {"changed": True}
+        assert here.do("/queues/default/limits", 422, {"tenant": "acme"})["error"] == "OptionError"
+        assert here.do("/queues/default/limits/remove", body={"tenant": "acme"}) == {"changed": True}
         assert here.ask("/queues/default/limits") == []
         pool = f"/queues/{vms.queue.replace(':', '%3A')}"
         assert "is a pool" in here.do(f"{pool}/limits", 422, {"concurrency": 1})["message"]

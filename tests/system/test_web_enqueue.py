@@ -184,7 +184,7 @@ def test_options_arrive_as_those_of_the_python_api(desk: Desk) -> None:
     eta = datetime(2040, 1, 1, tzinfo=UTC)
     with desk("producer") as here:
         for body, shown in (
-            ({"priority": 7, "tenant": "acme"}, {"priority": 7, "group": "acme", "state": State.READY}),
+            ({"priority": 7, "tenant": "acme"}, {"priority": 7, "tenant": "acme", "state": State.READY}),
             ({"eta": eta.isoformat()}, {"due_ms": int(eta.timestamp() * 1000), "state": State.SCHEDULED}),
             ({"delay": "1h"}, {"state": State.SCHEDULED}),
             ({"delay": 3600}, {"state": State.SCHEDULED}),

@@ -326,7 +326,7 @@ def test_unknown_paths_and_methods_are_refused_with_a_message(open_here: str) ->
 def test_request_for_an_unknown_queue_creates_nothing(bus: Relevo) -> None:
     with served(bus) as url, Here(url) as here:
         here.do("/queues/nothing/pause", 404)
-        here.do("/queues/nothing/limits", 404, {"group": "acme", "concurrency": 1})
+        here.do("/queues/nothing/limits", 404, {"tenant": "acme", "concurrency": 1})
     assert bus.run(known_queues(bus)) == [] and not bus.queue("nothing").stats().paused
 
 

@@ -128,7 +128,7 @@ def fill(app: Relevo) -> Filled:
     flow = chain(double.s(2), double.s()).enqueue()
     drained(app)
     ready = charge.enqueue(8, "4111-ready", token="token-ready")
-    tenant = double.using(group="acme").enqueue(1)
+    tenant = double.using(tenant="acme").enqueue(1)
     double.using(delay="1h").enqueue(3)
     app.pool("vms").add("vm-1", ip="10.0.0.7", token="of-pool")
     app.pool("racks").add("rack-1")
@@ -149,7 +149,7 @@ def emptied(app: Relevo) -> Iterator[Filled]:
                     pool.remove(entity.id)
         for queue in (app.queue(name) for name in app.run(known_queues(app)) if not is_pool_name(name)):
             for one in queue.limits():
-                queue.unlimit(one.group)
-                queue.resume(group=one.group)
+                queue.unlimit(one.tenant)
+                queue.resume(tenant=one.tenant)
             queue.resume()
             queue.clear()

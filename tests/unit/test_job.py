@@ -28,7 +28,7 @@ def test_a_plain_body_holds_the_target_and_nothing_else() -> None:
 
 
 def test_a_body_is_read_back() -> None:
-    where = {"priority": 3, "group": "tenant", "weight": 2.5, "name": "charge-7", "tags": ("a", "b")}
+    where = {"priority": 3, "tenant": "tenant", "weight": 2.5, "name": "charge-7", "tags": ("a", "b")}
     times = {"later_ms": 7, "expires_ms": 5, "timeout": 0.0, "result_ttl": 0.0, "failure_ttl": 60.0}
     retrying = {"retries": 0, "backoff": Backoff.linear("5s"), "on_failure": "shop.broken"}
     fields: dict[str, Any] = {**where, **times, **retrying}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
-from relevo.model.limits import LARGEST_BURST, Limit, Rate, group_of, limit_of, rate_of, read_limit
+from relevo.model.limits import LARGEST_BURST, Limit, Rate, limit_of, rate_of, read_limit, tenant_of
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_an_impossible_limit_is_refused(given: dict[str, Any], wrong: str) -> No
 
 
 @pytest.mark.parametrize("name", ["", None, 7, b"acme", "a\nb", "x" * 201, ["acme"], "\ud800"])
-def test_what_cannot_be_a_group_has_no_limit(name: Any) -> None:
-    with pytest.raises(OptionError, match=r"group: printable text of 1 to 200 characters is needed, found .*no limit"):
-        group_of(name)
+def test_what_cannot_be_a_tenant_has_no_limit(name: Any) -> None:
+    with pytest.raises(OptionError, match=r"tenant: printable text of 1 to 200 characters is needed, found .*no limit"):
+        tenant_of(name)
 
 
 @pytest.mark.parametrize(

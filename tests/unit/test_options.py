@@ -66,7 +66,7 @@ def one(option: str, value: Any) -> Options:
         ("executor", "process", "process"),
         ("secret", ["card"], ("card",)),
         ("tags", ["a", "b"], ("a", "b")),
-        ("group", "tenant 7", "tenant 7"),
+        ("tenant", "tenant 7", "tenant 7"),
         ("weight", 0.01, 0.01),
         ("weight", 64, 64),
         ("delay", "5m", 300.0),
@@ -116,7 +116,7 @@ WRONG: dict[str, list[Any]] = {
     "executor": ["", "threads", None, 1, True],
     "secret": ["a", None, 7, [1], [""]],
     "tags": ["a", None, 7, [1], [""], ["a\n"], {"a": 1}],
-    "group": [None, 7, "a\tb", "x" * 201],
+    "tenant": [None, 7, "a\tb", "x" * 201],
     "weight": [0, -1, 65, "2", None, True, NAN, INF],
     "delay": [-1, "5", "soon", True, NAN, INF, datetime(2030, 1, 1, tzinfo=UTC)],
     "eta": [datetime(2030, 1, 1), datetime(2201, 1, 1, tzinfo=UTC), "2030-01-01", 0, None, date(2030, 1, 1)],
@@ -155,6 +155,7 @@ def test_an_alias_is_another_name_of_an_option(alias: str, option: str) -> None:
     ("wrong", "hint"),
     [
         *(("retrys", ", did you mean 'retries'\\?"), ("time_out", ", did you mean 'timeout'\\?")),
+        ("group", ": the option is tenant="),
         *(("count_down", ", did you mean 'countdown'\\?"), ("resultttl", ", did you mean 'result_ttl'\\?")),
         *(("zzz", "$"), ("eta_ms", "")),
     ],
@@ -191,8 +192,8 @@ def test_the_last_of_delay_and_eta_counts() -> None:
 def test_options_are_changed_in_a_copy() -> None:
     before = Options()
     after = changed(before, {"retries": 9, "tenant": "acme"})
-    assert (before.retries, before.group) == (3, "")
-    assert (after.retries, after.group) == (9, "acme")
+    assert (before.retries, before.tenant) == (3, "")
+    assert (after.retries, after.tenant) == (9, "acme")
     assert changed(before, {}) == before
 
 

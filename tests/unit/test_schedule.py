@@ -45,7 +45,7 @@ def made(**options: Any) -> Schedule:
 
 def test_a_schedule_is_written_and_read_back_also_by_an_older_version() -> None:
     times: dict[str, Any] = {"cron": "30 2 * * *", "tz": "Europe/Madrid", "jitter": "5m"}
-    jobs: dict[str, Any] = {"priority": 50, "group": "acme", "weight": 2.0, "expires": 60.0, "failure_ttl": 3600.0}
+    jobs: dict[str, Any] = {"priority": 50, "tenant": "acme", "weight": 2.0, "expires": 60.0, "failure_ttl": 3600.0}
     runs: dict[str, Any] = {"overlap": "queue", "missed": "all", "missed_limit": 7, "origin": "code", "paused": True}
     body = Raw(b'{"t":"shop.report","a":[7],"k":{"cents":990},"r":5}')
     schedule = made(queue="reports", body=body, **times, **jobs, **runs)
@@ -64,7 +64,7 @@ def test_all_fields_are_written_so_that_other_defaults_change_nothing() -> None:
         "queue": "default",
         "body": {},
         "priority": 100,
-        "group": "",
+        "group": "",  # the stored name of the tenant
         "weight": 1.0,
         "expires": None,
         "failure_ttl": 604_800.0,

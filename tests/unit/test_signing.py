@@ -45,7 +45,7 @@ def verify(body: bytes, by: Signer | None = None, id: str = ID) -> str:
     return verify_body(by or signer(), id, body, read_envelope(body))
 
 
-SEND = Envelope("billing.charge", headers=HEADERS, priority=50, group="acme", kwargs=msgspec.Raw(b'{"cents":990}'))
+SEND = Envelope("billing.charge", headers=HEADERS, priority=50, tenant="acme", kwargs=msgspec.Raw(b'{"cents":990}'))
 EVENT = Envelope("shop.sold", headers=Headers("event", "shop"), proof=Proof(made_ms=1_790_000_000_000))
 HEARD_AT = "relevo:dev:mail:notifications:shop.*"
 WHOLE: dict[str, tuple[bytes, Signer]] = {

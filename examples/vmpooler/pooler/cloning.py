@@ -21,8 +21,8 @@ async def order(vm: str, kind: VmPool, *, request_id: str = "", retry_count: int
     if not is_new and not await _is_to_clone(vm, kind):
         return False
     # Should this process die right here, nobody will ever clone it, and the purge finds it in `pending`.
-    # As groups, kinds of machines share the queue fairly: a hundred orders of one do not hold up another.
-    await clone_vm.using(name=f"clone {vm}", group=kind.name).aenqueue(vm, kind.name, request_id, retry_count)
+    # As tenants, kinds of machines share the queue fairly: a hundred orders of one do not hold up another.
+    await clone_vm.using(name=f"clone {vm}", tenant=kind.name).aenqueue(vm, kind.name, request_id, retry_count)
     return is_new
 
 

@@ -198,7 +198,7 @@ def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | N
         log.error("%s: event %s of the log is left out: %s", logged.topic, logged.id, error)
         return None
     id = app.new_id()
-    place = Place(envelope.priority, envelope.group, envelope.weight)
+    place = Place(envelope.priority, envelope.tenant, envelope.weight)
     proof = None if signer is None else Proof(made_ms=now_ms)
     plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, proof=proof, signature="")
     body = write(plain)[:-1] + b',"k":' + bytes(envelope.kwargs)

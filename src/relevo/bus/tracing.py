@@ -82,7 +82,7 @@ def _span(queue: str, seen: Seen) -> Span | None:
         headers.intent,
         headers.source,
         record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
-        envelope.group,
+        envelope.tenant,
         headers.task,
         headers.correlation or seen.id,
         headers.causation,

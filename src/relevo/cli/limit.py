@@ -33,7 +33,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("queue", metavar="QUEUE")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
-    which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant")
+    which.add_argument("--tenant", metavar="NAME", help="only jobs of this tenant")
     parser.add_argument("--concurrency", type=int, metavar="N", help="so many run at once")
     parser.add_argument("--rate", metavar="RATE", help="so many start: 10/s, 100/m, 5/h, 1/d")
     parser.add_argument("--burst", type=int, metavar="N", help="so many of them at once, after a while without any")

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _what(one: LimitInfo) -> str:
-    return f"{one.kind} {one.task or one.group}" if one.kind != "queue" else "the queue"
+    return f"{one.kind} {one.task or one.tenant}" if one.kind != "queue" else "the queue"
 
 
 def _state(one: LimitInfo) -> str:

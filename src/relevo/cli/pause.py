@@ -72,7 +72,7 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", nargs="?", metavar="QUEUE", help="alone: all of it; without: all queues of the app")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
-    which.add_argument("--tenant", metavar="GROUP", help="only jobs of this tenant")
+    which.add_argument("--tenant", metavar="NAME", help="only jobs of this tenant")
     which.add_argument("--schedule", metavar="NAME", help="the ticks of a schedule")
 
 
@@ -138,10 +138,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _pause(app: Relevo, scope: Scope, reason: str, by: str, until: Until) -> list[str]:
     """The queues, or the schedule, that were not paused before."""
-    task, group = (scope.name if scope.kind == kind else None for kind in ("task", "tenant"))
+    task, tenant = (scope.name if scope.kind == kind else None for kind in ("task", "tenant"))
     if scope.kind == "schedule":
         return [scope.name] if app.schedules.get(scope.name).pause(reason=reason, by=by, until=until) else []
     if scope.queue is None:
-        return app.pause(task=task, group=group, reason=reason, by=by, until=until)
+        return app.pause(task=task, tenant=tenant, reason=reason, by=by, until=until)
     queue = app.queue(scope.queue)
-    return [scope.queue] if queue.pause(task=task, group=group, reason=reason, by=by, until=until) else []
+    return [scope.queue] if queue.pause(task=task, tenant=tenant, reason=reason, by=by, until=until) else []

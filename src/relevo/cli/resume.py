@@ -50,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _resume(app: Relevo, scope: Scope) -> list[str]:
-    task, group = (scope.name if scope.kind == kind else None for kind in ("task", "tenant"))
+    task, tenant = (scope.name if scope.kind == kind else None for kind in ("task", "tenant"))
     if scope.kind == "schedule":
         return [scope.name] if app.schedules.get(scope.name).resume() else []
     if scope.queue is None:
-        return app.resume(task=task, group=group)
-    return [scope.queue] if app.queue(scope.queue).resume(task=task, group=group) else []
+        return app.resume(task=task, tenant=tenant)
+    return [scope.queue] if app.queue(scope.queue).resume(task=task, tenant=tenant) else []

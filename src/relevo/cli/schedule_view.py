@@ -110,10 +110,10 @@ def options(standing: Standing) -> dict[str, Any]:
     """The options of its jobs that differ from their task's. Durations are in seconds."""
     schedule = standing.schedule
     body = msgspec.json.decode(schedule.body, type=Envelope)
-    values = {"group": schedule.group, "weight": schedule.weight, "expires": schedule.expires}
+    values = {"tenant": schedule.tenant, "weight": schedule.weight, "expires": schedule.expires}
     for name in ("tags", "retries", "backoff", "timeout", "result_ttl", "failure_ttl", "on_failure"):
         values[name] = getattr(body, name)
-    nothing: dict[str, Any] = {"group": "", "weight": 1.0, "tags": ()}
+    nothing: dict[str, Any] = {"tenant": "", "weight": 1.0, "tags": ()}
     return {name: msgspec.to_builtins(value) for name, value in values.items() if value != nothing.get(name)}
 
 

@@ -109,7 +109,7 @@ def _action_of(id: str, envelope: Envelope) -> dict[str, Any]:
         "action_type": envelope.target,
         "data": msgspec.json.decode(envelope.kwargs),
         "task_id": headers.task if headers else "",
-        "tenant_id": envelope.group,
+        "tenant_id": envelope.tenant,
         "tenant_tier": headers.tier if headers else "",
         "session_id": headers.session if headers else "",
         "correlation_id": (headers.correlation if headers else "") or id,

@@ -83,7 +83,7 @@ def row_of(letter: Letter) -> DeadRow:
         envelope.priority if envelope else None,
         made_ms(letter.id),
         envelope.name if envelope else given_up.entity if given_up else None,
-        envelope.group if envelope else None,
+        envelope.tenant if envelope else None,
         None,
         record.worker,
         record.reason,

@@ -70,7 +70,7 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     args: Raw = field(name="a", default=Raw(b"[]"))
     kwargs: Raw = field(name="k", default=NO_KWARGS)
     priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = field(name="p", default=PRIORITY_DEFAULT)
-    group: str = field(name="g", default="")
+    tenant: str = field(name="g", default="")
     weight: Annotated[float, Meta(ge=0.01, le=64)] = field(name="w", default=1.0)
     name: str = field(name="n", default="")
     tags: tuple[str, ...] = field(name="l", default=())

@@ -28,7 +28,7 @@ LONGEST_TASK = 1000
 _NONE = "-"
 
 #: The store's names for what is limited: the whole queue, a task (`t:shop.charge`), a tenant (`g:acme`).
-QUEUE, TASK, GROUP = "q:", "t:", "g:"
+QUEUE, TASK, TENANT = "q:", "t:", "g:"
 
 
 class Rate(Struct, frozen=True):
@@ -112,27 +112,27 @@ def rate_of(value: Any) -> Rate:
     return Rate(float(found.count), found.unit)
 
 
-def group_of(name: Any) -> str:
-    """The name of a tenant, checked as the job option `group` is."""
+def tenant_of(name: Any) -> str:
+    """The name of a tenant, checked as the job option `tenant` is."""
     if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise OptionError(
-            f"group: printable text of 1 to {LONGEST_NAME} characters is needed, found {name!r:.80}; "
-            "jobs without a group have no limit"
+            f"tenant: printable text of 1 to {LONGEST_NAME} characters is needed, found {name!r:.80}; "
+            "jobs without a tenant have no limit"
         )
     return name
 
 
-def name_of(group: Any = None, task: Any = None) -> str:
+def name_of(tenant: Any = None, task: Any = None) -> str:
     """The store's name for a tenant, a task, or with neither the whole queue.
 
     >>> name_of(), name_of("acme"), name_of(task="shop.charge")
     ('q:', 'g:acme', 't:shop.charge')
     """
-    if group is not None and task is not None:
-        raise OptionError("a group or a task: give one of them; a job may be under the limits of both")
+    if tenant is not None and task is not None:
+        raise OptionError("a tenant or a task: give one of them; a job may be under the limits of both")
     if task is not None:
         return TASK + task_of(task)
-    return QUEUE if group is None else GROUP + group_of(group)
+    return QUEUE if tenant is None else TENANT + tenant_of(tenant)
 
 
 def task_of(task: Any) -> str:

@@ -1,7 +1,7 @@
 """A message of the bus: what its envelope says besides the job, and what is handed on from one to the next.
 
 A message is a job whose target is an action of a service. Its headers travel in the job's envelope; the tenant is the
-job's group, the deadline is the time after which the job is not worth starting. What a handler sends while it works on
+job's tenant, the deadline is the time after which the job is not worth starting. What a handler sends while it works on
 a message belongs to the same operation: `onward` says what it inherits, so that nobody has to pass it on by hand.
 """
 

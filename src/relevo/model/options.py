@@ -77,7 +77,7 @@ class Options(Struct, frozen=True, kw_only=True):
     #: Arguments that are never displayed: the command line and the HTTP API show `***`.
     secret: tuple[str, ...] = ()
     #: The tenant; a queue is shared fairly between its tenants.
-    group: str = ""
+    tenant: str = ""
     #: Share of the tenant: 2 gets twice as much as 1.
     weight: float = 1.0
     # Of one job, not of a task:
@@ -232,7 +232,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "executor": _executor,
     "tags": _texts,
     "secret": _texts,
-    "group": _text(),
+    "tenant": _text(),
     "weight": _number(0.01, 64),
     "delay": _seconds_or_none,
     "eta": _eta,
@@ -241,7 +241,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "depends_on": _depends_on,
 }
 #: Other names for the same options.
-ALIASES = {"countdown": "delay", "tenant": "group"}
+ALIASES = {"countdown": "delay"}
 #: Options of one job, which `@app.task` refuses.
 ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
 #: Options of the task, which `.using` refuses: a worker reads them from the task itself.
@@ -258,6 +258,8 @@ def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[s
             where = "@app.task(...)" if option in TASK_ONLY else ".using(...)"
             if reader is not None:
                 raise OptionError(f"{given!r} is an option of {where}, not of this call")
+            if given == "group":
+                raise OptionError("unknown option 'group': the option is tenant=; group(...) is a part of a workflow")
             raise OptionError(f"unknown option {given!r}{did_you_mean(given, [*_READERS, *ALIASES])}")
         read["eta_ms" if option == "eta" else option] = reader(given, value)
     if read.get("eta_ms") is not None and read.get("delay") is not None:

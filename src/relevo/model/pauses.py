@@ -14,10 +14,10 @@ from relevo.model.options import LAST_YEAR
 
 #: When a pause ends: after a duration, at an aware datetime, or (None) with `resume`.
 Until = Duration | datetime | None
-Kind = Literal["queue", "task", "group", "schedule", "breaker"]
+Kind = Literal["queue", "task", "tenant", "schedule", "breaker"]
 
 #: The store's prefixes.
-_KINDS: dict[str, Kind] = {"q": "queue", "t": "task", "g": "group", "s": "schedule", "b": "breaker"}
+_KINDS: dict[str, Kind] = {"q": "queue", "t": "task", "g": "tenant", "s": "schedule", "b": "breaker"}
 LONGEST_TEXT = 500
 
 
@@ -25,7 +25,7 @@ class Pause(Struct, frozen=True):
     """A paused queue, task, tenant or schedule, or an open breaker."""
 
     queue: str
-    #: queue, task, group or schedule; breaker: of a task whose attempts failed too often.
+    #: queue, task, tenant or schedule; breaker: of a task whose attempts failed too often.
     kind: Kind
     #: Name of the task, the tenant, the schedule or the queue.
     name: str

@@ -32,7 +32,7 @@ from relevo.errors import OptionError
 from relevo.model.durations import milliseconds
 from relevo.model.ids import looks_like_id, made_ms
 from relevo.model.job import Envelope
-from relevo.model.limits import GROUP, QUEUE, TASK
+from relevo.model.limits import QUEUE, TASK, TENANT
 from relevo.model.names import state_word
 from relevo.model.nearest import did_you_mean
 from relevo.model.pauses import Pause
@@ -282,7 +282,7 @@ class Standing(Struct, frozen=True):
 
 def _holders(envelope: Envelope | None) -> list[str]:
     """Names of everything that may hold a job back."""
-    return [QUEUE] if envelope is None else [QUEUE, GROUP + (envelope.group or ""), TASK + envelope.target]
+    return [QUEUE] if envelope is None else [QUEUE, TENANT + (envelope.tenant or ""), TASK + envelope.target]
 
 
 def standing_of(pauses: Iterable[Pause], held_until_ms: dict[str, int], *, is_served: bool) -> Standing:
@@ -292,8 +292,8 @@ def standing_of(pauses: Iterable[Pause], held_until_ms: dict[str, int], *, is_se
         match one.kind:
             case "queue":
                 holds[QUEUE] = "the queue is paused"
-            case "group":
-                holds[GROUP + one.name] = f"group {one.name} is paused"
+            case "tenant":
+                holds[TENANT + one.name] = f"tenant {one.name} is paused"
             case "task":
                 holds[TASK + one.name] = f"task {one.name} is paused"
             case "breaker":

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from relevo.errors import OptionError
 from relevo.model.cron import Cron, Every, When, next_after, shortest_ms, ticks_between
@@ -53,7 +53,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     #: The body of its jobs: their arguments, and the options chosen for them.
     body: Raw = Raw(b"{}")
     priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
-    group: str = ""
+    tenant: str = field(name="group", default="")
     weight: Annotated[float, Meta(ge=0.01, le=64)] = 1.0
     #: Seconds after its tick at which a job that has not started expires; None: never.
     expires: Annotated[float, Meta(ge=0)] | None = None

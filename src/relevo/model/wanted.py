@@ -111,7 +111,7 @@ def fits(wanted: Wanted, record: Record, envelope: Envelope | None) -> bool:
     """Whether a dead letter matches the filters that no index covers."""
     if wanted.is_in_index:
         return True
-    tenant = envelope.group if envelope else record.tenant
+    tenant = envelope.tenant if envelope else record.tenant
     exact = (
         (wanted.task, record.target),
         (wanted.reason, record.reason),

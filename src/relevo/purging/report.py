@@ -50,7 +50,7 @@ class Held(Struct, frozen=True):
     #: Name of the queue.
     name: str
     state: str
-    #: What holds them back: `group acme is paused`.
+    #: What holds them back: `tenant acme is paused`.
     why: str
     count: int
 

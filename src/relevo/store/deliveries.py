@@ -4,7 +4,7 @@ The outbox message holds the event once, its recipients, and how much each of th
 with the event's id, so that repeated deliveries have no effect. `publish.lua` writes the outbox message:
 
     event
-    <id> <when, ms> <topic> <priority> <weight> <group> <tier> <task> <ms> <log> <ms> <most>
+    <id> <when, ms> <topic> <priority> <weight> <tenant> <tier> <task> <ms> <log> <ms> <most>
     <queue> <max_backlog> <discard> <retention, ms> <since, ms> <queue> …
     <body without its closing brace>
 """
@@ -87,7 +87,7 @@ def terms(place: Place, tracked: Tracked, log: Log) -> str:
     words = (
         place.priority,
         place.weight,
-        label(place.group),
+        label(place.tenant),
         label(place.tier),
         label(tracked.task),
         tracked.ttl_ms,
@@ -109,14 +109,14 @@ def event_of(text: bytes) -> Event:
     """Read an outbox message that holds an event; ValueError for any other."""
     _, head, rows, body = text.split(b"\n", 3)
     id, at, topic, priority, weight, *named = head.decode().split(" ")
-    group, tier, task, task_ms, where, keep_ms, most = map(unquote, named)
+    tenant, tier, task, task_ms, where, keep_ms, most = map(unquote, named)
     return Event(
         id,
         topic,
         int(at),
         body,
         recipients(rows),
-        Place(int(priority), group, float(weight), tier),
+        Place(int(priority), tenant, float(weight), tier),
         Tracked(task, int(task_ms)),
         Log(where, int(keep_ms), int(most)),
     )
@@ -128,7 +128,7 @@ def put_events(queue: QueueKeys, to: Recipient, events: Sequence[Event]) -> Call
     args: list[Argument] = [to.since_ms, to.max_backlog, to.discard, KEEP_MS]
     for one in events:
         place, tracked = one.place, one.tracked
-        args += (one.id, place.priority, place.group, place.weight, place.tier, tracked.task, tracked.ttl_ms)
+        args += (one.id, place.priority, place.tenant, place.weight, place.tier, tracked.task, tracked.ttl_ms)
         args.append(one.body_for(to))
     return Call(args, list, script, queue.of(script), numbered=True, timed=True)
 

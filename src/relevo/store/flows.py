@@ -103,7 +103,7 @@ def founding(
     text = msgspec.json.encode(plan)
     if signer is not None:
         text = signer.signed("flow", id, text)
-    return NewJob(id, 0, text, group=takes, needs=needs, edges=" ".join(map(str, edges)))
+    return NewJob(id, 0, text, tenant=takes, needs=needs, edges=" ".join(map(str, edges)))
 
 
 def look(queue: QueueKeys, id: str) -> Call[Flow | None]:

@@ -138,7 +138,7 @@ def revive(
     `died_ms`: only if it is the dead letter that died then, and not again since.
     """
     script = queue.script("revive")
-    args: list[Argument] = [id, envelope.priority, envelope.group, envelope.weight, body, envelope.name, KEEP_MS]
+    args: list[Argument] = [id, envelope.priority, envelope.tenant, envelope.weight, body, envelope.name, KEEP_MS]
     args += (ended_ms, "" if died_ms is None else died_ms, 0)
     return Call(args, tuple, script, queue.of(script), again=len(args) - 1)
 

@@ -155,7 +155,7 @@ def replace(queue: QueueKeys, id: str, new_id: str, envelope: Envelope, body: by
         id,
         new_id,
         envelope.priority,
-        envelope.group,
+        envelope.tenant,
         envelope.weight,
         body,
         envelope.name,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from relevo.model.breaker import Breaker
-from relevo.model.limits import GROUP, QUEUE, TASK, Limit, limit_in
+from relevo.model.limits import QUEUE, TASK, TENANT, Limit, limit_in
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
@@ -19,13 +19,13 @@ from relevo.store.plan import Argument, Call
 CHUNK = 200
 #: Names that one call looks at: of each, the head of its line is read, at most three milliseconds in all.
 NAMES = 50
-_ORDER = (QUEUE, TASK, GROUP)
+_ORDER = (QUEUE, TASK, TENANT)
 
 
 class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
     """A limit, with how many jobs run and wait under it. With neither tenant nor task, that of the whole queue."""
 
-    group: str
+    tenant: str
     #: How many of its jobs may run at once; None: any number.
     concurrency: int | None
     #: How fast they may start, such as `10/s`; None: as fast as workers take them.
@@ -44,9 +44,9 @@ class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
     breaker: Literal["", "open", "half_open"] = ""
 
     @property
-    def kind(self) -> Literal["queue", "task", "group"]:
+    def kind(self) -> Literal["queue", "task", "tenant"]:
         """What it is a limit of."""
-        return "task" if self.task else "group" if self.group else "queue"
+        return "task" if self.task else "tenant" if self.tenant else "queue"
 
 
 def limit(queue: QueueKeys, name: str, limit: Limit) -> Generator[Call[Any], Any, bool]:

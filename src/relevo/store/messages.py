@@ -22,7 +22,7 @@ class Place(Struct, frozen=True, gc=False):
 
     priority: int
     #: The tenant.
-    group: str = ""
+    tenant: str = ""
     weight: float = 1.0
     tier: str = ""
 
@@ -31,7 +31,7 @@ class Place(Struct, frozen=True, gc=False):
         """What of it stands in a body."""
         # msgspec leaves out a float only if it is the very default, and most messages have none
         weighed = {} if self.weight == 1.0 else {"weight": self.weight}
-        return {"priority": self.priority, "group": self.group, **weighed}
+        return {"priority": self.priority, "tenant": self.tenant, **weighed}
 
 
 class Tracked(Struct, frozen=True, gc=False):
@@ -80,7 +80,7 @@ def send(
             id,
             must_be_served,
             place.priority,
-            place.group,
+            place.tenant,
             place.weight,
             place.tier,
             f"+{delay_ms}" if delay_ms else "",
@@ -120,7 +120,7 @@ def ask(queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], lease_ms: int
     args: list[Argument] = [lease_ms, KEEP_MS, inbox]
     for one in requests:
         place = one.place
-        args += (one.id, one.action, place.priority, place.group, place.weight, place.tier, one.timeout_ms, one.body)
+        args += (one.id, one.action, place.priority, place.tenant, place.weight, place.tier, one.timeout_ms, one.body)
     return Call(args, list, script, queue.of(script), numbered=True, before=before)
 
 
@@ -156,7 +156,7 @@ def promise(
             id,
             label(name),
             place.priority,
-            place.group,
+            place.tenant,
             place.weight,
             failure_ms,
             timeout_ms,

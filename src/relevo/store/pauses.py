@@ -12,7 +12,7 @@ from relevo.model.pauses import Pause, read_pause
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 
-_ORDER = ("queue", "task", "breaker", "group", "schedule")
+_ORDER = ("queue", "task", "breaker", "tenant", "schedule")
 
 
 def written(queue: QueueKeys) -> Call[list[bytes]]:

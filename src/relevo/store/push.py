@@ -31,7 +31,7 @@ class NewJob(Struct, frozen=True, gc=False):
     body: bytes
     #: '' now, '+ms' after a delay, 'ms' at a time of the server's clock.
     when: str = ""
-    group: str = ""
+    tenant: str = ""
     weight: float = 1.0
     name: str = ""
     #: How long the name is held: 'queued', 'until_done', or milliseconds.
@@ -44,7 +44,7 @@ class NewJob(Struct, frozen=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """Whether it has nothing but a priority, so that the short form is enough."""
-        return not (self.when or self.group or self.name or self.needs or self.edges)
+        return not (self.when or self.tenant or self.name or self.needs or self.edges)
 
 
 def chunks(sizes: Iterable[int]) -> Iterator[slice]:
@@ -74,7 +74,7 @@ def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call
     script = queue.script("push_rich")
     args: list[Argument] = [KEEP_MS, label, GATE_MS, FLOWS_MS]
     for job in jobs:
-        args += (job.id, job.priority, job.body, job.when, job.group, job.weight, job.name, job.scope)
+        args += (job.id, job.priority, job.body, job.when, job.tenant, job.weight, job.name, job.scope)
         args += (job.needs, job.edges)
     is_named = all(job.name and job.scope.isdigit() for job in jobs)
     return Call(args, _texts, script, queue.of(script), numbered=True, is_named=is_named)

@@ -211,7 +211,7 @@ def fire(
     ]
     for tick in ticks:
         job = tick.job
-        args += (tick.tick_ms, job.id, job.priority, job.body, job.when, job.group, job.weight)
+        args += (tick.tick_ms, job.id, job.priority, job.body, job.when, job.tenant, job.weight)
 
     def decode(reply: list[bytes]) -> list[str] | None:
         return [id.decode() for id in reply[1:]] if reply[0] == b"fired" else None

@@ -127,7 +127,7 @@ def of_dead(record: Record, envelope: Envelope | None) -> Record:
         record,
         fingerprint=fingerprint(record.reason, last),
         error=error_line(last),
-        tenant=envelope.group if envelope else "",
+        tenant=envelope.tenant if envelope else "",
         version=__version__,
     )
 
@@ -146,7 +146,7 @@ def settle(
 
     def moved(verb: str, ms: int, text: bytes) -> Moved:
         return Moved(
-            held.id, held.token, verb, envelope.priority, envelope.group, envelope.weight, ms, text, envelope.name
+            held.id, held.token, verb, envelope.priority, envelope.tenant, envelope.weight, ms, text, envelope.name
         )
 
     match outcome:

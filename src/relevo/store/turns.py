@@ -36,7 +36,7 @@ class Moved(Struct, frozen=True, gc=False):
     token: int
     verb: str
     priority: int
-    group: str
+    tenant: str
     weight: float
     ms: int
     text: bytes
@@ -140,7 +140,7 @@ def turn(queue: QueueKeys, worker: str, limits: Limits, want: int, settled: Sett
         *settled.records,
     ]
     for one in settled.moved:
-        args += (one.id, one.token, one.verb, one.priority, one.group, one.weight)
+        args += (one.id, one.token, one.verb, one.priority, one.tenant, one.weight)
         args += (one.ms, one.text, one.name, one.follow_id, one.follow_priority, one.follow_body)
     return Call(args, _turn, script, queue.of(script), repeatable=False)
 

@@ -136,7 +136,7 @@ class TestKit:
         """A job of this task with these arguments (and any others) waits; returns the first such job.
 
         Keywords that the task does not take are compared with the job: `queue`, `priority`, `name`,
-        `group`, `tags`, `state`.
+        `tenant`, `tags`, `state`.
         """
         found, rows, wanted = looking.find(self.app, task, args, kwargs)
         if not found:

@@ -22,7 +22,7 @@ Which: TypeAlias = Task[..., Any] | Callable[..., Any] | str | None
 """A task, a plain function, a target's name; None: all."""
 
 #: Properties of a job that can be compared besides its arguments.
-_FACTS = ("group", "name", "priority", "queue", "state", "tags")
+_FACTS = ("tenant", "name", "priority", "queue", "state", "tags")
 #: Jobs listed in a message; more would bury the one that matters.
 _SHOWN = 20
 
@@ -150,7 +150,7 @@ def _info(one: queues.Listed, queue: str) -> JobInfo:
         envelope.priority,
         made_ms(one.id),
         envelope.name,
-        envelope.group,
+        envelope.tenant,
         envelope.tags,
         one.due_ms,
     )

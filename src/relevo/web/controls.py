@@ -13,7 +13,7 @@ from relevo.web.asked import OfQueue, queue_in_use, time_of
 from relevo.web.route import Desk, Did, get, post
 
 T = TypeVar("T")
-Group = Annotated[str, Meta(min_length=1, max_length=200)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class Why(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,17 +30,17 @@ class Why(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """One tenant (`group`) or one task; in routes of a queue, neither means all of it."""
+    """One tenant or one task; in routes of a queue, neither means all of it."""
 
-    group: Group | None = None
-    task: Group | None = None
+    tenant: Name | None = None
+    task: Name | None = None
 
 
 class Paused(Why, frozen=True, forbid_unknown_fields=True):
     """What to pause, why, and for how long."""
 
-    group: Group | None = None
-    task: Group | None = None
+    tenant: Name | None = None
+    task: Name | None = None
 
 
 class NewLimit(Part, frozen=True, forbid_unknown_fields=True):
@@ -71,14 +71,14 @@ async def pause(desk: Desk, queue: str, body: Paused) -> Did[Changed]:
     """Start no more jobs, of the queue or of one tenant or task, until the pause ends; running jobs continue."""
     found = await queue_in_use(desk, queue)
     by = desk.caller.name
-    changed = await found.apause(group=body.group, task=body.task, reason=body.reason, by=by, until=body.ends)
+    changed = await found.apause(tenant=body.tenant, task=body.task, reason=body.reason, by=by, until=body.ends)
     return _did("pause", body, queue, Changed(changed, _verify(desk, body)), int(changed))
 
 
 @post("/queues/{queue}/resume", "queue.resume")
 async def resume(desk: Desk, queue: str, body: Part) -> Did[Changed]:
     """Start jobs again; idle workers are woken. A breaker of the task is closed."""
-    changed = await (await queue_in_use(desk, queue)).aresume(group=body.group, task=body.task)
+    changed = await (await queue_in_use(desk, queue)).aresume(tenant=body.tenant, task=body.task)
     return _did("resume", body, queue, Changed(changed, _verify(desk, body)), int(changed))
 
 
@@ -86,20 +86,20 @@ async def resume(desk: Desk, queue: str, body: Part) -> Did[Changed]:
 async def pause_everywhere(desk: Desk, body: Paused) -> Did[Where]:
     """Start no more jobs of a task or a tenant, in all queues of the app that are in use."""
     by = desk.caller.name
-    queues = await desk.app.apause(group=body.group, task=body.task, reason=body.reason, by=by, until=body.ends)
+    queues = await desk.app.apause(tenant=body.tenant, task=body.task, reason=body.reason, by=by, until=body.ends)
     return _did("pause", body, None, Where(queues, _verify(desk, body)), len(queues))
 
 
 @post("/resume", "task.resume")
 async def resume_everywhere(desk: Desk, body: Part) -> Did[Where]:
     """Start jobs of a task or a tenant again, in all queues of the app; a breaker of the task is closed."""
-    queues = await desk.app.aresume(group=body.group, task=body.task)
+    queues = await desk.app.aresume(tenant=body.tenant, task=body.task)
     return _did("resume", body, None, Where(queues, _verify(desk, body)), len(queues))
 
 
 def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: int, **terms: Any) -> Did[T]:
     why: dict[str, Any] = {"reason": part.reason, "until": part.ends} if isinstance(part, Paused) else {}
-    deed, details = of_control(verb, queue=queue, task=part.task, tenant=part.group, **why)
+    deed, details = of_control(verb, queue=queue, task=part.task, tenant=part.tenant, **why)
     return Did(answer, count, {**details, **terms}, deed=deed)
 
 
@@ -126,14 +126,14 @@ async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
     """Limit a tenant, a task or the queue. Replaces the previous limit, at once."""
     found = await queue_in_use(desk, queue)
     terms: dict[str, Any] = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
-    changed = await desk.app.arun(found.limiting(body.group, body.task, **terms))
+    changed = await desk.app.arun(found.limiting(body.tenant, body.task, **terms))
     return _did("limit", body, queue, await found.alimits(), int(changed), **terms)
 
 
 @post("/queues/{queue}/limits/remove", "queue.unlimit")
 async def unlimit(desk: Desk, queue: str, body: Part) -> Did[Changed]:
     """Remove a limit; pauses stay."""
-    changed = await (await queue_in_use(desk, queue)).aunlimit(body.group, task=body.task)
+    changed = await (await queue_in_use(desk, queue)).aunlimit(body.tenant, task=body.task)
     return _did("unlimit", body, queue, Changed(changed, _verify(desk, body)), int(changed))
 
 

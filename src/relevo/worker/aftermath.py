@@ -53,7 +53,7 @@ class Aftermath:
                     headers.intent,
                     headers.source,
                     held.worker,
-                    envelope.group,
+                    envelope.tenant,
                     headers.task,
                     headers.correlation or held.id,
                     headers.causation,

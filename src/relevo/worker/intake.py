@@ -78,7 +78,7 @@ class Intake:
             history,
             self._worker,
             envelope.name,
-            envelope.group,
+            envelope.tenant,
             envelope.tags,
             _app=self._app,
             _token=held.token,

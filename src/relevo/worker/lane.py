@@ -213,7 +213,7 @@ class Lane:
             if want and len(found.ids) < want and calls == self._calls and not is_needed_now:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
             elif not want and is_needed_now:
-                self.wake()  # what we told of let others of its group go on, and we may have room for them
+                self.wake()  # what we told of let others of its tenant go on, and we may have room for them
             if found.ids:
                 mean = sum(map(len, found.bodies)) // len(found.ids)
                 self._most = min(MOST, max(1, TURN_BYTES // (mean + 1)))

@@ -189,7 +189,7 @@ class _Context(JobContext, kw_only=True, eq=False):
             order.history,
             order.worker,
             order.job_name,
-            order.group,
+            order.tenant,
             order.tags,
             order.flow,
             headers=order.headers,

@@ -62,7 +62,7 @@ class Order(Struct, frozen=True, tag=True):
     history: tuple[Attempt, ...]
     worker: str
     job_name: str
-    group: str
+    tenant: str
     tags: tuple[str, ...]
     flow: str
     headers: Headers | None

@@ -268,7 +268,7 @@ def order_of(run: Run, function: Function, number: int) -> Order:
         job.history,
         job.worker,
         job.name,
-        job.group,
+        job.tenant,
         job.tags,
         job.flow,
         job.headers,

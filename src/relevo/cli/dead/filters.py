@@ -26,7 +26,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--error", metavar="TEXT", help="only where the reason or the error holds this text")
     which.add_argument("--reason", metavar="REASON", help="only with this reason, such as retries_exhausted")
     which.add_argument("--from", dest="came_from", metavar="STATE", help="only those that came from this state")
-    which.add_argument("--tenant", metavar="NAME", help="only of this tenant (group of jobs)")
+    which.add_argument("--tenant", metavar="NAME", help="only of this tenant")
     which.add_argument("--text", metavar="TEXT", help="only where this is in the arguments, messages or tracebacks")
     which.add_argument("--group", metavar="HEX", help="only those of this error group: see `relevo dead groups`")
     add_stretch(which, "died")

@@ -8,12 +8,12 @@ ARGV  name       text  as limits name it
                        then the ids
 GIVES how many were not counted before ]]
 -- @include afford
--- @include group
+-- @include tenant
 if redis.call('HEXISTS', limits, name) == 0 then return 0 end
 local adopted = 0
 for i = 2, #ARGV do
   local body = redis.call('ZSCORE', running, ARGV[i]) and redis.call('HGET', jobs, ARGV[i])
-  if body and (name == 'q:' or group_of(body) == name or task_of(body) == name) then
+  if body and (name == 'q:' or tenant_of(body) == name or task_of(body) == name) then
     local held = redis.call('HGET', holding, ARGV[i])
     if not held or not string.find('\n' .. held .. '\n', '\n' .. name .. '\n', 1, true) then
       redis.call('HSET', holding, ARGV[i], (held and held .. '\n' or '') .. name)

@@ -11,7 +11,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
       inbox      name  channel of the process that asks
-                       then per request: id, action ('': it waits for whoever comes), priority, group, weight, tier, ms until its
+                       then per request: id, action ('': it waits for whoever comes), priority, tenant, weight, tier, ms until its
                        deadline (0: the body says it), body without its closing brace
 GIVES per request 1; 0 if nobody serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
 -- @include arrive
@@ -48,7 +48,7 @@ if worker and redis.call('EXISTS', ready, limits, parking) > 0 then
   if redis.call('EXISTS', ready) == 1 or is_bound(ARGV[13] .. '}') then is_alone = false end
 end
 for i = 6, #ARGV, 8 do
-  local id, group, tier = ARGV[i], ARGV[i + 3], ARGV[i + 5]
+  local id, tenant, tier = ARGV[i], ARGV[i + 3], ARGV[i + 5]
   if is_served(ARGV[i + 1]) then
     stored = stored + 1
     local deadline = ARGV[i + 6] ~= '0' and ',"x":' .. string.format('%d', now + ARGV[i + 6]) or ''
@@ -61,7 +61,7 @@ for i = 6, #ARGV, 8 do
       redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. string.format('%d', now))
       ring(worker, 'j' .. id .. body)
     else
-      entries[#entries + 1] = place(ARGV[i + 2], group, ARGV[i + 4])
+      entries[#entries + 1] = place(ARGV[i + 2], tenant, ARGV[i + 4])
       entries[#entries + 1] = id
     end
     said[#said + 1] = 1

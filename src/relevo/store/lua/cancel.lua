@@ -12,7 +12,7 @@ GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown';
 -- @include cancelled
 -- @include tally
 -- @include errand
--- @include group
+-- @include tenant
 -- @include forget
 local function cancel(id, ttl, name, signature)
   local body = redis.call('HGET', jobs, id)

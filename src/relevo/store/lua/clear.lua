@@ -11,7 +11,7 @@ GIVES how many were removed, 1 if there is something to relay ]]
 -- @include tally
 -- @include end
 -- @include errand
--- @include group
+-- @include tenant
 -- @include forget
 local removed = 0
 for i = 5, #ARGV, 3 do

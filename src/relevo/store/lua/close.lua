@@ -9,7 +9,7 @@ ARGV  since      int   when the subscription that ended was made
 GIVES how many were removed, how many are left, and the counters if the queue is empty now ]]
 -- @include now
 -- @include afford
--- @include group
+-- @include tenant
 -- @include line
 -- @include places
 most = tonumber(most)

@@ -8,7 +8,7 @@ GIVES now, sizes (ready, scheduled, running, waiting, done, dead, cancelled, exp
 -- @include now
 -- @include halt
 -- @include gone
--- @include group
+-- @include tenant
 -- @include unknown
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
 return {

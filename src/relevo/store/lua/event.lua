@@ -14,14 +14,14 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       backlog    int   jobs that may wait here
       discard    word  old: the oldest is dropped; new: new events are not stored
       keep_ms    int   how long the counters live without traffic
-                       then per event: id, priority, group, weight, tier, task, ms its `made` entry is kept, body
+                       then per event: id, priority, tenant, weight, tier, task, ms its `made` entry is kept, body
 GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was stored, -1 there is no room ]]
 -- @include arrive
 -- @include now
 -- @include wake
 -- @include place
 -- @include tally
--- @include group
+-- @include tenant
 -- @include line
 backlog = tonumber(backlog)
 local function known(id) return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1 end
@@ -60,7 +60,7 @@ if since ~= '0' then
 end
 local reply, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
 for i = 7, #ARGV, 8 do
-  local id, priority, group, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local id, priority, tenant, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local tier, task = ARGV[i + 4], ARGV[i + 5]
   local code
   if known(id) then code = 0
@@ -72,7 +72,7 @@ for i = 7, #ARGV, 8 do
   end
   if code > 0 then
     redis.call('HSET', jobs, id, ARGV[i + 7])
-    redis.call('ZADD', ready, place(priority, group, weight), id)
+    redis.call('ZADD', ready, place(priority, tenant, weight), id)
     stored = stored + 1
     if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
     if task ~= '' then

@@ -19,7 +19,7 @@ if was_done then return 1 end
 -- @include stick
 local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'task', 'prefer')
 if known[1] ~= 'waits' or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
-local priority, _, weight, _, group = place_in(known[2])
+local priority, _, weight, _, tenant = place_in(known[2])
 local task_ms, task = string.match(known[3] or '', '^(%d+) (.+)$')
 if task then
   redis.call('ZADD', made .. ':' .. task, now, id)
@@ -28,7 +28,7 @@ end
 redis.call('HSET', jobs, id, body)
 tally('enqueued', 1)
 if stick(id, known[4]) then return 1 end
-put(id, priority, '', group, weight)
+put(id, priority, '', tenant, weight)
 keep_marks()
 local worker = wake()
 if worker then ring(worker, '') end

@@ -8,7 +8,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       keep_ms    int   how long the counters live without traffic
       id         id    the callback
       queue      text  this queue, as edges name it
-      priority group weight
+      priority tenant weight
       fail_ms    int   TTL of the record of a job that fails
       timeout_ms  int  how long it waits
       prefer     text  the worker it should run on if that is alive, and the lease; '': any
@@ -26,7 +26,7 @@ local bag = carried .. ':' .. id
 if was_done or is_repeated and redis.call('EXISTS', bag, ended .. ':' .. id, unique .. ':' .. id) > 0 then return 1 end
 redis.call('HSET', jobs, id, body)
 redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', 'reply',
-  'place', table.concat({ priority, '', weight, '', group }, '\n'))
+  'place', table.concat({ priority, '', weight, '', tenant }, '\n'))
 if prefer ~= '' then redis.call('HSET', bag, 'prefer', prefer) end
 if late ~= '' then redis.call('HSET', bag, 'else', late) end
 if interim ~= '' then redis.call('HSET', bag, 'interim', interim) end

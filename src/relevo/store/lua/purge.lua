@@ -21,7 +21,7 @@ redis.call('PEXPIRE', sweeping, lock_ms)
 -- @include tally
 -- @include end
 -- @include errand
--- @include group
+-- @include tenant
 -- @include forget
 -- @include places
 -- @include astray
@@ -48,7 +48,7 @@ local function is_held_back(id)
   if not has_pauses then return false end
   local body = redis.call('HGET', jobs, id) or ''
   local task = task_of(body) or ''
-  for _, text in ipairs(redis.call('HMGET', pauses, 'q:', group_of(body) or '', task)) do
+  for _, text in ipairs(redis.call('HMGET', pauses, 'q:', tenant_of(body) or '', task)) do
     local ends = text and tonumber(string.match(text, '^%d+ (%d+)'))
     if ends and (ends == 0 or ends > now) then return true end
   end

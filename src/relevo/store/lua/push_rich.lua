@@ -27,8 +27,8 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       queue      text  the queue, as edges name it
       gate_ms    int   gated jobs are cancelled after so long if their gate is not opened
       list_ms    int   TTL of the list of workflows without a new one
-                       then per job: id, priority, body, when, group, weight, name, scope, needs, edges
-                       needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in `group`),
+                       then per job: id, priority, body, when, tenant, weight, name, scope, needs, edges
+                       needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in the place of the tenant),
                        members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
 -- @include arrive
@@ -63,7 +63,7 @@ local bodies, entries, timed, new, gated = {}, {}, {}, {}, {} -- written togethe
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
 for i = 7, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local group, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
+  local tenant, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local needs, edges = ARGV[i + 8], ARGV[i + 9]
   -- A workflow that exists came with all its jobs in this very call: those that are missing now have ended.
   local owner = (is_founded or taken(id)) and id
@@ -102,22 +102,22 @@ for i = 7, #ARGV, 10 do
     if is_flow then
       redis.call('HSET', carried .. ':' .. id, 'life', kind == 'F' and 'draft' or 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
         'number', 0, 'began', string.format('%d', now), 'plan', body,
-        'takes', group)
+        'takes', tenant)
       redis.call('ZADD', flows, now, id)
       redis.call('ZREMRANGEBYRANK', flows, 0, -10001) -- only the list is capped
       redis.call('PEXPIRE', flows, list_ms)
       if kind == 'F' then redis.call('PEXPIRE', carried .. ':' .. id, gate_ms * 2) end -- until it is created
     elseif kind then
       redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
-        'place', table.concat({ priority, when, weight, name, group }, '\n'))
+        'place', table.concat({ priority, when, weight, name, tenant }, '\n'))
       redis.call('ZADD', waiting, now, id)
       if kind == 'g' then gated[#gated + 1] = '>c:' .. id .. queue end
     elseif due > now then
       timed[#timed + 1] = string.format('%d', due * 1024 + priority)
       timed[#timed + 1] = id
-      if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
+      if tenant ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. tenant) end
     else
-      entries[#entries + 1] = place(priority, group, weight)
+      entries[#entries + 1] = place(priority, tenant, weight)
       entries[#entries + 1] = id
     end
   end

@@ -4,7 +4,7 @@ KEYS  jobs ready clock names idle bell stats ended dead alike kinds
 ARGV  id         id    the dead letter
       new_id     id    the new job
       priority   int   its level
-      group      text  its tenant, or ''
+      tenant     text  its tenant, or ''
       weight     num   its tenant's weight
       body       json  its body
       name       text  the name that the dead letter had, or ''; not taken if another job has it
@@ -28,7 +28,7 @@ local at = string.find(record, '"state":"dead"', 1, true)
 redis.call('SET', key, string.sub(record, 1, at - 1) .. '"replaced_by":"' .. new_id .. '",' .. string.sub(record, at), 'KEEPTTL')
 redis.call('HSET', jobs, new_id, body)
 if name ~= '' then redis.call('HSETNX', names, name, new_id) end
-redis.call('ZADD', ready, place(priority, group, weight), new_id)
+redis.call('ZADD', ready, place(priority, tenant, weight), new_id)
 keep_marks()
 tally('replaced', 1)
 tally('enqueued', 1)

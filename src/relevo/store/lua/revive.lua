@@ -3,7 +3,7 @@ KEYS  jobs ready waiting carried claims clock names waiters idle bell stats erra
       alike kinds
 ARGV  id         id    the job
       priority   int   its level
-      group      text  its tenant, or ''
+      tenant     text  its tenant, or ''
       weight     num   its tenant's weight
       body       json  its body, as its record keeps it
       name       text  the name it had, or ''; not taken if another job has it
@@ -48,7 +48,7 @@ if known[1] and known[1] ~= 'freed' and tonumber(known[2]) > 0 then
   redis.call('ZADD', waiting, now, id)
 else
   if known[1] then redis.call('HSET', bag, 'life', 'freed') end
-  redis.call('ZADD', ready, place(priority, group, weight), id)
+  redis.call('ZADD', ready, place(priority, tenant, weight), id)
 end
 keep_marks()
 tally('revived', 1)

@@ -16,7 +16,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       keep_ms    int   how long the counters live without traffic
       id         id    the message
       action     text  what somebody must serve; '': it waits for whoever comes
-      priority group weight
+      priority tenant weight
       tier       text  counted by; '': none
       when       time  '' now, '+ms' after a delay
       waiter     text  an inbox or an edge: who is told of its end; '': nobody
@@ -82,7 +82,7 @@ if ahead == 0 then
   redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. string.format('%d', now))
   ring(worker, 'j' .. id .. body)
 else
-  put(id, priority, when, group, weight)
+  put(id, priority, when, tenant, weight)
   keep_marks()
   if worker then ring(worker, '') end
 end

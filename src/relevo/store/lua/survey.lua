@@ -23,12 +23,12 @@ local function made_ms(id) -- as model/ids.py writes it; nil for any other id
   end
   return ms
 end
--- @include group
+-- @include tenant
 before_ms, most, bytes = tonumber(before_ms), tonumber(most), tonumber(bytes)
 local has_lines = redis.call('EXISTS', parking) == 1
 local function stands_in_line(id, body)
   if not has_lines then return 0 end
-  for _, name in ipairs({ group_of(body) or '', task_of(body) or '' }) do
+  for _, name in ipairs({ tenant_of(body) or '', task_of(body) or '' }) do
     if name ~= '' and redis.call('ZSCORE', parked .. ':' .. name, id) then return 1 end
   end
   return 0

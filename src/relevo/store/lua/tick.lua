@@ -14,7 +14,7 @@ ARGV  session    name  of the connection and this queue, see include/arrive.lua
       fail_ms    int   TTL of the record of a job that fails
       runs_ms    int   TTL of the history without a new entry
       runs_max   int   entries kept in the history
-                       then per tick: when it was due, id, priority, body, when, group, weight
+                       then per tick: when it was due, id, priority, body, when, tenant, weight
 GIVES 'gone', 'other' (fired by another worker, or paused), or 'fired' and the ids that were queued ]]
 -- @include arrive
 if was_done and due == '' then
@@ -56,7 +56,7 @@ local last = redis.call('HGET', ticks, 'job:' .. name) or ''
 local queued = {}
 for i = 13, #ARGV, 7 do
   local tick, id, priority, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local when, group, weight = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
+  local when, tenant, weight = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
   local lives = overlap ~= 'allow' and redis.call('HEXISTS', jobs, last) == 1
   if lives and overlap == 'skip' then
     redis.call('HINCRBY', ticks, 'skipped:' .. name, 1)
@@ -65,12 +65,12 @@ for i = 13, #ARGV, 7 do
     redis.call('HSET', jobs, id, body)
     if lives then -- it waits for the previous one, however that ends
       redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', '',
-        'place', table.concat({ priority, when, weight, '', group }, '\n'))
+        'place', table.concat({ priority, when, weight, '', tenant }, '\n'))
       redis.call('ZADD', waiting, now, id)
       local noted = redis.call('HGET', waiters, last)
       redis.call('HSET', waiters, last, (noted and noted .. ' ' or '') .. '>r:' .. id .. queue)
     else
-      put(id, priority, when, group, weight)
+      put(id, priority, when, tenant, weight)
     end
     last = id
     queued[#queued + 1] = id

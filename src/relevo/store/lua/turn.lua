@@ -16,7 +16,7 @@ ARGV  worker     id    the caller
       first      int   jobs done at the first attempt, token 1, which are most: id
       kept       int   the last so many of them leave a record: ttl, record (ttl below 0: only published; kept for so long if no
                        process received it)
-      moved      int   all others: id, token, verb, priority, group, weight, ms, text, name, follow id, priority, body
+      moved      int   all others: id, token, verb, priority, tenant, weight, ms, text, name, follow id, priority, body
                        verb retry: scheduled after `ms` with the story `text`; back: first of its level, story `text`;
                        done, dead, cancelled, expired: ended with the record `text` for `ms` (below 0: as above);
                        mute: dead, without notices;
@@ -137,7 +137,7 @@ if moved > 0 then
   for _, i in ipairs(settled) do
     local row = at + (i - 1) * 12
     local id, verb, priority = ARGV[row], ARGV[row + 2], ARGV[row + 3]
-    local group, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]
+    local tenant, weight, ms, text = ARGV[row + 4], ARGV[row + 5], tonumber(ARGV[row + 6]), ARGV[row + 7]
     local index = index_of[verb]
     if index then
       release(ARGV[row + 8], id)
@@ -161,7 +161,7 @@ if moved > 0 then
         line[3][#line[3] + 1], line[3][#line[3] + 2] = string.format('%.0f', priority * LEVEL), id
         if text ~= '' then redis.call('HSET', story, id, text) end
         redis.call('ZADD', scheduled, string.format('%.0f', (now + ms) * 1024 + priority), id)
-        if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
+        if tenant ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. tenant) end
         verb = 'rerouted'
       end
     else
@@ -169,10 +169,10 @@ if moved > 0 then
       if verb == 'retry' and ms > 0 then
         redis.call('ZADD', scheduled, (now + ms) * 1024 + priority, id)
         postponed[id] = true
-        if group ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. group) end
+        if tenant ~= '' then redis.call('HSET', groups, id, weight .. ' ' .. tenant) end
       else
         -- tag 0: returned jobs go before later ones, and among themselves by id, that is by age
-        redis.call('ZADD', ready, verb == 'back' and priority * LEVEL or place(priority, group, weight), id)
+        redis.call('ZADD', ready, verb == 'back' and priority * LEVEL or place(priority, tenant, weight), id)
         readied = readied + 1
       end
     end
@@ -254,12 +254,12 @@ if due_at and due_at <= now then
       priority = string.format('%d', number)
       levels[number] = priority
     end
-    local weight, group = 1, ''
+    local weight, tenant = 1, ''
     if of[i] then
       local share, name = string.match(of[i], '^(%S+) (.*)$')
-      weight, group = tonumber(share) or 1, name or ''
+      weight, tenant = tonumber(share) or 1, name or ''
     end
-    entries[i * 2 - 1], entries[i * 2] = place(priority, group, weight), id
+    entries[i * 2 - 1], entries[i * 2] = place(priority, tenant, weight), id
   end
   redis.call('ZADD', ready, unpack(entries))
   due_at = due_first()

@@ -25,7 +25,7 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       faults as name, time and text, ..., those of this call last ]]
 -- @include now
 -- @include halt
--- @include group
+-- @include tenant
 -- @include gone
 -- @include open
 -- @include unknown

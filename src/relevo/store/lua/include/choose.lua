@@ -4,11 +4,11 @@ local MOST_STIRS = 5 -- how often a turn begins anew because a released job move
 local MOST_HEADS = 300 -- of lines that are looked at in one turn: a few milliseconds
 local is_stirred, stirs, heads = false, 0, 0
 
--- The rank of a job that begins to wait, as text: behind all others of its group and level.
-local function new_rank(score, group, weight)
+-- The rank of a job that begins to wait, as text: behind all others of its tenant and level.
+local function new_rank(score, tenant, weight)
   local level = math.floor(score / LEVEL)
   if score == level * LEVEL then return string.format('%.0f', score) end
-  local field = string.format('%d:%s', level, group)
+  local field = string.format('%d:%s', level, tenant)
   local last = ranks[field]
   if not last then
     local seen = ask('HMGET', lines, string.format('%d', level), field)
@@ -40,7 +40,7 @@ end
 
 -- The i-th of some jobs taken out of `ready` may start. If another job is ahead of it in one of its lines and may start,
 -- that one starts, and this one takes its place. Returns what starts: id, body and limits.
-local function whose_turn(some, i, ones, group, weight)
+local function whose_turn(some, i, ones, tenant, weight)
   local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
   local rank, stands, is_new -- its place in a line, once known; a new job is behind all of its level
   for _ = 1, MOST_LET_GO do
@@ -70,7 +70,7 @@ local function whose_turn(some, i, ones, group, weight)
     if not at then text, stood = ask('HGET', jobs, before), ask('ZSCORE', ready, before) end
     leaves(its_line, before)
     if text and (at or stood or ask('ZSCORE', waiting, before)) then -- else it was removed without leaving its line
-      local its_ones, its_group, its_weight = limits_on(text)
+      local its_ones, its_tenant, its_weight = limits_on(text)
       local lack = lacking(its_ones)
       if lack then -- it waits for another limit now and keeps its rank
         stand(lack, string.format('%.0f', its_rank), before)
@@ -80,7 +80,7 @@ local function whose_turn(some, i, ones, group, weight)
         if at or stood then ask('ZADD', waiting, now_text, before) end
         if moves > MOST_MOVES then break end -- bounds the turn, at the price of this job's place in the order
       else
-        if not stands then stand(its_line, is_new and new_rank(score, group, weight) or string.format('%.0f', rank), id) end
+        if not stands then stand(its_line, is_new and new_rank(score, tenant, weight) or string.format('%.0f', rank), id) end
         if at then some.ids[at], some.texts[at], some.at[id], some.at[before] = id, body, at, nil
         elseif stood then
           ask('ZREM', ready, before)
@@ -92,7 +92,7 @@ local function whose_turn(some, i, ones, group, weight)
           its_line.is_pending = true
           if stands then stands.is_pending = true end
         end
-        id, body, ones, group, weight = before, text, its_ones, its_group, its_weight
+        id, body, ones, tenant, weight = before, text, its_ones, its_tenant, its_weight
         rank, stands, is_new = its_rank, nil, false
       end
     end
@@ -156,8 +156,8 @@ choose = function(budget)
     while i < n and #ids < most and heads < MOST_HEADS and asked < till and not (is_stirred and stirs < MOST_STIRS) do
       i = i + 1
       local id, body, score = some.ids[i], some.texts[i], tonumber(some.scores[i])
-      local ones, group, weight
-      if body then ones, group, weight = limits_on(body) end
+      local ones, tenant, weight
+      if body then ones, tenant, weight = limits_on(body) end
       local lack = ones and lacking(ones)
       if not id then -- it was ahead of another job and waits for another limit now
       elseif not body then
@@ -174,13 +174,13 @@ choose = function(budget)
           end
           parks[lack] = parks[lack] or {}
           local entries = parks[lack]
-          entries[#entries + 1], entries[#entries + 2] = rank or new_rank(score, group, weight), id
+          entries[#entries + 1], entries[#entries + 2] = rank or new_rank(score, tenant, weight), id
         end
         waits[#waits + 1], waits[#waits + 2] = now_text, id
         lack.has_line = true
         count, bytes = count + 1, bytes + #body
       else
-        if #ones > 0 then id, body, ones = whose_turn(some, i, ones, group, weight) end
+        if #ones > 0 then id, body, ones = whose_turn(some, i, ones, tenant, weight) end
         if all then ones[#ones + 1] = all end
         local is_late = #ones > 0 and is_too_late(body)
         if #ones > 0 and not is_late then

@@ -2,7 +2,7 @@
 --   since   when it was freed, so that its age can be told
 --   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: draft (until it is founded) | open | closed
 --   open    parents it still waits for          bad   parents that forbid it to run
---   place   priority, when, weight, name and group, a line each: where it goes when it may run
+--   place   priority, when, weight, name and tenant, a line each: where it goes when it may run
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
 --   late    ids of those that joined late, in order                 #<id> the result of one of them; l:<id> who let it join
 --   keep    ms its record is kept when it fails
@@ -83,14 +83,14 @@ end
 local readied, cancelled_now = 0, 0
 local function free(child, bag)
   local known = redis.call('HMGET', bag, 'place', 'takes', 'prefer')
-  local priority, when, weight, _, group = place_in(known[1])
+  local priority, when, weight, _, tenant = place_in(known[1])
   redis.call('ZREM', waiting, child)
   if stick(child, known[3]) then
     redis.call('HSET', bag, 'life', 'freed')
     return
   end
   if known[2] == '' then redis.call('DEL', bag) else redis.call('HSET', bag, 'life', 'freed', 'since', string.format('%d', now)) end
-  put(child, priority, when, group, weight)
+  put(child, priority, when, tenant, weight)
   readied = readied + 1
 end
 local function cut(child, bag, parent, state, policy, signature)

@@ -26,7 +26,7 @@ local has_rerouted = special > 0 and redis.call('EXISTS', rerouted) == 1
 local is_limited = special > (has_rerouted and 1 or 0)
 local give_up_places, let_on, keep_limits, choose, look_before, is_full
 if is_limited then
-  -- @include group
+  -- @include tenant
   -- @include terms
   local known, touched, now_us = {}, {}, now * 1000
   local ranks = {} -- as `marks` in place.lua
@@ -110,13 +110,13 @@ if is_limited then
   local function limits_on(body)
     local ones = {}
     if is_only_queue then return ones end
-    local group, weight = group_of(body)
-    local one = group and limit_of(group)
-    if one then ones[1], touched[group] = one, one end
+    local tenant, weight = tenant_of(body)
+    local one = tenant and limit_of(tenant)
+    if one then ones[1], touched[tenant] = one, one end
     local task = task_of(body)
     one = task and limit_of(task)
     if one then ones[#ones + 1], touched[task] = one, one end
-    return ones, group or '', weight or 1
+    return ones, tenant or '', weight or 1
   end
   -- The limit that a job must wait for; a paused one first, since that may take long.
   local function lacking(ones)

@@ -2,8 +2,8 @@
 -- V being the tag last handed out at that level. One tenant: plain FIFO. Several: weighted fair queueing, without a scan.
 local LEVEL = 8796093022208 -- 2^43: priorities 0..1023 above it stay exact in a double
 local marks = {}
-local function place(priority, group, weight)
-  local field = priority .. ':' .. group
+local function place(priority, tenant, weight)
+  local field = priority .. ':' .. tenant
   local last = marks[field]
   if not last then
     local seen = redis.call('HMGET', clock, priority, field)
