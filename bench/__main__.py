@@ -25,7 +25,7 @@ from bench.run import Plan, failures, run, takes_part
 from bench.server import Server
 from bench.venvs import default_folder, install, program_of
 from relevo.errors import RelevoError
-from relevo.model.nearest import did_you_mean
+from relevo.text.nearest import did_you_mean
 
 EPILOG = """\
 examples:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 from bench.processes import Process, ProductFailed, cores
 from bench.resp import Connection
-from relevo.store.embedded_engine import Engine, engine_of, find_binary
+from relevo.store.embedded.program import Engine, engine_of, find_binary
 
 #: Long commands that are noted.
 MOST_SLOW = 100_000

@@ -9,8 +9,8 @@ from typing import Any
 
 from relevo import Relevo
 from relevo.errors import BusError, RequestTimeout, StoreError
-from relevo.model.names import is_bus_name
 from relevo.store.plan import Call
+from relevo.text.names import is_bus_name
 from relevo.worker import Worker
 from tests.eventually import PATIENCE, aeventually
 from tests.working import working

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from relevo.store.client import Client
+from relevo.engine.client import Client
 from relevo.store.keys import AppKeys
 from relevo.testing import leaks as of_prefix
 from tests.servers import Server

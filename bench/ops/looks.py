@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bench.ops.filling import Full
 from bench.server import Server
 from relevo import metrics
-from relevo.cli.top_look import looking
+from relevo.cli.top.look import looking
 
 clock = time.perf_counter
 

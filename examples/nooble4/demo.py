@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 from relevo import Relevo
-from relevo.model.span import timeline
+from relevo.bus.span import timeline
 
 FOLDER = Path(__file__).parent
 GUIDE = "\n".join(f"Chapter {number} of the guide." for number in range(1, 7))

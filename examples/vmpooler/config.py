@@ -19,8 +19,8 @@ from urllib.parse import quote
 import yaml
 from msgspec import Struct
 from relevo.errors import OptionError, SettingsError
-from relevo.model.durations import seconds, spoken
-from relevo.model.nearest import did_you_mean
+from relevo.text.durations import seconds, spoken
+from relevo.text.nearest import did_you_mean
 
 Read = Callable[[Any], Any]
 Values = dict[str, Any]

@@ -15,22 +15,23 @@ print(job.result(timeout=10))
 TYPE_CHECKING = False  # as in `typing`, whose import takes too long for a probe
 if TYPE_CHECKING:
     from relevo.app import Relevo
-    from relevo.bus import Service
-    from relevo.context import JobContext, current_job
-    from relevo.flow import Workflow, WorkflowInfo, WorkflowProgress, chain, group
-    from relevo.handle import Job, JobInfo, Progress
-    from relevo.model.backoff import Backoff
-    from relevo.model.breaker import Breaker
-    from relevo.model.job import State
-    from relevo.model.message import Fault, Message, Reply
-    from relevo.model.options import Priority
-    from relevo.model.verdicts import Cancel, Retry, Snooze
-    from relevo.pools import Entity, Pool
-    from relevo.purging import PurgeReport
-    from relevo.queue import Lease, Queue
-    from relevo.schedules import Schedule, ScheduleInfo
-    from relevo.store.settlement import Failure
-    from relevo.task import Task
+    from relevo.bus.service import Service
+    from relevo.engine.backoff import Backoff
+    from relevo.engine.breaker import Breaker
+    from relevo.engine.context import JobContext, current_job
+    from relevo.engine.handle import Job, JobInfo, Progress
+    from relevo.engine.job import State
+    from relevo.engine.message import Fault, Message, Reply
+    from relevo.engine.options import Priority
+    from relevo.engine.settle import Failure
+    from relevo.engine.task import Task
+    from relevo.engine.verdicts import Cancel, Retry, Snooze
+    from relevo.pools.pool import Entity, Pool
+    from relevo.queues.queue import Lease, Queue
+    from relevo.schedules.handle import Schedule, ScheduleInfo
+    from relevo.upkeep.report import PurgeReport
+    from relevo.workflows.steps import chain, group
+    from relevo.workflows.workflow import Workflow, WorkflowInfo, WorkflowProgress
 
 __version__ = "0.1.0"
 
@@ -72,36 +73,36 @@ __all__ = [
 #: every few seconds and needs none of them.
 _FROM = {
     "Relevo": "app",
-    "Service": "bus",
-    "JobContext": "context",
-    "current_job": "context",
-    "Workflow": "flow",
-    "WorkflowInfo": "flow",
-    "WorkflowProgress": "flow",
-    "chain": "flow",
-    "group": "flow",
-    "Job": "handle",
-    "JobInfo": "handle",
-    "Progress": "handle",
-    "Backoff": "model.backoff",
-    "Breaker": "model.breaker",
-    "State": "model.job",
-    "Fault": "model.message",
-    "Message": "model.message",
-    "Reply": "model.message",
-    "Priority": "model.options",
-    "Cancel": "model.verdicts",
-    "Retry": "model.verdicts",
-    "Snooze": "model.verdicts",
-    "Entity": "pools",
-    "Pool": "pools",
-    "PurgeReport": "purging",
-    "Lease": "queue",
-    "Queue": "queue",
-    "Schedule": "schedules",
-    "ScheduleInfo": "schedules",
-    "Failure": "store.settlement",
-    "Task": "task",
+    "Service": "bus.service",
+    "JobContext": "engine.context",
+    "current_job": "engine.context",
+    "Workflow": "workflows.workflow",
+    "WorkflowInfo": "workflows.workflow",
+    "WorkflowProgress": "workflows.workflow",
+    "chain": "workflows.steps",
+    "group": "workflows.steps",
+    "Job": "engine.handle",
+    "JobInfo": "engine.handle",
+    "Progress": "engine.handle",
+    "Backoff": "engine.backoff",
+    "Breaker": "engine.breaker",
+    "State": "engine.job",
+    "Fault": "engine.message",
+    "Message": "engine.message",
+    "Reply": "engine.message",
+    "Priority": "engine.options",
+    "Cancel": "engine.verdicts",
+    "Retry": "engine.verdicts",
+    "Snooze": "engine.verdicts",
+    "Entity": "pools.pool",
+    "Pool": "pools.pool",
+    "PurgeReport": "upkeep.report",
+    "Lease": "queues.queue",
+    "Queue": "queues.queue",
+    "Schedule": "schedules.handle",
+    "ScheduleInfo": "schedules.handle",
+    "Failure": "engine.settle",
+    "Task": "engine.task",
 }
 
 

@@ -11,52 +11,54 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from relevo import finding
-from relevo.audit import Audit
-from relevo.bus import Bus, Service
-from relevo.bus.lifecycle import Cleaned, Made, Tally, cleaning, listing, tallies
-from relevo.bus.sweeping import SweepReport, sweeping
+from relevo.audit.trail import Audit
+from relevo.bus.bus import Bus
+from relevo.bus.service import Service
+from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
-from relevo.controls import all_pauses, pausing, resuming
-from relevo.dead import DeadLetters
+from relevo.dead.letters import DeadLetters
+from relevo.engine import finding
+from relevo.engine.client import Client
+from relevo.engine.handle import Job
+from relevo.engine.ids import Ids
+from relevo.engine.job import Envelope
+from relevo.engine.key_format import agreeing
+from relevo.engine.options import ONE_JOB_ONLY, Options, changed
+from relevo.engine.outbox import relay
+from relevo.engine.outcome import Policy
+from relevo.engine.pauses import Pause, Until
+from relevo.engine.settle import Terms
+from relevo.engine.targets import importable, is_task_name, module_of, own_name
+from relevo.engine.task import Task
 from relevo.errors import ConfigurationError, OptionError, StoreError, TargetError
-from relevo.flow.steps import Step
-from relevo.flow.storing import GATHER
-from relevo.flow.workflow import Workflow
-from relevo.handle import Job
-from relevo.health import cached as cached_health
-from relevo.health import gathering, keeping
-from relevo.lists import own_queues
-from relevo.model.durations import Duration
-from relevo.model.health import Health
-from relevo.model.ids import Ids
-from relevo.model.job import Envelope
-from relevo.model.names import is_bus_name, is_pool_name, known_as, place_of, queue_address, task_queue
-from relevo.model.nearest import did_you_mean
-from relevo.model.options import ONE_JOB_ONLY, Options, changed
-from relevo.model.outcome import Policy
-from relevo.model.pauses import Pause, Until
-from relevo.model.schedule import TIMES
-from relevo.model.schedule import Schedule as Timed
-from relevo.model.span import Span
-from relevo.model.targets import importable, is_task_name, module_of, own_name
-from relevo.pools import Pool, StillThere
-from relevo.purging import PurgeReport, aperformed, performed, purging
-from relevo.queue import Queue
-from relevo.schedules import Schedule, Schedules
+from relevo.health.gathering import cached as cached_health
+from relevo.health.gathering import gathering, keeping
+from relevo.health.status import Health
+from relevo.limits.pauses_in_app import all_pauses, pausing, resuming
+from relevo.pools.pool import Pool, StillThere
+from relevo.queues import store as queues
+from relevo.queues.lists import own_queues
+from relevo.queues.queue import Queue
+from relevo.schedules.firing import described, registering, registering_all
+from relevo.schedules.handle import Schedule, Schedules
+from relevo.schedules.schedule import TIMES
+from relevo.schedules.schedule import Schedule as Timed
 from relevo.settings import Settings, data_directory, load
 from relevo.signing import Keyring, Signer
-from relevo.store import queues
-from relevo.store.client import Client
-from relevo.store.formats import agreeing
 from relevo.store.keys import AppKeys, QueueKeys, app_keys, bus_keys
 from relevo.store.plan import Call, Plan
-from relevo.store.relay import relay
 from relevo.store.server_time import ServerTime
-from relevo.store.settlement import Terms
-from relevo.task import Task
 from relevo.telemetry import telemetry
-from relevo.timetable import described, registering, registering_all
+from relevo.text.durations import Duration
+from relevo.text.names import is_bus_name, is_pool_name, known_as, place_of, queue_address, task_queue
+from relevo.text.nearest import did_you_mean
+from relevo.upkeep.conversations import Cleaned, Made, Tally, cleaning, listing, tallies
+from relevo.upkeep.purge import aperformed, performed, purging
+from relevo.upkeep.report import PurgeReport
+from relevo.upkeep.sweeping import SweepReport, sweeping
+from relevo.workflows.steps import Step
+from relevo.workflows.storing import GATHER
+from relevo.workflows.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -19,13 +19,13 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 
 from relevo.errors import OptionError, SettingsError
-from relevo.model import durations, names
-from relevo.model.health_limits import ELSEWHERE, NAMES, read_limits
-from relevo.model.masking import masked_url
-from relevo.model.nearest import did_you_mean
-from relevo.model.purging import AGES_ELSEWHERE, ages_of
-from relevo.model.schedule import TIMES, schedule_of
+from relevo.health.thresholds import ELSEWHERE, NAMES, read_limits
 from relevo.project import find_settings, is_own, project_of, warn_once
+from relevo.schedules.schedule import TIMES, schedule_of
+from relevo.text import durations, names
+from relevo.text.masking import masked_url
+from relevo.text.nearest import did_you_mean
+from relevo.upkeep.rules import AGES_ELSEWHERE, ages_of
 
 Read = Callable[[str, Any], Any]
 """Takes a setting's name and what was given for it, and gives its value or raises OptionError."""
@@ -178,7 +178,7 @@ def _web_tokens(name: str, given: Any) -> tuple[str, ...]:
         raise OptionError(f"{name}: a list of tokens is needed, each as role:name:secret.")
     if not found:
         return ()
-    from relevo.model.access import token_of  # here, so that programs without tokens need not wait for it
+    from relevo.web.access import token_of  # here, so that programs without tokens need not wait for it
 
     try:  # never the token itself: messages of errors are logged
         tokens = [token_of(one) for one in found]
@@ -363,7 +363,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     health_every: Annotated[float, partial(_duration, least=1.0)] = 300.0
 
     # What is degraded and what is unhealthy, for all queues and for each:
-    # [health_limits] dead_warning = 100; [health_limits.mail] slo = "30s". The defaults: model/health_limits.py.
+    # [health_limits] dead_warning = 100; [health_limits.mail] slo = "30s". The defaults: health/thresholds.py.
     health_limits: Annotated[dict[str, Any], _health_limits] = {}
 
     # Whether workers end and remove what is in its state for too long ("on"), only log what they would do ("observe"),
@@ -374,7 +374,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     purge_every: Annotated[float, _SPAN] = 3_600.0
 
     # How old is too old, by state, for all, for one queue or for one pool: [purge_ages] ready = "6h",
-    # [purge_ages.queues.mails] ready = "1h". What is not named here is in model/purging.py, with its reason.
+    # [purge_ages.queues.mails] ready = "1h". What is not named here is in upkeep/rules.py, with its reason.
     purge_ages: Annotated[dict[str, Any], _purge_ages] = {}
 
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from relevo.model.masking import masked_text
+from relevo.text.masking import masked_text
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

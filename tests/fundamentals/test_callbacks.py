@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relevo import Relevo, current_job
-from relevo.model.message import Reply
+from relevo.engine.message import Reply
 from relevo.testing import TestKit
 from tests.answering import answering
 from tests.eventually import aeventually

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from relevo import Relevo, current_job
-from relevo.store.subscriptions import Subscription, subscriptions
+from relevo.bus.subscription_store import Subscription, subscriptions
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, working

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from relevo.model.backoff import Backoff
-from relevo.model.breaker import Breaker
-from relevo.model.job import Attempt, Envelope, State, Story, read_envelope, write
-from relevo.model.limits import limit_of, read_limit
-from relevo.model.outcome import (
+from relevo.dead.store import restore
+from relevo.engine import job_store as store_jobs
+from relevo.engine.backoff import Backoff
+from relevo.engine.breaker import Breaker
+from relevo.engine.client import Client
+from relevo.engine.job import Attempt, Envelope, State, Story, read_envelope, write
+from relevo.engine.outcome import (
     CancelAsked,
     Happened,
     Interrupted,
@@ -27,17 +29,16 @@ from relevo.model.outcome import (
     Unrunnable,
     decide,
 )
-from relevo.model.verdicts import Snooze
-from relevo.queue import held_of
-from relevo.store import jobs as store_jobs
-from relevo.store import limits, queues
-from relevo.store.client import Client
-from relevo.store.letters import restore
-from relevo.store.numbers import Try
+from relevo.engine.push import NewJob, push, push_plain, push_rich
+from relevo.engine.settle import Held, Terms, done_record, settle
+from relevo.engine.turn import Limits, Moved, Settled, abandon, leave, renew, rest, turn
+from relevo.engine.verdicts import Snooze
+from relevo.limits import store as limits
+from relevo.limits.limit import limit_of, read_limit
+from relevo.queues import store as queues
+from relevo.queues.queue import held_of
+from relevo.store.call_numbers import Try
 from relevo.store.plan import Call, Plan
-from relevo.store.push import NewJob, push, push_plain, push_rich
-from relevo.store.settlement import Held, Terms, done_record, settle
-from relevo.store.turns import Limits, Moved, Settled, abandon, leave, renew, rest, turn
 from tests.clock import KEY, TimedKeys
 from tests.machine.model import (
     BACKOFF_MS,

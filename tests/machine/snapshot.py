@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relevo.model.job import Story, read_story
-from relevo.store.jobs import Claim, read_claim
+from relevo.engine.job import Story, read_story
+from relevo.engine.job_store import Claim, read_claim
 from relevo.store.keys import QUEUE_KEYS, QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.store.scripts import Script

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from relevo.store.client import Client
+from relevo.engine.client import Client
 from relevo.store.keys import AppKeys
 from tests.conftest import CHAOS
 from tests.machine.engine import HOUR, MINUTE, Allowed, Engine, Spec

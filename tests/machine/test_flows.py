@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from relevo import Job, JobInfo, Relevo, State, Task, Workflow
+from relevo.engine import outbox as relay
 from relevo.errors import JobError, UnknownJob
-from relevo.flow import Chain, Flow, Group, Step, chain, group
-from relevo.store import relay
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
-from relevo.worker import Worker, errands
+from relevo.worker import Worker
+from relevo.worker import outbox_carrier as errands
+from relevo.workflows.steps import Chain, Flow, Group, Step, chain, group
 from tests.conftest import CHAOS, AppFactory
 from tests.eventually import PATIENCE, aeventually
 

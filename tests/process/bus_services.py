@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from relevo import Relevo, current_job
-from relevo.bus import Service
+from relevo.bus.service import Service
 from tests.process.jobs import APP, CLOCK, EFFECTS, effect, ran_before
 
 #: Messages that were noted in this process.

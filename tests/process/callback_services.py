@@ -14,7 +14,7 @@ from typing import Any
 
 from relevo import Relevo, current_job
 from relevo.bus.callbacks import sending
-from relevo.model.message import Reply
+from relevo.engine.message import Reply
 from tests.process.dying import carry_out, fork_each
 from tests.process.jobs import APP, CLOCK, effect, ran_before
 

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from relevo import Relevo
-from relevo.flow import Flow, group
-from relevo.flow.joining import join
-from relevo.flow.storing import Rows, stored
-from relevo.store.push import CHUNK
+from relevo.engine.push import CHUNK
+from relevo.workflows.joining import join
+from relevo.workflows.steps import Flow, group
+from relevo.workflows.storing import Rows, stored
 from tests.process.dying import carry_out, fork_each
 from tests.process.jobs import APP, CLOCK, effect, ran_before
 

@@ -32,8 +32,8 @@ import msgspec
 
 from relevo import Job, Relevo, State
 from relevo.errors import StoreError
-from relevo.model.durations import seconds
 from relevo.store.plan import Call
+from relevo.text.durations import seconds
 from relevo.worker import Worker
 from relevo.worker.child import Order
 from tests.clock import let_time_pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from relevo import Relevo, current_job
-from relevo.model.message import Reply
+from relevo.engine.message import Reply
 from tests.process.jobs import APP, CLOCK, effect
 
 

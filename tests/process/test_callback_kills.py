@@ -14,7 +14,7 @@ import pytest
 
 from relevo import Relevo
 from relevo.store.plan import Call
-from relevo.worker.faults import Point
+from relevo.worker.kill_points import Point
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
 from tests.process import callback_services, harness

@@ -10,7 +10,7 @@ import pytest
 
 from relevo import Job, Relevo, State, Workflow, WorkflowProgress, group
 from relevo.errors import JobCancelled, JobFailed, UnknownJob
-from relevo.store import queues
+from relevo.queues import store as queues
 from relevo.store.plan import Ahead, Call, Steps
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, aeventually, eventually

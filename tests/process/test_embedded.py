@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from relevo.errors import EmbeddedServerError
-from relevo.store.embedded import ensure, status, stop
-from relevo.store.embedded_engine import find_binary
+from relevo.store.embedded.program import find_binary
+from relevo.store.embedded.server import ensure, status, stop
 from tests.eventually import PATIENCE, eventually
 from tests.process.harness import is_gone
 from tests.servers import available
@@ -76,7 +76,7 @@ def starter(
     code: str, data: Path, *, env: dict[str, str] | None = None, new_session: bool = False
 ) -> subprocess.Popen[str]:
     """Another Python that has imported `ensure` and in which `data` is set."""
-    head = f"from pathlib import Path\nfrom relevo.store.embedded import ensure\ndata = Path({str(data)!r})\n"
+    head = f"from pathlib import Path\nfrom relevo.store.embedded.server import ensure\ndata = Path({str(data)!r})\n"
     return subprocess.Popen(
         [sys.executable, "-c", head + textwrap.dedent(code)],
         stdin=subprocess.PIPE,

@@ -16,12 +16,12 @@ import pytest
 import redis
 
 from relevo.errors import EmbeddedServerError, UntrustedDirectory
-from relevo.store.embedded import REMOVED_COMMANDS, ensure, status, stop, trust
-from relevo.store.embedded_engine import find_binary
-from relevo.store.embedded_trust import records_place
+from relevo.store.call_numbers import Numbers, ServerClock
+from relevo.store.embedded.program import find_binary
+from relevo.store.embedded.server import REMOVED_COMMANDS, ensure, status, stop, trust
+from relevo.store.embedded.trust import records_place
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import Link
-from relevo.store.numbers import Numbers, ServerClock
 from relevo.store.peers import peer_uid
 from tests.eventually import PATIENCE
 from tests.servers import ENGINES, available
@@ -376,7 +376,7 @@ def test_the_user_at_the_other_end_of_a_socket_is_known() -> None:
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_new_directory_is_trusted_and_closed_whatever_the_umask(data: Path, umask: int) -> None:
     code = f"import os, sys\nos.umask({umask})\nfrom pathlib import Path\n"
-    code += "from relevo.store.embedded import ensure\nensure(Path(sys.argv[1]))"
+    code += "from relevo.store.embedded.server import ensure\nensure(Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(data)], check=True, timeout=PATIENCE)
     assert ensure(data)
     assert stat.S_IMODE(data.stat().st_mode) == 0o700

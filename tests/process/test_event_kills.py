@@ -17,11 +17,11 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo
+from relevo.bus.event_store import publish
+from relevo.bus.subscription_store import Subscription, subscribe, subscriptions
 from relevo.errors import StoreError
-from relevo.lists import known_queues
-from relevo.store.events import publish
+from relevo.queues.lists import known_queues
 from relevo.store.plan import Call
-from relevo.store.subscriptions import Subscription, subscribe, subscriptions
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
 from tests.process import event_services, harness

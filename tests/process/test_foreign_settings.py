@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relevo import State
-from relevo.store.embedded import stop
+from relevo.store.embedded.server import stop
 from tests.conftest import PATIENT, AppFactory
 from tests.servers import Server
 from tests.system.shell import relevo

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from relevo.worker.faults import Point
+from relevo.worker.kill_points import Point
 from tests.eventually import eventually
 from tests.process.harness import Site
 from tests.servers import Server

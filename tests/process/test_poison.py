@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from relevo import State
-from relevo.model.ids import Ids
+from relevo.engine.ids import Ids
 from relevo.store.plan import Call
-from relevo.worker.quarantine import QUARANTINES
+from relevo.worker.executors.quarantine import QUARANTINES
 from tests.eventually import eventually
 from tests.process.harness import Site, children_of
 from tests.process.jobs import ERRORS

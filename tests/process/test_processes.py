@@ -17,12 +17,12 @@ import pytest
 import pytest_asyncio
 
 from relevo import Cancel, Relevo, Retry, Snooze, Task
-from relevo.context import JobContext
-from relevo.model.job import Attempt, read_envelope
-from relevo.store.settlement import Held
+from relevo.engine.context import JobContext
+from relevo.engine.job import Attempt, read_envelope
+from relevo.engine.settle import Held
 from relevo.worker.capture import Capture
-from relevo.worker.outbox import Ended
-from relevo.worker.processes import Processes
+from relevo.worker.executors.handover import Ended
+from relevo.worker.executors.processes import Processes
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from tests.eventually import PATIENCE, aeventually
 from tests.process import process_tasks as tasks

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from relevo import Task
-from relevo.checkpoints import is_interruption
-from relevo.model.job import Story
-from relevo.worker.outbox import Ended
-from relevo.worker.quarantine import QUARANTINES, Quarantine
+from relevo.checkpoints.keeping import is_interruption
+from relevo.engine.job import Story
+from relevo.worker.executors.handover import Ended
+from relevo.worker.executors.quarantine import QUARANTINES, Quarantine
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
 from tests.eventually import PATIENCE, aeventually
 from tests.process import suspect_tasks as tasks

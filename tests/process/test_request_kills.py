@@ -22,10 +22,10 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo
+from relevo.engine.offers_store import SERVE_MS
 from relevo.errors import BusError, NoResponders, RemoteError, RequestTimeout, StoreError
 from relevo.store.plan import Call
-from relevo.store.presence import SERVE_MS
-from relevo.worker.faults import Point
+from relevo.worker.kill_points import Point
 from tests.answering import kinds
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from relevo.schedules import Schedule
-from relevo.store.schedules import RUNS_MAX, Ran
-from relevo.worker.faults import Point
+from relevo.schedules.handle import Schedule
+from relevo.schedules.store import RUNS_MAX, Ran
+from relevo.worker.kill_points import Point
 from tests.eventually import eventually
 from tests.leaks import leaks
 from tests.process.harness import Site, let_pass

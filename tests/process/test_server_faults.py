@@ -10,7 +10,7 @@ import pytest
 
 from relevo import State
 from relevo.errors import OutOfMemory
-from relevo.queue import JobRow
+from relevo.queues.queue import JobRow
 from relevo.worker import bell
 from tests.conftest import PATIENT
 from tests.eventually import eventually

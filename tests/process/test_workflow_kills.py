@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from relevo import State, Workflow
-from relevo.flow import group
+from relevo.engine.push import CHUNK
 from relevo.store.plan import Call
-from relevo.store.push import CHUNK
+from relevo.workflows.steps import group
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
 from tests.process import flow_jobs, harness

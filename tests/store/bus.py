@@ -6,9 +6,9 @@ from typing import Any
 from uuid import uuid4
 
 from relevo import Relevo
-from relevo.store.deliveries import Event
-from relevo.store.events import Relayed, publish, publish_and_deliver, relay_events
-from relevo.store.subscriptions import Subscription, subscribe, subscriptions
+from relevo.bus.delivery_store import Event
+from relevo.bus.event_store import Relayed, publish, publish_and_deliver, relay_events
+from relevo.bus.subscription_store import Subscription, subscribe, subscriptions
 from tests.conftest import AppFactory, Runs
 from tests.servers import Server
 from tests.store.desk import Desk, new_id

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from relevo.model.ids import Ids
+from relevo.engine.ids import Ids
+from relevo.engine.offers_store import Known
+from relevo.engine.push import NewJob, push_plain, push_rich
+from relevo.engine.turn import Limits, Moved, Settled, Turn, turn
+from relevo.queues.store import QueueStats, count
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
-from relevo.store.presence import Known
-from relevo.store.push import NewJob, push_plain, push_rich
-from relevo.store.queues import QueueStats, count
-from relevo.store.turns import Limits, Moved, Settled, Turn, turn
 from tests.clock import Clock
 from tests.conftest import Runs
 from tests.servers import Server

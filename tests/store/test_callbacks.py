@@ -17,19 +17,19 @@ import msgspec
 import pytest
 
 from relevo import Relevo
-from relevo.model.job import Envelope
-from relevo.model.message import Reply
-from relevo.store import limits
-from relevo.store.carried import with_inputs
-from relevo.store.edges import Edge, Report
-from relevo.store.jobs import cancel, look
-from relevo.store.messages import Name, Place, Tracked, interim_body, promise, report, send
+from relevo.bus.message_store import Name, Place, Tracked, interim_body, promise, report, send
+from relevo.engine.carried import with_inputs
+from relevo.engine.edges import Edge, Report
+from relevo.engine.job import Envelope
+from relevo.engine.job_store import cancel, look
+from relevo.engine.message import Reply
+from relevo.engine.offers_store import SERVE_MS, retire, serve
+from relevo.engine.outbox import ERRAND_MS, deliver, hear, relay, take_errands
+from relevo.engine.turn import Settled
+from relevo.engine.workers import WorkerInfo
+from relevo.limits import store as limits
+from relevo.queues.store import clear, pause
 from relevo.store.plan import Call
-from relevo.store.presence import SERVE_MS, retire, serve
-from relevo.store.queues import clear, pause
-from relevo.store.relay import ERRAND_MS, deliver, hear, relay, take_errands
-from relevo.store.turns import Settled
-from relevo.store.workers import WorkerInfo
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.desk import Desk, knows, moved, new_id, repeated

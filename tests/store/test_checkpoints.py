@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.model.job import Envelope
-from relevo.store.checkpoints import Kind, keep, kept
-from relevo.store.jobs import cancel, discard, revive
-from relevo.store.queues import clear
-from relevo.store.turns import abandon
+from relevo.checkpoints.store import Kind, keep, kept
+from relevo.engine.job import Envelope
+from relevo.engine.job_store import cancel, discard, revive
+from relevo.engine.turn import abandon
+from relevo.queues.store import clear
 from tests.store.desk import Desk, moved, new_id
 
 BODY = '{"t":"shop.charge"}'

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from relevo.model.span import Span
-from relevo.store import spans, tasks
-from relevo.store.edges import Edge
-from relevo.store.jobs import discard
+from relevo.bus import conversation_store as tasks
+from relevo.bus import span_store as spans
+from relevo.bus.conversation_store import Left, clean, enlist, forget, made, noted
+from relevo.bus.message_store import Place, Tracked, promise, report, send
+from relevo.bus.span import Span
+from relevo.bus.span_store import spans_of, write_spans
+from relevo.engine.edges import Edge
+from relevo.engine.job_store import discard
+from relevo.engine.turn import Note, note
+from relevo.queues.store import unlist
 from relevo.store.keys import QueueKeys
-from relevo.store.messages import Place, Tracked, promise, report, send
 from relevo.store.plan import Call
-from relevo.store.queues import unlist
-from relevo.store.spans import spans_of, write_spans
-from relevo.store.tasks import Left, clean, enlist, forget, made, noted
-from relevo.store.turns import Note, note
 from tests.conftest import CHAOS, AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from relevo.model.schedule import schedule_of
-from relevo.store import schedules
-from relevo.store.clock_steps import Replanned, set_back
-from relevo.store.relay import take_errands
+from relevo.engine.clock_steps import Replanned, set_back
+from relevo.engine.outbox import take_errands
+from relevo.schedules import store as schedules
+from relevo.schedules.schedule import schedule_of
 from tests.store.desk import LEASE_MS, Desk
 
 HOUR = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.store.turns import Settled, abandon, renew, rest
+from relevo.engine.turn import Settled, abandon, renew, rest
 from tests.store.desk import LEASE_MS, Desk, moved, plain
 
 #: The time that living workers have to come back and renew.

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from relevo.model.breaker import Breaker
-from relevo.model.job import Envelope, write
-from relevo.model.limits import limit_of
-from relevo.model.vitals import Vitals
-from relevo.store import jobs as store_jobs
-from relevo.store import limits, queues
-from relevo.store.limits import LimitInfo
-from relevo.store.pauses import pauses, written
-from relevo.store.push import NewJob, push_rich
-from relevo.store.turns import Turn, rest
-from relevo.store.vitals import vitals
+from relevo.engine import job_store as store_jobs
+from relevo.engine.breaker import Breaker
+from relevo.engine.job import Envelope, write
+from relevo.engine.push import NewJob, push_rich
+from relevo.engine.turn import Turn, rest
+from relevo.health.vitals import Vitals
+from relevo.health.vitals_store import vitals
+from relevo.limits import store as limits
+from relevo.limits.limit import limit_of
+from relevo.limits.pause_store import pauses, written
+from relevo.limits.store import LimitInfo
+from relevo.queues import store as queues
 from tests.store.desk import LEASE_MS, Desk, moved, new_id, plain
 from tests.store.test_limits import assert_nothing_is_left, commands, started
 

@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from relevo.model.ids import Ids
-from relevo.model.job import Attempt, Envelope, Record, State, Story, read_record, write
-from relevo.model.replay import SILENT_MS, Replay
-from relevo.store import letters, replays
-from relevo.store.dependents import follow, needs_of
-from relevo.store.edges import Edge
-from relevo.store.jobs import discard, look, revive
-from relevo.store.letters import Place
-from relevo.store.push import NewJob, push_rich
-from relevo.store.queues import clear
-from relevo.store.relay import relay
-from relevo.store.settlement import of_dead
-from relevo.store.tasks import clean
-from relevo.store.turns import Note, note
+from relevo.bus.conversation_store import clean
+from relevo.dead import replay_store as replays
+from relevo.dead import store as letters
+from relevo.dead.replay import SILENT_MS, Replay
+from relevo.dead.store import Place
+from relevo.engine.edges import Edge
+from relevo.engine.ids import Ids
+from relevo.engine.job import Attempt, Envelope, Record, State, Story, read_record, write
+from relevo.engine.job_store import discard, look, revive
+from relevo.engine.outbox import relay
+from relevo.engine.push import NewJob, push_rich
+from relevo.engine.settle import of_dead
+from relevo.engine.turn import Note, note
+from relevo.queues.store import clear
+from relevo.workflows.dependents import follow, needs_of
 from tests.store.desk import Desk, moved, new_id
 
 HOUR, DAY = 3_600_000, 86_400_000

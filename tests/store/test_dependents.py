@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from relevo.model.job import State
-from relevo.store.dependents import follow
-from relevo.store.edges import Edge, Report, edges_of
-from relevo.store.flows import expect
-from relevo.store.jobs import attach, discard, look
-from relevo.store.queues import clear
-from relevo.store.relay import deliver, hear
+from relevo.engine.edges import Edge, Report, edges_of
+from relevo.engine.job import State
+from relevo.engine.job_store import attach, discard, look
+from relevo.engine.outbox import deliver, hear
+from relevo.queues.store import clear
+from relevo.workflows.dependents import follow
+from relevo.workflows.store import expect
 from tests.store.desk import Desk, moved, new_id
 from tests.store.kin import (
     BODY,

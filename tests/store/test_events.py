@@ -13,15 +13,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
-from relevo.errors import OptionError, OutOfMemory
-from relevo.lists import bus_queues
-from relevo.model.ids import Ids, made_ms
-from relevo.model.limits import Limit
-from relevo.model.topics import DEEPEST, check_pattern, matches
-from relevo.store import events as module
-from relevo.store import limits as tenant_limits
-from relevo.store import subscriptions as subscribing
-from relevo.store.deliveries import (
+from relevo.bus import event_store as module
+from relevo.bus import subscription_store as subscribing
+from relevo.bus.delivery_store import (
     IN_PLACE_OF_AN_OLDER,
     KNOWN,
     NO_ROOM,
@@ -34,7 +28,7 @@ from relevo.store.deliveries import (
     letter_id,
     put_events,
 )
-from relevo.store.events import (
+from relevo.bus.event_store import (
     ANYWHERE,
     Lag,
     Relayed,
@@ -45,12 +39,18 @@ from relevo.store.events import (
     publish_and_deliver,
     relay_events,
 )
-from relevo.store.history import Log
-from relevo.store.messages import Place, Tracked
+from relevo.bus.history_store import Log
+from relevo.bus.message_store import Place, Tracked
+from relevo.bus.subscription_store import CLOSE_MS, Subscription, subscribe, subscriptions, sweep, unsubscribe
+from relevo.engine.ids import Ids, made_ms
+from relevo.engine.outbox import ERRAND_MS, relay, take_errands
+from relevo.engine.push import CHUNK_BYTES
+from relevo.engine.topics import DEEPEST, check_pattern, matches
+from relevo.errors import OptionError, OutOfMemory
+from relevo.limits import store as tenant_limits
+from relevo.limits.limit import Limit
+from relevo.queues.lists import bus_queues
 from relevo.store.plan import Call
-from relevo.store.push import CHUNK_BYTES
-from relevo.store.relay import ERRAND_MS, relay, take_errands
-from relevo.store.subscriptions import CLOSE_MS, Subscription, subscribe, subscriptions, sweep, unsubscribe
 from tests.clock import TimedApp
 from tests.conftest import PATIENT, AppFactory
 from tests.eventually import aeventually
@@ -91,7 +91,7 @@ def put_of(bus: Bus, tenant: str, *, most: int = 100) -> str:
 
 
 def test_scripts_and_python_agree_on_what_a_pattern_stands_for(server: Server) -> None:
-    include = files("relevo.store").joinpath("lua", "include", "topic.lua").read_text("utf-8")
+    include = files("relevo.store").joinpath("lua", "include", "bus/include/topic.lua").read_text("utf-8")
     chance = random.Random(7)
     words = ["a", "b", "a-b", "a_b", "-", "A1"]
     common: Counter[bool] = Counter()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relevo.store.jobs import discard
+from relevo.bus.subscription_store import sweep
+from relevo.engine.job_store import discard
+from relevo.engine.turn import rest
 from relevo.store.plan import Call
-from relevo.store.purging import Act, Ending, lock, purge
 from relevo.store.replies import ConnectionLost
 from relevo.store.source import Source, Tries
-from relevo.store.subscriptions import sweep
-from relevo.store.turns import rest
+from relevo.upkeep.store import Act, Ending, lock, purge
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from relevo.bus.event_store import publish_and_deliver
+from relevo.bus.history_store import Log, Logged, LogPage, log_events, read_log
 from relevo.errors import OptionError
-from relevo.store.events import publish_and_deliver
-from relevo.store.history import Log, Logged, LogPage, log_events, read_log
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import BODY, Bus, make_bus

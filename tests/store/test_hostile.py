@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from relevo.engine.job_store import attach, cancel, look
+from relevo.engine.outbox import relay, take_errands
+from relevo.engine.turn import Note, Settled, leave, note, renew, rest
 from relevo.errors import ServerRefused
-from relevo.model.health import judge
-from relevo.model.health_limits import Limits
-from relevo.model.limits import limit_of
-from relevo.store.jobs import attach, cancel, look
+from relevo.health.status import judge
+from relevo.health.thresholds import Limits
+from relevo.health.vitals_store import keep_minute, vitals
+from relevo.limits.limit import limit_of
+from relevo.limits.pause_store import pauses, written
+from relevo.limits.store import limit, limits
 from relevo.store.keys import QUEUE_KEYS
-from relevo.store.limits import limit, limits
-from relevo.store.pauses import pauses, written
-from relevo.store.relay import relay, take_errands
-from relevo.store.turns import Note, Settled, leave, note, renew, rest
-from relevo.store.vitals import keep_minute, vitals
 from tests.clock import TimedApp
 from tests.conftest import PATIENT
 from tests.servers import Server

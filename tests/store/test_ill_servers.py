@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from relevo.engine.breaker import Breaker
+from relevo.engine.job_store import cancel, discard, look
+from relevo.engine.push import push_plain
+from relevo.engine.turn import Limits, Settled, abandon, leave, renew, rest, turn
 from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable
-from relevo.model.breaker import Breaker
-from relevo.model.limits import limit_of
-from relevo.store import limits
-from relevo.store.jobs import cancel, discard, look
-from relevo.store.push import push_plain
-from relevo.store.queues import clear
-from relevo.store.turns import Limits, Settled, abandon, leave, renew, rest, turn
+from relevo.limits import store as limits
+from relevo.limits.limit import limit_of
+from relevo.queues.store import clear
 from tests.clock import Clock, TimedApp
 from tests.conftest import PATIENT
 from tests.eventually import eventually

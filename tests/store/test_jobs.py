@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import redis
 
-from relevo.model.job import Envelope, State, read_record
-from relevo.store.dependents import follow, needs_of
-from relevo.store.edges import Edge, Report
-from relevo.store.jobs import Claim, attach, cancel, discard, look, readable, revive
+from relevo.engine.edges import Edge, Report
+from relevo.engine.job import Envelope, State, read_record
+from relevo.engine.job_store import Claim, attach, cancel, discard, look, readable, revive
+from relevo.engine.outbox import hear, relay
+from relevo.engine.push import NewJob, push_plain, push_rich
+from relevo.engine.turn import Note, note
+from relevo.engine.whereabouts import of_ended
+from relevo.queues.store import clear, page
 from relevo.store.plan import Call
-from relevo.store.push import NewJob, push_plain, push_rich
-from relevo.store.queues import clear, page
-from relevo.store.relay import hear, relay
-from relevo.store.turns import Note, note
-from relevo.store.whereabouts import of_ended
+from relevo.workflows.dependents import follow, needs_of
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from relevo.bus.delivery_store import Event, Recipient, put_events
+from relevo.bus.event_store import ANYWHERE, publish
+from relevo.bus.message_store import Asked, Place, ask, promise, send
+from relevo.bus.subscription_store import Subscription, subscribe
+from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.errors import OutcomeUnknown, ServerUnavailable
-from relevo.model.schedule import schedule_of
-from relevo.store.deliveries import Event, Recipient, put_events
-from relevo.store.events import ANYWHERE, publish
+from relevo.schedules.schedule import schedule_of
+from relevo.schedules.store import Tick, enroll, fire
+from relevo.store.call_numbers import KEPT, Numbers, ServerClock
 from relevo.store.keys import QueueKeys
-from relevo.store.messages import Asked, Place, ask, promise, send
-from relevo.store.numbers import KEPT, Numbers, ServerClock
 from relevo.store.plan import Call
-from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.replies import Late
-from relevo.store.schedules import Tick, enroll, fire
-from relevo.store.subscriptions import Subscription, subscribe
 from tests.eventually import eventually
 from tests.proxy import Proxy
 from tests.servers import Server, free_port

@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from relevo import Relevo
-from relevo.model.job import State, read_record
-from relevo.store.dependents import follow
-from relevo.store.edges import Edge, Letter, letter_of
-from relevo.store.jobs import attach, cancel, discard, look
-from relevo.store.push import NewJob, push_rich
-from relevo.store.queues import clear, pause
-from relevo.store.relay import ERRAND_MS, LETTERS, Errands, deliver, relay, take_errands
-from relevo.store.turns import rest
+from relevo.engine.edges import Edge, Letter, letter_of
+from relevo.engine.job import State, read_record
+from relevo.engine.job_store import attach, cancel, discard, look
+from relevo.engine.outbox import ERRAND_MS, LETTERS, Errands, deliver, relay, take_errands
+from relevo.engine.push import NewJob, push_rich
+from relevo.engine.turn import rest
+from relevo.queues.store import clear, pause
+from relevo.workflows.dependents import follow
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, moved, new_id, repeated
 from tests.store.kin import (

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from relevo.model.job import Envelope, write
-from relevo.model.limits import limit_of
-from relevo.store import jobs as store_jobs
-from relevo.store import limits, queues
-from relevo.store.limits import LimitInfo
-from relevo.store.push import NewJob, push_rich
-from relevo.store.turns import Settled, Turn, rest
+from relevo.engine import job_store as store_jobs
+from relevo.engine.job import Envelope, write
+from relevo.engine.push import NewJob, push_rich
+from relevo.engine.turn import Settled, Turn, rest
+from relevo.limits import store as limits
+from relevo.limits.limit import limit_of
+from relevo.limits.store import LimitInfo
+from relevo.queues import store as queues
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
 
 #: The line of a tenant is looked at after so long, also if nothing happens.

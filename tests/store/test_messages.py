@@ -1,4 +1,4 @@
-"""send.lua, ask.lua and serve.lua: messages put on a service's queue, and the workers that serve them."""
+"""Messages put on a service's queue, and the workers that serve them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 import redis
 
 from relevo import Relevo, State
+from relevo.bus.message_store import UNSENT_MS, Asked, Name, Place, Tracked, ask, lay_beside, send
+from relevo.engine.job import Record, read_envelope
+from relevo.engine.job_store import attach, cancel
+from relevo.engine.offers_store import KNOWN_MS, SERVE_MS, Served, offers, present_at, retire, serve, served
+from relevo.engine.turn import Settled
+from relevo.engine.workers import WorkerInfo
 from relevo.errors import OutOfMemory
-from relevo.model.job import Record, read_envelope
-from relevo.store.jobs import attach, cancel
-from relevo.store.messages import UNSENT_MS, Asked, Name, Place, Tracked, ask, lay_beside, send
+from relevo.queues.store import pause
 from relevo.store.plan import Call
-from relevo.store.presence import KNOWN_MS, SERVE_MS, Served, offers, present_at, retire, serve, served
-from relevo.store.queues import pause
-from relevo.store.turns import Settled
-from relevo.store.workers import WorkerInfo
 from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, knows, moved, new_id, repeated

@@ -1,4 +1,4 @@
-"""push.lua: putting jobs on a queue, once each, in order, and calling workers that wait for them."""
+"""engine/push.lua: putting jobs on a queue, once each, in order, and calling workers that wait for them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
+from relevo.engine.push import CHUNK, NewJob, push, push_plain, push_rich
+from relevo.queues.store import clear
 from relevo.store.plan import Ahead
-from relevo.store.push import CHUNK, NewJob, push, push_plain, push_rich
-from relevo.store.queues import clear
 from tests.eventually import eventually
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, repeated
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from relevo.engine.job import State
+from relevo.engine.job_store import attach
+from relevo.engine.push import NewJob, push
+from relevo.engine.turn import leave
 from relevo.errors import OptionError
-from relevo.model.job import State
-from relevo.store.jobs import attach
-from relevo.store.push import NewJob, push
-from relevo.store.queues import clear, page, pause
-from relevo.store.turns import leave
-from relevo.store.vitals import keep_minute
+from relevo.health.vitals_store import keep_minute
+from relevo.queues.store import clear, page, pause
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from relevo.model.job import Envelope, write
-from relevo.model.limits import limit_of
-from relevo.store import jobs as store_jobs
-from relevo.store import limits, queues
-from relevo.store.presence import STAY_MS, Known, retire, serve_tasks, stay
-from relevo.store.turns import Settled, Turn, rest
-from relevo.store.vitals import keep_minute, vitals
+from relevo.engine import job_store as store_jobs
+from relevo.engine.job import Envelope, write
+from relevo.engine.offers_store import STAY_MS, Known, retire, serve_tasks, stay
+from relevo.engine.turn import Settled, Turn, rest
+from relevo.health.vitals_store import keep_minute, vitals
+from relevo.limits import store as limits
+from relevo.limits.limit import limit_of
+from relevo.queues import store as queues
 from tests.store.desk import LEASE_MS, Desk, knows, moved
 
 TASK = "shop.charge"

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from relevo import Relevo
-from relevo.model.schedule import Schedule, schedule_of
-from relevo.store import schedules as store
-from relevo.store.jobs import cancel, look
-from relevo.store.push import NewJob
-from relevo.store.relay import ERRAND_MS, Errands, relay, take_errands
-from relevo.store.schedules import RUNS_MAX, RUNS_MS, Ran, Standing, Tick
+from relevo.engine.job_store import cancel, look
+from relevo.engine.outbox import ERRAND_MS, Errands, relay, take_errands
+from relevo.engine.push import NewJob
+from relevo.schedules import store
+from relevo.schedules.schedule import Schedule, schedule_of
+from relevo.schedules.store import RUNS_MAX, RUNS_MS, Ran, Standing, Tick
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id, plain

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import redis
 
+from relevo.bus.message_store import lay_beside
+from relevo.engine.push import push_plain
 from relevo.errors import ServerRefused, ServerUnavailable
+from relevo.store.call_numbers import Numbers, ServerClock
 from relevo.store.keys import QueueKeys
-from relevo.store.messages import lay_beside
-from relevo.store.numbers import Numbers, ServerClock
 from relevo.store.plan import Ahead, Call, Steps
-from relevo.store.push import push_plain
 from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy
 from tests.servers import Server

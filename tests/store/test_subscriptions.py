@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from relevo.bus import subscription_store as module
+from relevo.bus.subscription_store import WEEK_MS, Subscription, Swept, subscribe, subscriptions, sweep, unsubscribe
 from relevo.errors import OptionError
-from relevo.store import subscriptions as module
-from relevo.store.subscriptions import WEEK_MS, Subscription, Swept, subscribe, subscriptions, sweep, unsubscribe
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import LEASE_MS, Bus, make_bus, queue_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from relevo.model.timings import OTHER, RAN, SIZE, WAITS, TaskTimings
-from relevo.store.push import KEEP_MS
-from relevo.store.timings import MOST_FIELDS, PART, heard_since, measure, timings
+from relevo.engine.push import KEEP_MS
+from relevo.metrics.timing_store import MOST_FIELDS, PART, heard_since, measure, timings
+from relevo.metrics.timings import OTHER, RAN, SIZE, WAITS, TaskTimings
 from tests.store.desk import Desk
 
 

@@ -1,16 +1,16 @@
-"""turn.lua: settle, promote, take back, hand out; each part in order, bounded, and fenced by the token."""
+"""engine/turn.lua: settle, promote, take back, hand out; each part in order, bounded, and fenced by the token."""
 
 from __future__ import annotations
 
 import pytest
 import redis
 
-from relevo.model.limits import limit_of
+from relevo.engine.push import NewJob, push_rich
+from relevo.engine.turn import MOST, Limits, Moved, Settled, renew, turn
+from relevo.limits.limit import limit_of
+from relevo.limits.store import limit
+from relevo.queues.store import pause
 from relevo.store.keys import QueueKeys
-from relevo.store.limits import limit
-from relevo.store.push import NewJob, push_rich
-from relevo.store.queues import pause
-from relevo.store.turns import MOST, Limits, Moved, Settled, renew, turn
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from relevo.model.ids import Ids, _text
-from relevo.model.vitals import TaskLoad, Vitals
+from relevo.engine.ids import Ids, _text
+from relevo.engine.push import push_plain
+from relevo.health.vitals import TaskLoad, Vitals
+from relevo.health.vitals_store import LATE_MS, keep_minute, vitals
+from relevo.queues.store import pause
 from relevo.store.plan import Call
-from relevo.store.push import push_plain
-from relevo.store.queues import pause
-from relevo.store.vitals import LATE_MS, keep_minute, vitals
 from tests.store.desk import Desk, kept, moved, new_id
 
 MINUTE, HOUR = 60_000, 3_600_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from relevo.store.call_numbers import Numbers, ServerClock
 from relevo.store.endpoint import read_url
-from relevo.store.numbers import Numbers, ServerClock
 from relevo.store.replies import ConnectionLost
 from relevo.store.wire import Wire, open_wire
 from tests.servers import Server

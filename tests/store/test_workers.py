@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from relevo import Relevo
-from relevo.store import limits
-from relevo.store.jobs import cancel
-from relevo.store.queues import clear
-from relevo.store.turns import MOST, abandon, leave, renew, rest
-from relevo.store.workers import LOST_MS, WorkerInfo, forget_lost, gone, listed, present, roll
+from relevo.engine.job_store import cancel
+from relevo.engine.turn import MOST, abandon, leave, renew, rest
+from relevo.engine.workers import LOST_MS, WorkerInfo, forget_lost, gone, listed, present, roll
+from relevo.limits import store as limits
+from relevo.queues.store import clear
 from tests.eventually import eventually
 from tests.store.desk import LEASE_MS, Desk, moved, new_id
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from relevo.store.embedded import stop
+from relevo.store.embedded.server import stop
 from tests.system.shell import environment
 
 

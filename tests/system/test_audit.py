@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, group
-from relevo.audit import whoami
+from relevo.audit.store import MOST_REFUSED, REFUSED
+from relevo.audit.trail import whoami
 from relevo.cli.main import main
 from relevo.errors import OptionError, StoreError
-from relevo.store.audit import MOST_REFUSED, REFUSED
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, eventually
@@ -319,7 +319,7 @@ def test_commands_copy_their_deeds_to_the_log_of_the_machine(
     server: Server, bus: Relevo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     of_commands(server, bus, monkeypatch)
-    monkeypatch.setattr("relevo.cli.system_log.ADDRESS", str(tmp_path / "log"))
+    monkeypatch.setattr("relevo.audit.system_log.ADDRESS", str(tmp_path / "log"))
     bus.queue("mail").pause()
     assert main(["resume", "mail", "--name", bus.name]) == 0, "without such a log, too"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from relevo import Breaker, Cancel, Relevo, Retry, Snooze, metrics
+from relevo.engine.backoff import Backoff
+from relevo.engine.outcome import GiveBack
 from relevo.errors import OptionError, ServerUnavailable
-from relevo.model.backoff import Backoff
-from relevo.model.health import Status
-from relevo.model.outcome import GiveBack
-from relevo.store.limits import LimitInfo
+from relevo.health.status import Status
+from relevo.limits.breaker_duty import Trips
+from relevo.limits.store import LimitInfo
 from relevo.worker import Worker
-from relevo.worker.trips import Trips
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server

@@ -16,8 +16,10 @@ import msgspec
 import pytest
 
 from relevo import Relevo
-from relevo.audit import OUTLASTS
-from relevo.store import letters, purging, source
+from relevo.audit.trail import OUTLASTS
+from relevo.dead import store as letters
+from relevo.store import source
+from relevo.upkeep import store as purging
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy

@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 import pytest
 
 from relevo import Relevo
-from relevo.bus.lifecycle import Tally
+from relevo.bus.subscription_store import Subscription, subscriptions
+from relevo.engine.message import Reply
 from relevo.errors import RemoteError
-from relevo.model.message import Reply
-from relevo.store.subscriptions import Subscription, subscriptions
+from relevo.upkeep.conversations import Tally
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.leaks import lasting

@@ -17,11 +17,11 @@ import redis
 
 from relevo import Cancel, Relevo, State, current_job
 from relevo.bus.callbacks import sending
+from relevo.bus.message_store import Place, promise, send
 from relevo.bus.service import Service
+from relevo.engine.edges import Edge
+from relevo.engine.message import Reply
 from relevo.errors import NoResponders, RemoteError, RequestTimeout
-from relevo.model.message import Reply
-from relevo.store.edges import Edge
-from relevo.store.messages import Place, promise, send
 from relevo.store.plan import Call
 from tests.answering import answering, times_out
 from tests.conftest import AppFactory

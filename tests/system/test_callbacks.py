@@ -15,8 +15,8 @@ import pytest
 
 from relevo import Cancel, Relevo, current_job
 from relevo.bus.callbacks import sending
+from relevo.engine.message import Message, Reply
 from relevo.errors import BusError, OptionError, PayloadError
-from relevo.model.message import Message, Reply
 from relevo.store.plan import Call
 from relevo.worker import Worker
 from tests.answering import answering

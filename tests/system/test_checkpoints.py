@@ -21,6 +21,9 @@ from hypothesis import strategies as st
 
 from relevo import Job, JobContext, Relevo, State, current_job
 from relevo.checkpoints.position import Position
+from relevo.checkpoints.store import kept
+from relevo.engine.carried import bag
+from relevo.engine.turn import Limits, Moved, Settled, turn
 from relevo.errors import (
     ConfigurationError,
     JobCancelled,
@@ -31,10 +34,7 @@ from relevo.errors import (
     ServerUnavailable,
     StoreError,
 )
-from relevo.store.carried import bag
-from relevo.store.checkpoints import kept
 from relevo.store.plan import Call
-from relevo.store.turns import Limits, Moved, Settled, turn
 from relevo.testing import bind
 from relevo.worker import Worker
 from tests.conftest import AppFactory

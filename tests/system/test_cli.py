@@ -16,8 +16,9 @@ import pytest
 
 from relevo import Relevo
 from relevo.cli.main import build_parser
-from relevo.store import embedded, workers
-from relevo.store.workers import WorkerInfo
+from relevo.engine import workers
+from relevo.engine.workers import WorkerInfo
+from relevo.store.embedded import server as embedded
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, eventually
 from tests.servers import Server

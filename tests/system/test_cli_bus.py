@@ -17,13 +17,13 @@ import pytest
 from relevo import Relevo
 from relevo.bus.actions import described
 from relevo.bus.catalogue import Catalogue, catalogue
-from relevo.cli import trace_view
-from relevo.cli.schema_view import signature, structures, words
-from relevo.lists import known_queues
-from relevo.model.message import Reply
-from relevo.model.span import Span
+from relevo.bus.cli import trace_view
+from relevo.bus.cli.schema_view import signature, structures, words
+from relevo.bus.span import Span
+from relevo.engine.message import Reply
+from relevo.queues.lists import known_queues
+from relevo.queues.store import register
 from relevo.store.plan import Ahead, Call
-from relevo.store.queues import register
 from tests.eventually import eventually
 from tests.servers import Server
 from tests.system.shell import Output, Terminal, on_terminal, plain, relevo

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from relevo import Relevo
-from relevo.model.ids import Ids, _text
-from relevo.store.health import keep_snapshot
-from relevo.store.push import push_plain
-from relevo.store.workers import WorkerInfo, listed, present
+from relevo.engine.ids import Ids, _text
+from relevo.engine.push import push_plain
+from relevo.engine.workers import WorkerInfo, listed, present
+from relevo.health.store import keep_snapshot
 from tests.servers import Server
 from tests.system.shell import Output, relevo
 

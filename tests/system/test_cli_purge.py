@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relevo import Relevo
-from relevo.store import purging as store
-from relevo.store.locks import unlock
+from relevo.upkeep import store
+from relevo.upkeep.locks import unlock
 from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.servers import Server

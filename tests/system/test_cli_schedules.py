@@ -8,11 +8,11 @@ import time
 import pytest
 
 from relevo import Relevo
-from relevo.model.ids import looks_like_id
-from relevo.schedules import STALE_MS
-from relevo.store import workers
+from relevo.engine import workers
+from relevo.engine.ids import looks_like_id
+from relevo.engine.workers import WorkerInfo
+from relevo.schedules.handle import STALE_MS
 from relevo.store.plan import Call
-from relevo.store.workers import WorkerInfo
 from tests.servers import Server
 from tests.system.shell import Output, on_terminal, plain, relevo
 from tests.working import drain

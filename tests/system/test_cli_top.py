@@ -9,10 +9,10 @@ import pytest
 
 from relevo import Relevo
 from relevo.cli.columns import fitted
-from relevo.cli.top_look import FRONT, Look, Pace, QueueLook, looking, paces, together
-from relevo.cli.top_view import _shares, bars
-from relevo.store.queues import QueueStats
-from relevo.store.workers import listed
+from relevo.cli.top.look import FRONT, Look, Pace, QueueLook, looking, paces, together
+from relevo.cli.top.view import _shares, bars
+from relevo.engine.workers import listed
+from relevo.queues.store import QueueStats
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.proxy import Proxy
@@ -107,7 +107,7 @@ def test_number_of_running_jobs_that_were_not_looked_at_is_shown(
     assert "running, the longest of 500 looked at (20 of 600)" in seen.out, seen
     report = relevo("top", "--name", app.name, "--once", "--json", "--every", "0.1", url=server.url).json["look"]
     assert (report["running_in_all"], report["running_looked_at"], len(report["running"])) == (600, 500, FRONT)
-    monkeypatch.setattr("relevo.store.running.OF_ALL", 30)
+    monkeypatch.setattr("relevo.queues.running.OF_ALL", 30)
     assert app.run(looking(app)).running_looked_at == 30, "many busy queues have a share each"
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from relevo import Relevo, group
 from relevo.cli.screen import Branch
-from relevo.cli.workflow import BAR, bar
-from relevo.cli.workflow_tree import ROOM, forest
-from relevo.flow import Member, Workflow, WorkflowInfo, WorkflowProgress
-from relevo.model.job import State
-from relevo.store import flows
+from relevo.engine.job import State
 from relevo.store.plan import Ahead
+from relevo.workflows import store as flows
+from relevo.workflows.cli import BAR, bar
+from relevo.workflows.cli_tree import ROOM, forest
+from relevo.workflows.workflow import Member, Workflow, WorkflowInfo, WorkflowProgress
 from tests.eventually import PATIENCE, eventually
 from tests.servers import Server
 from tests.system.shell import Output, Terminal, command, environment, on_terminal, plain, relevo

@@ -19,7 +19,7 @@ STEPS = [MINUTE, -MINUTE, HOUR, -HOUR]
 
 @pytest.fixture
 def times(server: Server, app_factory: AppFactory, monkeypatch: pytest.MonkeyPatch) -> Times:
-    monkeypatch.setattr("relevo.worker.lane.REST_EVERY", 0.5)
+    monkeypatch.setattr("relevo.worker.consumer.REST_EVERY", 0.5)
     return Times(server, app_factory)
 
 

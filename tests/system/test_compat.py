@@ -18,8 +18,8 @@ import pytest
 import relevo
 from relevo import Backoff, Relevo, compat
 from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask, ifdb
+from relevo.engine.settle import Failure
 from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
-from relevo.store.settlement import Failure
 from relevo.testing import TestKit, bind
 from tests.eventually import PATIENCE, eventually
 from tests.servers import Server

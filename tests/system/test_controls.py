@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, State
-from relevo.audit import whoami
+from relevo.audit.trail import whoami
+from relevo.engine.pauses import ends_of, note_of, read_pause
 from relevo.errors import OptionError
-from relevo.model.pauses import ends_of, note_of, read_pause
-from relevo.worker import lane
+from relevo.worker import consumer as lane
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from relevo import Failure, Relevo, State, Task, __version__
+from relevo.engine.push import push_plain
 from relevo.errors import JobError, JobFailed
-from relevo.store.push import push_plain
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, drained, working

@@ -15,11 +15,12 @@ import pytest
 from msgspec import Raw
 
 from relevo import Relevo, Reply, State, Task, chain, current_job, group
-from relevo.dead import DeadRow, Imported
+from relevo.dead import store as letters
+from relevo.dead.export import Imported
+from relevo.dead.paging import DeadRow
+from relevo.engine.job import Attempt, Record, Story, write
+from relevo.engine.settle import of_dead
 from relevo.errors import JobError, OptionError, PayloadError, UnknownJob
-from relevo.model.job import Attempt, Record, Story, write
-from relevo.store import letters
-from relevo.store.settlement import of_dead
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE
 from tests.proxy import Proxy

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from relevo import Relevo
-from relevo.model.job import State
-from relevo.purging.deadlines import expiring
+from relevo.engine.job import State
 from relevo.store.plan import Call
-from relevo.worker.deadlines import DeadlineSweeper
+from relevo.upkeep.deadline_duty import DeadlineSweeper
+from relevo.upkeep.deadlines import expiring
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server

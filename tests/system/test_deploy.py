@@ -18,13 +18,13 @@ import pytest
 import redis
 
 from relevo import Relevo, Reply, State, current_job, metrics
+from relevo.bus.subscription_store import subscriptions
 from relevo.errors import ServerRefused, UnknownJob
-from relevo.model.health_limits import NAMES, Limits, limits_of
-from relevo.model.purging import POOL_RULES, QUEUE_RULES, ages_of
-from relevo.purging.deadlines import expiring
+from relevo.health.thresholds import NAMES, Limits, limits_of
 from relevo.settings import Settings, load
 from relevo.store.plan import Call
-from relevo.store.subscriptions import subscriptions
+from relevo.upkeep.deadlines import expiring
+from relevo.upkeep.rules import POOL_RULES, QUEUE_RULES, ages_of
 from relevo.web.serving import GRACE
 from relevo.worker import Worker
 from relevo.worker.supervisor import KILL_AFTER

@@ -30,10 +30,11 @@ import pytest
 from relevo import Backoff, Priority, State, errors
 from relevo.cli import worker as worker_command
 from relevo.cli.main import COMMANDS, build_parser
-from relevo.model import options
-from relevo.model.health_limits import Limits, limits_of, read_limits
+from relevo.engine import options
+from relevo.health.thresholds import Limits, limits_of, read_limits
 from relevo.settings import Settings
-from relevo.store import checks, scripts
+from relevo.store import scripts
+from relevo.store import server_verdicts as checks
 from relevo.store.keys import QUEUE_KEYS
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually

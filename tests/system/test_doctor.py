@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
-from relevo.store import checks as verdicts
-from relevo.store.facts import Facts, gather
+from relevo.store import server_verdicts as verdicts
+from relevo.store.server_facts import Facts, gather
 from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy
 from tests.servers import Server, free_port

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relevo import Job, Relevo, State
-from relevo.store.settlement import BODY_KEPT
+from relevo.engine.settle import BODY_KEPT
 from tests.eventually import PATIENCE
 from tests.servers import Server
 from tests.system.shell import relevo

@@ -14,17 +14,17 @@ import msgspec
 import pytest
 
 from relevo import Relevo, State, current_job
-from relevo.bus import Service
+from relevo.bus.event_store import relay_events
 from relevo.bus.events import delivering, publishing
+from relevo.bus.history_store import NO_LOG
 from relevo.bus.outgoing import Sending
-from relevo.bus.sweeping import SweepReport
+from relevo.bus.service import Service
+from relevo.bus.subscription_store import Subscription, subscribe, subscriptions, unsubscribe
+from relevo.engine.message import Message
 from relevo.errors import ConfigurationError, OptionError, PayloadError, PayloadTooLarge, TargetError
-from relevo.model.message import Message
-from relevo.store.events import relay_events
-from relevo.store.history import NO_LOG
 from relevo.store.plan import Call
-from relevo.store.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from relevo.testing.leaks import leaks
+from relevo.upkeep.sweeping import SweepReport
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.servers import Server

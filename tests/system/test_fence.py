@@ -6,7 +6,7 @@ import sqlite3
 from itertools import pairwise
 
 from relevo import Relevo, Snooze, State, current_job
-from relevo.queue import Lease
+from relevo.queues.queue import Lease
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.process import process_tasks

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, State
+from relevo.engine.key_format import FORMAT, Format, agreeing
 from relevo.errors import FormatError
-from relevo.store.formats import FORMAT, Format, agreeing
 from relevo.store.keys import QueueKeys
 from relevo.worker.child import CANNOT_START
 from tests.clock import let_time_pass

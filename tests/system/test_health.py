@@ -15,13 +15,13 @@ import pytest
 
 from relevo import Relevo, metrics
 from relevo.cli.main import main
+from relevo.engine.ids import Ids, _text
+from relevo.engine.push import push_plain
+from relevo.engine.workers import WorkerInfo, listed, present
 from relevo.errors import StoreError
-from relevo.model.health import Health, Status
-from relevo.model.ids import Ids, _text
+from relevo.health.duty import Watcher
+from relevo.health.status import Health, Status
 from relevo.store.plan import Call
-from relevo.store.push import push_plain
-from relevo.store.workers import WorkerInfo, listed, present
-from relevo.worker.watcher import Watcher
 from relevo.worker.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually

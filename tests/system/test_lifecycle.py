@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
-from relevo.bus import Service
-from relevo.bus.lifecycle import Made, Tally
-from relevo.bus.sweeping import SweepReport, sweeping
+from relevo.bus.conversation_store import Left
+from relevo.bus.event_store import publish, relay_events
+from relevo.bus.message_store import Tracked
+from relevo.bus.service import Service
+from relevo.bus.subscription_store import Subscription, subscribe, subscriptions
+from relevo.engine.message import Reply
 from relevo.errors import OptionError
-from relevo.lists import known_queues
-from relevo.model.message import Reply
-from relevo.store.events import publish, relay_events
-from relevo.store.messages import Tracked
+from relevo.queues.lists import known_queues
+from relevo.queues.store import register
 from relevo.store.plan import Ahead, Call
-from relevo.store.queues import register
-from relevo.store.subscriptions import Subscription, subscribe, subscriptions
-from relevo.store.tasks import Left
+from relevo.upkeep.conversations import Made, Tally
+from relevo.upkeep.sweeping import SweepReport, sweeping
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.leaks import lasting

@@ -11,7 +11,7 @@ import pytest
 
 from relevo import Queue, Relevo, State, chain
 from relevo.errors import OptionError
-from relevo.store.limits import LimitInfo
+from relevo.limits.store import LimitInfo
 from relevo.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually

@@ -18,15 +18,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relevo import Relevo, Snooze, metrics
 from relevo.cli.main import main
+from relevo.engine.workers import WorkerInfo, listed, present
 from relevo.errors import StoreError
+from relevo.health.duty import Watcher
 from relevo.metrics import snapshot
+from relevo.metrics.endpoint import Scraped
 from relevo.metrics.families import CATALOGUE
 from relevo.store.plan import Call
-from relevo.store.workers import WorkerInfo, listed, present
 from relevo.worker import Worker
 from relevo.worker.child import contact_of
-from relevo.worker.scraped import Scraped
-from relevo.worker.watcher import Watcher
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.process.harness import Site

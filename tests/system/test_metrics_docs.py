@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from relevo.metrics.families import CATALOGUE
-from relevo.model.timings import BOUNDS
+from relevo.metrics.timings import BOUNDS
 from tests.system.test_docs import rows, section
 
 ROOT = Path(__file__).parents[2]

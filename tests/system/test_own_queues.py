@@ -7,9 +7,9 @@ import time
 import pytest
 
 from relevo import Relevo, metrics
+from relevo.engine.handle import Job
 from relevo.errors import UnknownJob
-from relevo.handle import Job
-from relevo.lists import AT_ONCE, tidying
+from relevo.queues.lists import AT_ONCE, tidying
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server

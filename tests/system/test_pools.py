@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
-from relevo.dead import Imported
+from relevo.dead.export import Imported
 from relevo.errors import JobError, OptionError, PayloadError
-from relevo.model.health import Status
-from relevo.model.names import is_pool_name, parse, pool_name
-from relevo.pools import Entity, Pool
+from relevo.health.status import Status
+from relevo.pools.pool import Entity, Pool
+from relevo.pools.store import readmit
 from relevo.store.plan import Call
-from relevo.store.pools import readmit
+from relevo.text.names import is_pool_name, parse, pool_name
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.system.timed import HOUR, MINUTE, Times

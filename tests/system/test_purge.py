@@ -14,17 +14,17 @@ import msgspec
 import pytest
 
 from relevo import Breaker, Failure, Relevo, State, chain
+from relevo.engine.job import Envelope, write
+from relevo.engine.message import Headers
+from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.errors import JobCancelled, JobFailed, OptionError, OutOfMemory
-from relevo.model.job import Envelope, write
-from relevo.model.message import Headers
-from relevo.pools import Entity, Pool
-from relevo.purging import PurgeReport, asking
-from relevo.store import purging as store
-from relevo.store.limits import trip
-from relevo.store.locks import unlock
-from relevo.store.push import NewJob, push_plain, push_rich
+from relevo.limits.store import trip
+from relevo.pools.pool import Entity, Pool
+from relevo.upkeep import asking, store
+from relevo.upkeep.locks import unlock
+from relevo.upkeep.purge_duty import Purger
+from relevo.upkeep.report import PurgeReport
 from relevo.worker import Worker
-from relevo.worker.purger import Purger
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.leaks import leaks
@@ -512,7 +512,7 @@ def test_open_workflow_with_children_is_not_astray(app: Relevo, times: Times) ->
 def test_search_for_strays_goes_on_where_the_last_run_stopped(
     app: Relevo, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from relevo.purging import orphans
+    from relevo.upkeep import orphans
 
     keys = app.keys_of("default")
     app.run(app.list_queue("default"))
@@ -566,7 +566,7 @@ def _id_of(ms: int) -> str:
 def test_walk_through_a_long_queue_goes_on_where_the_last_run_stopped(
     app: Relevo, times: Times, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from relevo.purging import jobs
+    from relevo.upkeep import jobs
 
     monkeypatch.setattr(store, "PART", 10)
     monkeypatch.setattr(jobs, "WALK", 20)
@@ -588,7 +588,7 @@ def test_walk_through_a_long_queue_goes_on_where_the_last_run_stopped(
 
 
 def test_run_acts_on_a_bounded_number_and_says_so(app: Relevo, times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relevo.purging import jobs
+    from relevo.upkeep import jobs
 
     monkeypatch.setattr(jobs, "MOST", 1_000)
     app.tasks["mail"].enqueue_many(((n,), {}) for n in range(2_500))
@@ -628,7 +628,7 @@ def test_full_server_can_be_purged_and_that_is_written_down(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an operator does about a full server must not need room there."""
-    from relevo.purging import jobs, orphans
+    from relevo.upkeep import jobs, orphans
 
     for module, name in ((store, "PART"), (jobs, "MOST"), (orphans, "WALK")):
         monkeypatch.setattr(module, name, 1)  # so that it notes where it stops
@@ -678,7 +678,7 @@ def test_purge_that_stood_still_for_too_long_does_not_go_on(app: Relevo, times: 
 
 def _stopped_before_acting(app: Relevo, change: Any, script: str = "purge") -> PurgeReport:
     """A live purge; `change` happens between finding and acting."""
-    from relevo.purging import purging
+    from relevo.upkeep.purge import purging
 
     plan, answer = purging(app, dry_run=False), None
     while True:

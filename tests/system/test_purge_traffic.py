@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from relevo import Job
+from relevo.engine.ids import LENGTH, Ids, made_ms
 from relevo.errors import JobError, UnknownJob
-from relevo.model.ids import LENGTH, Ids, made_ms
-from relevo.pools import Pool
-from relevo.purging import PurgeReport, purging
-from relevo.queue import Lease
+from relevo.pools.pool import Pool
+from relevo.queues.queue import Lease
 from relevo.store.plan import Call
+from relevo.upkeep.purge import purging
+from relevo.upkeep.report import PurgeReport
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.system.timed import MINUTE, Times

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from relevo import Failure, Job, Lease, Queue, Relevo, State
+from relevo.engine.push import push_plain
 from relevo.errors import JobCancelled, JobExpired, JobFailed
 from relevo.store.plan import Call
-from relevo.store.push import push_plain
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, State
-from relevo.dead import Replay
+from relevo.dead.replay import SILENT_MS, Replay
 from relevo.errors import JobError, UnknownJob
-from relevo.model.replay import SILENT_MS
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server

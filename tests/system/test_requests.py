@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo, current_job
-from relevo.bus import Service
-from relevo.context import JobContext, running
+from relevo.bus.service import Service
+from relevo.engine.context import JobContext, running
 from relevo.errors import RemoteError, RequestTimeout
 from relevo.store.plan import Call
 from relevo.worker.run import Run

@@ -16,14 +16,14 @@ import msgspec
 import pytest
 
 from relevo import Relevo, State
+from relevo.engine import job_store
+from relevo.engine.ids import looks_like_id
+from relevo.engine.job import Envelope
 from relevo.errors import ConfigurationError, OptionError, PayloadError, SettingsError, UnknownSchedule
-from relevo.model.cron import Cron, ticks_between
-from relevo.model.ids import looks_like_id
-from relevo.model.job import Envelope
-from relevo.schedules import STALE_MS, ScheduleInfo
-from relevo.store import jobs as job_store
+from relevo.schedules.cron import Cron, ticks_between
+from relevo.schedules.firing import described, registering
+from relevo.schedules.handle import STALE_MS, ScheduleInfo
 from relevo.store.plan import Call
-from relevo.timetable import described, registering
 from relevo.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import aeventually

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, State, current_job
+from relevo.engine.message import Message
 from relevo.errors import BusError, OptionError, PayloadError
-from relevo.lists import known_queues
-from relevo.model.message import Message
+from relevo.queues.lists import known_queues
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually

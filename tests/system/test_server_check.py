@@ -11,7 +11,7 @@ import pytest
 
 from relevo import Relevo
 from relevo.errors import UnfitServer
-from relevo.store.facts import memory
+from relevo.store.server_facts import memory
 from relevo.worker.worker import Worker
 from tests.servers import Server
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from relevo import Cancel, Relevo, Retry, Snooze, current_job
+from relevo.engine.offers_store import SERVE_MS, Served, offers, present_at, served
 from relevo.errors import (
     BusError,
     ConfigurationError,
@@ -26,7 +27,6 @@ from relevo.errors import (
     TargetError,
 )
 from relevo.store.plan import Call
-from relevo.store.presence import SERVE_MS, Served, offers, present_at, served
 from relevo.worker import Worker
 from tests.answering import Gate, answering, keys, times_out
 from tests.conftest import AppFactory

@@ -15,6 +15,9 @@ import pytest
 
 from relevo import Cancel, Job, Relevo, chain, current_job, group
 from relevo.bus.outgoing import Sending, outgoing
+from relevo.engine.job import read_record
+from relevo.engine.message import Reply
+from relevo.engine.signed_ends import passed_on
 from relevo.errors import (
     BadSignature,
     ConfigurationError,
@@ -26,9 +29,6 @@ from relevo.errors import (
     RemoteError,
     ResultNotKept,
 )
-from relevo.model.job import read_record
-from relevo.model.message import Reply
-from relevo.signing.ends import passed_on
 from relevo.store.plan import Call
 from tests.answering import answering
 from tests.conftest import AppFactory

@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from relevo import Cancel, Relevo, Reply, Workflow, chain, group
+from relevo.engine.job import read_envelope
 from relevo.errors import PayloadError, RemoteError
-from relevo.model.job import read_envelope
+from relevo.queues.store import Listed, page
 from relevo.store.plan import Call
-from relevo.store.queues import Listed, page
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.process import process_tasks

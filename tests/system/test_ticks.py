@@ -9,7 +9,7 @@ import pytest
 
 from relevo import Relevo
 from relevo.errors import OptionError
-from relevo.model.schedule import GRACE_MS
+from relevo.schedules.schedule import GRACE_MS
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
@@ -53,8 +53,8 @@ async def test_each_tick_fires_once_and_its_job_knows_it(times: Times) -> None:
 async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(
     app: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relevo.worker.lane.REST_EVERY", 3600.0)  # it does not wake by itself
-    monkeypatch.setattr("relevo.worker.lane.IDLE_MS", HOUR)
+    monkeypatch.setattr("relevo.worker.consumer.REST_EVERY", 3600.0)  # it does not wake by itself
+    monkeypatch.setattr("relevo.worker.consumer.IDLE_MS", HOUR)
     ticks = noting(app)
     async with working(app) as worker:
         await aeventually(lambda: worker.lanes and worker.lanes[0].is_resting, what="the worker rests")

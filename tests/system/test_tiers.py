@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, current_job
+from relevo.engine.message import Message, Reply
 from relevo.errors import OptionError
-from relevo.lists import known_queues
-from relevo.model.message import Message, Reply
+from relevo.queues.lists import known_queues
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server

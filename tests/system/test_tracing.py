@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, Retry, current_job
+from relevo.bus.span import Span, timeline
+from relevo.bus.span_store import LIVE_MS
+from relevo.bus.subscription_store import subscriptions
+from relevo.engine.message import Reply
 from relevo.errors import ConfigurationError, OptionError
-from relevo.model.message import Reply
-from relevo.model.span import Span, timeline
-from relevo.store.spans import LIVE_MS
-from relevo.store.subscriptions import subscriptions
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server

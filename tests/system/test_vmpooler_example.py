@@ -12,9 +12,9 @@ import pytest
 
 from relevo import Relevo
 from relevo.errors import SettingsError
-from relevo.model.purging import ages_of
 from relevo.settings import Settings
 from relevo.testing.leaks import leaks
+from relevo.upkeep.rules import ages_of
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.system.shown import Shown, demonstrated, without_time

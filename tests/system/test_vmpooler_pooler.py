@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from relevo.pools import Pool
+from relevo.pools.pool import Pool
 from relevo.testing import TestKit, bind
 from tests.eventually import eventually
 from tests.servers import Server

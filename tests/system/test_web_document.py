@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from relevo.model.access import Role
+from relevo.web.access import Role
 from relevo.web.openapi import document
 from relevo.web.table import ROUTES
 from tests.servers import Server

@@ -19,11 +19,11 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
 from relevo import Relevo
-from relevo.audit import whoami
+from relevo.audit.trail import whoami
 from relevo.errors import ConfigurationError
-from relevo.lists import known_queues
-from relevo.model.access import Caller, Role, token_of
+from relevo.queues.lists import known_queues
 from relevo.web import api
+from relevo.web.access import Caller, Role, token_of
 from relevo.web.bad_tokens import ADDRESSES, BadTokens
 from relevo.web.gate import PEER_UID, Gate
 from relevo.web.problems import Problem, Refused

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from relevo import Job, Priority, Relevo, State, current_job
+from relevo.engine.push import push_plain
 from relevo.errors import JobFailed
-from relevo.store.push import push_plain
 from relevo.worker import Worker
 from relevo.worker.worker import AHEAD_MOST
 from tests.conftest import AppFactory
@@ -412,8 +412,8 @@ async def test_an_idle_worker_is_always_called(app: Relevo, monkeypatch: pytest.
 
     The worker does not ask by itself here: a call that is lost is a job that never runs.
     """
-    monkeypatch.setattr("relevo.worker.lane.REST_EVERY", 3600.0)
-    monkeypatch.setattr("relevo.worker.lane.IDLE_MS", 3_600_000)
+    monkeypatch.setattr("relevo.worker.consumer.REST_EVERY", 3600.0)
+    monkeypatch.setattr("relevo.worker.consumer.IDLE_MS", 3_600_000)
 
     @app.task
     async def leaf(number: int) -> int:

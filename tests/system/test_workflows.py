@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from relevo import Failure, Job, Relevo, State, Task, Workflow, WorkflowProgress, chain, current_job, group
+from relevo.engine.outbox import take_errands
 from relevo.errors import (
     ConfigurationError,
     JobCancelled,
@@ -19,13 +20,12 @@ from relevo.errors import (
     ResultNotKept,
     UnknownJob,
 )
-from relevo.flow import Flow
-from relevo.flow.joining import join
-from relevo.flow.storing import Rows, stored
-from relevo.store.numbers import Numbers, ServerClock
+from relevo.store.call_numbers import Numbers, ServerClock
 from relevo.store.plan import Call
-from relevo.store.relay import take_errands
 from relevo.testing import bind
+from relevo.workflows.joining import join
+from relevo.workflows.steps import Flow
+from relevo.workflows.storing import Rows, stored
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.servers import Server

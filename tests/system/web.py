@@ -11,8 +11,8 @@ from uuid import uuid4
 import httpx
 
 from relevo import Relevo, chain, current_job
-from relevo.lists import known_queues
-from relevo.model.names import is_pool_name
+from relevo.queues.lists import known_queues
+from relevo.text.names import is_pool_name
 from relevo.web import serving
 from relevo.web.gate import own_gate
 from tests.conftest import PATIENT

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Never, assert_type
 
 from relevo import Job, JobInfo, Lease, Progress, Relevo, State, Task
-from relevo.flow import Chain, Flow, Group, Step, chain, group
+from relevo.workflows.steps import Chain, Flow, Group, Step, chain, group
 
 app = Relevo("shop")
 

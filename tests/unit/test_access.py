@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from relevo.errors import OptionError, SettingsError
-from relevo.model.access import Caller, Role, caller_of, host_of, is_loopback, is_same_origin, token_of
 from relevo.settings import load
+from relevo.web.access import Caller, Role, caller_of, host_of, is_loopback, is_same_origin, token_of
 
 TOKENS = [token_of(f"{role}:{role}-ana:{role}-0123456789abcdef") for role in ("viewer", "operator", "admin")]
 

@@ -17,9 +17,9 @@ import pytest
 from relevo.bus.actions import described
 from relevo.bus.asyncapi import document
 from relevo.bus.catalogue import ActionInfo, Catalogue, QueueInfo, ServiceInfo, SubscriptionInfo
-from relevo.model.message import Reply
-from relevo.model.names import Address, Kind
-from relevo.store.queues import QueueStats
+from relevo.engine.message import Reply
+from relevo.queues.store import QueueStats
+from relevo.text.names import Address, Kind
 
 # The rules, by https://www.asyncapi.com/docs/reference/specification/v3.0.0
 

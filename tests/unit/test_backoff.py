@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relevo.engine.backoff import CAP, Backoff
 from relevo.errors import OptionError
-from relevo.model.backoff import CAP, Backoff
 
 
 def series(backoff: Backoff, many: int = 6) -> list[float]:

@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
-from relevo.model.cron import LONGEST, Cron, Every, When, explain, next_after, shortest_ms, ticks_between
-from relevo.model.cron_text import ALIASES, fields_of
+from relevo.schedules.cron import LONGEST, Cron, Every, When, explain, next_after, shortest_ms, ticks_between
+from relevo.schedules.cron_text import ALIASES, fields_of
 
 MADRID, NEW_YORK, LORD_HOWE, HAVANA = "Europe/Madrid", "America/New_York", "Australia/Lord_Howe", "America/Havana"
 

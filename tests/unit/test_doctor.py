@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from relevo.cli.doctor import worst
-from relevo.store import checks
-from relevo.store.checks import CHECKS, Level, Verdict, judge
-from relevo.store.facts import Facts, engine
+from relevo.store import server_verdicts as checks
+from relevo.store.server_facts import Facts, engine
+from relevo.store.server_verdicts import CHECKS, Level, Verdict, judge
 
 OK, UNKNOWN, WARNING, CRITICAL = Level.OK, Level.UNKNOWN, Level.WARNING, Level.CRITICAL
 INFO = {

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
-from relevo.model.durations import milliseconds, seconds, spoken
+from relevo.text.durations import milliseconds, seconds, spoken
 
 CENTURY = 100 * 365.25 * 86_400
 

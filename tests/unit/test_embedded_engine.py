@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from relevo.errors import EmbeddedServerError
-from relevo.store.embedded_engine import Engine, find_binary, refusal
-from relevo.store.embedded_place import network_disk, socket_path
+from relevo.store.embedded.place import network_disk, socket_path
+from relevo.store.embedded.program import Engine, find_binary, refusal
 
 
 def engine(text: str) -> Engine:

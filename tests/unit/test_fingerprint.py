@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from relevo.model.fingerprint import LENGTH, LINE, error_line, fingerprint, is_permanent, looks_like_fingerprint
-from relevo.model.job import Attempt
+from relevo.engine.fingerprint import LENGTH, LINE, error_line, fingerprint, is_permanent, looks_like_fingerprint
+from relevo.engine.job import Attempt
 
 
 def attempt(*frames: tuple[str, int, str], error: str = "ValueError", message: str = "no 7") -> Attempt:

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from relevo import Job, Relevo
 from relevo.errors import OptionError, PayloadError, PayloadTooLarge, TargetError
-from relevo.flow import Chain, Flow, Group, Step, chain, group
-from relevo.flow.fitting import never_fits
-from relevo.flow.graph import MAX_LEVELS, Callback, Graph, Node, Shape
-from relevo.flow.graph import compile as compile_flow
-from relevo.flow.steps import MAX_JOBS
+from relevo.workflows.fitting import never_fits
+from relevo.workflows.graph import MAX_LEVELS, Callback, Graph, Node, Shape
+from relevo.workflows.graph import compile as compile_flow
+from relevo.workflows.steps import MAX_JOBS, Chain, Flow, Group, Step, chain, group
 
 ROOMY = 1_000_000
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relevo.errors import OptionError
-from relevo.model.health import (
+from relevo.health.status import (
     Health,
     Reason,
     Status,
@@ -20,8 +20,8 @@ from relevo.model.health import (
     stale,
     worst,
 )
-from relevo.model.health_limits import ELSEWHERE, NAMES, Limits, limits_of, read_limits
-from relevo.model.vitals import Fault, StateVitals, Vitals
+from relevo.health.thresholds import ELSEWHERE, NAMES, Limits, limits_of, read_limits
+from relevo.health.vitals import Fault, StateVitals, Vitals
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = Status.HEALTHY, Status.DEGRADED, Status.UNHEALTHY, Status.UNKNOWN
 STATES = ("ready", "scheduled", "running", "waiting", "done", "dead")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from relevo.model.ids import LENGTH, Ids, looks_like_id, made_ms
+from relevo.engine.ids import LENGTH, Ids, looks_like_id, made_ms
 
 
 def test_an_id_is_20_letters_and_digits_without_look_alikes() -> None:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from relevo.model.backoff import Backoff
-from relevo.model.job import (
+from relevo.engine.backoff import Backoff
+from relevo.engine.job import (
     ATTEMPTS_TOLD,
     Attempt,
     Envelope,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
-from relevo.model.limits import LARGEST_BURST, Limit, Rate, limit_of, rate_of, read_limit, tenant_of
+from relevo.limits.limit import LARGEST_BURST, Limit, Rate, limit_of, rate_of, read_limit, tenant_of
 
 
 @pytest.mark.parametrize(

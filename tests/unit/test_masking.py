@@ -10,7 +10,7 @@ import pytest
 
 from relevo import Relevo
 from relevo.errors import OptionError
-from relevo.model.masking import DEEPEST, is_masked, is_secret, masked, masked_call, masked_text
+from relevo.text.masking import DEEPEST, is_masked, is_secret, masked, masked_call, masked_text
 
 
 class Payment(msgspec.Struct):

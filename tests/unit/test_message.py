@@ -8,19 +8,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from relevo.engine.job import Attempt, Envelope, Record, State, Story, read_envelope, write
+from relevo.engine.message import DEEPEST, Belongings, Headers, Intent, Message, Reply, message_of, onward
+from relevo.engine.replies import fault_of, reply_of
 from relevo.errors import BusError
-from relevo.model.job import Attempt, Envelope, Record, State, Story, read_envelope, write
-from relevo.model.message import (
-    DEEPEST,
-    Belongings,
-    Headers,
-    Intent,
-    Message,
-    Reply,
-    message_of,
-    onward,
-)
-from relevo.model.replying import fault_of, reply_of
 
 NOW = 1_700_000_000_000
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from relevo.errors import OptionError
-from relevo.model import names
-from relevo.model.names import KINDS, Address, Kind, legacy_name, parse, parse_legacy, task_queue
+from relevo.text import names
+from relevo.text.names import KINDS, Address, Kind, legacy_name, parse, parse_legacy, task_queue
 
 UUID = "0b0f7e0e-5a3c-4c1e-9d8e-2f6a1c7b9d10"
 

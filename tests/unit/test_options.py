@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from relevo.engine.backoff import Backoff
+from relevo.engine.options import ALIASES, ONE_JOB_ONLY, TASK_ONLY, Options, Parent, Priority, changed
 from relevo.errors import OptionError
-from relevo.model.backoff import Backoff
-from relevo.model.options import ALIASES, ONE_JOB_ONLY, TASK_ONLY, Options, Parent, Priority, changed
 
 NAN, INF = float("nan"), float("inf")
 

@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from relevo.model.backoff import Backoff
-from relevo.model.job import ATTEMPTS_TOLD, Attempt, State, Story
-from relevo.model.outcome import (
+from relevo.engine.backoff import Backoff
+from relevo.engine.job import ATTEMPTS_TOLD, Attempt, State, Story
+from relevo.engine.outcome import (
     MOST_REFUSALS,
     CancelAsked,
     End,
@@ -32,7 +32,7 @@ from relevo.model.outcome import (
     Unrunnable,
     decide,
 )
-from relevo.model.verdicts import Cancel, Retry, Snooze
+from relevo.engine.verdicts import Cancel, Retry, Snooze
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
+from relevo.engine.ids import made_ms
+from relevo.engine.job import Envelope
+from relevo.engine.message import Headers
 from relevo.errors import OptionError, SettingsError
-from relevo.model.ids import made_ms
-from relevo.model.job import Envelope
-from relevo.model.message import Headers
-from relevo.model.purging import (
+from relevo.settings import Settings
+from relevo.upkeep.rules import (
     POOL_RULES,
     QUEUE_ACTIONS,
     QUEUE_RULES,
@@ -25,7 +26,6 @@ from relevo.model.purging import (
     judge_job,
     ready_since_ms,
 )
-from relevo.settings import Settings
 
 HOUR = 3_600_000
 ID = "01k9q4w2zhq3mf7d0a2f"

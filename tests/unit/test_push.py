@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.store.push import CHUNK, CHUNK_BYTES, chunks
+from relevo.engine.push import CHUNK, CHUNK_BYTES, chunks
 
 
 @given(st.lists(st.integers(0, CHUNK_BYTES * 2), max_size=200), st.integers(0, 3000))

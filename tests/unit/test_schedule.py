@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from relevo.engine.job import write
 from relevo.errors import OptionError
-from relevo.model.cron import Cron, Every, next_after, ticks_between
-from relevo.model.job import write
-from relevo.model.schedule import (
+from relevo.schedules.cron import Cron, Every, next_after, ticks_between
+from relevo.schedules.schedule import (
     GRACE_MS,
     MISSED_LIMIT_MAX,
     STEP_BACK_MS,

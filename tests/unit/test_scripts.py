@@ -8,49 +8,59 @@ from typing import Any
 
 import pytest
 
-from relevo.model.breaker import Breaker
-from relevo.model.health import Health, Status
-from relevo.model.job import Envelope, State
-from relevo.model.replay import Replay
-from relevo.model.schedule import schedule_of
-from relevo.model.span import Span
-from relevo.store import (
-    audit,
-    checkpoints,
+from relevo.audit import store as audit
+from relevo.bus import conversation_store as tasks
+from relevo.bus import event_store as events
+from relevo.bus import history_store as history
+from relevo.bus import message_store as messages
+from relevo.bus import span_store as spans
+from relevo.bus import subscription_store as subscriptions
+from relevo.bus.delivery_store import Event, Recipient, put_events
+from relevo.bus.span import Span
+from relevo.checkpoints import store as checkpoints
+from relevo.dead import replay_store as replays
+from relevo.dead import store as letters
+from relevo.dead.replay import Replay
+from relevo.engine import (
     clock_steps,
-    dependents,
-    events,
-    flows,
-    formats,
-    health,
-    history,
-    jobs,
-    letters,
-    limits,
-    locks,
-    messages,
-    pools,
-    presence,
-    purging,
-    queues,
-    relay,
-    replays,
-    schedules,
-    spans,
-    subscriptions,
-    tasks,
-    timings,
-    turns,
-    vitals,
     workers,
 )
-from relevo.store.deliveries import Event, Recipient, put_events
-from relevo.store.edges import Edge
+from relevo.engine import (
+    job_store as jobs,
+)
+from relevo.engine import (
+    key_format as formats,
+)
+from relevo.engine import (
+    offers_store as presence,
+)
+from relevo.engine import (
+    outbox as relay,
+)
+from relevo.engine import (
+    turn as turns,
+)
+from relevo.engine.breaker import Breaker
+from relevo.engine.edges import Edge
+from relevo.engine.job import Envelope, State
+from relevo.engine.push import NewJob, push_plain, push_rich
+from relevo.engine.workers import WorkerInfo
+from relevo.health import store as health
+from relevo.health import vitals_store as vitals
+from relevo.health.status import Health, Status
+from relevo.limits import store as limits
+from relevo.metrics import timing_store as timings
+from relevo.pools import store as pools
+from relevo.queues import store as queues
+from relevo.schedules import store as schedules
+from relevo.schedules.schedule import schedule_of
 from relevo.store.keys import OF_ONE, QUEUE_KEYS, AppKeys, QueueKeys
 from relevo.store.plan import Call
-from relevo.store.push import NewJob, push_plain, push_rich
 from relevo.store.scripts import contract, names, script
-from relevo.store.workers import WorkerInfo
+from relevo.upkeep import locks
+from relevo.upkeep import store as purging
+from relevo.workflows import dependents
+from relevo.workflows import store as flows
 
 KEYS = QueueKeys("relevo:test:shop:actions:default")
 KNOWN = presence.Known("build", "\nshop.charge=00000000aa\n")
@@ -283,12 +293,12 @@ def test_a_contract_is_read_from_a_header() -> None:
 
 def test_the_lines_of_a_script_are_those_of_its_file() -> None:
     """An error's line number must lead to the right line, for scripts without includes."""
-    text = script("look").text.decode()
+    text = script("engine/read_job").text.decode()
     assert text.count("\n") == (text.partition("--[[")[2]).count("\n")
 
 
 def test_a_script_of_a_test_reads_a_shifted_clock() -> None:
-    plain, shifted = script("turn"), script("turn", "the:key")
+    plain, shifted = script("engine/turn"), script("engine/turn", "the:key")
     assert plain.sha != shifted.sha
     assert b"the:key" in shifted.text
     assert b"the:key" not in plain.text

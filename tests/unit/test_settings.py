@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from relevo.errors import SettingsError
-from relevo.model.masking import masked_url
 from relevo.settings import Settings, load
+from relevo.text.masking import masked_url
 
 
 def toml(path: Path, text: str) -> Path:

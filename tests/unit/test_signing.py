@@ -13,13 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from relevo.engine.job import Attempt, Envelope, Proof, Record, State, Story, read_envelope, write
+from relevo.engine.message import Fault, Headers
+from relevo.engine.signed_bodies import verify_body
+from relevo.engine.signed_ends import (
+    done_signature_field,
+    input_of,
+    passed_on,
+    signed_record,
+    verify_end,
+    verify_record,
+)
 from relevo.errors import ConfigurationError, SettingsError
-from relevo.model.job import Attempt, Envelope, Proof, Record, State, Story, read_envelope, write
-from relevo.model.message import Fault, Headers
 from relevo.settings import load
 from relevo.signing import Keyring, Signer
-from relevo.signing.bodies import verify_body
-from relevo.signing.ends import done_signature_field, input_of, passed_on, signed_record, verify_end, verify_record
 from relevo.signing.signer import Kind
 
 OLD, NEW = "old:0123456789abcdef", "new:fedcba9876543210"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.model.span import Span, timeline
+from relevo.bus.span import Span, timeline
 
 
 def span(id: str, causation: str = "", *, sent_ms: int = 1000, attempt: int = 1, queue: str = "a:actions") -> Span:

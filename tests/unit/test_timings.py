@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relevo.model.ids import Ids, made_ms
-from relevo.model.job import Envelope, Story
-from relevo.model.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, SLOTS, WAITED, WAITS, no_sums, read, written
+from relevo.engine.ids import Ids, made_ms
+from relevo.engine.job import Envelope, Story
+from relevo.engine.settle import Held
+from relevo.metrics.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, SLOTS, WAITED, WAITS, no_sums, read, written
 from relevo.store.keys import QueueKeys
-from relevo.store.settlement import Held
 from relevo.worker.timings import MOST_TASKS, Timings
 
 

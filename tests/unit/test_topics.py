@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from relevo.engine.topics import DEEPEST, LONGEST, check_pattern, check_topic, matches
 from relevo.errors import OptionError
-from relevo.model.names import Address, parse
-from relevo.model.topics import DEEPEST, LONGEST, check_pattern, check_topic, matches
+from relevo.text.names import Address, parse
 
 #: Few different segments, so that many pairs match.
 _SEGMENT = st.sampled_from(["a", "b", "A", "a-b", "a_b", "-", "_", "7"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relevo.model import vitals
-from relevo.model.vitals import Entry, Rates, Sample, StateVitals, TaskLoad
+from relevo.health import vitals
+from relevo.health.vitals import Entry, Rates, Sample, StateVitals, TaskLoad
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

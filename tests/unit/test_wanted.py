@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from relevo.dead.groups import trend
+from relevo.dead.replay import SILENT_MS, Canary, Replay
+from relevo.dead.wanted import Wanted, fits, wanted_of
+from relevo.engine.job import Attempt, Record, State, Story, read_envelope
 from relevo.errors import OptionError
-from relevo.model.job import Attempt, Record, State, Story, read_envelope
-from relevo.model.replay import SILENT_MS, Canary, Replay
-from relevo.model.wanted import Wanted, fits, wanted_of
 
 NOW_MS = 1_800_000_000_000
 BODY = '{"t":"shop.charge","a":[7,"Größe \\"XL\\""],"k":{"city":"Lima"},"g":"acme","n":"charge-7","l":["eu"]}'.encode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from relevo import Cancel, Snooze
-from relevo.pools import Entity, Pool
+from relevo.pools.pool import Entity, Pool
 
 from config import VmPool
 from pooler.cloning import order

@@ -14,7 +14,7 @@ import secrets
 from typing import Any
 
 from relevo import Relevo, Snooze
-from relevo.pools import Entity
+from relevo.pools.pool import Entity
 
 from config import VmPool, load
 from provider.client import Provider, ProviderDown

@@ -13,7 +13,7 @@ import msgspec
 from relevo.codec import Signature
 from relevo.codec.digest import short
 from relevo.codec.reader import Arguments, Buffer
-from relevo.model.message import Reply
+from relevo.engine.message import Reply
 
 
 class ActionSignature(Signature):

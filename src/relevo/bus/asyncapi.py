@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from relevo.bus.catalogue import ActionInfo, Catalogue, QueueInfo, ServiceInfo, SubscriptionInfo
-from relevo.model.job import write
-from relevo.model.message import Message, Reply
-from relevo.model.names import parse
-from relevo.model.topics import ONE, REST
+from relevo.engine.job import write
+from relevo.engine.message import Message, Reply
+from relevo.engine.topics import ONE, REST
+from relevo.text.names import parse
 
 VERSION = "3.0.0"
 _SCHEMAS = "#/components/schemas/"

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from relevo.bus.checking import refusal
 from relevo.bus.events import Subscribed
 from relevo.bus.naming import queue_of
+from relevo.engine.outcome import Happened
+from relevo.engine.settle import Held
 from relevo.errors import ConfigurationError, StoreError
-from relevo.model.names import shared_queue
-from relevo.model.outcome import Happened
 from relevo.store.plan import Plan
-from relevo.store.settlement import Held
+from relevo.text.names import shared_queue
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.bus.outgoing import Outgoing
-    from relevo.task import Task
+    from relevo.engine.task import Task
 
 log = logging.getLogger("relevo.bus")
 

@@ -16,17 +16,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from relevo.bus.data import encoded
+from relevo.bus.message_store import interim_body, lay_beside, promise, report, send, take_away
 from relevo.bus.naming import action_name, queue_of
 from relevo.bus.outgoing import Outgoing, track, with_reply_to
-from relevo.context import JobContext, running
+from relevo.engine.context import JobContext, running
+from relevo.engine.edges import Edge
+from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.message import Headers, Reply
 from relevo.errors import BusError, OptionError
-from relevo.model.job import Envelope, Proof, write
-from relevo.model.message import Headers, Reply
-from relevo.model.names import parse
 from relevo.signing.signer import Kind
-from relevo.store.edges import Edge
-from relevo.store.messages import interim_body, lay_beside, promise, report, send, take_away
 from relevo.store.plan import Call
+from relevo.text.names import parse
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

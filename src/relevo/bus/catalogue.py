@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from relevo.lists import bus_queues
-from relevo.model.durations import spoken
-from relevo.model.names import encode, parse
-from relevo.store import queues as store
-from relevo.store.events import Lag, lag
+from relevo.bus.event_store import Lag, lag
+from relevo.bus.subscription_store import Subscription, subscriptions
+from relevo.engine.offers_store import Served, offers, present_at, served
+from relevo.engine.workers import WorkerInfo
+from relevo.queues import store
+from relevo.queues.lists import bus_queues
+from relevo.queues.store import QueueStats
 from relevo.store.plan import Ahead, Steps
-from relevo.store.presence import Served, offers, present_at, served
-from relevo.store.queues import QueueStats
-from relevo.store.subscriptions import Subscription, subscriptions
-from relevo.store.workers import WorkerInfo
+from relevo.text.durations import spoken
+from relevo.text.names import encode, parse
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

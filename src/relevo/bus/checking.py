@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
+from relevo.engine.job import NO_JSON, Attempt, Envelope, Proof
+from relevo.engine.message import Fault, Headers
+from relevo.engine.outcome import Happened, Raised, TooLate, Unrunnable
+from relevo.engine.settle import Held
+from relevo.engine.signed_ends import signer_at, verify_end
+from relevo.engine.verdicts import Snooze
 from relevo.errors import OptionError
-from relevo.model.job import NO_JSON, Attempt, Envelope, Proof
-from relevo.model.message import Fault, Headers
-from relevo.model.names import parse
-from relevo.model.outcome import Happened, Raised, TooLate, Unrunnable
-from relevo.model.verdicts import Snooze
 from relevo.signing import Keyring
-from relevo.signing.ends import signer_at, verify_end
 from relevo.signing.signer import kind_of_signature
-from relevo.store.settlement import Held
+from relevo.text.names import parse
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

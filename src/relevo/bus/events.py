@@ -16,25 +16,25 @@ import msgspec
 from msgspec import Struct
 
 from relevo.bus.data import encoded_object
+from relevo.bus.delivery_store import Event, Recipient, cut, put_events
+from relevo.bus.event_store import deliver_event, publish
+from relevo.bus.history_store import NO_LOG, Log, Logged, LogPage, read_log
+from relevo.bus.message_store import Place
 from relevo.bus.naming import queue_of
 from relevo.bus.outgoing import Sending, inherited, place_of, track, tracked_by
+from relevo.bus.subscription_store import Discard, Subscription
+from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.job_store import readable
+from relevo.engine.offers_store import SERVE_MS
+from relevo.engine.signed_bodies import verify_body
+from relevo.engine.topics import check_pattern, check_topic
 from relevo.errors import OptionError
-from relevo.model.durations import Duration, seconds
-from relevo.model.job import Envelope, Proof, write
-from relevo.model.topics import check_pattern, check_topic
-from relevo.signing.bodies import verify_body
-from relevo.store.deliveries import Event, Recipient, cut, put_events
-from relevo.store.events import deliver_event, publish
-from relevo.store.history import NO_LOG, Log, Logged, LogPage, read_log
-from relevo.store.jobs import readable
-from relevo.store.messages import Place
 from relevo.store.plan import Call
-from relevo.store.presence import SERVE_MS
-from relevo.store.subscriptions import Discard, Subscription
+from relevo.text.durations import Duration, seconds
 
 if TYPE_CHECKING:
     from relevo.app import Relevo
-    from relevo.task import Task
+    from relevo.engine.task import Task
 
 log = logging.getLogger("relevo.bus")
 

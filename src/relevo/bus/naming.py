@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from relevo.errors import OptionError
-from relevo.model.names import Address, Kind
+from relevo.text.names import Address, Kind
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 _ACTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,99}){0,7}")

@@ -11,20 +11,20 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from relevo.bus.conversation_store import enlist
 from relevo.bus.data import encoded_object
+from relevo.bus.message_store import Name, Place, Tracked
 from relevo.bus.naming import context_of, parts_of, queue_of
-from relevo.context import JobContext, running
+from relevo.engine.context import JobContext, running
+from relevo.engine.job import PRIORITY_DEFAULT, Envelope, Proof, write
+from relevo.engine.message import Belongings, Headers, Intent, Message, onward
+from relevo.engine.options import Options, changed
+from relevo.engine.signed_bodies import digest_of
 from relevo.errors import OptionError, RequestTimeout
-from relevo.model.durations import Duration, seconds
-from relevo.model.job import PRIORITY_DEFAULT, Envelope, Proof, write
-from relevo.model.message import Belongings, Headers, Intent, Message, onward
-from relevo.model.names import Address
-from relevo.model.nearest import did_you_mean
-from relevo.model.options import Options, changed
-from relevo.signing.bodies import digest_of
-from relevo.store.messages import Name, Place, Tracked
 from relevo.store.plan import Call
-from relevo.store.tasks import enlist
+from relevo.text.durations import Duration, seconds
+from relevo.text.names import Address
+from relevo.text.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

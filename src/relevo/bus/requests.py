@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.bus.message_store import Asked, lay_beside, send, take_away
 from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
-from relevo.context import running
+from relevo.engine.context import running
+from relevo.engine.job import Record, State
+from relevo.engine.job_store import attach, cancel
+from relevo.engine.replies import fault_of
+from relevo.engine.signed_ends import verify_record
 from relevo.errors import (
     NoResponders,
     OutcomeUnknown,
@@ -29,12 +34,7 @@ from relevo.errors import (
     StoreError,
     UnknownJob,
 )
-from relevo.model.job import Record, State
-from relevo.model.replying import fault_of
-from relevo.signing.ends import verify_record
-from relevo.store.jobs import attach, cancel
 from relevo.store.keys import QueueKeys
-from relevo.store.messages import Asked, lay_beside, send, take_away
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:

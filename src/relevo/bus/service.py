@@ -16,14 +16,14 @@ from relevo.bus.events import Subscribed, delivering, log_of, publishing, replay
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
 from relevo.bus.outgoing import Outgoing, Sending, like_the_last, outgoing, time_left
 from relevo.bus.requests import Request
-from relevo.context import current_job, running
+from relevo.engine.context import current_job, running
+from relevo.engine.handle import Job
+from relevo.engine.options import ONE_JOB_ONLY, Options, changed
+from relevo.engine.task import Task
 from relevo.errors import OptionError, StoreError, TargetError
-from relevo.handle import Job
-from relevo.model.durations import Duration, seconds
-from relevo.model.nearest import did_you_mean
-from relevo.model.options import ONE_JOB_ONLY, Options, changed
-from relevo.task import Task
 from relevo.telemetry import making
+from relevo.text.durations import Duration, seconds
+from relevo.text.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from relevo.bus.actions import described
-from relevo.model.job import write
-from relevo.model.names import is_bus_name, parse
+from relevo.engine.job import write
+from relevo.text.names import is_bus_name, parse
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

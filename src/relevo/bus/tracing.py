@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from relevo.bus.lifecycle import listing
+from relevo.bus.span import Span, timeline
+from relevo.bus.span_store import spans_of
+from relevo.engine.ids import looks_like_id, made_ms
+from relevo.engine.job import State
+from relevo.engine.job_store import Seen, look, readable
 from relevo.errors import OptionError
-from relevo.lists import bus_queues
-from relevo.model.ids import looks_like_id, made_ms
-from relevo.model.job import State
-from relevo.model.span import Span, timeline
-from relevo.store.jobs import Seen, look, readable
+from relevo.queues.lists import bus_queues
+from relevo.queues.store import Listed, page
 from relevo.store.plan import Ahead, Call
-from relevo.store.queues import Listed, page
-from relevo.store.spans import spans_of
+from relevo.upkeep.conversations import listing
 
 #: Messages of each queue and state that are looked at.
 FRONT = 100

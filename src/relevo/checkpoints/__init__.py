@@ -8,8 +8,3 @@ write it, and it is removed with the job.
 The end of an item, when the position is known, is also the best time to stop. So a loop checks there whether its
 worker is stopping, and ends the run with an `Interruption`: the job is handed back without spending an attempt.
 """
-
-from relevo.checkpoints.keeping import Home, Interruption, Keeping, is_interruption
-from relevo.checkpoints.loops import Iteration
-
-__all__ = ["Home", "Interruption", "Iteration", "Keeping", "is_interruption"]

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from relevo.checkpoints.store import Kind, keep, kept
 from relevo.codec import Signature
+from relevo.engine.client import Client
 from relevo.errors import ConfigurationError, OptionError, TargetError
-from relevo.store.checkpoints import Kind, keep, kept
-from relevo.store.client import Client
 from relevo.store.keys import QueueKeys
 
 #: Seconds to wait for a server that cannot be reached: a step may have taken hours.

@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 from relevo.checkpoints.keeping import PATIENCE, Interruption, Keeping
 from relevo.checkpoints.position import Position
 from relevo.errors import ConfigurationError, OptionError, OutOfMemory, ServerUnavailable
-from relevo.model.durations import Duration, seconds
+from relevo.text.durations import Duration, seconds
 
 T = TypeVar("T")
 Items: TypeAlias = Iterable[T] | AsyncIterable[T]

@@ -11,8 +11,8 @@ from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import STYLES, Screen
 from relevo.cli.status import PATIENCE
-from relevo.store.checks import Level, Verdict, judge
-from relevo.store.facts import gather
+from relevo.store.server_facts import gather
+from relevo.store.server_verdicts import Level, Verdict, judge
 
 
 def add(subparsers: Subparsers) -> None:

@@ -11,39 +11,40 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 from relevo import __version__
-from relevo.cli import output, system_log
+from relevo.audit import system_log
+from relevo.cli import output
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers
 from relevo.cli.screen import Screen
 from relevo.errors import JobError, RelevoError, told
-from relevo.model.legible import clean
-from relevo.model.nearest import did_you_mean
+from relevo.text.legible import clean
+from relevo.text.nearest import did_you_mean
 
 #: Each command is a module with `add` and `run`, imported when it is needed.
 COMMANDS = {
     "worker": "relevo.cli.worker",
     "status": "relevo.cli.status",
-    "top": "relevo.cli.top",
-    "health": "relevo.cli.health",
-    "queue": "relevo.cli.queue",
-    "job": "relevo.cli.job",
-    "workflow": "relevo.cli.workflow",
-    "dead": "relevo.cli.dead",
-    "pause": "relevo.cli.pause",
-    "resume": "relevo.cli.resume",
-    "limit": "relevo.cli.limit",
-    "limits": "relevo.cli.limits",
-    "schedules": "relevo.cli.schedules",
-    "services": "relevo.cli.services",
-    "trace": "relevo.cli.trace",
-    "task": "relevo.cli.task",
-    "cleanup": "relevo.cli.cleanup",
-    "purge": "relevo.cli.purge",
-    "audit": "relevo.cli.audit",
+    "top": "relevo.cli.top.command",
+    "health": "relevo.health.cli",
+    "queue": "relevo.queues.cli",
+    "job": "relevo.engine.cli",
+    "workflow": "relevo.workflows.cli",
+    "dead": "relevo.dead.cli",
+    "pause": "relevo.limits.cli.pause",
+    "resume": "relevo.limits.cli.resume",
+    "limit": "relevo.limits.cli.limit",
+    "limits": "relevo.limits.cli.limits",
+    "schedules": "relevo.schedules.cli",
+    "services": "relevo.bus.cli.services",
+    "trace": "relevo.bus.cli.trace",
+    "task": "relevo.bus.cli.conversation",
+    "cleanup": "relevo.upkeep.cli.cleanup",
+    "purge": "relevo.upkeep.cli.purge",
+    "audit": "relevo.audit.cli",
     "web": "relevo.cli.web",
     "doctor": "relevo.cli.doctor",
     "server": "relevo.cli.server",
-    "demo": "relevo.cli.demo",
+    "demo": "relevo.cli.demo.command",
 }
 
 DESCRIPTION = "Background jobs on Redis or Valkey: run them, watch them, mend them."

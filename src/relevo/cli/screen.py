@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from relevo.cli.columns import GAP, fitted
-from relevo.model.durations import spoken
-from relevo.model.legible import clean, short
+from relevo.text.durations import spoken
+from relevo.text.legible import clean, short
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, OverflowMethod

@@ -11,10 +11,10 @@ from relevo.cli import server_acl
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_json, command
 from relevo.cli.screen import Screen, mebibytes
-from relevo.model.durations import spoken
-from relevo.model.masking import masked_url
 from relevo.settings import Settings, data_directory, load
-from relevo.store import embedded
+from relevo.store.embedded import server as embedded
+from relevo.text.durations import spoken
+from relevo.text.masking import masked_url
 
 
 def add(subparsers: Subparsers) -> None:

@@ -15,17 +15,18 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, pause, whole
 from relevo.cli.screen import Screen, away, mebibytes, plural
+from relevo.engine import workers
+from relevo.engine.job import State
+from relevo.engine.pauses import Pause
+from relevo.engine.workers import WorkerInfo
 from relevo.errors import ConfigurationError, StoreError
-from relevo.model.durations import spoken
-from relevo.model.job import State
-from relevo.model.legible import clean
-from relevo.model.pauses import Pause
-from relevo.queue import JobRow, row_of
-from relevo.store import queues, workers
-from relevo.store.facts import engine, info
+from relevo.queues import store as queues
+from relevo.queues.queue import JobRow, row_of
+from relevo.queues.store import QueueStats
 from relevo.store.plan import Ahead, Steps
-from relevo.store.queues import QueueStats
-from relevo.store.workers import WorkerInfo
+from relevo.store.server_facts import engine, info
+from relevo.text.durations import spoken
+from relevo.text.legible import clean
 
 #: Seconds to retry a connection. A monitor needs to know, not to wait until it succeeds.
 PATIENCE = 1.0

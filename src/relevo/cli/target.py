@@ -14,8 +14,8 @@ import traceback
 from relevo.app import Relevo
 from relevo.cli.exits import Exit
 from relevo.errors import ConfigurationError, EmbeddedServerError, RelevoError, SettingsError
-from relevo.model.masking import masked_url
 from relevo.settings import data_directory
+from relevo.text.masking import masked_url
 
 _WHAT_TO_GIVE = "give -A module:app (or set RELEVO_APP), or --name NAME [--env ENV] [--url URL]"
 

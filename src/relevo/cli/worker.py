@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_port is None:
         return supervisor.run()
 
-    from relevo.worker.scraped import Scraped
+    from relevo.metrics.endpoint import Scraped
 
     with Scraped(args.metrics_host or "127.0.0.1", args.metrics_port) as scraped:
         supervisor.on_contact = scraped.know

@@ -10,7 +10,7 @@ import msgspec
 
 from relevo.codec.annotations import Slot
 
-#: Hexadecimal digits; `include/takers.lua` relies on it.
+#: Hexadecimal digits; `engine/lua/include/takers.lua` relies on it.
 LENGTH = 10
 
 

@@ -23,16 +23,16 @@ from typing import Any
 import msgspec
 
 from relevo.app import Relevo
+from relevo.engine.backoff import Backoff
+from relevo.engine.handle import Job
+from relevo.engine.job import State
+from relevo.engine.settle import Failure
+from relevo.engine.task import Task
 from relevo.errors import ConfigurationError, OptionError, TargetError
-from relevo.flow.steps import Step
-from relevo.handle import Job
-from relevo.model.backoff import Backoff
-from relevo.model.job import State
-from relevo.model.nearest import did_you_mean
-from relevo.schedules import Schedule
-from relevo.store.settlement import Failure
-from relevo.task import Task
+from relevo.schedules.handle import Schedule
+from relevo.text.nearest import did_you_mean
 from relevo.worker.child import START_ANEW, Order, run_on_loop, work
+from relevo.workflows.steps import Step
 
 __all__ = ["CronTask", "Enqueue", "EnqueueOrGet", "QueuedTask", "Worker", "allow", "configure", "current_app"]
 

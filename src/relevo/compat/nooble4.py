@@ -18,8 +18,8 @@ from msgspec import Struct
 from relevo.app import Relevo
 from relevo.bus.naming import queue_of, service_name
 from relevo.compat import ifdb
-from relevo.model.job import Envelope
-from relevo.model.names import legacy_name
+from relevo.engine.job import Envelope
+from relevo.text.names import legacy_name
 
 #: The service that the manager sends as.
 SENDER = "nooble4"

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from relevo.dead import store as letters
 from relevo.dead.walk import Letter, Walk
+from relevo.dead.wanted import Filters, Wanted, fits, wanted_of
+from relevo.engine import job_store as jobs
+from relevo.engine.ids import looks_like_id
 from relevo.errors import OptionError, ServerRefused
-from relevo.lists import others
-from relevo.model.ids import looks_like_id
-from relevo.model.wanted import Filters, Wanted, fits, wanted_of
-from relevo.store import jobs, letters
+from relevo.queues.lists import others
 from relevo.store.plan import Ahead, Call, Steps
 
 if TYPE_CHECKING:

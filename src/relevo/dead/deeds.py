@@ -7,16 +7,18 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from relevo.dead import store as letters
 from relevo.dead.choosing import Deed, Ids, Letters, Watch, checked, chosen, each_of, each_that_fits, missing
 from relevo.dead.resigning import vouched_for
 from relevo.dead.walk import Letter
+from relevo.dead.wanted import Filters
+from relevo.engine import job_store as jobs
+from relevo.engine.job import Envelope
 from relevo.errors import JobError, OptionError, ServerRefused
-from relevo.lists import others
-from relevo.model.job import Envelope
-from relevo.model.names import is_pool_name, pool_of
-from relevo.model.wanted import Filters
-from relevo.store import jobs, letters, pools
+from relevo.pools import store as pools
+from relevo.queues.lists import others
 from relevo.store.plan import Ahead, Call, Steps
+from relevo.text.names import is_pool_name, pool_of
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

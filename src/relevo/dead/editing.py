@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from relevo.dead import store as letters
 from relevo.dead.choosing import checked, named
 from relevo.dead.resigning import signed_copy
+from relevo.engine.handle import Job
+from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.signed_bodies import verify_body
 from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, UnknownJob
-from relevo.handle import Job
-from relevo.model.job import Envelope, Proof, write
-from relevo.model.names import is_pool_name
-from relevo.signing.bodies import verify_body
-from relevo.store import letters
 from relevo.store.plan import Steps
+from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from relevo.dead import store as letters
 from relevo.dead.choosing import check_limit
-from relevo.model.fingerprint import is_permanent
-from relevo.model.job import Record, State
-from relevo.model.wanted import check_permanent
-from relevo.store import letters
+from relevo.dead.wanted import check_permanent
+from relevo.engine.fingerprint import is_permanent
+from relevo.engine.job import Record, State
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:

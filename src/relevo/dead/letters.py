@@ -7,21 +7,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from relevo import finding
+from relevo.dead import replay_store as replays
 from relevo.dead.choosing import Watch, check_limit, checked, named
 from relevo.dead.deeds import discarding, restoring, retrying
 from relevo.dead.editing import editing
+from relevo.dead.export import Export, Imported, loading
 from relevo.dead.groups import Group, grouping
-from relevo.dead.moving import Export, Imported, loading
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
+from relevo.dead.replay import SILENT_MS, Replay
 from relevo.dead.replaying import Leading, find, stopping
-from relevo.handle import Job, JobInfo
-from relevo.model.durations import Duration, milliseconds
-from relevo.model.ids import looks_like_id
-from relevo.model.replay import SILENT_MS, Replay
-from relevo.model.wanted import Filters
-from relevo.store import replays
+from relevo.dead.wanted import Filters
+from relevo.engine import finding
+from relevo.engine.handle import Job, JobInfo
+from relevo.engine.ids import looks_like_id
 from relevo.store.plan import Call, Steps
+from relevo.text.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from relevo.dead import store as letters
 from relevo.dead.choosing import asked
 from relevo.dead.walk import Letter, Walk
-from relevo.model.fingerprint import is_permanent
-from relevo.model.ids import made_ms
-from relevo.model.job import State
-from relevo.model.names import is_pool_name
-from relevo.model.wanted import Filters, fits
-from relevo.queue import JobRow, check_page
-from relevo.store import letters, pools
+from relevo.dead.wanted import Filters, fits
+from relevo.engine.fingerprint import is_permanent
+from relevo.engine.ids import made_ms
+from relevo.engine.job import State
+from relevo.pools import store as pools
+from relevo.queues.queue import JobRow, check_page
 from relevo.store.plan import Call
+from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

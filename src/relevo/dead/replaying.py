@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.dead import replay_store as replays
+from relevo.dead import store as letters
 from relevo.dead.choosing import asked, refuse_everything, up_to_now
 from relevo.dead.deeds import Revival
+from relevo.dead.replay import SILENT_MS, Canary, Replay
 from relevo.dead.walk import Walk
+from relevo.dead.wanted import Filters, fits
+from relevo.engine import job_store as jobs
+from relevo.engine.ids import looks_like_id
+from relevo.engine.job import State
 from relevo.errors import JobError, OptionError, UnknownJob
-from relevo.model.ids import looks_like_id
-from relevo.model.job import State
-from relevo.model.limits import rate_of
-from relevo.model.replay import SILENT_MS, Canary, Replay
-from relevo.model.wanted import Filters, fits
-from relevo.store import jobs, letters, replays
+from relevo.limits.limit import rate_of
 from relevo.store.plan import Call, Steps
 
 if TYPE_CHECKING:

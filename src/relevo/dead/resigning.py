@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from relevo.checkpoints import signing as checkpoints
 from relevo.dead.walk import Letter
+from relevo.engine import carried
+from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.job_store import readable
+from relevo.engine.signed_bodies import digest_of, verify_body
+from relevo.engine.signed_ends import input_of, late_proof, signer_at, verify_late
 from relevo.errors import JobError
-from relevo.model.job import Envelope, Proof, write
-from relevo.signing import Signer, checkpoints
-from relevo.signing.bodies import digest_of, verify_body
-from relevo.signing.ends import input_of, late_proof, signer_at, verify_late
-from relevo.store import carried
-from relevo.store.jobs import readable
+from relevo.signing import Signer
 from relevo.store.plan import Steps
 
 if TYPE_CHECKING:

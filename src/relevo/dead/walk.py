@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from relevo.dead import store as letters
+from relevo.dead.wanted import Wanted
+from relevo.engine.ids import looks_like_id
+from relevo.engine.job import Envelope, Record
+from relevo.engine.job_store import readable
 from relevo.errors import OptionError
-from relevo.model.ids import looks_like_id
-from relevo.model.job import Envelope, Record
-from relevo.model.wanted import Wanted
-from relevo.store import letters
-from relevo.store.jobs import readable
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:

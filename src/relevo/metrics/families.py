@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import relevo
+from relevo.health.status import Status
 from relevo.metrics.snapshot import Snapshot
 from relevo.metrics.text import Family, Kind, Sample, number
-from relevo.model.health import Status
-from relevo.model.purging import POOL_RULES, QUEUE_RULES
-from relevo.model.timings import BOUNDS, Histogram
+from relevo.metrics.timings import BOUNDS, Histogram
+from relevo.upkeep.rules import POOL_RULES, QUEUE_RULES
 
 #: name -> kind, labels, meaning. The table of docs/metrics.md says the same.
 CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {

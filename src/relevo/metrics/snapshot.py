@@ -9,19 +9,19 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
-from relevo.bus.lifecycle import Tally, tallied
-from relevo.health import cached, gathering, judged_pools, look_at
-from relevo.model.health import Health, PoolHealth, QueueHealth, Status, measures, worst
-from relevo.model.names import is_bus_name, is_pool_name, known_as, parse
-from relevo.model.timings import TaskTimings
-from relevo.model.vitals import StateVitals, Vitals
-from relevo.store import schedules
-from relevo.store.facts import info
+from relevo.engine.offers_store import instances
+from relevo.engine.workers import WorkerInfo, roll
+from relevo.health.gathering import cached, gathering, judged_pools, look_at
+from relevo.health.status import Health, PoolHealth, QueueHealth, Status, measures, worst
+from relevo.health.vitals import StateVitals, Vitals
+from relevo.metrics.timing_store import heard_since, timings
+from relevo.metrics.timings import TaskTimings
+from relevo.queues.store import QueueStats, count
+from relevo.schedules import store as schedules
 from relevo.store.plan import Ahead, Call, Steps
-from relevo.store.presence import instances
-from relevo.store.queues import QueueStats, count
-from relevo.store.timings import heard_since, timings
-from relevo.store.workers import WorkerInfo, roll
+from relevo.store.server_facts import info
+from relevo.text.names import is_bus_name, is_pool_name, known_as, parse
+from relevo.upkeep.conversations import Tally, tallied
 
 #: Exported queues, in the order of their names. More would make scrapes too slow and too many series; the number of
 #: queues left out is exported.

@@ -14,8 +14,8 @@ import re
 from typing import Literal
 from urllib.parse import unquote
 
-from relevo.model.names import KINDS
 from relevo.signing.keyring import LENGTH, Key, Keyring
+from relevo.text.names import KINDS
 
 #: What is signed. A body: job, send, request, event, callback (and timeout, its form for a deadline), report, copy (a
 #: body signed anew by the owner of its queue). Else: end (of a job), checkpoint, schedule, flow (the plan of a

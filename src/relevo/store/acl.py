@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from relevo.model.names import encode
 from relevo.store import scripts
+from relevo.text.names import encode
 
 Role: TypeAlias = Literal["producer", "worker", "service", "monitor"]
 
@@ -99,7 +99,7 @@ def commands(role: Role) -> list[str]:
 def called_by(text: str) -> set[str]:
     """The commands of a script: the first argument of each `call`, which may be chosen by `and … or`.
 
-    What include/guard.lua needs besides, it does without where it is refused.
+    What store/lua/include/guard.lua needs besides, it does without where it is refused.
     """
     calls = re.findall(r"(?:(?<![\w.])|redis\.p)call\(([^,()]+)", text)
     return {word.lower() for call in calls for word in re.findall(r"'([A-Z]+)'", call)}

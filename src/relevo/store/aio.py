@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
+from relevo.store.call_numbers import Try
 from relevo.store.endpoint import Endpoint
-from relevo.store.numbers import Try
 from relevo.store.plan import Ahead, Call, Plan, Steps
 from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType, refusal
 from relevo.store.server_check import ASK

@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
+from relevo.store.call_numbers import Try
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import Link
-from relevo.store.numbers import Try
 from relevo.store.plan import Ahead, Call, Plan
 from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongType
 from relevo.store.server_check import ASK

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct
 
 from relevo.errors import SettingsError
-from relevo.model.nearest import did_you_mean
+from relevo.text.nearest import did_you_mean
 
 Kind = Literal["standalone", "sentinel", "cluster"]
 

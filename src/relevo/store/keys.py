@@ -8,9 +8,9 @@ What a job carries with it (results of its parents, checkpoints) is removed in t
 
 from __future__ import annotations
 
-from relevo.model.names import encode
 from relevo.signing import Signer
 from relevo.store.scripts import Script, script
+from relevo.text.names import encode
 
 #: Keys of one job, schedule, worker ... each, as `name:owner`, and what ends them. The name alone is never a key.
 OF_ONE = {

@@ -14,8 +14,8 @@ from typing import Any
 
 import hiredis
 
+from relevo.store.call_numbers import Numbers
 from relevo.store.endpoint import Endpoint
-from relevo.store.numbers import Numbers
 from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import hiredis
 from msgspec import Struct
 
-from relevo.store.numbers import Try
+from relevo.store.call_numbers import Try
 from relevo.store.scripts import Script, plain_command
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Call(Struct, Generic[T], frozen=True, gc=False):
         return self.route, self.before, self.timed
 
     def guarded(self) -> Call[T]:
-        """The same plain command by a script, which sets a key of another type aside (include/guard.lua)."""
+        """The same plain command by a script, which sets a key of another type aside (store/lua/include/guard.lua)."""
         assert self.script is None
         assert self.route is not None
         return Call(self.args, self.decode, plain_command(), (self.route,), self.repeatable, self.again)

@@ -55,7 +55,7 @@ class WrongNode(NotNow):
 
 #: Servers before version 7 wrap what a command inside a script was refused with.
 _OF_A_COMMAND = re.compile(r"^ERR Error running script .*?: -([A-Z]+ .*)", re.DOTALL)
-#: What guard.lua says of a key that it may not set aside; the server itself names no key.
+#: What store/include/guard.lua says of a key that it may not set aside; the server itself names no key.
 _WRONG_TYPE = re.compile(r"WRONGTYPE (\{.*?)(?: script: |$)", re.DOTALL)
 _SOON = ("LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS")
 _ELSEWHERE = re.compile(r"(MOVED|ASK) \d{1,5} \S*:\d{1,5}( |$)")

@@ -18,7 +18,18 @@ _SHIFTED = "local now = time[1] * 1000 + math.floor(time[2] / 1000)"
 
 
 #: Scripts that store jobs or hand them out: workers and producers begin with one of these.
-_STORING = frozenset({"push", "push_rich", "ask", "send", "promise", "publish", "admit", "turn"})
+_STORING = frozenset(
+    {
+        "engine/push",
+        "engine/push_with_options",
+        "engine/turn",
+        "bus/send_requests",
+        "bus/send_message",
+        "bus/store_callback",
+        "bus/publish_event",
+        "pools/add_entity",
+    }
+)
 
 
 class Script:
@@ -55,26 +66,30 @@ def contract(source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(names["KEYS"]), tuple(names["ARGV"])
 
 
-def _include(source: str, folder: Traversable) -> str:
-    def part(match: re.Match[str]) -> str:
-        text = folder.joinpath("include", match[1] + ".lua").read_text("utf-8").rstrip("\n")
-        return _include(text, folder)
+def _folder(feature: str) -> Traversable:
+    return files("relevo").joinpath(feature, "lua")
 
-    return re.sub(r"^ *-- @include (\w+)$", part, source, flags=re.MULTILINE)
+
+def _include(source: str) -> str:
+    def part(match: re.Match[str]) -> str:
+        text = _folder(match[1]).joinpath("include", match[2] + ".lua").read_text("utf-8").rstrip("\n")
+        return _include(text)
+
+    return re.sub(r"^ *-- @include (\w+)/(\w+)$", part, source, flags=re.MULTILINE)
 
 
 @cache
 def _guard() -> str:
-    """The code that precedes every script (include/guard.lua), in one line."""
-    text = files("relevo.store").joinpath("lua/include/guard.lua").read_text("utf-8")
+    """The code that precedes every script (store/lua/include/guard.lua), in one line."""
+    text = _folder("store").joinpath("include", "guard.lua").read_text("utf-8")
     return " ".join(re.sub(r"(^| )--.*", "", line).strip() for line in text.splitlines())
 
 
 @cache
 def script(name: str, clock_key: str = "") -> Script:
     """The script of that name. With `clock_key`, one that runs in the shifted time that tests keep there."""
-    folder = files("relevo.store").joinpath("lua")
-    source = _include(folder.joinpath(name + ".lua").read_text("utf-8"), folder)
+    feature, _, operation = name.partition("/")
+    source = _include(_folder(feature).joinpath(operation + ".lua").read_text("utf-8"))
     if clock_key:
         shift = f" + tonumber(redis.call('GET', '{clock_key}') or 0)"
         source = source.replace(_SHIFTED, _SHIFTED + shift)
@@ -83,11 +98,17 @@ def script(name: str, clock_key: str = "") -> Script:
 
 @cache
 def plain_command() -> Script:
-    """One command, its name and arguments in ARGV, carried out as in scripts: behind include/guard.lua."""
+    """One command, its name and arguments in ARGV, carried out as in scripts: behind store/lua/include/guard.lua."""
     return Script("command", "return call(unpack(ARGV))", _guard())
 
 
 def names() -> list[str]:
-    """The names of all scripts."""
-    folder = files("relevo.store").joinpath("lua")
-    return sorted(entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua"))
+    """The names of all scripts, each as `feature/operation`."""
+    found = []
+    for feature in files("relevo").iterdir():
+        folder = feature.joinpath("lua")
+        if folder.is_dir():
+            found += [
+                f"{feature.name}/{e.name.removesuffix('.lua')}" for e in folder.iterdir() if e.name.endswith(".lua")
+            ]
+    return sorted(found)

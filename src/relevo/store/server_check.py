@@ -33,8 +33,8 @@ class ServerCheck:
         policy = next((line[len(_POLICY) :].strip() for line in reply.splitlines() if line.startswith(_POLICY)), b"")
         if policy in (b"noeviction", b""):
             return
-        from relevo.store.checks import eviction  # here, as few programs need it
-        from relevo.store.facts import Facts
+        from relevo.store.server_facts import Facts
+        from relevo.store.server_verdicts import eviction  # here, as few programs need it
 
         verdict = eviction(Facts(info={"maxmemory_policy": policy.decode(errors="replace")}))
         text = f"the server {endpoint}: {verdict.found}; {verdict.what_to_do}"

@@ -12,9 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from relevo.errors import OutcomeUnknown, ServerRefused, ServerUnavailable, StoreError
-from relevo.store import embedded
+from relevo.store.call_numbers import DOUBLINGS, REPEATED, Numbers, ServerClock, Try
+from relevo.store.embedded import server as embedded
 from relevo.store.endpoint import Endpoint, Location, read_url
-from relevo.store.numbers import DOUBLINGS, REPEATED, Numbers, ServerClock, Try
 from relevo.store.plan import Call
 from relevo.store.replies import ConnectionLost, Late, SlotMoving, WrongNode
 from relevo.store.server_check import ServerCheck

@@ -12,9 +12,9 @@ from binascii import crc_hqx
 from typing import Any
 
 from relevo.errors import ServerUnavailable, StoreError
+from relevo.store.call_numbers import Numbers, ServerClock
 from relevo.store.endpoint import Endpoint, Location
 from relevo.store.link import Link
-from relevo.store.numbers import Numbers, ServerClock
 from relevo.store.replies import NotNow, WrongNode
 
 SLOTS = 16_384

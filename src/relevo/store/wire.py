@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import hiredis
 
+from relevo.store.call_numbers import Numbers
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import ASKING, keep_alive
-from relevo.store.numbers import Numbers
 from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal

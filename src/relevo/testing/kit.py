@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from relevo.app import Relevo
+from relevo.engine.handle import JobInfo
+from relevo.engine.task import Task
+from relevo.engine.workers import roll
 from relevo.errors import OptionError
-from relevo.handle import JobInfo
-from relevo.model.durations import Duration, milliseconds, spoken
 from relevo.store.plan import Call
-from relevo.store.workers import roll
-from relevo.task import Task
 from relevo.testing import looking
+from relevo.text.durations import Duration, milliseconds, spoken
 from relevo.worker import Worker
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from relevo.store.edges import edges_of
+from relevo.engine.edges import edges_of
 from relevo.store.plan import Call
 
 Run: TypeAlias = Callable[[Call[Any]], Any]

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from relevo.app import Relevo
+from relevo.engine.handle import JobInfo
+from relevo.engine.ids import made_ms
+from relevo.engine.job import Envelope
+from relevo.engine.task import Task
 from relevo.errors import OptionError, PayloadError
-from relevo.handle import JobInfo
-from relevo.lists import known_queues
-from relevo.model.ids import made_ms
-from relevo.model.job import Envelope
-from relevo.model.nearest import did_you_mean
-from relevo.store import queues
-from relevo.task import Task
+from relevo.queues import store as queues
+from relevo.queues.lists import known_queues
+from relevo.text.nearest import did_you_mean
 
 Which: TypeAlias = Task[..., Any] | Callable[..., Any] | str | None
 """A task, a plain function, a target's name; None: all."""

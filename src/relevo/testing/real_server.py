@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relevo.store import embedded
-from relevo.store.client import Client
+from relevo.engine.client import Client
+from relevo.store.embedded import server as embedded
 from relevo.store.keys import AppKeys
 from relevo.store.plan import Call
 

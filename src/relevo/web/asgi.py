@@ -16,7 +16,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relevo.app import Relevo
-from relevo.audit import Doing
+from relevo.audit.trail import Doing
 from relevo.errors import RelevoError, told
 from relevo.web.asking import JSON, LINES, PROBLEM, SLASH, arguments
 from relevo.web.connections import most_connections

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from relevo.errors import OptionError
-from relevo.lists import known_queues
-from relevo.model.masking import HIDDEN, is_masked
-from relevo.queue import Queue
+from relevo.queues.lists import known_queues
+from relevo.queues.queue import Queue
+from relevo.text.masking import HIDDEN, is_masked
 from relevo.web.problems import invalid, not_there
 from relevo.web.route import Desk
 

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from relevo.engine.handle import Job
+from relevo.engine.job import PRIORITY_MAX
+from relevo.engine.task import Task
 from relevo.errors import PayloadError, UnknownJob
-from relevo.handle import Job
-from relevo.model.access import Caller
-from relevo.model.job import PRIORITY_MAX
-from relevo.task import Task
+from relevo.web.access import Caller
 from relevo.web.asked import time_of
 from relevo.web.problems import Refused, invalid, not_there, refusal_of
 from relevo.web.route import Created, Desk, create

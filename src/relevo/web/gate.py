@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from starlette.requests import HTTPConnection
 
 from relevo.app import Relevo
-from relevo.audit import whoami
+from relevo.audit.trail import whoami
 from relevo.errors import ConfigurationError
-from relevo.model.access import Caller, Role, Token, caller_of, host_of, is_loopback, is_same_origin, token_of
+from relevo.web.access import Caller, Role, Token, caller_of, host_of, is_loopback, is_same_origin, token_of
 from relevo.web.bad_tokens import BadTokens
 from relevo.web.problems import Refused
 

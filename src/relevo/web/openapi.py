@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo import __version__
-from relevo.model.access import Role
+from relevo.web.access import Role
 from relevo.web.asking import JSON, LINES, PROBLEM
 from relevo.web.problems import Problem
 from relevo.web.route import Lines, Route

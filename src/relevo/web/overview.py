@@ -6,10 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from relevo.audit import Deed
-from relevo.model.access import Role
-from relevo.model.health import Health
-from relevo.store.workers import WorkerInfo, roll
+from relevo.audit.trail import Deed
+from relevo.engine.workers import WorkerInfo, roll
+from relevo.health.status import Health
+from relevo.web.access import Role
 from relevo.web.asked import Limit, Time, time_of
 from relevo.web.route import Desk, get
 

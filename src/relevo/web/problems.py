@@ -19,7 +19,7 @@ from relevo.errors import (
     UnknownSchedule,
     told,
 )
-from relevo.model.nearest import did_you_mean
+from relevo.text.nearest import did_you_mean
 
 #: Seconds after which a client should retry when the queues' server is unreachable: as long as was tried here.
 RETRY_AFTER = "5"

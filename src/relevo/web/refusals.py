@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from relevo.app import Relevo
-from relevo.store.audit import REFUSED
+from relevo.audit.store import REFUSED
 from relevo.web.problems import Refused
 from relevo.web.route import Errands
 

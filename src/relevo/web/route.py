@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 from msgspec import Struct
 
 from relevo.app import Relevo
-from relevo.audit import Doing
-from relevo.model.access import Caller, Role
+from relevo.audit.trail import Doing
+from relevo.web.access import Caller, Role
 from relevo.web.problems import RETRY_AFTER, Refused
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import uvicorn
 
 from relevo.app import Relevo
 from relevo.errors import ConfigurationError
-from relevo.model.access import is_loopback
+from relevo.web.access import is_loopback
 from relevo.web.connections import ACCEPTED, IDLE, Connections, most_connections
 from relevo.web.gate import Gate
 from relevo.web.site import site

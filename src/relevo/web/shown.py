@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from relevo.app import Relevo
-from relevo.handle import JobInfo, Progress
-from relevo.model.job import Attempt
-from relevo.model.masking import DEEPEST, HIDDEN, masked, masked_call, masked_text
-from relevo.schedules import ScheduleInfo
-from relevo.store.pools import Dead
-from relevo.store.settlement import Failure
+from relevo.engine.handle import JobInfo, Progress
+from relevo.engine.job import Attempt
+from relevo.engine.settle import Failure
+from relevo.pools.store import Dead
+from relevo.schedules.handle import ScheduleInfo
+from relevo.text.masking import DEEPEST, HIDDEN, masked, masked_call, masked_text
 
 #: What every `Failure` says. Whatever says all of it is taken for one, wherever a handler passed it on to.
 _OF_FAILURES = [field.name for field in msgspec.structs.fields(Failure) if field.required]

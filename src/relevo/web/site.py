@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from relevo import metrics
 from relevo.app import Relevo
-from relevo.model.access import Role
+from relevo.web.access import Role
 from relevo.web.asgi import HEADERS, api_of, refusal
 from relevo.web.gate import Gate
 from relevo.web.problems import Refused

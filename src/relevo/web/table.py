@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from relevo.web import (
-    bus,
-    controls,
-    dead,
-    enqueueing,
-    jobs,
-    moving,
-    overview,
-    pools,
-    queues,
-    replays,
-    schedules,
-    upkeep,
-    workflows,
-)
+from relevo.bus import web as bus
+from relevo.dead.web import export as moving
+from relevo.dead.web import letters as dead
+from relevo.dead.web import replays
+from relevo.engine import web as jobs
+from relevo.limits import web as controls
+from relevo.pools import web as pools
+from relevo.queues import web as queues
+from relevo.schedules import web as schedules
+from relevo.upkeep import web as upkeep
+from relevo.web import enqueueing, overview
 from relevo.web.openapi import document
 from relevo.web.route import Desk, get
+from relevo.workflows import web as workflows
 
 
 @get("/openapi.json")

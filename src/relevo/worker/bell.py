@@ -12,7 +12,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.plan import Call
 from relevo.store.replies import WrongNode, refusal
 from relevo.store.wire import Wire
-from relevo.worker.lane import Lane
+from relevo.worker.consumer import Lane
 
 log = logging.getLogger("relevo.worker")
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.errors import RelevoError, StoreError
-from relevo.store.checks import Level, judge
-from relevo.store.facts import gather
+from relevo.store.server_facts import gather
+from relevo.store.server_verdicts import Level, judge
 from relevo.worker.ledger import Ledger
 from relevo.worker.loading import load_app
 from relevo.worker.pulse import Pulse

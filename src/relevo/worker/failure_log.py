@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections import Counter
 
-from relevo.model.legible import short
-from relevo.model.masking import masked_text
-from relevo.model.outcome import End, Outcome, TryAgain
+from relevo.engine.outcome import End, Outcome, TryAgain
+from relevo.text.legible import short
+from relevo.text.masking import masked_text
 from relevo.worker.run import Run
 
 log = logging.getLogger("relevo.worker")

@@ -7,16 +7,16 @@ import time
 from typing import Any
 
 from relevo.app import Relevo
-from relevo.context import JobContext
+from relevo.engine.carried import TAKES
+from relevo.engine.context import JobContext
+from relevo.engine.job import NO_KWARGS, Attempt, Envelope
+from relevo.engine.message import Headers
+from relevo.engine.outcome import CancelAsked, Happened, Refused, Route, TooLate, UnknownTarget, Unrunnable
+from relevo.engine.settle import Held
+from relevo.engine.task import Task
 from relevo.errors import PayloadError
-from relevo.model.job import NO_KWARGS, Attempt, Envelope
-from relevo.model.message import Headers
-from relevo.model.names import is_bus_name
-from relevo.model.outcome import CancelAsked, Happened, Refused, Route, TooLate, UnknownTarget, Unrunnable
-from relevo.queue import refusal
-from relevo.store.carried import TAKES
-from relevo.store.settlement import Held
-from relevo.task import Task
+from relevo.queues.queue import refusal
+from relevo.text.names import is_bus_name
 from relevo.worker.capture import Capture
 from relevo.worker.offers import Offer, offer_of
 from relevo.worker.run import Run

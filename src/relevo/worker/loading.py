@@ -8,7 +8,7 @@ from pathlib import Path
 
 from relevo.app import Relevo
 from relevo.errors import ConfigurationError
-from relevo.model.nearest import did_you_mean
+from relevo.text.nearest import did_you_mean
 
 
 def load_app(target: str) -> Relevo:

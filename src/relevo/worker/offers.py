@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.codec.digest import short
-from relevo.model.names import is_bus_name, shared_queue
-from relevo.model.outcome import Route
-from relevo.task import Task
+from relevo.engine.outcome import Route
+from relevo.engine.task import Task
+from relevo.text.names import is_bus_name, shared_queue
 
 #: The target of jobs without a task name: plain functions of allowed modules, and the events of a subscription.
 ANY = "*"

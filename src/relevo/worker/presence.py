@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from relevo.bus.event_store import relay_events
 from relevo.bus.serving import offered
-from relevo.bus.sweeping import sweeping
+from relevo.bus.subscription_store import subscribe, unsubscribe
+from relevo.engine.offers_store import SERVE_EVERY, TASKS_FULL_EVERY, Known, retire, serve, serve_tasks, stay
+from relevo.engine.workers import WorkerInfo, forget_lost, gone, listed, present
 from relevo.errors import FormatError, StoreError
-from relevo.lists import tidying
-from relevo.store.events import relay_events
-from relevo.store.presence import SERVE_EVERY, TASKS_FULL_EVERY, Known, retire, serve, serve_tasks, stay
-from relevo.store.subscriptions import subscribe, unsubscribe
-from relevo.store.workers import WorkerInfo, forget_lost, gone, listed, present
+from relevo.queues.lists import tidying
+from relevo.upkeep.sweeping import sweeping
 
 if TYPE_CHECKING:
     from relevo.worker.worker import Worker

@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from relevo.context import JobContext
-from relevo.store.settlement import Held
-from relevo.task import Task
+from relevo.engine.context import JobContext
+from relevo.engine.settle import Held
+from relevo.engine.task import Task
 from relevo.worker.capture import Capture
 
 #: Why a run is being stopped from outside.

@@ -6,10 +6,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from relevo.model.cron import next_after
-from relevo.model.durations import spoken
-from relevo.store import schedules
-from relevo.store.clock_steps import Replanned, set_back
+from relevo.engine.clock_steps import Replanned, set_back
+from relevo.schedules import store as schedules
+from relevo.schedules.cron import next_after
+from relevo.text.durations import spoken
 
 if TYPE_CHECKING:
     from relevo.app import Relevo

@@ -21,14 +21,14 @@ from typing import Any
 
 import msgspec
 
+from relevo.engine.turn import MOST, abandon, renew
+from relevo.engine.workers import silenced
 from relevo.errors import StoreError
 from relevo.settings import Settings
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.plan import Call
 from relevo.store.source import Source
-from relevo.store.turns import MOST, abandon, renew
-from relevo.store.workers import silenced
 from relevo.worker.child import CANNOT_START, START_ANEW, STOPPED, Contact, Order
 from relevo.worker.ledger import Entry, Ledger
 from relevo.worker.notify import notify, watchdog_every

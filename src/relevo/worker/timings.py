@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from relevo.engine.ids import looks_like_id, made_ms
 from relevo.errors import StoreError
-from relevo.model.ids import looks_like_id, made_ms
-from relevo.model.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, WAITED, WAITS, Sums, add, no_sums
-from relevo.store.timings import PART, measure
+from relevo.metrics.timing_store import PART, measure
+from relevo.metrics.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, WAITED, WAITS, Sums, add, no_sums
 
 if TYPE_CHECKING:
     from relevo.store.aio import AsyncDriver
     from relevo.store.keys import QueueKeys
-    from relevo.worker.lane import Lane
+    from relevo.worker.consumer import Lane
     from relevo.worker.run import Run
 
 #: Seconds between two writes of one worker: scrapes come every 15 or more.

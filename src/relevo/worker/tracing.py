@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relevo.model.outcome import (
-    CancelAsked,
-    Happened,
-    Interrupted,
-    Raised,
-    Returned,
-    TooLate,
-)
-from relevo.model.verdicts import Verdict
+from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Raised, Returned, TooLate
+from relevo.engine.verdicts import Verdict
 from relevo.worker.run import Run
 
 if TYPE_CHECKING:

@@ -15,26 +15,27 @@ from functools import partial
 from typing import Any
 
 from relevo.app import Relevo
+from relevo.bus.aftermath import Aftermath
+from relevo.engine.ids import Ids
+from relevo.engine.key_format import agreeing
 from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer, UntrustedDirectory
-from relevo.model.ids import Ids
-from relevo.model.names import is_bus_name
+from relevo.health.duty import Watcher
 from relevo.store.aio import AsyncDriver
-from relevo.store.formats import agreeing
-from relevo.worker import capture, faults
-from relevo.worker.aftermath import Aftermath
+from relevo.text.names import is_bus_name
+from relevo.upkeep.deadline_duty import DeadlineSweeper
+from relevo.upkeep.purge_duty import Purger
+from relevo.worker import capture
+from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
-from relevo.worker.deadlines import DeadlineSweeper
-from relevo.worker.hands import Hands
+from relevo.worker.consumer import Lane
 from relevo.worker.intake import Intake
-from relevo.worker.keeper import Keeper
-from relevo.worker.lane import Lane
+from relevo.worker.lease_renewer import Keeper
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
-from relevo.worker.purger import Purger
+from relevo.worker.runner import Hands
 from relevo.worker.server_clock import StepLog
+from relevo.worker.time_limits import Watch
 from relevo.worker.timings import write_all, write_now_and_then
-from relevo.worker.watch import Watch
-from relevo.worker.watcher import Watcher
 
 log = logging.getLogger("relevo.worker")
 

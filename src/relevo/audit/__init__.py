@@ -1,0 +1,1 @@
+"""The audit trail: what operators did."""

@@ -1,0 +1,123 @@
+"""What operators did, kept for those who ask later: the newest deeds of one prefix and env, in one stream.
+
+Requests that the HTTP API refused are in a stream of their own, so that no number of them displaces a deed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call, Steps
+
+#: Deeds that are kept, about, and for how long after the last one: a quarter, as auditors ask.
+MOST = 10_000
+LIVE_MS = 90 * 86_400_000
+#: What a refused request is called, and how many entries of that are kept, about.
+REFUSED = "http.refuse"
+MOST_REFUSED = 1_000
+#: Deeds read at once where it must be looked at each of them.
+PAGE = 1_000
+
+
+class Deed(Struct, frozen=True):
+    """Something an operator did."""
+
+    #: When, by the server's clock.
+    at_ms: int
+    #: The app it was done to.
+    app: str
+    #: Who: `ana@host` on a command line, the name of a token over HTTP, what a program says of itself.
+    who: str
+    #: By which road: cli, http or python.
+    via: str
+    #: What, as `subject.verb`: dead.retry, queue.pause, purge.run.
+    what: str
+    #: How many things it was done to.
+    count: int = 1
+    #: What else is to be known, such as the queue and the reason.
+    about: dict[str, Any] = {}
+
+
+class _Written(Struct, frozen=True, omit_defaults=True):
+    app: str
+    who: str
+    via: str
+    what: str
+    count: int = 1
+    about: dict[str, Any] = {}
+
+
+_read = msgspec.json.Decoder(_Written).decode
+
+
+def write_deed(bus: QueueKeys, deed: Deed) -> Call[int]:
+    """Write a deed down; the server says when it was."""
+    row = _Written(deed.app, deed.who, deed.via, deed.what, deed.count, deed.about)
+    is_refused = deed.what == REFUSED
+    keys = (_refusals(bus),) if is_refused else (bus.key("audit"),)
+    most = MOST_REFUSED if is_refused else MOST
+    return Call([most, LIVE_MS, msgspec.json.encode(row)], int, bus.script("audit/add_entry"), keys, repeatable=False)
+
+
+def _refusals(bus: QueueKeys) -> bytes:
+    return bus.own("audit", "refused")
+
+
+class Which(Struct, frozen=True, kw_only=True):
+    """Which deeds are asked for; all that is given must hold."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: `ana@host`, or `ana` on any host.
+    who: str | None = None
+    #: `dead.retry`, or `dead` for all that was done to dead letters.
+    what: str | None = None
+    app: str | None = None
+
+    def fits(self, deed: Deed) -> bool:
+        """Whether a deed is one of them, as far as the time does not tell."""
+        return (
+            (self.who is None or self.who in (deed.who, deed.who.partition("@")[0]))
+            and (self.what is None or f"{deed.what}.".startswith(f"{self.what.removesuffix('.')}."))
+            and (self.app is None or self.app == deed.app)
+        )
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether the time alone tells."""
+        return (self.who, self.what, self.app) == (None, None, None)
+
+
+def deeds(bus: QueueKeys, limit: int, which: Which) -> Steps[list[Deed]]:
+    """The newest deeds that fit, newest first. At most all that are kept are looked at, in pages."""
+    found: list[Deed] = []
+    for stream in (bus.key("audit"), _refusals(bus)):
+        found += yield from _deeds_in(stream, limit, which)
+    return sorted(found, key=lambda deed: -deed.at_ms)[:limit]
+
+
+def _deeds_in(stream: bytes, limit: int, which: Which) -> Steps[list[Deed]]:
+    last: Argument = b"+" if which.until_ms is None else max(0, which.until_ms)
+    first: Argument = b"-" if which.since_ms is None else max(0, which.since_ms)
+    page = limit if which.is_by_time else PAGE
+    found: list[Deed] = []
+    while len(found) < limit:
+        rows: list[Any] = yield Call([b"XREVRANGE", stream, last, first, b"COUNT", page])
+        found += (deed for deed in map(_deed, rows) if deed is not None and which.fits(deed))
+        if len(rows) < page:
+            break
+        last = b"(" + rows[-1][0]
+    return found[:limit]
+
+
+def _deed(row: Any) -> Deed | None:
+    id, fields = row
+    try:
+        read = _read(fields[1])
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        return None  # written by another program
+    return Deed(int(id.partition(b"-")[0]), read.app, read.who, read.via, read.what, read.count, read.about)

@@ -1,0 +1,120 @@
+"""After a message has ended: the worker stores its span and cleans up its conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import zlib
+from typing import TYPE_CHECKING
+
+from relevo.bus.span import Span
+from relevo.bus.span_store import PART, write_spans
+from relevo.engine.ids import made_ms
+from relevo.engine.job import State
+from relevo.engine.message import Headers
+from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
+from relevo.engine.settle import Held
+from relevo.errors import StoreError
+from relevo.upkeep.conversations import cleaning
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+log = logging.getLogger("relevo.worker")
+
+#: Seconds between two writes: a small delay for readers of an operation's timeline, and one call for many spans.
+WRITE_EVERY = 1.0
+#: Spans buffered while the server cannot be reached.
+SPARE = 10_000
+
+
+class Aftermath:
+    """Receives every handled message when its outcome is decided."""
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+        self._spans: list[Span] = []
+        self._is_kept = app.settings.trace_max > 0
+        #: number of spans in one write above which only a part is kept
+        self._plenty = max(2_000, app.settings.trace_max // 5)
+
+    def note(self, held: Held, headers: Headers, outcome: Outcome, queue: str, now_ms: int) -> str:
+        """Buffer the span. Returns the conversation to clean up after the settlement if this ends it, else ''."""
+        envelope = held.envelope
+        assert envelope is not None
+        if self._is_kept and len(self._spans) < SPARE and self._is_worth_it(held.id, headers, outcome):
+            word, error = _words(outcome)
+            self._spans.append(
+                Span(
+                    held.id,
+                    envelope.target,
+                    queue,
+                    headers.intent,
+                    headers.source,
+                    held.worker,
+                    envelope.tenant,
+                    headers.task,
+                    headers.correlation or held.id,
+                    headers.causation,
+                    len(held.story.attempts) + 1,
+                    made_ms(held.id),
+                    held.since_ms,
+                    now_ms,
+                    word,
+                    error,
+                )
+            )
+        is_last = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
+        return headers.task if is_last else ""
+
+    def _is_worth_it(self, id: str, headers: Headers, outcome: Outcome) -> bool:
+        """Whether to keep the span. Under heavy traffic some operations are kept whole, instead of parts of all.
+
+        Spans of conversations and of failures are always kept.
+        """
+        if len(self._spans) < self._plenty or headers.task or not isinstance(outcome, Finish):
+            return True
+        return zlib.crc32((headers.correlation or id).encode()) % 16 == 0
+
+    def note_lost(self, held: Held, verb: str, queue: str, now_ms: int) -> None:
+        """Buffer the span of a message whose worker lost its lease."""
+        outcome = End(State.DEAD, "poison") if verb == "dead" else GiveBack()
+        if held.envelope is not None and held.envelope.headers is not None:
+            self.note(held, held.envelope.headers, outcome, queue, now_ms)
+
+    def clean_up(self, tasks: list[str]) -> None:
+        """Clean up conversations whose callback was handled; the only automatic clean-up."""
+        mode = self._app.settings.lifecycle
+        for task in dict.fromkeys(tasks):
+            if mode != "off":
+                self._app.bus.in_background(cleaning(self._app, task, dry_run=mode == "observe", everywhere=False))
+
+    async def run(self) -> None:
+        """Write buffered spans until cancelled."""
+        while True:
+            await asyncio.sleep(WRITE_EVERY)
+            with contextlib.suppress(StoreError):
+                await self.write()
+
+    async def write(self) -> None:
+        """Write buffered spans."""
+        while self._spans:
+            part = self._spans[:PART]
+            most = self._app.settings.trace_max
+            await self._app.client.arun(write_spans(self._app.bus_keys, part, most), patience=0)
+            del self._spans[: len(part)]
+
+
+def _words(outcome: Outcome) -> tuple[str, str]:
+    match outcome:
+        case Finish():
+            return "done", ""
+        case TryAgain(_, story):
+            return "retry", story.last.error
+        case Reroute():
+            return "rerouted", ""
+        case GiveBack():
+            return "back", ""
+        case End(state, reason, story):
+            return state.value, ": ".join(part for part in (reason, story.last.error) if part)

@@ -1,0 +1,128 @@
+"""The bus over HTTP: its services, traces of operations, remains of conversations, and what is no longer used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.bus.asyncapi import document
+from relevo.bus.catalogue import ServiceInfo, catalogue, concerns
+from relevo.bus.conversation_store import Left
+from relevo.bus.span import Span
+from relevo.upkeep.conversations import Made, Tally
+from relevo.upkeep.sweeping import Orphan
+from relevo.web.access import Role
+from relevo.web.asked import Dry, DryRun
+from relevo.web.problems import not_there
+from relevo.web.route import Desk, Did, get, post
+
+
+class Services(Struct, frozen=True):
+    """Services, and what needs attention."""
+
+    prefix: str
+    env: str
+    #: When they were looked at, by the server's clock.
+    now_ms: int
+    warnings: list[str]
+    services: list[ServiceInfo]
+
+
+class Cleanup(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to remove."""
+
+    dry_run: DryRun = True
+    #: Its dead letters, too.
+    dead: bool = False
+
+
+class Cleaned(Struct, frozen=True):
+    """What was removed, or would be, and what stays."""
+
+    task: str
+    dry_run: bool
+    removed: int
+    #: Messages still in use.
+    living: int
+    #: Dead letters that were left.
+    dead: int
+    queues: dict[str, Left]
+
+
+class Swept(Struct, frozen=True):
+    """What is no longer served or used."""
+
+    dry_run: bool
+    removed: int
+    #: Another process was sweeping: nothing was looked at.
+    skipped: bool
+    orphans: list[Orphan]
+
+
+@get("/services")
+async def services(desk: Desk) -> Services:
+    """The services of the bus: their instances, their actions, and the state of their queues."""
+    found = await desk.app.arun(catalogue(desk.app))
+    return Services(found.prefix, found.env, found.now_ms, concerns(found), list(found.services))
+
+
+@get("/services/{service}")
+async def service(desk: Desk, service: str) -> Services:
+    """One service, in all its contexts."""
+    every = await desk.app.arun(catalogue(desk.app))
+    found = every.of(service)
+    if not found.services:
+        raise not_there("service", service, {one.name for one in every.services})
+    return Services(found.prefix, found.env, found.now_ms, concerns(found), list(found.services))
+
+
+@get("/asyncapi.json")
+async def asyncapi(desk: Desk) -> dict[str, Any]:
+    """What all services offer, as an AsyncAPI 3.0 document."""
+    return document(await desk.app.arun(catalogue(desk.app)))
+
+
+@get("/tallies")
+async def tallies(desk: Desk) -> dict[str, Tally]:
+    """How many actions, callbacks and notifications were made on the bus, and what became of them."""
+    return await desk.app.atallies()
+
+
+@get("/traces/{operation}")
+async def trace(desk: Desk, operation: str) -> list[Span]:
+    """The path of an operation through all services, by its correlation id, its task id, or the id of a message."""
+    found = await desk.app.atrace(operation)
+    if not found:
+        raise not_there("trace of an operation, task or message", operation)
+    return found
+
+
+@get("/tasks/{task}")
+async def made_for(desk: Desk, task: str) -> list[Made]:
+    """What was made on behalf of a conversation (`task`) of the bus and still exists, oldest first."""
+    found = await desk.app.amade_for(task)
+    if not found:
+        raise not_there("trace of anything made for task", task)
+    return found
+
+
+@post("/tasks/{task}/cleanup", "task.cleanup", Role.ADMIN)
+async def cleanup(desk: Desk, task: str, query: Cleanup) -> Did[Cleaned]:
+    """Remove the remains of a conversation (`task`): records, results and logs. What is in use stays, and so do dead
+    letters.
+    """
+    done = await desk.app.acleanup(task, dead=query.dead, dry_run=query.dry_run)
+    result = Cleaned(task, done.dry_run, done.removed, done.living, done.dead, done.queues)
+    return Did(result, done.removed, {"task": task, "dead": query.dead}, done.dry_run)
+
+
+@post("/orphans/sweep", "orphans.sweep", Role.ADMIN)
+async def sweep(desk: Desk, query: Dry) -> Did[Swept]:
+    """Find what is no longer served or used, and remove it. Workers do so by themselves."""
+    report = await desk.app.asweep(dry_run=query.dry_run)
+    result = Swept(report.dry_run, report.removed, report.skipped, list(report.orphans))
+    return Did(result, report.removed, {}, report.dry_run)
+
+
+ROUTES = (services, service, asyncapi, tallies, trace, made_for, cleanup, sweep)

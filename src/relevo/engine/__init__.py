@@ -1,0 +1,1 @@
+"""One job: its values, the decision about its future, and the operations that store, run and settle it."""

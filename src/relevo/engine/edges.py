@@ -1,0 +1,120 @@
+"""Edges and letters: how the end of one job reaches what depends on it, as texts that scripts write and relays read.
+
+An edge stands with the parent and leads to the child: `>c7:<child><queue>`, `c` being the policy and 7 the place of
+the parent's result among the child's inputs, if it takes it. When the parent ends, the script that ends it writes one
+letter with all its edges; see engine/lua/include/outbox.lua.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import quote, unquote
+
+from msgspec import Struct
+
+from relevo.engine.job import read_record, write
+from relevo.engine.message import Reply
+from relevo.engine.replies import reply_of
+from relevo.engine.signed_ends import passed_on
+
+#: What becomes of a child whose parent fails: cancel it, run it all the same, let it wait until the parent is done
+#: after all. Inside: run only if the parent failed; take note of every end (a workflow of its members); be called
+#: back with what came of it. In capitals: of members that joined later, see workflows/lua/include/dependents.lua.
+Policy = Literal["c", "r", "w", "f", "n", "b", "C", "N"]
+_EDGE = re.compile(r">([crwfnbCN])(\d*|x):([0-9A-Za-z]{20})(\S+)")
+#: Parent of every gated job, until its maker is done.
+GATE = "gate"
+#: Before an input that could not be had. No JSON begins so.
+LACKING = b"!"
+
+
+class Edge(Struct, frozen=True, gc=False):
+    """From a job to something that depends on it."""
+
+    child: str
+    queue: str
+    policy: Policy = "c"
+    #: Where the result goes among the child's inputs; "x": behind the others; None: it takes none.
+    index: int | Literal["x"] | None = None
+
+    def __str__(self) -> str:
+        return f">{self.policy}{'' if self.index is None else self.index}:{self.child}{label(self.queue)}"
+
+
+def label(queue: str) -> str:
+    """A queue's name without spaces, quotes and other signs with a meaning here."""
+    return quote(queue, safe="")
+
+
+def edges_of(text: str) -> list[Edge]:
+    """Read what `' '.join(str(edge) …)` wrote. What is no edge is left out."""
+    return [
+        Edge(child, unquote(queue), policy, "x" if index == "x" else int(index) if index else None)
+        for policy, index, child, queue in _EDGE.findall(text)
+    ]
+
+
+class Report(Struct, frozen=True, gc=False):
+    """What one child is to hear of one parent."""
+
+    child: str
+    parent: str
+    #: Grows with every end and revival of the parent: older news than the last heard is no news.
+    number: int
+    state: str
+    policy: str = "c"
+    index: str = ""
+    input: bytes = b""
+    #: Of the child's end, should it be cancelled because of this.
+    signature: str = ""
+
+
+class Letter(Struct, frozen=True):
+    """What became of a job, for those that depend on it."""
+
+    state: str
+    number: int
+    parent: str
+    edges: list[Edge]
+    record: bytes = b""
+
+    def reports(self, place: str) -> list[tuple[str, Report]]:
+        """A report for each edge, and the queue it goes to. `place`: of the parent, as signatures spell it."""
+        # A callback takes whatever came of it; the letter holds the record for it also where others take nothing.
+        taken = self._result(place) if self.record and self.state == "done" else b""
+        return [
+            (
+                edge.queue,
+                Report(
+                    edge.child,
+                    self.parent,
+                    self.number,
+                    "timeout" if edge.policy == "b" and self.state == "expired" else self.state,
+                    edge.policy,
+                    "" if edge.index is None else str(edge.index),
+                    b"" if edge.index is None else self._reply() if edge.policy == "b" else taken,
+                ),
+            )
+            for edge in self.edges
+            if self.state != "discarded" or edge.policy == "w"  # the others have heard all they need
+        ]
+
+    def _reply(self) -> bytes:
+        if not self.record:
+            return write(Reply("timeout"))
+        return write(reply_of(read_record(self.record)))
+
+    def _result(self, place: str) -> bytes:
+        record = read_record(self.record)
+        raw = bytes(record.result)
+        if not raw:
+            return LACKING + (record.not_kept or "its result was not kept").encode()
+        return passed_on(raw, self.parent, place, record.signature)
+
+
+def letter_of(text: bytes) -> Letter:
+    """Read a letter; ValueError if it is none."""
+    head, edges, record = text.split(b"\n", 2)
+    state, number, parent = head.decode().split(" ")
+    return Letter(state, int(number), parent, edges_of(edges.decode()), record)

@@ -1,0 +1,1 @@
+"""Whether an app is healthy, and why not."""

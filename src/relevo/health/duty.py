@@ -1,0 +1,66 @@
+"""The duty for the app's health: samples the counters of its queues once a minute, and with the setting `health` on
+takes health snapshots when it is this worker's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from typing import TYPE_CHECKING
+
+from relevo.errors import StoreError
+from relevo.health.gathering import watching
+from relevo.health.status import Health
+from relevo.health.vitals import Fault
+from relevo.health.vitals_store import keep_minute
+
+if TYPE_CHECKING:
+    from relevo.worker.worker import Worker
+
+log = logging.getLogger("relevo.worker")
+
+#: Seconds between two samples of the counters. The first worker in a minute writes the sample.
+SAMPLE_EVERY = 60.0
+
+
+class Watcher:
+    """One for each worker; one worker of an app at a time takes the snapshots."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._app = worker.app
+        self._driver = worker.app.client.driver()
+        self._sample_at = time.monotonic() + SAMPLE_EVERY * random.uniform(0.5, 1.0)
+        self._logged: dict[str, dict[str, Fault]] = {}
+
+    async def run(self) -> None:
+        """Sample and take snapshots until cancelled."""
+        settings = self._app.settings
+        # Tries five times per interval, so that the snapshot is not late if the worker of the last turn has died.
+        every = min(SAMPLE_EVERY, settings.health_every / 5) if settings.health else SAMPLE_EVERY
+        pause = random.uniform(0.0, min(1.0, every)) if settings.health else every / 2
+        while True:
+            await asyncio.sleep(pause)
+            with contextlib.suppress(StoreError):
+                await self.run_once()
+            pause = every * random.uniform(0.9, 1.0)
+
+    async def run_once(self) -> Health | None:
+        """Write a sample if it is due; returns a snapshot if it is this worker's turn."""
+        if time.monotonic() >= self._sample_at:
+            self._sample_at = time.monotonic() + SAMPLE_EVERY * 0.9
+            for queue in self._worker.queues:
+                self._tell(queue, await self._driver.perform(keep_minute(self._app.keys_of(queue)), patience=0))
+        if not self._app.settings.health:
+            return None
+        return await self._driver.perform(watching(self._app, self._worker.id), patience=0)
+
+    def _tell(self, queue: str, faults: dict[str, Fault]) -> None:
+        """Log each foreign value in the keys of a queue once."""
+        logged = self._logged.get(queue, {})
+        for name, fault in faults.items():
+            if name not in logged or logged[name].text != fault.text:
+                log.error("%s: key %s: %s", queue, name, fault.text)
+        self._logged[queue] = faults

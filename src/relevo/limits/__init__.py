@@ -1,0 +1,1 @@
+"""Limits, pauses and circuit breakers of queues, tasks and tenants."""

@@ -1,0 +1,1 @@
+"""Commands for limits and pauses."""

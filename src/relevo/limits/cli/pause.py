@@ -1,0 +1,147 @@
+"""`relevo pause`: stop a queue, a task, a tenant or a schedule, for a while or until it is resumed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.audit.trail import of_control, whoami
+from relevo.cli import target
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_app, add_json, command
+from relevo.cli.screen import Screen
+from relevo.engine.pauses import Until
+from relevo.errors import ConfigurationError, OptionError
+from relevo.queues.lists import known_queues
+from relevo.text.durations import milliseconds
+from relevo.text.legible import clean
+from relevo.text.nearest import did_you_mean
+
+
+class Scope(Struct, frozen=True):
+    """What a command acts on."""
+
+    #: queue, task, tenant or schedule
+    kind: str
+    name: str
+    #: None: all queues of the app.
+    queue: str | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.kind in ("queue", "schedule") else f" in {self.queue or 'all queues'}"
+        return f"{self.kind} {self.name}{where}"
+
+    def deed(self, verb: str, *, reason: str = "", until: Until = None) -> tuple[str, dict[str, Any]]:
+        """The action and its details for the audit trail."""
+        named = {"queue": self.queue, self.kind: self.name}
+        return of_control(verb, **named, reason=reason, until=until)
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "pause",
+        "start no more jobs of a queue, a task or a tenant, or fire no more ticks of a schedule",
+        about="""
+        Running jobs continue, and enqueueing still works. With --until the pause expires by itself, by the server's
+        clock; else `relevo resume` ends it. `relevo status` shows who paused what, why and until when.
+        """,
+        examples="""
+        relevo pause mail --name shop --reason "new templates" --until 2h
+        relevo pause --task shop.charge --name shop --reason "bank is down"     in all queues of the app
+        relevo pause mail --tenant acme --name shop --until 2031-05-01T08:00+02:00
+        relevo pause --schedule nightly --name shop
+        """,
+    )
+    add_scope(parser)
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the pause")
+    parser.add_argument("--until", type=until, metavar="WHEN", help="a duration such as 2h, or a time with its zone")
+    add_json(parser)
+    add_app(parser)
+
+
+def add_scope(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what to act on; `scope_of` reads them."""
+    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="alone: all of it; without: all queues of the app")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--task", metavar="TASK", help="only jobs of this task")
+    which.add_argument("--tenant", metavar="NAME", help="only jobs of this tenant")
+    which.add_argument("--schedule", metavar="NAME", help="the ticks of a schedule")
+
+
+def until(text: str) -> Until:
+    """A duration, or a time with its zone, for argparse."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            milliseconds(text, what="--until")
+        except OptionError as error:
+            why = str(error).removeprefix("--until: ")  # argparse adds that, too
+            raise argparse.ArgumentTypeError(f"{why} A time is written 2031-05-01T08:00+02:00.") from error
+        return text
+    if at.tzinfo is None:
+        zoned = f"{at.isoformat()}+00:00"
+        raise argparse.ArgumentTypeError(f"{text!r:.40} has no zone: write {zoned}, or the offset you mean")
+    return at
+
+
+def refuse_unused(app: Relevo, queue: str) -> None:
+    """Refuse a queue that is not in use: most often a typo."""
+    known = {*app.run(known_queues(app)), *(task.options.queue for task in app.tasks.values())}
+    if queue not in known:
+        raise ConfigurationError(f"no queue {queue!r:.80} is in use{did_you_mean(queue, known)}")
+
+
+def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
+    """What to act on."""
+    queue: str | None = args.queue
+    if queue is not None:
+        if args.schedule:
+            raise ConfigurationError("a schedule has a queue of its own: leave out QUEUE or --schedule")
+        refuse_unused(app, queue)
+    elif (args.task or args.tenant) and target.is_unheard_of(app):
+        raise ConfigurationError(target.unheard_of(app.name, app.settings.env))
+    if args.task and app.tasks and args.task not in app.tasks:
+        print(f"relevo: warning: {clean(app.unknown_task(args.task))}", file=sys.stderr)
+    for kind in ("task", "tenant", "schedule"):
+        if name := getattr(args, kind):
+            return Scope(kind, name, queue)
+    if queue is None:
+        raise ConfigurationError("what? Give a QUEUE, --task, --tenant or --schedule")
+    return Scope("queue", queue, queue)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    screen = Screen()
+    with closing(target.find(args)) as app:
+        scope = scope_of(app, args)
+        changed = _pause(app, scope, args.reason, whoami(), args.until)
+        deed, details = scope.deed("pause", reason=args.reason, until=args.until)
+        app.audit.note(deed, via="cli", count=len(changed), **details)
+        if args.json:
+            screen.json({"kind": scope.kind, "name": scope.name, "queue": scope.queue, "paused": changed})
+        elif changed:
+            screen.line(f"paused {scope}")
+        else:
+            screen.line(f"{scope} was paused already; its reason and end are now those given here")
+    return Exit.OK
+
+
+def _pause(app: Relevo, scope: Scope, reason: str, by: str, until: Until) -> list[str]:
+    """The queues, or the schedule, that were not paused before."""
+    task, tenant = (scope.name if scope.kind == kind else None for kind in ("task", "tenant"))
+    if scope.kind == "schedule":
+        return [scope.name] if app.schedules.get(scope.name).pause(reason=reason, by=by, until=until) else []
+    if scope.queue is None:
+        return app.pause(task=task, tenant=tenant, reason=reason, by=by, until=until)
+    queue = app.queue(scope.queue)
+    return [scope.queue] if queue.pause(task=task, tenant=tenant, reason=reason, by=by, until=until) else []

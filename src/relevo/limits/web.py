@@ -1,0 +1,140 @@
+"""Pauses and limits over HTTP: of queues, tasks and tenants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, Struct
+
+from relevo.audit.trail import of_control
+from relevo.engine.pauses import Pause, Until
+from relevo.limits.store import LimitInfo
+from relevo.web.asked import OfQueue, queue_in_use, time_of
+from relevo.web.route import Desk, Did, get, post
+
+T = TypeVar("T")
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Why(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why something is paused, and for how long."""
+
+    reason: Annotated[str, Meta(max_length=500)] = ""
+    #: A duration such as `2h`, or a time with its zone; without it, until it is resumed.
+    until: Annotated[str, Meta(max_length=40)] | None = None
+
+    @property
+    def ends(self) -> Until:
+        """As the Python API takes it."""
+        return None if self.until is None else time_of("until", self.until)
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """One tenant or one task; in routes of a queue, neither means all of it."""
+
+    tenant: Name | None = None
+    task: Name | None = None
+
+
+class Paused(Why, frozen=True, forbid_unknown_fields=True):
+    """What to pause, why, and for how long."""
+
+    tenant: Name | None = None
+    task: Name | None = None
+
+
+class NewLimit(Part, frozen=True, forbid_unknown_fields=True):
+    """The limit: how many jobs run at once, how fast they start (`"100/m"`)."""
+
+    concurrency: int | None = None
+    rate: str | float | None = None
+    burst: int | None = None
+
+
+class Changed(Struct, frozen=True, omit_defaults=True):
+    """Whether the request changed anything."""
+
+    changed: bool
+    #: A likely mistake in the request.
+    warning: str = ""
+
+
+class Where(Struct, frozen=True, omit_defaults=True):
+    """The queues that were changed."""
+
+    queues: list[str]
+    warning: str = ""
+
+
+@post("/queues/{queue}/pause", "queue.pause")
+async def pause(desk: Desk, queue: str, body: Paused) -> Did[Changed]:
+    """Start no more jobs, of the queue or of one tenant or task, until the pause ends; running jobs continue."""
+    found = await queue_in_use(desk, queue)
+    by = desk.caller.name
+    changed = await found.apause(tenant=body.tenant, task=body.task, reason=body.reason, by=by, until=body.ends)
+    return _did("pause", body, queue, Changed(changed, _verify(desk, body)), int(changed))
+
+
+@post("/queues/{queue}/resume", "queue.resume")
+async def resume(desk: Desk, queue: str, body: Part) -> Did[Changed]:
+    """Start jobs again; idle workers are woken. A breaker of the task is closed."""
+    changed = await (await queue_in_use(desk, queue)).aresume(tenant=body.tenant, task=body.task)
+    return _did("resume", body, queue, Changed(changed, _verify(desk, body)), int(changed))
+
+
+@post("/pause", "task.pause")
+async def pause_everywhere(desk: Desk, body: Paused) -> Did[Where]:
+    """Start no more jobs of a task or a tenant, in all queues of the app that are in use."""
+    by = desk.caller.name
+    queues = await desk.app.apause(tenant=body.tenant, task=body.task, reason=body.reason, by=by, until=body.ends)
+    return _did("pause", body, None, Where(queues, _verify(desk, body)), len(queues))
+
+
+@post("/resume", "task.resume")
+async def resume_everywhere(desk: Desk, body: Part) -> Did[Where]:
+    """Start jobs of a task or a tenant again, in all queues of the app; a breaker of the task is closed."""
+    queues = await desk.app.aresume(tenant=body.tenant, task=body.task)
+    return _did("resume", body, None, Where(queues, _verify(desk, body)), len(queues))
+
+
+def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: int, **terms: Any) -> Did[T]:
+    why: dict[str, Any] = {"reason": part.reason, "until": part.ends} if isinstance(part, Paused) else {}
+    deed, details = of_control(verb, queue=queue, task=part.task, tenant=part.tenant, **why)
+    return Did(answer, count, {**details, **terms}, deed=deed)
+
+
+def _verify(desk: Desk, part: Part | Paused) -> str:
+    """A warning about a task that the code does not know: most often a typo, but its jobs may come from elsewhere."""
+    is_strange = part.task is not None and desk.app.tasks and part.task not in desk.app.tasks
+    return desk.app.unknown_task(part.task or "") if is_strange else ""
+
+
+@get("/pauses")
+async def pauses(desk: Desk, query: OfQueue) -> list[Pause]:
+    """What is paused, in one queue or in all: why, by whom and until when; open breakers, too."""
+    return await ((await queue_in_use(desk, query.queue)).apauses() if query.queue else desk.app.apauses())
+
+
+@get("/queues/{queue}/limits")
+async def limits(desk: Desk, queue: str) -> list[LimitInfo]:
+    """What is limited or paused (the queue, tasks and tenants), and the state of each limit."""
+    return await (await queue_in_use(desk, queue)).alimits()
+
+
+@post("/queues/{queue}/limits", "queue.limit")
+async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
+    """Limit a tenant, a task or the queue. Replaces the previous limit, at once."""
+    found = await queue_in_use(desk, queue)
+    terms: dict[str, Any] = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
+    changed = await desk.app.arun(found.limiting(body.tenant, body.task, **terms))
+    return _did("limit", body, queue, await found.alimits(), int(changed), **terms)
+
+
+@post("/queues/{queue}/limits/remove", "queue.unlimit")
+async def unlimit(desk: Desk, queue: str, body: Part) -> Did[Changed]:
+    """Remove a limit; pauses stay."""
+    changed = await (await queue_in_use(desk, queue)).aunlimit(body.tenant, task=body.task)
+    return _did("unlimit", body, queue, Changed(changed, _verify(desk, body)), int(changed))
+
+
+ROUTES = (pause, resume, pause_everywhere, resume_everywhere, pauses, limits, limit, unlimit)

@@ -1,0 +1,1 @@
+"""Pools: entities that are not jobs, in named states."""

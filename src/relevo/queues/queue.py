@@ -1,0 +1,522 @@
+"""A queue in the hands of its users: look, pause, limit, clear, and take jobs with a loop of one's own."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from relevo.codec import Signature
+from relevo.engine.carried import InputLacking, with_inputs
+from relevo.engine.ids import made_ms
+from relevo.engine.job import Attempt, Envelope, State
+from relevo.engine.job_store import read_claim, readable, story_of
+from relevo.engine.outcome import (
+    CancelAsked,
+    End,
+    Finish,
+    GiveBack,
+    Happened,
+    LeaseLost,
+    Outcome,
+    TooLate,
+    TryAgain,
+    Unrunnable,
+    decide,
+)
+from relevo.engine.pauses import Pause, Until, ends_of, note_of
+from relevo.engine.settle import Held, settle
+from relevo.engine.signed_bodies import verify_body
+from relevo.engine.turn import Limits, Moved, Renewed, Settled, Turn, renew, turn
+from relevo.errors import OptionError
+from relevo.limits import store as limits
+from relevo.limits.limit import QUEUE, limit_of, name_of
+from relevo.limits.pause_store import pauses, written
+from relevo.limits.store import LimitInfo
+from relevo.queues import store as queues
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+from relevo.text.durations import Duration, seconds
+from relevo.text.names import is_pool_name
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+    from relevo.engine.task import Task
+
+
+class JobRow(Struct, frozen=True):
+    """A job in a listing."""
+
+    id: str
+    state: State
+    task: str
+    #: None, here and below: not known, since the body cannot be read or was not kept.
+    priority: int | None
+    enqueued_ms: int
+    name: str | None = None
+    tenant: str | None = None
+    due_ms: int | None = None
+    worker: str = ""
+    reason: str = ""
+    error: str = ""
+    ended_ms: int | None = None
+
+
+class Queue:
+    """One queue of an app."""
+
+    def __init__(self, app: Relevo, name: str) -> None:
+        self._app = app
+        self.name = name
+        app.keys_of(name)  # refuses a name that cannot be one
+
+    @property
+    def _keys(self) -> QueueKeys:
+        return self._app.keys_of(self.name)  # asked each time: the app may be bound elsewhere for a test
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._keys.address}>"
+
+    def stats(self) -> queues.QueueStats:
+        """How many jobs are where, from one snapshot whose numbers add up."""
+        return self._app.run(queues.count(self._keys, self.name))
+
+    async def astats(self) -> queues.QueueStats:
+        """`stats` for async code."""
+        return await self._app.arun(queues.count(self._keys, self.name))
+
+    def pause(
+        self,
+        *,
+        tenant: str | None = None,
+        task: str | Task[..., Any] | None = None,
+        reason: str = "",
+        by: str = "",
+        until: Until = None,
+    ) -> bool:
+        """Hand out no more jobs, of one tenant or of one task if you say so; what runs goes on.
+
+        With `until`, a duration or an aware datetime, they go on by themselves then, by the server's clock. `reason`
+        and `by` are shown to whoever looks. Said again, it takes the place of what was said before. True if it was
+        not paused before.
+
+        >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
+        """
+        return self._app.run(self.pausing(tenant, task, reason, by, until))
+
+    async def apause(
+        self,
+        *,
+        tenant: str | None = None,
+        task: str | Task[..., Any] | None = None,
+        reason: str = "",
+        by: str = "",
+        until: Until = None,
+    ) -> bool:
+        """`pause` for async code."""
+        return await self._app.arun(self.pausing(tenant, task, reason, by, until))
+
+    def pausing(
+        self, tenant: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
+    ) -> Generator[Call[Any], Any, bool]:
+        """The plan behind `pause`."""
+        name, note = self._scope(tenant, task), note_of(reason, by)
+        ends_ms = 0 if until is None else ends_of(until, (yield from self._app.now_ms()))
+        yield from self._app.list_queue(self.name)
+        changed: bool
+        if name == QUEUE:
+            changed = yield queues.pause(self._keys, True, ends_ms, note)
+        else:
+            changed = yield from limits.pause(self._keys, name, ends_ms, note)
+        return changed
+
+    def resume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
+        """Hand out jobs (of one tenant, of one task) again; idle workers are woken. True if it was paused.
+
+        A task whose breaker has opened goes on, too: it is closed.
+        """
+        return self._app.run(self.resuming(tenant, task))
+
+    async def aresume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
+        """`resume` for async code."""
+        return await self._app.arun(self.resuming(tenant, task))
+
+    def resuming(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
+        """The plan behind `resume`."""
+        name = self._scope(tenant, task)
+        return queues.pause(self._keys, False) if name == QUEUE else limits.resume(self._keys, name)
+
+    def pauses(self) -> list[Pause]:
+        """What is paused here, since when and until when, why and by whom: the queue, tasks, tenants, schedules.
+
+        Tasks whose breaker has opened are among them.
+        """
+        return self._app.run(self.listing_pauses())
+
+    async def apauses(self) -> list[Pause]:
+        """`pauses` for async code."""
+        return await self._app.arun(self.listing_pauses())
+
+    def listing_pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
+        """The plan behind `pauses`."""
+        now_ms = yield from self._app.now_ms()
+        return (yield from pauses(self._keys, self.name, now_ms, (yield written(self._keys))))
+
+    def limit(
+        self,
+        tenant: str | None = None,
+        *,
+        task: str | Task[..., Any] | None = None,
+        concurrency: int | None = None,
+        rate: str | float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Limit a tenant, a task, or with neither the queue: how many jobs run at once, how fast they start.
+
+        Counts at once, for what is queued, too. Said again, it takes the place of what was said before. `burst` jobs
+        may start at once after a while without any: one second's worth, if not given. A job that is under several
+        limits starts when all of them allow it.
+
+        >>> queue.limit("acme", concurrency=2, rate="100/m")           # doctest: +SKIP
+        >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
+        >>> queue.limit(concurrency=50)                                # doctest: +SKIP
+        """
+        self._app.run(self.limiting(tenant, task, concurrency, rate, burst))
+
+    async def alimit(
+        self,
+        tenant: str | None = None,
+        *,
+        task: str | Task[..., Any] | None = None,
+        concurrency: int | None = None,
+        rate: str | float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """`limit` for async code."""
+        await self._app.arun(self.limiting(tenant, task, concurrency, rate, burst))
+
+    def limiting(
+        self,
+        tenant: str | None,
+        task: str | Task[..., Any] | None,
+        concurrency: int | None,
+        rate: str | float | None,
+        burst: int | None,
+    ) -> Generator[Call[Any], Any, bool]:
+        """The plan behind `limit`: whether that changed anything."""
+        name, wanted = self._scope(tenant, task), limit_of(concurrency, rate, burst)
+        yield from self._app.list_queue(self.name)
+        return (yield from limits.limit(self._keys, name, wanted))
+
+    def unlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
+        """Take a limit away; what is paused stays so. True if there was one."""
+        return self._app.run(limits.unlimit(self._keys, self._scope(tenant, task)))
+
+    async def aunlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
+        """`unlimit` for async code."""
+        return await self._app.arun(limits.unlimit(self._keys, self._scope(tenant, task)))
+
+    def _scope(self, tenant: str | None, task: str | Task[..., Any] | None) -> str:
+        """What is paused or limited, by its name among the limits."""
+        if is_pool_name(self.name):  # it stands among the queues by its dead letters
+            raise OptionError(
+                f"{self.name!r:.80} is a pool: no jobs are handed out there, so it can be neither paused nor limited"
+            )
+        return name_of(tenant, task)
+
+    def limits(self) -> list[LimitInfo]:
+        """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, tenants."""
+        return self._app.run(limits.limits(self._keys))
+
+    async def alimits(self) -> list[LimitInfo]:
+        """`limits` for async code."""
+        return await self._app.arun(limits.limits(self._keys))
+
+    def clear(self) -> int:
+        """Remove all jobs that have not started; what runs goes on. How many there were."""
+        return self._app.run(self._clear())
+
+    async def aclear(self) -> int:
+        """`clear` for async code."""
+        return await self._app.arun(self._clear())
+
+    def _clear(self) -> Generator[Call[Any], Any, int]:
+        removed, posted = yield from queues.clear(self._keys)
+        if posted:
+            yield from self._app.relay(self.name)
+        return removed
+
+    def jobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
+        """A page of jobs in one state: those that wait in the order they will run, ended ones newest first."""
+        return [row_of(one) for one in self._app.run(self._page(state, offset, limit))]
+
+    async def ajobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
+        """`jobs` for async code."""
+        return [row_of(one) for one in await self._app.arun(self._page(state, offset, limit))]
+
+    def _page(self, state: str, offset: int, limit: int) -> Call[list[queues.Listed]]:
+        check_page(offset, limit)
+        return queues.page(self._keys, state, offset, limit)
+
+    def take(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
+        """Claim up to `n` jobs for a loop of your own. Each must be done, retried or buried before its lease ends."""
+        return self._app.run(self._take(n, worker, lease))
+
+    async def atake(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
+        """`take` for async code."""
+        return await self._app.arun(self._take(n, worker, lease))
+
+    def _lending(self, lease: Duration | None) -> Limits:
+        settings = self._app.settings
+        span = settings.lease if lease is None else seconds(lease, what="lease")
+        if span < 0.001:
+            raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}; else nobody ever holds it")
+        return Limits(round(span * 1000), 0, settings.done_max, settings.dead_max)
+
+    def _take(self, n: int, worker: str, lease: Duration | None) -> Generator[Call[Any], Any, list[Lease]]:
+        if not _is_whole(n) or not 1 <= n <= 1000:
+            raise OptionError(f"take: 1 to 1000 jobs at a time, found {n!r:.80}")
+        if not _is_worker_name(worker):
+            raise OptionError(
+                f"take: the worker's name is ASCII text without spaces, 200 characters at most, found {worker!r:.80}"
+            )
+        lending = self._lending(lease)
+        yield from self._app.list_queue(self.name)
+        settled = Settled()
+        leases: list[Lease] = []
+        # A second time to tell what became of those that could not be taken, and to take others instead; and as often
+        # as so many had to be parked that the queue was not seen to its end.
+        while True:
+            found: Turn = yield turn(self._keys, worker, lending, n - len(leases), settled)
+            settled = Settled()
+            for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
+                settled.moved.append(self.recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms))
+            for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
+                claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
+                held = held_of(id, claim, body, story)
+                verdict = self._unfit(held, found.now_ms)
+                if verdict is None and held.envelope is not None and held.envelope.takes:
+                    try:
+                        envelope = yield from with_inputs(self._keys, held.id, held.envelope)
+                        held = msgspec.structs.replace(held, envelope=envelope)
+                    except InputLacking as lacking:
+                        now_ms, why = found.now_ms, str(lacking)[:2000]
+                        attempt = Attempt("refused", worker, now_ms, now_ms, lacking.error, why)
+                        verdict = self._settled(held, now_ms, Unrunnable(lacking.reason, attempt))
+                refused = refusal(self._app, self.name, held, found.now_ms) if verdict is None else None
+                if refused is not None:
+                    verdict = self._settled(held, found.now_ms, refused)
+                if verdict is not None:
+                    settled.moved.append(verdict)
+                else:
+                    leases.append(Lease(self, held, lending))
+            if 0 < found.errand_ms <= found.now_ms:
+                yield from self._app.relay(self.name)
+            is_seen = len(leases) == n or not 0 < found.wake_ms <= found.now_ms
+            if not settled.moved and is_seen:
+                return leases
+
+    def recover(self, held: Held, now_ms: int) -> Moved:
+        """What becomes of a job whose holder fell silent."""
+        lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker fell silent")
+        happened = CancelAsked() if held.cancel_asked else LeaseLost(lost)
+        policy, terms = self._app.terms_of(held.envelope, self.name)
+        return settle(held, decide(held.story, happened, policy, now_ms, random.random()), terms, now_ms)
+
+    def _unfit(self, held: Held, now_ms: int) -> Moved | None:
+        envelope = held.envelope
+        if envelope is None:
+            attempt = Attempt("unreadable", held.worker, now_ms, now_ms, message="the body is not an envelope")
+            return self._settled(held, now_ms, Unrunnable("unreadable", attempt))
+        if held.cancel_asked:
+            return self._settled(held, now_ms, CancelAsked())
+        if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
+            return self._settled(held, now_ms, TooLate())
+        return None
+
+    def _settled(self, held: Held, now_ms: int, happened: Happened) -> Moved:
+        policy, terms = self._app.terms_of(held.envelope, self.name)
+        return settle(held, decide(held.story, happened, policy, now_ms, 0.5), terms, now_ms)
+
+    def _settle(self, held: Held, outcome: Outcome, limits: Limits, result: bytes) -> Generator[Call[Any], Any, bool]:
+        now_ms = yield queues.server_time()
+        _, terms = self._app.terms_of(held.envelope, self.name)
+        row = settle(held, outcome, terms, now_ms, result)
+        answer: Turn = yield turn(self._keys, held.worker, limits, 0, Settled(moved=[row]))
+        if 0 < answer.errand_ms <= answer.now_ms:
+            yield from self._app.relay(self.name)
+        return not answer.refused
+
+
+class Lease:
+    """A job taken by `Queue.take`. Settle it with exactly one of `done`, `retry`, `bury` or `give_back`.
+
+    Each answers False if the lease had been lost, in which case somebody else has the job.
+    """
+
+    def __init__(self, queue: Queue, held: Held, limits: Limits) -> None:
+        assert held.envelope is not None
+        self._queue = queue
+        self._held = held
+        self._limits = limits
+        self.id = held.id
+        self.task = held.envelope.target
+        self.name = held.envelope.name
+        self.priority = held.envelope.priority
+        self.attempt = len(held.story.attempts) + 1
+        #: Larger with every delivery of the job; see `JobContext.fence`.
+        self.fence = held.token
+
+    @property
+    def args(self) -> list[Any]:
+        """The job's positional arguments, as plain JSON values."""
+        found: list[Any] = msgspec.json.decode(self._envelope.args)
+        return found
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The job's keyword arguments, as plain JSON values."""
+        found: dict[str, Any] = msgspec.json.decode(self._envelope.kwargs)
+        return found
+
+    @property
+    def _envelope(self) -> Envelope:
+        assert self._held.envelope is not None
+        return self._held.envelope
+
+    def done(self, result: Any = None) -> bool:
+        """It went well. The result is a plain JSON value, as the arguments were."""
+        return self._run(Finish(), self._encoded(result))
+
+    async def adone(self, result: Any = None) -> bool:
+        """`done` for async code."""
+        return await self._arun(Finish(), self._encoded(result))
+
+    def retry(self, delay: Duration = 0, reason: str = "") -> bool:
+        """Run it again after a delay."""
+        return self._run(self._again(delay, reason))
+
+    async def aretry(self, delay: Duration = 0, reason: str = "") -> bool:
+        """`retry` for async code."""
+        return await self._arun(self._again(delay, reason))
+
+    def bury(self, reason: str) -> bool:
+        """Give it up: it becomes a dead letter."""
+        return self._run(self._buried(reason))
+
+    async def abury(self, reason: str) -> bool:
+        """`bury` for async code."""
+        return await self._arun(self._buried(reason))
+
+    def give_back(self) -> bool:
+        """Back to the queue at once, as if it had not been taken."""
+        return self._run(GiveBack())
+
+    async def agive_back(self) -> bool:
+        """`give_back` for async code."""
+        return await self._arun(GiveBack())
+
+    def renew(self) -> bool:
+        """Lengthen the lease by its full time from now; False if it was lost."""
+        return not self._queue._app.run(self._renewal()).lost
+
+    async def arenew(self) -> bool:
+        """`renew` for async code."""
+        return not (await self._queue._app.arun(self._renewal())).lost
+
+    def _renewal(self) -> Call[Renewed]:
+        return renew(self._queue._keys, [(self.id, self._held.token)], self._limits.lease_ms)
+
+    def _encoded(self, result: Any) -> bytes:
+        return _PLAIN.encode_result(result, limit=self._queue._app.settings.max_payload)
+
+    def _again(self, delay: Duration, reason: str) -> Outcome:
+        attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=_checked_reason(reason))
+        return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.told(attempt, spent=1))
+
+    def _buried(self, reason: str) -> Outcome:
+        reason = _checked_reason(reason)
+        attempt = Attempt("failed", self._held.worker, self._held.since_ms, message=reason)
+        return End(State.DEAD, reason, self._held.story.told(attempt, spent=1))
+
+    def _run(self, outcome: Outcome, result: bytes = b"") -> bool:
+        return self._queue._app.run(self._queue._settle(self._held, outcome, self._limits, result))
+
+    async def _arun(self, outcome: Outcome, result: bytes = b"") -> bool:
+        return await self._queue._app.arun(self._queue._settle(self._held, outcome, self._limits, result))
+
+
+def _done() -> Any:
+    """Has no types: whoever takes jobs need not know their tasks."""
+
+
+_PLAIN = Signature(_done)
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _is_worker_name(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch("[!-~]{1,200}", name) is not None
+
+
+def check_page(offset: int, limit: int) -> None:
+    """Refuse what cannot be a page of a listing."""
+    if not (_is_whole(offset) and _is_whole(limit) and offset >= 0 and 1 <= limit <= 1000):
+        raise OptionError(f"a page starts at 0 or later and has 1 to 1000 jobs, found {offset!r:.40} and {limit!r:.40}")
+
+
+def _checked_reason(reason: str) -> str:
+    if not isinstance(reason, str):
+        raise OptionError(f"reason: a text for people is needed, found {reason!r:.80}")
+    return reason[:2000].encode(errors="backslashreplace").decode()
+
+
+def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None:
+    """What happens to a job that may not run because of who made it, or for whom; None: it may."""
+    envelope = held.envelope
+    assert envelope is not None
+    signer = app.keys_of(queue).signer
+    if signer is not None and (error := verify_body(signer, held.id, held.body, envelope)):
+        why = f"{error}. If you know who made it, `relevo dead retry {held.id} --sign` runs it all the same"
+        return Unrunnable("bad_signature", Attempt("refused", held.worker, now_ms, now_ms, message=why[:2000]))
+    return None if envelope.headers is None else app.bus.refusal(queue, held, now_ms)
+
+
+def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
+    """A job as a turn hands it out."""
+    holder = read_claim(claim)
+    assert holder is not None
+    return Held(
+        id.decode(),
+        holder.token,
+        body,
+        readable(body),
+        story_of(story),
+        holder.worker,
+        holder.since_ms,
+        holder.cancel_asked,
+    )
+
+
+def row_of(one: queues.Listed) -> JobRow:
+    envelope, record = one.envelope, one.record
+    return JobRow(
+        one.id,
+        one.state,
+        envelope.target if envelope else record.target if record else "",
+        envelope.priority if envelope else None,
+        made_ms(one.id),
+        envelope.name if envelope else None,
+        envelope.tenant if envelope else None,
+        one.due_ms if one.state is State.SCHEDULED else None,
+        record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
+        record.reason if record else "",
+        record.story.last.words if record else "",
+        record.ended_ms if record else None,
+    )

@@ -1,0 +1,199 @@
+"""A queue as a whole: counts, listings, pause and clear; and the list of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from relevo.engine.job import Envelope, Record, State
+from relevo.engine.job_store import Claim, read_claim, readable, record_of
+from relevo.engine.push import KEEP_MS
+from relevo.engine.signed_ends import cancelled_by_hand
+from relevo.errors import OptionError, ServerRefused
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Argument, Call
+from relevo.store.scripts import Script, script
+from relevo.store.topology import slot_of
+
+#: The list of queues ends a month after its last use; a worker or an enqueue puts a queue back on it.
+LISTED_MS = 30 * 86_400_000
+#: What makes a queue or pool worth listing: jobs and entities, records, and what an operator or a schedule left there.
+_HELD = (
+    *("jobs", "done", "dead", "cancelled", "expired", "bin", "flows", "letters", "errands", "idle", "instances"),
+    *("schedules", "limits", "pauses", "paused", "entities"),
+)
+#: Jobs removed in one call: each costs the server some 20 µs, and half as much again if it is parked.
+CLEARED = 100
+_STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
+
+
+class QueueStats(Struct, frozen=True):
+    """A queue in one consistent snapshot."""
+
+    name: str
+    ready: int
+    scheduled: int
+    running: int
+    waiting: int
+    done: int
+    dead: int
+    cancelled: int
+    expired: int
+    #: Living jobs: always ready + scheduled + running + waiting.
+    living: int
+    idle_workers: int
+    paused: bool
+    next_due_ms: int | None
+    #: Totals since the counters began: enqueued, done, retry, dead, lost, …
+    totals: dict[str, int]
+    #: Tasks unknown to all live workers, and how many jobs wait for one that does.
+    unknown_tasks: dict[str, int] = {}
+
+
+def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
+    """The counts of a queue."""
+    script = queue.script("queues/count_jobs")
+
+    def decode(reply: list[Any]) -> QueueStats:
+        sizes: list[int]
+        _, sizes, idle, paused, due, totals, unknown = reply
+        by_state = dict(zip((*_STATES, "living"), sizes, strict=True))
+        counters = {totals[i].decode(): int(totals[i + 1]) for i in range(0, len(totals), 2)}
+        return QueueStats(
+            name=name,
+            **by_state,
+            idle_workers=idle,
+            paused=bool(paused),
+            next_due_ms=due or None,
+            totals=counters,
+            unknown_tasks=read_unknown(unknown),
+        )
+
+    return Call([], decode, script, queue.of(script))
+
+
+def read_unknown(rows: Sequence[Any]) -> dict[str, int]:
+    """Read the reply of engine/lua/include/unknown_tasks.lua: task -> jobs."""
+    return {task.decode(errors="replace"): count for task, count in zip(rows[::2], rows[1::2], strict=True)}
+
+
+class Listed(Struct, frozen=True):
+    """A job in a listing."""
+
+    id: str
+    state: State
+    envelope: Envelope | None = None
+    body: bytes = b""
+    due_ms: int | None = None
+    claim: Claim | None = None
+    record: Record | None = None
+
+
+def page(queue: QueueKeys, state: str, offset: int, limit: int) -> Call[list[Listed]]:
+    """Jobs in one state: live ones in the order they will run, ended ones newest first."""
+    if state not in _STATES:
+        raise OptionError(f"state: one of {', '.join(_STATES)} is needed, found {state!r}")
+    if offset < 0 or not 1 <= limit <= 1000:
+        raise OptionError(f"a page starts at 0 or later and has 1 to 1000 jobs, found {offset!r} and {limit!r}")
+    script = queue.script("queues/list_jobs")
+
+    def decode(reply: list[Any]) -> list[Listed]:
+        return [_listed(State(state), *row) for row in zip(*reply, strict=True)]
+
+    return Call([state, offset, limit], decode, script, queue.of(script))
+
+
+def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) -> Listed:
+    if state.has_ended:
+        record = record_of(text, state)
+        return Listed(id.decode(), state, readable(bytes(record.body)), bytes(record.body), record=record)
+    number = int(float(score))
+    due = number // 1024 if state is State.SCHEDULED else number if state is State.RUNNING else None
+    return Listed(id.decode(), state, readable(text), text, due, read_claim(claim))
+
+
+def pause(queue: QueueKeys, pause: bool, ends_ms: int = 0, note: bytes = b"{}") -> Call[bool]:
+    """Stop (or go on) handing out jobs: whether that changed anything. `ends_ms` 0: until it is resumed."""
+    script = queue.script("limits/pause_queue")
+    return Call([int(pause), ends_ms, note], bool, script, queue.of(script))
+
+
+def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:
+    """Remove (id, name)s that have not started, and notify their dependents: how many; whether to relay."""
+    script = queue.script("queues/clear_queue")
+    args: list[Argument] = [KEEP_MS, state, 0, 0]
+    for job in jobs:
+        args += (*job, cancelled_by_hand(queue.signer, job[0], "cleared"))
+    return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
+
+
+def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
+    """Remove all jobs that have not started, in bounded steps: how many; whether to relay."""
+    removed, relay = 0, False
+    for state in ("waiting", "ready", "scheduled"):
+        while True:
+            listed: list[Listed] = yield page(queue, state, 0, CLEARED)
+            if not listed:
+                break
+            rows = [(job.id, job.envelope.name if job.envelope else "") for job in listed]
+            gone, posted = yield remove(queue, rows, "removed")
+            removed, relay = removed + gone, relay or posted
+    return removed, relay
+
+
+def register(key: bytes, names: Sequence[str | bytes], enlist: Script | None = None) -> Call[int]:
+    """Put queues on a list and extend its TTL: how many there are. `enlist`: the script, if a test has its own."""
+    return Call([LISTED_MS, *names], int, enlist or script("engine/list_names"), (key,))
+
+
+def listed(key: bytes) -> Call[list[str]]:
+    """The names on a list, in order of their last use."""
+    return Call([b"ZRANGE", key, 0, -1], lambda names: [name.decode(errors="replace") for name in names])
+
+
+def unused(key: bytes, most: int, before_ms: int) -> Call[list[tuple[bytes, int]]]:
+    """The first names on a list that were not used since a time, and when they were last used."""
+
+    def decode(reply: list[bytes]) -> list[tuple[bytes, int]]:
+        return [(name, int(float(used))) for name, used in zip(reply[::2], reply[1::2], strict=True)]
+
+    # Not ZRANGEBYSCORE: workers have no right to it, and need none.
+    return Call([b"ZRANGE", key, b"-inf", before_ms, b"BYSCORE", b"LIMIT", 0, most, b"WITHSCORES"], decode)
+
+
+def holds_something(queue: QueueKeys) -> Call[bool]:
+    """True if a queue or pool still holds jobs, entities, records or settings."""
+    return Call([b"EXISTS", *map(queue.key, _HELD)], bool)
+
+
+def unlist(key: bytes, name: str | bytes, seen_ms: int) -> Call[bool]:
+    """Take a queue off a list, unless it was used since that time: whether it was removed."""
+    return Call([name, seen_ms], bool, script("engine/unlist_name"), (key,))
+
+
+class Place(Struct, frozen=True):
+    """Where a cluster keeps a queue."""
+
+    slot: int
+    #: host:port
+    node: str
+    #: Keys in the slot, which move together; None: the user in the URL may not ask.
+    keys: int | None
+
+
+def place(queue: QueueKeys, node: str) -> Generator[Call[Any], Any, Place]:
+    """Where a cluster keeps the queue; `node`: which is known to have its slot."""
+    key = queue.key("jobs")
+    slot, keys = slot_of(key), None
+    try:
+        keys = yield Call([b"CLUSTER", b"COUNTKEYSINSLOT", slot], keys=(key,))
+    except ServerRefused:
+        pass
+    return Place(slot, node, keys)
+
+
+def server_time() -> Call[int]:
+    """The server's clock, in milliseconds."""
+    return Call([b"TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)

@@ -1,0 +1,79 @@
+"""Queues over HTTP: their state, their jobs, clear."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from relevo.app import Relevo
+from relevo.queues import store
+from relevo.queues.queue import JobRow
+from relevo.queues.store import QueueStats
+from relevo.store.plan import Ahead, Steps
+from relevo.web.access import Role
+from relevo.web.asked import Dry, Limit, Offset, queue_in_use
+from relevo.web.route import Desk, Did, Page, get, post
+
+
+class QueuePage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the list of queues."""
+
+    offset: Offset = 0
+    limit: Limit = 100
+
+
+class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the jobs in one state."""
+
+    state: Literal["ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired"] = "ready"
+    offset: Offset = 0
+    limit: Limit = 50
+
+
+class Cleared(Struct, frozen=True):
+    """What was removed, or would be."""
+
+    queue: str
+    removed: int
+    dry_run: bool
+
+
+@get("/queues")
+async def list_all(desk: Desk, query: QueuePage) -> Page[QueueStats]:
+    """All queues in use, by name, each with the number of jobs in each state."""
+    names = (await desk.app.aqueues())[query.offset : query.offset + query.limit]
+    return Page.of(await desk.app.arun(_stats(desk.app, names)), query.offset, query.limit)
+
+
+def _stats(app: Relevo, names: list[str]) -> Steps[list[QueueStats]]:
+    found: list[QueueStats] = yield Ahead(store.count(app.keys_of(name), name) for name in names)
+    return found
+
+
+@get("/queues/{queue}")
+async def show(desk: Desk, queue: str) -> QueueStats:
+    """The state of a queue, from one consistent snapshot."""
+    return await (await queue_in_use(desk, queue)).astats()
+
+
+@get("/queues/{queue}/jobs")
+async def jobs(desk: Desk, queue: str, query: JobPage) -> Page[JobRow]:
+    """Jobs in one state: waiting jobs in the order they will run, ended ones newest first."""
+    found = await queue_in_use(desk, queue)
+    rows = await found.ajobs(query.state, offset=query.offset, limit=query.limit)
+    return Page.of(rows, query.offset, query.limit)
+
+
+@post("/queues/{queue}/clear", "queue.clear", Role.ADMIN)
+async def clear(desk: Desk, queue: str, query: Dry) -> Did[Cleared]:
+    """Remove all jobs that have not started; running jobs continue."""
+    found = await queue_in_use(desk, queue)
+    if query.dry_run:
+        stats = await found.astats()
+        return Did(Cleared(queue, stats.living - stats.running, True), dry=True)
+    removed = await found.aclear()
+    return Did(Cleared(queue, removed, False), removed, {"queue": queue})
+
+
+ROUTES = (list_all, jobs, show, clear)

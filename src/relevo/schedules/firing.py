@@ -1,0 +1,206 @@
+"""How schedules are made and fired: what code, settings and callers name, and what is due of it.
+
+Any worker fires them. A tick is fired by the one script that also queues its job and names the next tick, so it fires
+once however many workers try, and there is no process that must be alive for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.engine.ids import made_ms
+from relevo.engine.push import NewJob
+from relevo.engine.task import Task
+from relevo.errors import ConfigurationError, OptionError, PayloadError
+from relevo.schedules import schedule as model
+from relevo.schedules import store
+from relevo.schedules.cron import next_after
+from relevo.schedules.schedule import TIMES, due, read_schedule, schedule_of, shifted
+from relevo.store.plan import Call
+from relevo.workflows.steps import Step
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+log = logging.getLogger("relevo.schedules")
+
+#: Options of a single job, which make no sense for one that comes back.
+_NOT_HERE = ("delay", "eta", "countdown", "name", "unique", "depends_on")
+#: A record that cannot be read is looked at again after this.
+_UNREADABLE_MS = 60_000
+
+
+def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], origin: model.Origin) -> model.Schedule:
+    """The record of a schedule, from a task or a complete call of it and the options of both."""
+    times = {option: value for option, value in options.items() if option in TIMES}
+    others = {option: value for option, value in options.items() if option not in TIMES}
+    for option in _NOT_HERE:
+        if option in others:
+            raise OptionError(f"{option}: an option of one job, not of a schedule")
+    if isinstance(call, Step):
+        task, args, kwargs = call.task, call.args, call.kwargs
+    elif isinstance(call, Task):
+        task, args, kwargs = call, (), {}
+    else:
+        raise OptionError(f"a schedule runs a task, or a call such as report.s(7), found {call!r:.80}")
+    if task.app is not app:
+        raise OptionError(f"{task.target} is a task of the app {task.app.name!r}, not of {app.name!r}")
+    if others:
+        task = task.using(**others)
+    chosen = task.options
+    if chosen.delay or chosen.eta_ms is not None or chosen.name or chosen.depends_on or chosen.unique:
+        raise OptionError(
+            f"{task.target}: delay, eta, name, unique and depends_on are options of one job, not of a schedule"
+        )
+    body = task.body(task.signature.encode(args, kwargs, limit=app.settings.max_payload))
+    return schedule_of(
+        name=name,
+        target=task.target,
+        queue=task.options.queue,
+        body=msgspec.Raw(body),
+        priority=task.options.priority,
+        tenant=task.options.tenant,
+        weight=task.options.weight,
+        expires=task.options.expires,
+        failure_ttl=task.options.failure_ttl,
+        origin=origin,
+        **times,
+    )
+
+
+def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], Any, str]:
+    """Register a schedule: 'new', 'changed' or 'same'. One that moved to another queue leaves the old one."""
+    queue = schedule.queue
+    before: str | None = yield store.home(app.keys, schedule.name)
+    if before != queue:
+        yield store.settle_in(app.keys, schedule.name, queue)
+    if before is not None and before != queue:
+        yield store.unenroll(app.keys_of(before), schedule.name)
+    yield from app.list_queue(queue)
+    now_ms = yield from app.now_ms()
+    code = ""
+    if schedule.origin != "call" and not (yield from _is_doubtful(app, schedule)):
+        code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
+    said: str = yield store.enroll(app.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
+    if said == "changed":
+        yield from store.stay_suspended(app.keys_of(queue), schedule, now_ms)
+    # Somebody may have removed it meanwhile, or moved it, as workers of an older version do; and have been here before
+    # us. Where nobody looks for it, it must not fire.
+    home: str | None = yield store.home(app.keys, schedule.name)
+    if home != queue:
+        yield store.unenroll(app.keys_of(queue), schedule.name)
+    return said
+
+
+def _is_doubtful(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], Any, bool]:
+    """Whether a record is there that is not well signed: then what code or settings say takes its place."""
+    if not app.keyring:
+        return False
+    for standing in (yield from store.look(app.keys_of(schedule.queue), [schedule.name])):
+        if standing.signature_error:
+            log.warning(
+                "schedule %s is registered again; its record was refused: %s", schedule.name, standing.signature_error
+            )
+            return True
+    return False
+
+
+def signing_anew(app: Relevo) -> Generator[Call[Any], Any, int]:
+    """Sign records anew that another key than the first has signed, which may be dropped before their next tick."""
+    count, homes = 0, (yield store.homes(app.keys))
+    for queue in dict.fromkeys(homes.values()):
+        keys, names = app.keys_of(queue), [name for name, home in homes.items() if home == queue]
+        for standing in (yield from store.look(keys, names)):
+            if not standing.is_signed_by_first and not standing.signature_error:
+                yield store.enroll(keys, standing.schedule, standing.due_ms or 0, "")
+                count += 1
+    return count
+
+
+def registering_all(app: Relevo) -> Generator[Call[Any], Any, None]:
+    """Register what decorators and settings name."""
+    if app.keyring:
+        yield from signing_anew(app)
+    for schedule in app.timetable.values():
+        yield from registering(app, schedule)
+    wrong: ConfigurationError | None = None
+    for name, table in app.settings.schedules.items():
+        try:
+            schedule = _of_settings(app, name, table)
+        except (ConfigurationError, PayloadError) as error:  # the others shall run all the same
+            wrong = ConfigurationError(f"schedule {name!r} of the settings: {error}")
+        else:
+            yield from registering(app, schedule)
+    if wrong is not None:
+        raise wrong
+
+
+def _of_settings(app: Relevo, name: str, table: Mapping[str, Any]) -> model.Schedule:
+    options = {key: value for key, value in table.items() if key not in ("task", "args", "kwargs")}
+    task = app.tasks.get(table["task"])
+    if task is None:
+        raise ConfigurationError(app.unknown_task(table["task"]))
+    args, kwargs = tuple(table.get("args", ())), dict(table.get("kwargs", {}))
+    call: Step[Any, Any] = Step(task, args, kwargs, takes_result=False)
+    return described(app, name, call, options, "settings")
+
+
+def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Generator[Call[Any], Any, int]:
+    """Fire what is due of a schedule, as `engine/take_outbox.lua` gave it: how many jobs were queued."""
+    due_text, _, record = text.partition(b"\n")
+    try:
+        schedule = read_schedule(record)
+        due_ms = int(due_text)
+    except (msgspec.DecodeError, ValueError, OptionError) as error:
+        log.error("%s: schedule %s cannot be read: %s", queue, name, error)
+        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
+        return 0
+    signer = app.keys_of(queue).signer
+    if signer is not None and (wrong := signer.verify_object("schedule", name, record)):
+        log.error("schedule %s does not fire, its record is refused: %s. Register it again, or remove it", name, wrong)
+        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
+        return 0
+    firing = due(schedule, due_ms, now_ms)
+    if firing.dropped:
+        log.warning("schedule %s: %d ticks were missed and are not made up for", name, firing.dropped)
+    ids: list[str] | None = yield fire(
+        app, schedule, firing.ticks, due_ms=due_ms, next_ms=firing.next_ms, dropped=firing.dropped
+    )
+    return len(ids or ())
+
+
+def fire(
+    app: Relevo,
+    schedule: model.Schedule,
+    ticks: Sequence[int],
+    *,
+    due_ms: int | None,
+    next_ms: int = 0,
+    dropped: int = 0,
+) -> Call[list[str] | None]:
+    """Queue the jobs of ticks, if `due_ms` is the one waited for (None: whatever is)."""
+    rows, keys = [], app.keys_of(schedule.queue)
+    for tick_ms in ticks:
+        body = bytes(schedule.body)[:-1] + b',"tk":%d' % tick_ms
+        if schedule.expires is not None:
+            body += b',"x":%d' % (tick_ms + round(schedule.expires * 1000))
+        when = str(shifted(tick_ms, schedule)) if schedule.jitter and due_ms is not None else ""
+        id = app.new_id()
+        if when:
+            body += b',"d":%d' % max(1, int(when) - made_ms(id))
+        body = body + b"}" if keys.signer is None else keys.signer.signed("job", id, body + b"}")
+        rows.append(store.Tick(tick_ms, NewJob(id, schedule.priority, body, when, schedule.tenant, schedule.weight)))
+    return store.fire(
+        keys,
+        schedule,
+        rows,
+        due_ms=due_ms,
+        next_ms=next_ms,
+        dropped=dropped,
+        fail_ms=max(1, round(schedule.failure_ttl * 1000)),
+    )

@@ -1,0 +1,331 @@
+"""Schedules: jobs that come back by the clock, as records that can be looked at, paused, changed and removed.
+
+How they are made and fired is in `timetable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from relevo.engine import workers
+from relevo.engine.handle import Job
+from relevo.engine.pauses import Until, ends_of, note_of
+from relevo.errors import BadSignature, OptionError, UnknownSchedule
+from relevo.schedules import schedule as model
+from relevo.schedules import store
+from relevo.schedules.cron import Cron, explain, next_after
+from relevo.schedules.firing import fire
+from relevo.schedules.schedule import TIMES, schedule_of
+from relevo.store.plan import Call
+from relevo.text.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+Infos: TypeAlias = "list[ScheduleInfo]"
+Names: TypeAlias = "list[str]"
+
+#: Workers name the schedules of their code every two minutes. One that none has named for so long is stale.
+STALE_MS = 300_000
+
+
+class ScheduleInfo(Struct, frozen=True):
+    """A schedule, for people."""
+
+    name: str
+    task: str
+    queue: str
+    #: The cron expression, or how many seconds lie between two runs.
+    when: str
+    tz: str
+    #: When that is, in words.
+    words: str
+    args: Any
+    kwargs: Any
+    priority: int
+    overlap: str
+    missed: str
+    missed_limit: int
+    jitter: float
+    #: code (a decorator), settings, or call
+    origin: str
+    #: No code names it any more.
+    stale: bool
+    paused_ms: int | None
+    next_ms: int | None
+    last_job: str
+    fired: int
+    skipped: int
+    dropped: int
+    #: When the pause ends by itself; None: it does not, or there is none.
+    until_ms: int | None = None
+
+
+class Schedule:
+    """One schedule. Cheap to make, keeps nothing but its name."""
+
+    __slots__ = ("_app", "name")
+
+    def __init__(self, app: Relevo, name: str) -> None:
+        self._app = app
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def info(self) -> ScheduleInfo:
+        """Everything known about it; UnknownSchedule if there is none."""
+        return self._app.run(self._info())
+
+    async def ainfo(self) -> ScheduleInfo:
+        """`info` for async code."""
+        return await self._app.arun(self._info())
+
+    def pause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
+        """Fire no more ticks. False if it was paused already.
+
+        With `until`, a duration or an aware datetime, it goes on with the first tick after that, by the server's clock.
+        `reason` and `by` are shown to whoever looks.
+        """
+        return self._app.run(self._pause(reason, by, until))
+
+    async def apause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
+        """`pause` for async code."""
+        return await self._app.arun(self._pause(reason, by, until))
+
+    def resume(self) -> bool:
+        """Go on with the next tick; those of the pause are not made up for. False if it was not paused."""
+        return self._app.run(self._resume())
+
+    async def aresume(self) -> bool:
+        """`resume` for async code."""
+        return await self._app.arun(self._resume())
+
+    def run_now(self) -> Job[Any]:
+        """Queue one job of it now. Its ticks stay as they are."""
+        return self._app.run(self._run_now())
+
+    async def arun_now(self) -> Job[Any]:
+        """`run_now` for async code."""
+        return await self._app.arun(self._run_now())
+
+    def edit(self, **changes: Any) -> ScheduleInfo:
+        """Change when it fires: cron, every, tz, overlap, missed, missed_limit, jitter.
+
+        The change stands until the code that made it changes. For other arguments or options of its jobs call
+        `app.schedule(name, task, …)` again.
+        """
+        return self._app.run(self._edit(changes))
+
+    async def aedit(self, **changes: Any) -> ScheduleInfo:
+        """`edit` for async code."""
+        return await self._app.arun(self._edit(changes))
+
+    def remove(self) -> bool:
+        """Remove it and its history; jobs that it queued stay. False if there was none.
+
+        One that a decorator or the settings name comes back with the next worker: pause it instead.
+        """
+        return self._app.run(self._remove())
+
+    async def aremove(self) -> bool:
+        """`remove` for async code."""
+        return await self._app.arun(self._remove())
+
+    def history(self, limit: int = 20) -> list[store.Ran]:
+        """What it did of late, newest first: ticks that fired, were skipped or dropped."""
+        return self._app.run(self._history(limit))
+
+    async def ahistory(self, limit: int = 20) -> list[store.Ran]:
+        """`history` for async code."""
+        return await self._app.arun(self._history(limit))
+
+    # plans
+    def _standing(self) -> Generator[Call[Any], Any, store.Standing]:
+        app = self._app
+        queue: str | None = yield store.home(app.keys, self.name)
+        if queue is not None:
+            found = yield from store.look(app.keys_of(queue), [self.name])
+            if found:
+                return found[0]
+        names = yield store.homes(app.keys)
+        raise UnknownSchedule(f"no schedule {self.name!r:.80}{did_you_mean(self.name, names)}")
+
+    def _believed(self, standing: store.Standing) -> model.Schedule:
+        if standing.signature_error:
+            wrong = f"schedule {self.name!r:.80}: its record is refused: {standing.signature_error}"
+            raise BadSignature(f"{wrong}. Register it again, or remove it")
+        return standing.schedule
+
+    def _info(self) -> Generator[Call[Any], Any, ScheduleInfo]:
+        standing = yield from self._standing()
+        now_ms = yield from self._app.now_ms()
+        return _info(self._app, standing, (yield from _stale_before(self._app, now_ms)), now_ms)
+
+    def _pause(self, reason: str, by: str, until: Until) -> Generator[Call[Any], Any, bool]:
+        note = note_of(reason, by)
+        schedule = (yield from self._standing()).schedule
+        ends_ms = ends_of(until, (yield from self._app.now_ms()))
+        due_ms = next_after(schedule.when, ends_ms) if ends_ms else 0
+        keys = self._app.keys_of(schedule.queue)
+        changed = yield store.suspend(keys, self.name, pause=True, due_ms=due_ms, ends_ms=ends_ms, note=note)
+        return bool(changed)
+
+    def _resume(self) -> Generator[Call[Any], Any, bool]:
+        schedule = (yield from self._standing()).schedule
+        now_ms = yield from self._app.now_ms()
+        keys = self._app.keys_of(schedule.queue)
+        changed = yield store.suspend(keys, self.name, pause=False, due_ms=next_after(schedule.when, now_ms))
+        return bool(changed)
+
+    def _run_now(self) -> Generator[Call[Any], Any, Job[Any]]:
+        app = self._app
+        schedule = self._believed((yield from self._standing()))
+        yield from app.list_queue(schedule.queue)
+        now_ms = yield from app.now_ms()
+        ids = yield fire(app, schedule, [now_ms], due_ms=None)
+        if not ids:
+            raise UnknownSchedule(f"no schedule {self.name!r:.80}: it was removed just now")
+        task = app.tasks.get(schedule.target)
+        return Job(app, ids[0], schedule.queue, task.signature.decode_result if task else None)
+
+    def _edit(self, changes: Mapping[str, Any]) -> Generator[Call[Any], Any, ScheduleInfo]:
+        for change in changes:
+            if change not in TIMES:
+                raise OptionError(
+                    f"edit: {change!r:.60} is not about when it fires{did_you_mean(change, TIMES)}; "
+                    "call app.schedule(name, task, …) again for other options"
+                )
+        before = self._believed((yield from self._standing()))
+        after = _edited(before, changes)
+        now_ms = yield from self._app.now_ms()
+        keys = self._app.keys_of(before.queue)
+        yield store.enroll(keys, after, next_after(after.when, now_ms), "")
+        yield from store.stay_suspended(keys, after, now_ms)
+        return (yield from self._info())
+
+    def _remove(self) -> Generator[Call[Any], Any, bool]:
+        app = self._app
+        queue: str | None = yield store.home(app.keys, self.name)
+        if queue is None:
+            return False
+        gone: bool = yield store.unenroll(app.keys_of(queue), self.name)
+        yield store.move_out(app.keys, self.name)
+        # Once more, for one who registered it between the two: it would fire, and nobody would find it.
+        yield store.unenroll(app.keys_of(queue), self.name)
+        return gone
+
+    def _history(self, limit: int) -> Generator[Call[Any], Any, list[store.Ran]]:
+        if not 1 <= limit <= store.RUNS_MAX:
+            raise OptionError(f"history: 1 to {store.RUNS_MAX} entries, found {limit!r:.60}")
+        schedule = (yield from self._standing()).schedule
+        ran: list[store.Ran] = yield store.history(self._app.keys_of(schedule.queue), self.name, limit)
+        return ran
+
+
+class Schedules:
+    """All schedules of an app: `app.schedules`."""
+
+    def __init__(self, app: Relevo) -> None:
+        self._app = app
+
+    def list(self) -> Infos:
+        """All of them, by name."""
+        return self._app.run(self._list())
+
+    async def alist(self) -> Infos:
+        """`list` for async code."""
+        return await self._app.arun(self._list())
+
+    def get(self, name: str) -> Schedule:
+        """A schedule by its name. Nothing is asked yet."""
+        return Schedule(self._app, name)
+
+    def remove_stale(self) -> Names:
+        """Remove those that a decorator or the settings once named and none does any more: their names."""
+        return self._app.run(self._remove_stale())
+
+    async def aremove_stale(self) -> Names:
+        """`remove_stale` for async code."""
+        return await self._app.arun(self._remove_stale())
+
+    def _list(self) -> Generator[Call[Any], Any, Infos]:
+        app = self._app
+        by_queue: dict[str, Names] = {}
+        homes: dict[str, str] = yield store.homes(app.keys)
+        for name, queue in homes.items():
+            by_queue.setdefault(queue, []).append(name)
+        now_ms = yield from app.now_ms()
+        stale_before = yield from _stale_before(app, now_ms)
+        found: Infos = []
+        for queue, names in by_queue.items():
+            standings = yield from store.look(app.keys_of(queue), names)
+            found += [_info(app, standing, stale_before, now_ms) for standing in standings]
+        return sorted(found, key=lambda info: info.name)
+
+    def _remove_stale(self) -> Generator[Call[Any], Any, Names]:
+        stale = [info.name for info in (yield from self._list()) if info.stale]
+        for name in stale:
+            yield from Schedule(self._app, name)._remove()
+        return stale
+
+
+def _edited(before: model.Schedule, changes: Mapping[str, Any]) -> model.Schedule:
+    kept = {name: getattr(before, name) for name in before.__struct_fields__ if name not in ("when", "jitter")}
+    when = before.when
+    times: dict[str, Any] = (
+        {"cron": when.expression, "tz": when.tz} if isinstance(when, Cron) else {"every": when.seconds}
+    )
+    if "every" in changes:
+        times = {}
+    elif "cron" in changes:
+        times.pop("every", None)
+    return schedule_of(**{**kept, "jitter": before.jitter, **times, **changes})
+
+
+def _stale_before(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, int]:
+    """Schedules of code that nobody has named since then are stale; 0: none is."""
+    alive, _ = yield from workers.roll(app.keys, now_ms)
+    return now_ms - STALE_MS if alive else 0  # with no worker at all, nobody could have named them
+
+
+def _info(app: Relevo, standing: store.Standing, stale_before: int, now_ms: int) -> ScheduleInfo:
+    schedule = standing.schedule
+    has_ended = standing.until_ms is not None and standing.until_ms <= now_ms
+    is_named = schedule.origin == "call" or schedule.name in app.timetable
+    when, body = schedule.when, msgspec.json.decode(schedule.body)
+    written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:.12g}s", "")
+    return ScheduleInfo(
+        schedule.name,
+        schedule.target,
+        schedule.queue,
+        written,
+        zone,
+        explain(when),
+        body.get("a", []),
+        body.get("k", {}),
+        schedule.priority,
+        schedule.overlap,
+        schedule.missed,
+        schedule.missed_limit,
+        schedule.jitter,
+        schedule.origin,
+        not is_named and (standing.seen_ms or 0) < stale_before,
+        None if has_ended else standing.paused_ms,
+        standing.due_ms,
+        standing.job,
+        standing.fired,
+        standing.skipped,
+        standing.dropped,
+        None if has_ended else standing.until_ms,
+    )

@@ -1,0 +1,1 @@
+"""The embedded server: one real Valkey or Redis per data directory."""

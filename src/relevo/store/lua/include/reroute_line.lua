@@ -1,2 +1,0 @@
--- The line of jobs that wait for a worker of another build, see rerouted.lua.
-local function reroute_line(target, refusals) return parked .. ':r:' .. target .. '\n' .. refusals end

@@ -1,0 +1,1 @@
+"""Upkeep: what is too old or no longer used is ended, removed and reported."""

@@ -1,0 +1,127 @@
+"""`relevo cleanup`: remove the remains of a conversation (task) of the bus, or what is no longer served or used."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+import msgspec
+
+from relevo.app import Relevo
+from relevo.cli import target
+from relevo.cli.exits import Exit
+from relevo.cli.options import Subparsers, add_app, add_json, command
+from relevo.cli.screen import Screen, away, plural
+from relevo.errors import ConfigurationError
+from relevo.upkeep.conversations import Cleaned
+from relevo.upkeep.sweeping import SweepReport
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        subparsers,
+        "cleanup",
+        "remove what is left of a task of the bus, or orphans",
+        about="""
+        Of a task: its records, results and logs. What waits or runs is in use and stays, and so do dead letters,
+        unless --dead is given. Orphans are subscriptions and queues that have not been served or used for long; they
+        are only shown, unless --yes is given.
+
+        Exit code 1: something stays that needs attention.
+        """,
+        examples="""
+        relevo cleanup task_7 --dry-run                  what would be removed
+        relevo cleanup task_7
+        relevo cleanup task_7 --dead                     dead letters, too
+        relevo cleanup --orphans                         only shows them
+        relevo cleanup --orphans --yes
+        """,
+    )
+    parser.add_argument("task", metavar="TASK_ID", nargs="?", help="the task, as it was named when messages were sent")
+    parser.add_argument("--dead", action="store_true", help="of a task: its dead letters, too")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
+    parser.add_argument("--orphans", action="store_true", help="what is no longer served or used")
+    parser.add_argument("--yes", action="store_true", help="with --orphans: remove them")
+    add_json(parser)
+    add_app(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    _refuse_what_does_not_fit(args)
+    screen = Screen()
+    with closing(target.find(args, unnamed="relevo")) as app:
+        return _orphans(screen, app, args) if args.orphans else _task(screen, app, args)
+
+
+def _refuse_what_does_not_fit(args: argparse.Namespace) -> None:
+    if (args.task is None) != args.orphans:
+        raise ConfigurationError("what is to be cleaned up? Give the id of a task, or --orphans; not both")
+    if args.orphans and args.dead:
+        raise ConfigurationError("--dead is for the dead letters of a task; a queue that holds some is no orphan")
+    if args.yes and not args.orphans:
+        raise ConfigurationError("--yes is for --orphans: what is left of a task is removed without asking")
+    if args.yes and args.dry_run:
+        raise ConfigurationError("--yes removes and --dry-run does not: leave one of them out")
+
+
+def _task(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    done = app.cleanup(args.task, dead=args.dead, dry_run=args.dry_run)
+    if done.removed and not done.dry_run:
+        app.audit.note("task.cleanup", via="cli", count=done.removed, task=args.task, dead=args.dead)
+    if args.json:
+        totals = {"removed": done.removed, "living": done.living, "dead": done.dead}
+        screen.json({**msgspec.to_builtins(done), **totals})
+    else:
+        _print_task(screen, done)
+    return Exit.WARNING if done.living or done.dead else Exit.OK
+
+
+def _print_task(screen: Screen, done: Cleaned) -> None:
+    verb = "would be removed" if done.dry_run else "removed"
+    screen.line(f"task {done.task}: {done.removed:,} {verb}", "green" if done.removed else "")
+    if done.living:
+        screen.line(f"left: {plural(done.living, 'message')} in use; what waits or runs is never touched", "yellow")
+    if done.dead:
+        screen.line(f"left: {plural(done.dead, 'dead letter')}; --dead removes them, too", "yellow")
+    if done.queues:
+        screen.line()
+        screen.table(
+            ["queue", "removed", "in use", "dead letters"],
+            [(name, one.removed, one.living, one.dead) for name, one in sorted(done.queues.items())],
+        )
+    else:
+        screen.line("nothing is left of it")
+
+
+def _orphans(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    report = app.sweep(dry_run=not args.yes)
+    if report.removed and not report.dry_run:
+        app.audit.note("orphans.sweep", via="cli", count=report.removed)
+    if args.json:
+        screen.json({**msgspec.to_builtins(report), "removed": report.removed})
+    else:
+        _print_orphans(screen, report)
+    stays = any(one.what not in ("removed", "would be removed") for one in report.orphans)
+    return Exit.WARNING if stays or report.skipped else Exit.OK
+
+
+def _print_orphans(screen: Screen, report: SweepReport) -> None:
+    if report.skipped:
+        screen.line("nothing was looked at: another process is sweeping; try again in half a minute", "yellow")
+        return
+    if not report.orphans:
+        screen.line("no orphans")
+        return
+    screen.table(
+        ["kind", "name", "last used", "what", "why"],
+        [(one.kind, one.name, away(one.used_ms), one.what, one.reason) for one in report.orphans],
+    )
+    screen.line()
+    if not report.dry_run:
+        screen.line(f"removed {plural(report.removed, 'orphan')}", "green" if report.removed else "")
+    elif report.removed:
+        screen.line(f"{plural(report.removed, 'orphan')} would be removed: say --yes", "yellow")
+    else:
+        screen.line("nothing would be removed")

@@ -1,0 +1,113 @@
+"""The purge of a pool: its entities by state, and the data of entities in no state."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from relevo.pools import store
+from relevo.pools.pool import Pool
+from relevo.pools.store import Entity, Only, Reason
+from relevo.store.plan import Call
+from relevo.text.durations import spoken
+from relevo.upkeep.asking import HookCalls
+from relevo.upkeep.rules import CLASS_FIELD, Rule, Verdict, judge
+from relevo.upkeep.run import MOST, Entry, LockLost, Part, Run
+from relevo.upkeep.store import hold
+
+#: Entities of one step.
+ENTITIES = 50
+
+
+def purging_entities(run: Run, pool: Pool) -> Part:
+    """All states of a pool, and its orphans."""
+    rules = run.ages.of_pool(pool.name)
+    census: store.Census = yield store.census(pool.keys)
+    if census.total and not run.dry_run:
+        yield from run.app.list_pool(pool.name)  # while it is not empty
+    calls = HookCalls(run, pool)
+    for state in sorted(census.counts):
+        rule = rules.get(state)
+        if rule is not None and rule.earliest_ms is not None and state != "orphaned":
+            yield from _state(run, pool, state, rules, calls)
+    limit_ms = rules["orphaned"].age_ms
+    if census.astray > 0 and limit_ms is not None:
+        yield from _orphans(run, pool, limit_ms)
+
+
+def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], calls: HookCalls) -> Part:
+    earliest_ms = rules[state].earliest_ms or 0
+    offset = acted = 0
+    while acted < MOST:
+        rows: list[Entity] = yield store.roll(pool.keys, pool.name, state, earliest_ms, offset, ENTITIES)
+        entries: list[tuple[Entity, Verdict]] = []
+        for entity in rows:
+            class_ = str(entity.metadata.get(CLASS_FIELD, ""))
+            verdict = judge(rules, state, class_, entity.since_ms, run.now_ms)
+            if not isinstance(verdict, Verdict):
+                continue
+            is_there = yield from calls.is_there(entity)
+            if is_there is None:
+                run.note_unknown("pool", pool.name, state, 1)
+            else:
+                entries.append((entity, _for_entity(pool, state, verdict, is_there=is_there)))
+        if not run.dry_run and entries and not (yield hold(pool.keys, run.me)):
+            raise LockLost
+        done = 0
+        for entity, verdict in entries:
+            if run.dry_run or (yield from _act(run, pool, entity, verdict)):
+                run.note("pool", pool.name, Entry(entity.id, state, verdict, entity.bytes))
+                done += not run.dry_run
+            else:
+                run.spared += 1
+        acted += len(entries)
+        offset += len(rows) - done
+        if len(rows) < ENTITIES:
+            return
+    run.note_unfinished(pool.name)
+
+
+def _for_entity(pool: Pool, state: str, verdict: Verdict, *, is_there: bool) -> Verdict:
+    """The verdict, corrected: entities that are gone are not moved on, and unknown target states become `dead`."""
+    then, reason = verdict.then, verdict.reason
+    if not is_there:
+        then, reason = "removed" if then == "removed" else "dead", f"gone_{state}"
+    elif then not in ("dead", "removed") and pool.states and then not in pool.states:
+        then = "dead"
+    return Verdict(then, reason, verdict.since_ms, verdict.limit_ms)
+
+
+def _act(run: Run, pool: Pool, entity: Entity, verdict: Verdict) -> Generator[Call[Any], Any, bool]:
+    only = Only(entity.since_ms, verdict.limit_ms)
+    answer: tuple[int, str]
+    if verdict.then == "removed":
+        answer = yield store.oust(pool.keys, entity.id, entity.state, pool.data_ms, only)
+    elif verdict.then == "dead":
+        yield from pool.list_dead()
+        age, limit = spoken((run.now_ms - entity.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
+        gone = ", and it does not exist any more" if verdict.reason.startswith("gone_") else ""
+        why = Reason(verdict.reason, "Stale", f"{entity.state} for {age}, the limit is {limit}{gone}", how="purged")
+        letter = run.app.new_id()
+        answer = yield store.expel(pool.keys, pool.name, entity.id, entity.state, letter, why, pool.keeping, {}, only)
+    else:
+        answer = yield store.shift(pool.keys, entity.id, entity.state, verdict.then, {}, only)
+    return answer[0] == 1
+
+
+def _orphans(run: Run, pool: Pool, limit_ms: int) -> Part:
+    offset = acted = 0
+    while acted < MOST:
+        looked, found = yield store.unplaced(pool.keys, run.now_ms - limit_ms, offset)
+        offset += looked
+        for one in found:
+            acted += 1
+            only = Only(one.since_ms, limit_ms)
+            if run.dry_run or (yield store.lapse(pool.keys, one.id, only, pool.data_ms)):
+                verdict = Verdict("expired", "orphaned", one.since_ms, limit_ms)
+                run.note("pool", pool.name, Entry(one.id, "orphaned", verdict, one.bytes))
+                offset -= not run.dry_run
+            else:
+                run.spared += 1
+        if looked < store.PART:
+            return
+    run.note_unfinished(pool.name)

@@ -1,0 +1,63 @@
+"""Removes orphans: data of ids that are in no set of a queue, so that no worker sees it and no settlement removes it.
+
+A body, a claim, a story, a name, dependents, a slot, an outbox message. The age of an orphan is unknown, so it is noted
+with the current time, and removed if it still exists when the limit has passed.
+"""
+
+from __future__ import annotations
+
+from relevo.engine.job_store import readable
+from relevo.upkeep import store
+from relevo.upkeep.jobs import WALK, acting
+from relevo.upkeep.rules import Rule, Verdict
+from relevo.upkeep.run import MOST, Entry, LockLost, Part, Run
+
+#: A note outlives its limit by this time, so that a later purge finds and acts on it.
+_NOTED_FOR_MS = 7 * 86_400_000
+#: The lock is renewed after this many entries.
+_HOLD_AFTER = 50_000
+
+
+def purging_orphans(run: Run, name: str) -> Part:
+    """Note new orphans, and remove those noted long ago. The next run continues where this one stops."""
+    rule = run.ages.of_queue(name)["orphaned"]
+    if rule.age_ms is None:
+        return
+    keys = run.app.keys_of(name)
+    began: store.Place = yield store.combed(keys)
+    place: store.Place | None = began
+    looked, held_at, seen = 0, 0, set[str]()
+    while place is not None and looked < WALK and len(seen) < MOST:
+        part: store.Combed = yield store.astray(keys, place)
+        acts = []
+        for one in part.found:
+            if one.id in seen:  # in several places, or returned twice by the scan of a growing table
+                continue
+            seen.add(one.id)
+            if one.noted_ms and run.now_ms - one.noted_ms < rule.age_ms:
+                run.note_unknown("queue", name, "orphaned", 1)
+            else:
+                acts.append(_act_of(run, rule, rule.age_ms, one))
+        if run.dry_run:
+            for entry, _ in acts:
+                run.note("queue", name, entry)
+        else:
+            yield from acting(run, name, acts)
+        place, looked = part.then, looked + part.looked
+        if looked - held_at > _HOLD_AFTER and not run.dry_run:
+            held_at = looked
+            if not (yield store.hold(keys, run.me)):
+                raise LockLost
+    if place is not None and len(seen) >= MOST:
+        run.note_unfinished(name)
+    if not run.dry_run and (place is not None or began != store.Place()):
+        yield store.comb_on(keys, place)
+
+
+def _act_of(run: Run, rule: Rule, limit_ms: int, one: store.Stray) -> tuple[Entry, store.Act]:
+    then = rule.then if one.noted_ms else "noted"
+    envelope = readable(one.body) if one.body else None
+    ending = store.Ending(then, limit_ms + _NOTED_FOR_MS, name=envelope.name if envelope else one.name)
+    verdict = Verdict(then, "orphaned", one.noted_ms or run.now_ms, limit_ms)
+    act = store.Act(one.id, "orphaned", 0, one.claim, one.noted_ms, limit_ms, ending)
+    return Entry(one.id, "orphaned", verdict, one.bytes), act

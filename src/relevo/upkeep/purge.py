@@ -1,0 +1,104 @@
+"""The purge: ends, moves or removes and reports entries that are in their state for too long, by a table of ages.
+
+It searches in batches, calls the pools' `still_there` hooks for entities, and acts in a step that checks state and age
+again, so that entries that have moved are spared. A dry run searches and calls hooks in the same way and returns the
+same list. Only one purge of a queue or pool acts at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from relevo.engine.workers import queues_served
+from relevo.pools.pool import Pool
+from relevo.queues.lists import known_queues
+from relevo.store.plan import Call
+from relevo.text.names import is_pool_name
+from relevo.upkeep.asking import acall_hook, call_hook
+from relevo.upkeep.entities import purging_entities
+from relevo.upkeep.jobs import purging_jobs
+from relevo.upkeep.orphans import purging_orphans
+from relevo.upkeep.report import PurgeReport, log_report
+from relevo.upkeep.run import Ask, Part, Run
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+
+Steps: TypeAlias = Generator[Call[Any] | Ask, Any, PurgeReport]
+
+
+def purging(
+    app: Relevo, *, dry_run: bool, queue: str | None = None, watch: Callable[[int], None] | None = None
+) -> Steps:
+    """The plan of one run; `performed` also answers its `Ask` steps."""
+    run = Run(app, (yield from app.now_ms()), dry_run=dry_run, watch=watch)
+    run.served = yield from queues_served(app.keys)
+    names, pools = yield from _meant(app, queue)
+    for name in names:
+        yield from run.guarded(app.keys_of(name), name, _purging_queue(run, name))
+    for pool in pools:
+        yield from run.guarded(pool.keys, pool.name, purging_entities(run, pool))
+    if run.to_relay:  # at the end, so that delivered notifications do not change entries that are still to be checked
+        yield from app.relay(*run.to_relay)
+    report = run.report()
+    log_report(report)
+    return report
+
+
+def _purging_queue(run: Run, name: str) -> Part:
+    # First, so that entries which only a live run removes from their sets do not become its orphans.
+    yield from purging_orphans(run, name)
+    yield from purging_jobs(run, name)
+
+
+def _meant(app: Relevo, queue: str | None) -> Generator[Call[Any], Any, tuple[list[str], list[Pool]]]:
+    """The queues and pools of a run. Bus queues are purged by the apps that serve them, or by name."""
+    pools: list[str] = yield from app.listed_pools()
+    if queue is None:
+        listed = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
+        return listed, [app.pool(name) for name in pools]
+    app.keys_of(queue)  # refuses an invalid name
+    named = [pool for pool in map(app.pool, pools) if queue in (pool.name, pool.queue)]
+    return [] if is_pool_name(queue) else [queue], named
+
+
+def purgeable(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+    """All names to which a run can be limited: queues in use, and pools by both of their names."""
+    pools = [app.pool(name) for name in (yield from app.listed_pools())]
+    return [*(yield from known_queues(app)), *(name for pool in pools for name in (pool.name, pool.queue))]
+
+
+def performed(app: Relevo, plan: Steps) -> PurgeReport:
+    """Execute a run, blocking."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = plan.send(answer) if error is None else plan.throw(error)
+        except StopIteration as end:
+            report: PurgeReport = end.value
+            return report
+        answer = error = None
+        try:
+            answer = call_hook(step) if isinstance(step, Ask) else app.run(step)
+        except BaseException as raised:  # noqa: BLE001  # the plan releases its lock and raises it again
+            error = raised
+
+
+async def aperformed(app: Relevo, plan: Steps) -> PurgeReport:
+    """Execute a run on the running event loop."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = plan.send(answer) if error is None else plan.throw(error)
+        except StopIteration as end:
+            report: PurgeReport = end.value
+            return report
+        answer = error = None
+        try:
+            answer = await acall_hook(step) if isinstance(step, Ask) else await app.arun(step)
+        except BaseException as raised:  # noqa: BLE001  # as above
+            error = raised

@@ -1,0 +1,124 @@
+"""The report of a purge: each entry with its reason, age and bytes; a dry run gives the same report."""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec import Struct
+
+from relevo.text.durations import spoken
+
+log = logging.getLogger("relevo.purge")
+
+
+class Purged(Struct, frozen=True):
+    """An entry that was too old."""
+
+    #: queue or pool, and its name
+    kind: str
+    name: str
+    id: str
+    #: The state it was in, or orphaned.
+    state: str
+    #: The action: dead, cancelled, expired, recovered, removed, noted, or the state it moved to.
+    what: str
+    reason: str
+    age_ms: int
+    limit_ms: int
+    bytes: int
+
+
+class Uncertain(Struct, frozen=True):
+    """The number of entries in a state that are left alone because their age or existence is unknown."""
+
+    kind: str
+    name: str
+    state: str
+    count: int
+
+    @property
+    def why(self) -> str:
+        """What is unknown: the age of jobs, the existence of entities."""
+        if self.kind == "pool":
+            return "unknown whether they still exist"
+        return "noted not long enough ago" if self.state == "orphaned" else "of unknown age"
+
+
+class Held(Struct, frozen=True):
+    """The number of jobs in a state that are left alone because a pause or a breaker holds them back."""
+
+    #: Name of the queue.
+    name: str
+    state: str
+    #: What holds them back: `tenant acme is paused`.
+    why: str
+    count: int
+
+
+class PurgeGroup(Struct, frozen=True):
+    """Entries of one state purged for the same reason."""
+
+    kind: str
+    name: str
+    state: str
+    reason: str
+    what: str
+    count: int
+    oldest_ms: int
+    bytes: int
+
+
+class PurgeReport(Struct, frozen=True):
+    """The result of a purge or a dry run."""
+
+    purged: tuple[Purged, ...]
+    dry_run: bool
+    #: Of unknown age or existence: counted and left alone.
+    unknown: tuple[Uncertain, ...] = ()
+    #: Entries that changed between search and action.
+    spared: int = 0
+    #: Queues and pools that another process was purging: not searched, or not completely.
+    skipped: tuple[str, ...] = ()
+    #: Queues and pools with more old entries than one run acts on.
+    unfinished: tuple[str, ...] = ()
+    #: Jobs held back by a pause or a breaker: counted and left alone.
+    held: tuple[Held, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of entries that were purged, or would be."""
+        return len(self.purged)
+
+    @property
+    def bytes(self) -> int:
+        """Size of these entries in bytes."""
+        return sum(one.bytes for one in self.purged)
+
+    def groups(self) -> list[PurgeGroup]:
+        """The entries by queue, state and reason, with count and oldest age."""
+        found: dict[tuple[str, str, str, str, str], list[Purged]] = {}
+        for one in self.purged:
+            found.setdefault((one.kind, one.name, one.state, one.reason, one.what), []).append(one)
+        return [
+            PurgeGroup(*key, len(some), max(one.age_ms for one in some), sum(one.bytes for one in some))
+            for key, some in found.items()
+        ]
+
+
+def log_report(report: PurgeReport) -> None:
+    """Log the report: count, age and reason."""
+    verb = "would be" if report.dry_run else "are"
+    for one in report.groups():
+        log.info(
+            "%s %s: %d of state %s %s %s: %s, the oldest for %s, %d bytes",
+            *(one.kind, one.name, one.count, one.state, verb, one.what, one.reason),
+            spoken(one.oldest_ms // 1000),
+            one.bytes,
+        )
+    for some in report.unknown:
+        named = (some.kind, some.name, some.count, some.state, some.why)
+        log.info("%s %s: %d of state %s are left alone: %s", *named)
+    for held in report.held:
+        log.info("queue %s: %d of state %s are left alone: %s", held.name, held.count, held.state, held.why)
+    for name in report.skipped:
+        log.info("%s: another process is purging it", name)

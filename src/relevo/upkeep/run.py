@@ -1,0 +1,125 @@
+"""One run of the purge: its time, its table of ages, and its findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from relevo.errors import StoreError
+from relevo.pools.pool import Pool, StillThere
+from relevo.pools.store import Entity
+from relevo.store.keys import QueueKeys
+from relevo.store.plan import Call
+from relevo.upkeep import store
+from relevo.upkeep.locks import unlock
+from relevo.upkeep.report import Held, Purged, PurgeReport, Uncertain
+from relevo.upkeep.rules import Verdict, ages_of
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: Entries of one queue or pool and state that one run acts on; bounds the run and its report.
+MOST = 10_000
+
+
+class Ask(Struct, frozen=True):
+    """A step that calls the user's hook: does this entity still exist?"""
+
+    pool: Pool
+    entity: Entity
+
+    @property
+    def hook(self) -> StillThere:
+        """The hook to call."""
+        assert self.pool.still_there is not None
+        return self.pool.still_there
+
+
+Part: TypeAlias = Generator[Call[Any] | Ask, Any, None]
+
+
+class Entry(Struct, frozen=True):
+    """An entry and its verdict."""
+
+    id: str
+    state: str
+    verdict: Verdict
+    bytes: int
+
+
+class LockLost(Exception):
+    """Another purge has taken over, since this run stalled for a minute; it must stop."""
+
+
+class Run:
+    """The findings of one run over some queues and pools."""
+
+    def __init__(self, app: Relevo, now_ms: int, *, dry_run: bool, watch: Callable[[int], None] | None = None) -> None:
+        self.app = app
+        self.now_ms = now_ms
+        self.dry_run = dry_run
+        self._watch = watch
+        self.me = app.new_id()
+        self.ages = ages_of(app.settings.purge_ages)
+        #: Queues with outbox messages to relay.
+        self.to_relay: dict[str, None] = {}
+        #: Queues that live workers serve.
+        self.served: frozenset[str] = frozenset()
+        self.spared = 0
+        self._purged: list[Purged] = []
+        self._unknown: Counter[tuple[str, str, str]] = Counter()
+        self._held: Counter[tuple[str, str, str]] = Counter()
+        self._skipped: list[str] = []
+        self._unfinished: dict[str, None] = {}
+
+    def note(self, kind: str, name: str, entry: Entry) -> None:
+        """Record an entry that was purged, or would be."""
+        verdict = entry.verdict
+        age_ms = self.now_ms - verdict.since_ms
+        result = (verdict.then, verdict.reason, age_ms, verdict.limit_ms, entry.bytes)
+        self._purged.append(Purged(kind, name, entry.id, entry.state, *result))
+        if self._watch is not None and not self.dry_run:
+            self._watch(len(self._purged))
+
+    def note_unknown(self, kind: str, name: str, state: str, count: int) -> None:
+        """Count entries of unknown age or existence."""
+        if count:
+            self._unknown[kind, name, state] += count
+
+    def note_held_back(self, name: str, state: str, why: str) -> None:
+        """Count a job held back by a pause or a breaker."""
+        self._held[name, state, why] += 1
+
+    def note_unfinished(self, name: str) -> None:
+        """Record that there are more old entries than one run acts on."""
+        self._unfinished[name] = None
+
+    def guarded(self, keys: QueueKeys, name: str, work: Part) -> Part:
+        """Run `work` under the purge lock of the queue or pool. A dry run needs no lock."""
+        if self.dry_run:
+            yield from work
+            return
+        if not (yield store.lock(keys, self.me)):
+            work.close()
+            self._skipped.append(name)
+            return
+        try:
+            yield from work
+        except LockLost:
+            self._skipped.append(name)
+        except StoreError:  # the server cannot be reached: the lock expires by itself
+            raise
+        except BaseException:  # interrupted: release the lock for the next run
+            yield unlock(keys, self.me)
+            raise
+        yield unlock(keys, self.me)
+
+    def report(self) -> PurgeReport:
+        """The report of this run."""
+        unknown = tuple(Uncertain(*key, count) for key, count in self._unknown.items())
+        held = tuple(Held(*key, count) for key, count in self._held.items())
+        skipped, unfinished = tuple(self._skipped), tuple(self._unfinished)
+        return PurgeReport(tuple(self._purged), self.dry_run, unknown, self.spared, skipped, unfinished, held)

@@ -1,0 +1,160 @@
+"""What a worker and its child processes say to each other: msgpack over one pipe, so that nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from relevo.engine.job import Attempt
+from relevo.engine.message import Headers
+
+#: What the parent decides on. The same signals reach a child by way of its terminal or control group.
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+# From the parent.
+class Function(Struct, frozen=True, tag=True):
+    """Import this function: the attempts that follow are made with it."""
+
+    module: str
+    name: str
+    target: str
+    #: It handles messages: one struct takes all of a message's data.
+    is_action: bool = False
+
+
+class Apart(Struct, frozen=True):
+    """Variables that are not in the child's environment; the first message."""
+
+    variables: dict[str, str]
+
+
+class KeptAt(Struct, frozen=True):
+    """Where checkpoints are kept. Told by the parent: the child's own app may have been made with other settings."""
+
+    url: str | None
+    data_dir: str
+    #: of the queue
+    address: str
+    connect_timeout: float
+    call_timeout: float
+    #: bytes of one checkpoint
+    most: int
+    #: what they are signed with, and for which place; (): they are not
+    signing_keys: tuple[str, ...] = ()
+    place: str = ""
+
+
+class Order(Struct, frozen=True, tag=True):
+    """Make one attempt."""
+
+    number: int
+    function: Function
+    args: bytes
+    kwargs: bytes
+    id: str
+    queue: str
+    attempt: int
+    history: tuple[Attempt, ...]
+    worker: str
+    job_name: str
+    tenant: str
+    tags: tuple[str, ...]
+    flow: str
+    headers: Headers | None
+    deadline_ms: int | None
+    deadline_at: float
+    #: Bytes a result may have; None: nobody wants it.
+    result_max: int | None
+    token: int
+    kept_at: KeptAt
+    #: Of the run's span, where traces are on.
+    traceparent: str = ""
+    #: It is a coroutine function for the event loop; only a child that runs several jobs has one.
+    on_loop: bool = False
+
+
+class Pause(Struct, frozen=True, tag=True):
+    """The worker is stopping: the attempt of this number may end where its checkpoints are."""
+
+    number: int
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """The attempt of this number shall end now. Only for a child that runs several; another one is killed."""
+
+    number: int
+
+
+# From the child. The first two may come late, from a thread that a job left behind: the number tells.
+class Output(Struct, frozen=True, tag=True):
+    """A job printed or logged."""
+
+    number: int
+    data: bytes
+
+
+class Progressed(Struct, frozen=True, tag=True):
+    """A job said how far it is."""
+
+    number: int
+    fraction: float
+    message: str
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """The child is up, or the function was found: go on."""
+
+
+class Done(Struct, frozen=True, tag=True):
+    """The function returned."""
+
+    result: bytes = b""
+    not_kept: str = ""
+    #: It has written checkpoints, which end with the job.
+    carries: bool = False
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """The function raised, or could not be called."""
+
+    error: str
+    message: str
+    traceback: str
+    permanent: bool = False
+
+
+class Decided(Struct, frozen=True, tag=True):
+    """The function gave its own verdict."""
+
+    kind: Literal["retry", "snooze", "cancel"]
+    reason: str
+    delay: float | None = None
+
+
+class Paused(Struct, frozen=True, tag=True):
+    """The function was interrupted, and can go on from its checkpoints."""
+
+    message: str
+
+
+Answer: TypeAlias = Ready | Done | Failed | Decided | Paused
+
+
+class Answered(Struct, frozen=True, tag=True):
+    """The answer of one attempt, from a child that runs several."""
+
+    number: int
+    answer: Answer
+
+
+ToChild: TypeAlias = Function | Order | Pause | Stop
+FromChild: TypeAlias = Output | Progressed | Answered | Answer
+read_apart: Callable[[bytes], Apart] = msgspec.msgpack.Decoder(Apart).decode
+read_order: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode
+read_answer: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder(FromChild).decode
+write = msgspec.msgpack.Encoder().encode

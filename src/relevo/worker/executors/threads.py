@@ -1,0 +1,103 @@
+"""Runs plain functions in threads that share one queue; ended runs are passed to the loop in batches.
+
+Costs a hundredth of `run_in_executor`, which makes a future and a wake-up for each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import queue
+import threading
+from collections.abc import Callable
+
+from relevo.engine import context
+from relevo.worker import capture
+from relevo.worker.executors.handover import Ended, OnEnd, Outbox
+from relevo.worker.run import DeadlinePassed, Run
+
+
+class TimeIsUp(BaseException):
+    """Raised in a thread to stop its job. A BaseException, so that a task's `except Exception` does not catch it."""
+
+
+class Threads:
+    """A pool of daemon threads. A hung one cannot be killed, so it is abandoned and replaced."""
+
+    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: OnEnd) -> None:
+        self._size = size
+        self._on_start = on_start
+        self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._outbox = Outbox(on_end)
+        self._threads: set[threading.Thread] = set()
+        self.abandoned = 0
+
+    def submit(self, run: Run) -> None:
+        """Run it as soon as a thread is free."""
+        if len(self._threads) < self._size:
+            self._spawn()
+        self._inbox.put(run)
+
+    def stop(self, run: Run) -> None:
+        """Interrupt a run. Takes effect between two bytecode instructions, not inside a blocking C call."""
+        thread = run.thread
+        if thread is not None and thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
+
+    def abandon(self, run: Run) -> None:
+        """Give up the thread of a run that does not return, and start another one."""
+        thread = run.thread
+        if thread in self._threads:
+            self._threads.discard(thread)
+            self.abandoned += 1
+            self._spawn()
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for _ in self._threads:
+            self._inbox.put(None)
+
+    def _spawn(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"relevo-{len(self._threads)}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while True:
+            try:
+                run = self._inbox.get()
+                if run is None:
+                    return
+                if run.settled:  # given back while it waited
+                    continue
+                run.thread = me
+                ended = self._one(run)
+                run.thread = None
+            except TimeIsUp:
+                continue  # raised after its run ended; the thread itself is fine
+            if not self._outbox.put(ended) or me not in self._threads:
+                return  # the worker has ended, or this thread was abandoned
+
+    def _one(self, run: Run) -> Ended:
+        job = context.running.set(run.context)
+        output = capture.current.set(run.capture)
+        telemetry, entered = run.task.app.telemetry, None
+        try:
+            self._on_start(run)
+            if run.span is not None and telemetry is not None:
+                entered = telemetry.enter(run.span)
+            if run.is_too_late:
+                raise DeadlinePassed
+            result = run.task.func(*run.args, **run.kwargs)
+            if inspect.iscoroutine(result):  # executor="thread", or hidden by a decorator
+                result = asyncio.run(result)
+            return run, result, None
+        except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
+            return run, None, error
+        finally:
+            context.running.reset(job)
+            capture.current.reset(output)
+            if entered is not None and telemetry is not None:
+                telemetry.leave(entered)

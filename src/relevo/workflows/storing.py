@@ -1,0 +1,181 @@
+"""From a graph to the server: the rows of all its jobs, and the calls that store them as one thing.
+
+All jobs of a small flow in one queue go in one call, so it is there or it is not. A larger one is stored behind gates:
+nothing can start until the last call founds the workflow, and should its maker die before that, all of it is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from relevo.engine.edges import Edge, Policy, label
+from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.outbox import hear, opened, start_letter
+from relevo.engine.push import CHUNK, NewJob, chunks, push_rich
+from relevo.engine.signed_bodies import Parent, digest_of_parents
+from relevo.errors import OptionError, ServerUnavailable
+from relevo.store.plan import Call
+from relevo.telemetry import making
+from relevo.workflows import graph as graphs
+from relevo.workflows import store as flows
+from relevo.workflows.dependents import gate_of, needs_of
+from relevo.workflows.graph import Node
+from relevo.workflows.steps import Flow, Step
+from relevo.workflows.store import Plan, founding
+from relevo.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+#: The built-in task that gives the list it gets.
+GATHER = "relevo.gather"
+_WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure": "f"}
+
+
+def stored(rows: Rows) -> Generator[Call[Any], Any, Workflow[Any]]:
+    """Store a flow: all of it, or nothing that would ever run."""
+    app = rows.app
+    for queue in rows.queues:
+        yield from app.list_queue(queue)
+    if any(step.task.options.expires is not None for step in rows.steps):
+        rows.now_ms = yield from app.now_ms()
+    workflow: Workflow[Any] = Workflow(app, rows.id, rows.home)
+    home = app.keys_of(rows.home)
+    if rows.queues == [rows.home] and len(rows.graph.nodes) < CHUNK:
+        whole = [rows.founder(gated=False), *rows.make(gated=False)[rows.home]]
+        if len(list(chunks(len(row.body) + len(row.edges) for row in whole))) == 1:
+            yield push_rich(home, whole)
+            return workflow
+    yield push_rich(home, [rows.founder(gated=True)])
+    gates: list[tuple[str, str]] = []
+    for queue, jobs in rows.make(gated=True).items():
+        for part in chunks(len(job.body) + len(job.edges) for job in jobs):
+            yield push_rich(app.keys_of(queue), jobs[part], label(queue))
+            gates.append((queue, gate_of(jobs[part][0].id)))
+    founded, _ = yield hear(home, opened([rows.id]), app.settings.dead_max, start=start_letter(gates))
+    if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
+        raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
+    yield from app.relay(rows.home)
+    return workflow
+
+
+class Rows:
+    """The rows of one flow."""
+
+    def __init__(self, app: Relevo, flow: Flow[Any, Any]) -> None:
+        self.app = app
+        self.graph = graph = graphs.compile(flow, limit=app.settings.max_payload)
+        self.now_ms = 0
+        ids = app.new_id.many(len(graph.nodes) + len(graph.callbacks) + 1)
+        self._ids, self._callback_ids, self.id = ids[: len(graph.nodes)], ids[len(graph.nodes) : -1], ids[-1]
+        self.steps: list[Step[Any, Any]] = [node.step for node in graph.nodes if node.step is not None]
+        self.steps += [callback.step for callback in graph.callbacks]
+        for step in self.steps:
+            if step.task.options.depends_on:
+                raise OptionError(
+                    f"{step.task.target}: depends_on is not for a step of a flow, whose order the flow says; "
+                    "give it to a job that is enqueued by itself"
+                )
+        first = self.steps[0].task.options if self.steps else None
+        #: where the workflow itself is kept, and what gathers results for it
+        self.home = first.queue if first else app.settings.queue
+        self._gather_priority = first.priority if first else Envelope("").priority
+        self.queues = list(dict.fromkeys([self.home, *(step.task.options.queue for step in self.steps)]))
+        self._flow = b',"wf":' + write(self.id + self.home)
+        self._edges = self._all_edges()
+
+    def making(self) -> AbstractContextManager[object]:
+        """A span around storing them, to which all of them are linked, where traces are on."""
+        jobs = len(self._ids) + len(self._callback_ids)
+        return making(
+            self.app.telemetry,
+            "enqueue",
+            self.home,
+            **{"messaging.batch.message_count": jobs, "relevo.workflow": self.id},
+        )
+
+    def _queue(self, node: Node) -> str:
+        return self.home if node.step is None else node.step.task.options.queue
+
+    def _all_edges(self) -> list[list[Edge]]:
+        graph, ids = self.graph, self._ids
+        edges: list[list[Edge]] = [[] for _ in graph.nodes]
+        for i, node in enumerate(graph.nodes):
+            for place, parent in enumerate(node.parents):
+                edges[parent].append(Edge(ids[i], self._queue(node), "c", place if node.takes else None))
+        places = {node: place for place, node in enumerate(graph.outputs)}
+        for i, out in enumerate(edges):
+            out.append(Edge(self.id, self.home, "n", places.get(i)))
+        return edges
+
+    def make(self, *, gated: bool) -> dict[str, list[NewJob]]:
+        """All jobs, by queue."""
+        made: dict[str, list[NewJob]] = {}
+        for i, node in enumerate(self.graph.nodes):
+            made.setdefault(self._queue(node), []).append(self._row(i, node, gated))
+        for id, callback in zip(self._callback_ids, self.graph.callbacks, strict=True):
+            task = callback.step.task
+            needs = needs_of(1, task.failure_ms, gated=gated)
+            job = task.member(id, callback.fragment, self.now_ms, self._flow, needs, "")
+            made.setdefault(task.options.queue, []).append(job)
+        return made
+
+    def _row(self, i: int, node: Node, gated: bool) -> NewJob:
+        edges = self._edges[i]
+        extra = self._flow
+        if any(edge.index is not None for edge in edges):
+            extra += b',"y":true'
+        if node.takes:
+            extra += b',"i":"%b"' % node.takes.encode()
+        takes = str(len(node.parents)) if node.takes == "list" else node.takes
+        if node.takes and self.app.keyring:
+            extra += b',"z":' + write(Proof(parents=digest_of_parents(map(self._as_parent, node.parents))))
+        told = " ".join(map(str, edges))
+        if node.step is not None:
+            task = node.step.task
+            keep_ms = task.failure_ms
+        else:
+            keep_ms = self.app.failure_ms(None)
+        needs = needs_of(len(node.parents), keep_ms, takes=takes, gated=gated) if gated or node.parents else ""
+        if node.step is not None:
+            return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, told)
+        head = write(Envelope(GATHER, priority=self._gather_priority, result_ttl=0.0))[:-1] + extra
+        if self.app.telemetry is not None:
+            head += self.app.telemetry.field()
+        body = head + (b"," + node.fragment if node.fragment else b"") + b"}"
+        signer = self.app.keys_of(self.home).signer
+        if signer is not None:
+            body = signer.signed("job", self._ids[i], body)
+        return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
+
+    def _as_parent(self, i: int) -> Parent:
+        return self._ids[i], self.app.keys_of(self._queue(self.graph.nodes[i])).place
+
+    def founder(self, *, gated: bool) -> NewJob:
+        """The row of the workflow itself."""
+        graph = self.graph
+        named = [(self._queue(node), GATHER if node.step is None else node.step.task.target) for node in graph.nodes]
+        queues, targets = (list(dict.fromkeys(column)) for column in zip(*named, strict=True))
+        at, what = ({name: i for i, name in enumerate(names)} for names in (queues, targets))
+        callbacks = list(zip(self._callback_ids, graph.callbacks, strict=True))
+        plan = Plan(
+            "".join(self._ids),
+            queues,
+            targets,
+            [at[queue] for queue, _ in named],
+            [what[target] for _, target in named],
+            list(graph.outputs),
+            graph.is_list,
+            graph.shape,
+            [(one.kind, id, one.step.task.options.queue, one.step.task.target) for id, one in callbacks],
+        )
+        edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
+        kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
+        signer = self.app.keys_of(self.home).signer
+        return founding(self.id, plan, edges, self.app.failure_ms(None), kept, gated=gated, signer=signer)
+
+    def _kept_ms(self, node: Node) -> int:
+        ttl = self.app.settings.result_ttl if node.step is None else node.step.task.options.result_ttl
+        return round(ttl * 1000)

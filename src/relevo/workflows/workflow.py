@@ -1,0 +1,402 @@
+"""A workflow in the hands of whoever enqueued it: how it stands, what it gave, and what can be done with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from relevo.engine import job_store as jobs
+from relevo.engine.carried import InputLacking, results
+from relevo.engine.edges import Report
+from relevo.engine.handle import Job
+from relevo.engine.job import Attempt, Record, State
+from relevo.engine.outbox import REPORTS, hear_all
+from relevo.engine.whereabouts import Whereabouts, of_done, of_ended, of_living
+from relevo.errors import (
+    BadSignature,
+    JobCancelled,
+    JobError,
+    JobExpired,
+    JobFailed,
+    ResultNotKept,
+    UnknownJob,
+)
+from relevo.store.plan import Call, Steps
+from relevo.telemetry import making
+from relevo.text.durations import Duration, seconds
+from relevo.workflows import store as flows
+from relevo.workflows.joining import join
+from relevo.workflows.steps import Step
+
+if TYPE_CHECKING:
+    from relevo.app import Relevo
+
+R = TypeVar("R")
+
+#: Records that `info()` reads: of failed members, of those done first, of those done last. All that live are asked for.
+RECORDS = 100
+
+
+class WorkflowProgress(Struct, frozen=True):
+    """How far a workflow is, in members."""
+
+    total: int
+    done: int
+    #: dead, cancelled or expired
+    failed: int
+    #: not ended
+    open: int
+
+    @property
+    def fraction(self) -> float:
+        """From 0 to 1, counting every member that has ended."""
+        return 1.0 if not self.total else (self.total - self.open) / self.total
+
+
+class Member(Struct, frozen=True):
+    """One job of a workflow."""
+
+    id: str
+    queue: str
+    task: str
+    #: unknown: there is no trace of it
+    state: State
+    #: it joined while the workflow ran
+    joined: bool = False
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    #: Of those that failed: why, and the error of the last attempt.
+    reason: str = ""
+    error: str = ""
+
+
+class WorkflowRow(Struct, frozen=True):
+    """A workflow in a listing."""
+
+    id: str
+    queue: str
+    state: State
+    progress: WorkflowProgress
+    began_ms: int
+    ended_ms: int | None
+
+
+class WorkflowInfo(Struct, frozen=True):
+    """Everything known about a workflow, for people."""
+
+    id: str
+    queue: str
+    state: State
+    progress: WorkflowProgress
+    began_ms: int
+    ended_ms: int | None
+    #: How its members stand to each other: a member's number, "3-9" side by side, {"chain": […]} or {"group": […]}.
+    shape: Any
+    members: tuple[Member, ...]
+    #: kind ("on_success", …) and the job that is called
+    callbacks: tuple[tuple[str, Member], ...] = ()
+
+
+class Workflow(Generic[R]):
+    """Jobs that belong together. Cheap to make, keeps nothing but its id.
+
+    >>> flow = group(parse.s(page) for page in pages).then(total.s()).enqueue()   # doctest: +SKIP
+    >>> flow.result(timeout=60)                                                   # doctest: +SKIP
+    """
+
+    __slots__ = ("_app", "id", "queue")
+
+    def __init__(self, app: Relevo, id: str, queue: str) -> None:
+        self._app = app
+        self.id = id
+        #: where it is kept
+        self.queue = queue
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.id} on {self.queue}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workflow) and (self.id, self.queue) == (other.id, other.queue)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.queue))
+
+    # result
+    def result(self, timeout: Duration | None = None) -> R:
+        """What it gave: the result of its last step, or the list of results of its last group.
+
+        Waits until all its jobs have ended, at most `timeout`. Raises JobFailed, JobCancelled or JobExpired if it did
+        not go well.
+        """
+        limit = None if timeout is None else seconds(timeout, what="timeout")
+        record = self._app.client.wait(self._app.keys_of(self.queue), self.id, limit)
+        return self._app.run(self._result(record))
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
+        """`result` for async code."""
+        limit = None if timeout is None else seconds(timeout, what="timeout")
+        record = await self._app.client.await_end(self._app.keys_of(self.queue), self.id, limit)
+        return await self._app.arun(self._result(record))
+
+    def _result(self, record: Record) -> Generator[Call[Any], Any, R]:
+        if record.state is not State.DONE:
+            raise (yield from self._why(record.state))
+        keys = self._app.keys_of(self.queue)
+        kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
+        if kept is None:
+            raise ResultNotKept(f"workflow {self.id} is done, but what it gave is not kept any more")
+        plan, error = kept
+        if error:
+            raise BadSignature(f"workflow {self.id}: of its plan: {error}")
+        outputs = [(plan.id(i), self._app.keys_of(plan.queue(i)).place) for i in plan.outputs]
+        try:
+            raws = yield from results(keys, self.id, lambda parents: parents == outputs)
+        except InputLacking as lacking:
+            if lacking.reason == "bad_signature":
+                raise BadSignature(f"workflow {self.id}: of its result: {lacking}") from None
+            raise ResultNotKept(f"workflow {self.id} is done, but not all of its result was kept: {lacking}") from None
+        found = []
+        for place, raw in enumerate(raws):
+            # those that joined later are of a task that only they know
+            target = plan.target(plan.outputs[place]) if place < len(plan.outputs) else ""
+            task = self._app.tasks.get(target)
+            found.append(task.signature.decode_result(raw) if task else msgspec.json.decode(raw))
+        return cast("R", found if plan.is_list else found[0])
+
+    def _why(self, state: State) -> Generator[Call[Any], Any, Exception]:
+        """The error that says which member is to blame."""
+        flow: flows.Flow | None = yield flows.look_closely(self._app.keys_of(self.queue), self.id)
+        blamed = self._blamed(flow, state)
+        where = ""
+        record: Record | None = None
+        if blamed is not None:
+            where = f": job {blamed.id} ({blamed.task}) is {blamed.state}"
+            seen: jobs.Seen = yield jobs.look(self._app.keys_of(blamed.queue), blamed.id)
+            record = seen.record
+        keys = self._app.keys_of(self.queue)
+        if keys.signer is not None:
+            error = yield from flows.verify_failure(self._app.keys_of, keys, self.id, state)
+            if error:
+                return BadSignature(f"workflow {self.id} is said to be {state}{where}; {error}")
+        text = f"workflow {self.id} is {state}{where}"
+        if state is State.CANCELLED:
+            return JobCancelled(text)
+        if state is State.EXPIRED:
+            return JobExpired(text)
+        last = record.story.last if record else Attempt("")
+        if last.error:
+            text += f": {last.words}"
+        return JobFailed(text, reason=record.reason if record else "", error=last.error, traceback=last.traceback)
+
+    def _blamed(self, flow: flows.Flow | None, state: State) -> Member | None:
+        """The member that failed first in the way that the workflow did."""
+        ended = [one for one in _members(flow) if one.state is state]
+        return min(ended, key=lambda one: one.ended_ms or 0, default=None)
+
+    # looking
+    def status(self) -> State:
+        """Where it is: `running` until its last job has ended, then done, dead, cancelled or expired."""
+        return _state(self._app.run(self._look()))
+
+    async def astatus(self) -> State:
+        """`status` for async code."""
+        return _state(await self._app.arun(self._look()))
+
+    def progress(self) -> WorkflowProgress:
+        """How many of its jobs have ended."""
+        return _progress(self._known(self._app.run(self._look())))
+
+    async def aprogress(self) -> WorkflowProgress:
+        """`progress` for async code."""
+        return _progress(self._known(await self._app.arun(self._look())))
+
+    def info(self) -> WorkflowInfo:
+        """Everything known about it and its jobs; UnknownJob if there is none."""
+        return self._app.run(self._info())
+
+    async def ainfo(self) -> WorkflowInfo:
+        """`info` for async code."""
+        return await self._app.arun(self._info())
+
+    def _look(self) -> Call[flows.Flow | None]:
+        return flows.look(self._app.keys_of(self.queue), self.id)
+
+    def _known(self, flow: flows.Flow | None) -> flows.Flow:
+        if flow is None:
+            raise UnknownJob(f"no workflow {self.id} on {self.queue}: it never was, or its record has ended")
+        return flow
+
+    def _closely(self) -> Generator[Call[Any], Any, flows.Flow]:
+        return self._known((yield flows.look_closely(self._app.keys_of(self.queue), self.id)))
+
+    def _info(self) -> Steps[WorkflowInfo]:
+        flow = yield from self._closely()
+        assert flow.plan is not None
+        members = list(_members(flow, lapsed=True))  # all: the shape counts them
+        kinds = [kind for kind, *_ in flow.plan.callbacks]
+        called = [Member(id, queue, task, State.UNKNOWN) for _, id, queue, task in flow.plan.callbacks]
+        seen = yield from self._seen(called + members)
+        callbacks = zip(kinds, seen[: len(kinds)], strict=True)
+        members = seen[len(kinds) :]
+        return WorkflowInfo(
+            self.id,
+            self.queue,
+            _state(flow),
+            _progress(flow),
+            flow.began_ms,
+            flow.ended_ms,
+            flow.plan.shape,
+            tuple(members),
+            tuple(callbacks),
+        )
+
+    def _seen(self, members: list[Member]) -> Steps[list[Member]]:
+        """The same, as far as a closer look tells more."""
+        found: dict[str, Whereabouts] = {}
+        living = [one for one in members if not one.state.has_ended]
+        for queue, ids in _by_queue(living).items():
+            found |= yield from of_living(self._app.keys_of(queue), ids)
+        # failed ones say why; of those that are done there is nothing more to say but when
+        others = [one for one in members if one.id not in found and one.state is not State.DONE]
+        for queue, ids in _by_queue(others[:RECORDS]).items():
+            found |= yield from of_ended(self._app.keys_of(queue), ids)
+        done = [one for one in members if one.state is State.DONE]
+        for queue, ids in _by_queue(done[:RECORDS] + done[RECORDS:][-RECORDS:]).items():
+            found |= yield from of_done(self._app.keys_of(queue), ids)
+        return [
+            msgspec.structs.replace(one, **msgspec.structs.asdict(found[one.id])) if one.id in found else one
+            for one in members
+        ]
+
+    # acting
+    def cancel(self) -> int:
+        """Cancel all its jobs that have not ended; those that run are told to stop. How many there were."""
+        return self._app.run(self._cancel())
+
+    async def acancel(self) -> int:
+        """`cancel` for async code."""
+        return await self._app.arun(self._cancel())
+
+    def _cancel(self) -> Steps[int]:
+        app = self._app
+        flow = yield from self._closely()
+        cancelled, lost = 0, list[Member]()
+        # What comes last first: it must not start because what is before it ended.
+        living = [one for one in _members(flow) if not one.state.has_ended][::-1]
+        for start in range(0, len(living), REPORTS):
+            part = living[start : start + REPORTS]
+            for queue, ids in _by_queue(part).items():
+                rows = [(id, app.failure_ms(None), "") for id in ids]
+                said, _ = yield jobs.cancel(app.keys_of(queue), rows, app.settings.dead_max)
+                unknown = {id for id, word in zip(ids, said, strict=True) if word == "unknown"}
+                cancelled += len(ids) - len(unknown)
+                lost += [one for one in part if one.id in unknown]
+        yield from app.relay(*_by_queue(living))
+        if lost:
+            yield from self._give_up(lost)
+        return cancelled
+
+    def _give_up(self, lost: list[Member]) -> Steps[None]:
+        """Members that are nowhere, after a loss of data say, are waited for no longer."""
+        heard = (yield from self._closely()).heard
+        for queue, ids in _by_queue([one for one in lost if one.id not in heard]).items():
+            recorded = yield from of_ended(self._app.keys_of(queue), ids)
+            gone = [Report(self.id, id, 1, "lapsed", "n") for id in ids if id not in recorded]
+            yield from hear_all(self._app.keys_of(self.queue), gone, self._app.settings.dead_max)
+        yield from self._app.relay(self.queue)
+
+    def add(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
+        """Let more jobs join, from inside a job of this workflow: `app.workflow().add(fetch.s(url), …)`.
+
+        The workflow ends, and whatever waits for the job that calls this starts, only when they have ended, too.
+        """
+        with self._adding(steps):
+            return self._app.run(join(self._app, self.id, steps))
+
+    async def aadd(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
+        """`add` for async code."""
+        with self._adding(steps):
+            return await self._app.arun(join(self._app, self.id, steps))
+
+    def _adding(self, steps: Sequence[Step[Any, Any]]) -> AbstractContextManager[object]:
+        about = {"messaging.batch.message_count": len(steps), "relevo.workflow": self.id}
+        return making(self._app.telemetry, "enqueue", self.queue, **about)
+
+    def retry(self) -> int:
+        """Run the failed part again: jobs that died, expired or were cancelled; what waits for them waits again.
+
+        What is done stays done. How many jobs run again.
+        """
+        return self._app.run(self._retry())
+
+    async def aretry(self) -> int:
+        """`retry` for async code."""
+        return await self._app.arun(self._retry())
+
+    def _retry(self) -> Generator[Call[Any], Any, int]:
+        flow = yield from self._closely()
+        told: list[Report] = []
+        for one in _members(flow):
+            if one.state in (State.DEAD, State.EXPIRED, State.CANCELLED):
+                seen: jobs.Seen = yield jobs.look(self._app.keys_of(one.queue), one.id)
+                # what was cancelled because of another one comes back with that one
+                if seen.record is not None and seen.record.reason != "dependency_failed":
+                    with contextlib.suppress(JobError):  # one it depends on cannot run again
+                        number = yield from Job(self._app, one.id, one.queue)._retry()
+                        if number:
+                            told.append(Report(self.id, one.id, number, "revived", "n"))
+        # It hears of it by letter, too; but whoever carries that may be slower than the caller, who wants to wait.
+        if (yield from hear_all(self._app.keys_of(self.queue), told, self._app.settings.dead_max)):
+            yield from self._app.relay(self.queue)
+        return len(told)
+
+
+def _state(flow: flows.Flow | None) -> State:
+    if flow is None:
+        return State.UNKNOWN
+    return State(flow.state) if flow.life == "closed" else State.RUNNING
+
+
+def _progress(flow: flows.Flow) -> WorkflowProgress:
+    done = flow.ends.get("done", 0)
+    failed = sum(flow.ends.get(state, 0) for state in ("dead", "cancelled", "expired"))
+    return WorkflowProgress(flow.open + done + failed, done, failed, flow.open)
+
+
+def _by_queue(members: list[Member]) -> dict[str, list[str]]:
+    ids: dict[str, list[str]] = {}
+    for one in members:
+        ids.setdefault(one.queue, []).append(one.id)
+    return ids
+
+
+def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Member, None, None]:
+    if flow is None or flow.plan is None:
+        return
+    plan = flow.plan
+    known = [(plan.id(i), plan.queue(i), plan.target(i), False) for i in range(len(plan))]
+    known += [(id, queue, target, True) for id, (queue, target) in sorted(flow.joined.items())]  # ids grow with time
+    for id, queue, target, joined in known:
+        heard = flow.heard.get(id)
+        if heard is None:
+            yield Member(id, queue, target, State.UNKNOWN, joined)
+        elif heard.state != "excused":
+            yield Member(id, queue, target, State(heard.state), joined, ended_ms=heard.when_ms)
+        elif lapsed and not joined:
+            yield Member(id, queue, target, State.UNKNOWN, joined, reason="never came to be")
+
+
+def recent(app: Relevo, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
+    """The newest workflows that are still there, newest first: of a queue, or of all."""
+    names = yield from app.listed_queues(queue)
+    rows: list[WorkflowRow] = []
+    for name in names:
+        for id, flow in (yield from flows.listed(app.keys_of(name), limit)):
+            rows.append(WorkflowRow(id, name, _state(flow), _progress(flow), flow.began_ms, flow.ended_ms))
+    rows.sort(key=lambda row: (row.began_ms, row.id), reverse=True)
+    return rows[:limit]
